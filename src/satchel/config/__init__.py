@@ -1,0 +1,1 @@
+"""Settings, read once; the only room that reads the environment."""

@@ -1,0 +1,1 @@
+"""What Satchel remembers: usable alone, with no loop and no server."""

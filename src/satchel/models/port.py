@@ -1,0 +1,179 @@
+"""The two ports of this room: a language model that streams, and an embedding model.
+
+`ChatModel` is not a conversation: it holds no history, runs no tool, writes nothing. Three ways of calling
+tools (native, JSON in text, none) reach the caller as the same blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
+from satchel.messages import Block, Message, StopReason, Usage
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Vectors: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float32]]
+
+__all__ = [
+    "ChatModel",
+    "Completion",
+    "EmbedRole",
+    "Embedder",
+    "EmbedderInfo",
+    "ModelEvent",
+    "ModelRequest",
+    "Retrying",
+    "ToolDefinition",
+    "Vectors",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDefinition:
+    """A tool as a model sees it. `input_schema` is a JSON Schema of type "object"."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """One request.
+
+    Attributes:
+        system: The system text; its bytes stay the same during a session, so that it can be cached.
+        messages: A valid history (see `Message`), ending with a user's message.
+        tools: In a fixed order; empty where none may be called.
+        max_tokens: Of output; None takes the model's own.
+        response_schema: A JSON Schema that the text of the answer must fit, where the endpoint can do that.
+        session_id: For providers that route by it, so that a prefix cache is hit.
+    """
+
+    system: str
+    messages: Sequence[Message]
+    tools: Sequence[ToolDefinition] = ()
+    max_tokens: int | None = None
+    temperature: float | None = None
+    response_schema: Mapping[str, Any] | None = None
+    session_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """The end of a stream, always its last event: the whole answer.
+
+    Attributes:
+        provider: The name of the provider's entry in the configuration.
+        model: What the endpoint says it ran.
+    """
+
+    blocks: tuple[Block, ...]
+    stop_reason: StopReason
+    usage: Usage
+    provider: str
+    model: str
+
+    @property
+    def message(self) -> Message:
+        """The answer as a message of the assistant."""
+        return Message(role="assistant", blocks=self.blocks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retrying:
+    """A request failed for a passing reason and is sent again after `delay_s`; nothing was streamed twice."""
+
+    attempt: int
+    delay_s: float
+    reason: str
+
+
+ModelEvent: TypeAlias = TextDelta | ThinkingDelta | ToolInputDelta | Retrying | Completion
+
+
+class ChatModel(Protocol):
+    """A language model behind one endpoint.
+
+    Attributes:
+        provider: The name of the provider's entry in the configuration ("anthropic", "none", …).
+        model: The model's name at that provider.
+        context_window: Tokens that a request and its answer may have together, or None where unknown.
+    """
+
+    @property
+    def provider(self) -> str: ...  # noqa: D102
+    @property
+    def model(self) -> str: ...  # noqa: D102
+    @property
+    def context_window(self) -> int | None: ...  # noqa: D102
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Ask, and give what comes as it comes; exactly one `Completion`, last.
+
+        Closing the iterator early, or cancelling the task that reads it, ends the request.
+
+        Raises:
+            ModelAuthError, ModelRejected, ContextOverflow, ModelUnavailable: See `satchel.errors`. Passing
+                failures were retried by then, as long as nothing had been streamed.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Give back its connections. It may be called twice."""
+
+
+EmbedRole: TypeAlias = Literal["query", "document"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderInfo:
+    """What is known of an embedding model; it belongs to the model, never to the code that uses it.
+
+    Attributes:
+        id: Names model, weights and form so that equal ids give equal vectors ("minilm-l6-v2/int8").
+        dimension: Length of a vector.
+        max_tokens: Longer texts are cut; the caller chunks before.
+        threshold: Cosine above which two texts speak of the same thing, calibrated for this model.
+        query_prefix: Put before a query, and `document_prefix` before a stored text, by the embedder itself.
+    """
+
+    id: str
+    dimension: int
+    max_tokens: int
+    threshold: float
+    query_prefix: str = ""
+    document_prefix: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Embedder(Protocol):
+    """An embedding model.
+
+    Calls may come from several tasks; it orders them itself and never blocks the event loop.
+    """
+
+    @property
+    def info(self) -> EmbedderInfo: ...  # noqa: D102
+
+    async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
+        """Embed.
+
+        Args:
+            texts: Any number, any of them empty; not changed.
+            role: Whether they are asked with or stored.
+
+        Returns:
+            Shape (len(texts), dimension), float32, every row finite and of unit length.
+
+        Raises:
+            EmbedderError: It cannot serve now; the message says why and what to do.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Give back threads and memory. It may be called twice."""

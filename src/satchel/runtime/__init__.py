@@ -1,0 +1,1 @@
+"""Wires the rooms together; the only room that knows them all."""

@@ -1,0 +1,1 @@
+"""Databases: engine, transactions and migrations; knows no table."""

@@ -1,0 +1,1 @@
+"""Everything that a model can call: port, registry, permissions, built-ins."""

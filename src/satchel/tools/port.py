@@ -1,0 +1,171 @@
+"""The port of everything that a model can call: a spec, one call, one result.
+
+A tool does not know who calls it: it gets its input and a `ToolContext`. It never raises for what a caller
+could have got wrong (that is an error result that tells the model what to do); an exception that does escape
+is a defect of the tool: the loop logs its traceback and the model is told that the tool failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+from satchel.clock import Clock
+from satchel.models.port import ToolDefinition
+
+__all__ = [
+    "Annotations",
+    "Effect",
+    "Question",
+    "Source",
+    "Tool",
+    "ToolContext",
+    "ToolResult",
+    "ToolSpec",
+    "Toolset",
+]
+
+T = TypeVar("T")
+Source: TypeAlias = Literal["builtin", "external", "capability", "mcp"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotations:
+    """What a tool says about itself (MCP's four hints). The default is the cautious reading."""
+
+    read_only: bool = False
+    destructive: bool = True
+    idempotent: bool = False
+    open_world: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What a call touches; `resource` is a key such as "path:notes.md", with the path resolved.
+
+    Two calls of one round whose effects name the same `resource`, one of them writing, are run in the order
+    asked; everything else runs side by side.
+    """
+
+    resource: str
+    writes: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """What is known of a tool before it is called.
+
+    Attributes:
+        name: [a-zA-Z0-9_-]{1,64}, unique in a registry.
+        input_schema: JSON Schema of type "object"; inputs are validated against it before `call`.
+        source: Where it comes from; `origin` says it in words for people (a path, a server).
+        timeout_s: Its own limit, or None for the default.
+        pattern_key: The input field that permission patterns match ("command" for `bash(git *)`), or "".
+    """
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    source: Source = "builtin"
+    origin: str = ""
+    annotations: Annotations = field(default_factory=Annotations)
+    timeout_s: float | None = None
+    pattern_key: str = ""
+
+    @property
+    def definition(self) -> ToolDefinition:
+        """The part that a model sees."""
+        return ToolDefinition(name=self.name, description=self.description, input_schema=self.input_schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question to the user that ends the turn; `options` are suggestions, any answer is allowed."""
+
+    text: str
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What a call gave.
+
+    Attributes:
+        text: For the model. Any length: the loop cuts it and spills the rest.
+        is_error: The call failed; `text` says why and what to do.
+        data: The same for programs, JSON data, or None.
+        question: Set by a tool that needs the user: the turn ends, the next message
+            becomes this call's result.
+        untrusted: `text` comes from outside (the web, a stranger's server).
+    """
+
+    text: str
+    is_error: bool = False
+    data: Any = None
+    question: Question | None = None
+    untrusted: bool = False
+
+
+class Blocking(Protocol):
+    """Runs a blocking function on the tools' own pool of threads and gives its result."""
+
+    async def __call__(self, function: Callable[..., T], /, *args: Any) -> T: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolContext:
+    """What a call may use.
+
+    Attributes:
+        cwd: The session's working directory; `state` may hold a tool's own, such as the shell's.
+        roots: Folders that file tools may touch; everything below them, after symlinks are resolved.
+        spill_dir: Where long results are kept; readable by the file tools.
+        state: The session's own scratch, one key a tool ("bash.cwd"); lives as long as the session is open.
+        progress: Tell how far the call is; the data is shown, not logged.
+        blocking: Runs a blocking function on the tools' own threads.
+        timeout_s: The call's limit; the loop enforces it by cancelling the call.
+        environ: The environment that a started process gets.
+    """
+
+    session_id: str
+    turn: int
+    call_id: str
+    cwd: Path
+    roots: Sequence[Path]
+    spill_dir: Path
+    state: dict[str, Any]
+    progress: Callable[[Mapping[str, Any]], Awaitable[None]]
+    blocking: Blocking
+    clock: Clock
+    timeout_s: float
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+class Tool(Protocol):
+    """Something that a model can call."""
+
+    @property
+    def spec(self) -> ToolSpec: ...  # noqa: D102
+
+    def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
+        """What the call would touch; empty where nothing collides with anything."""
+        ...
+
+    async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """Do it.
+
+        Args:
+            input: Valid against `spec.input_schema`.
+            context: See `ToolContext`.
+        """
+        ...
+
+
+class Toolset(Protocol):
+    """A source of tools. Small wrappers compose them: prefix, filter, limit."""
+
+    async def tools(self) -> Sequence[Tool]:
+        """Its tools in a fixed order. A part that is down gives fewer, never an error."""
+        ...

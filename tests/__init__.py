@@ -1,0 +1,1 @@
+"""Tests, one folder a room; `requirements.py` holds what they prove."""
