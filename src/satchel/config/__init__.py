@@ -1,1 +1,48 @@
 """Settings, read once; the only room that reads the environment."""
+
+from satchel.config.home import ensure_home, is_trusted, trust, trusted_folders, untrust
+from satchel.config.load import load, process_environ
+from satchel.config.settings import (
+    SETTINGS,
+    AgentSettings,
+    BudgetSettings,
+    MemorySettings,
+    Mode,
+    ProviderKind,
+    ProviderSettings,
+    Rule,
+    RuleAction,
+    Setting,
+    Settings,
+    ToolsSettings,
+    ToolUse,
+)
+from satchel.config.show import ShownSetting, show_settings
+from satchel.config.write import set_value, write_initial
+
+__all__ = [
+    "SETTINGS",
+    "AgentSettings",
+    "BudgetSettings",
+    "MemorySettings",
+    "Mode",
+    "ProviderKind",
+    "ProviderSettings",
+    "Rule",
+    "RuleAction",
+    "Setting",
+    "Settings",
+    "ShownSetting",
+    "ToolUse",
+    "ToolsSettings",
+    "ensure_home",
+    "is_trusted",
+    "load",
+    "process_environ",
+    "set_value",
+    "show_settings",
+    "trust",
+    "trusted_folders",
+    "untrust",
+    "write_initial",
+]

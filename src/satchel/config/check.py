@@ -1,0 +1,304 @@
+"""Checks values against the table of settings; each error names the place, the value and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias, cast
+from urllib.parse import urlsplit
+
+from satchel.config.settings import SETTINGS, Rule, RuleAction, Setting
+from satchel.errors import ConfigError
+
+__all__ = [
+    "KeyPath",
+    "Value",
+    "Where",
+    "check_rules",
+    "check_tables",
+    "check_value",
+    "closest",
+    "is_secret",
+    "setting_named",
+    "value_of_text",
+]
+
+Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
+KeyPath: TypeAlias = tuple[str | int, ...]
+Where: TypeAlias = Callable[[KeyPath], str]
+"""Names the place of a key in words ("config.toml, line 3"); asked only when something is wrong there."""
+
+_BY_KEY: Final = {setting.key: setting for setting in SETTINGS}
+_TOP: Final = tuple(setting.key for setting in SETTINGS if "." not in setting.key)
+_SECTIONS: Final = tuple(dict.fromkeys(s.key.split(".")[0] for s in SETTINGS if "." in s.key))
+_TRUE: Final = frozenset({"1", "true", "yes", "on"})
+_FALSE: Final = frozenset({"0", "false", "no", "off"})
+_PROVIDER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RULE: Final = re.compile(r"[A-Za-z0-9_*-]+(\(.*\))?", re.DOTALL)
+# A control character or half of a pair in an address, a name or a path is a mistake or an attack.
+_NOT_TEXT: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+def setting_named(key: str, where: str) -> Setting:
+    """The line of the table for a dotted key; `providers.deepseek.kind` finds `providers.NAME.kind`.
+
+    Raises:
+        ConfigError: There is no such setting; names the closest one.
+    """
+    section, _, rest = key.partition(".")
+    name, _, part = rest.rpartition(".")
+    if section == "providers" and _PROVIDER_NAME.fullmatch(name):
+        key, shown = f"providers.NAME.{part}", key
+    else:
+        shown = key
+    if key in _BY_KEY and not key.startswith("permissions."):
+        return _BY_KEY[key]
+    keys = [setting.key for setting in SETTINGS if not setting.key.startswith("permissions.")]
+    raise ConfigError(
+        f"{where}: there is no setting {_quoted(shown)}.{closest(key, keys)} There are: {', '.join(keys)}."
+    )
+
+
+def check_tables(tables: Mapping[str, Any], where: Where) -> Iterator[tuple[str, Setting, Value]]:
+    """Check what a file holds, `permissions` left out (see `check_rules`).
+
+    Yields:
+        Dotted key, its line of the table, and its value, in the order written.
+
+    Raises:
+        ConfigError: A section or a key is unknown, or a value is not allowed.
+    """
+    for name, value in tables.items():
+        if name in _TOP:
+            yield name, _BY_KEY[name], check_value(_BY_KEY[name], value, _at(where, (name,)))
+        elif name == "permissions":
+            continue
+        elif name == "providers":
+            for provider, table in _table(value, where, (name,)).items():
+                if not _PROVIDER_NAME.fullmatch(provider):
+                    raise ConfigError(
+                        f"{where((name, provider))}: a provider can't be called {_quoted(provider)}: its "
+                        f"name is made of "
+                        "letters, digits, - and _."
+                    )
+                yield from _check_section(_table(table, where, (name, provider)), (name, provider), where)
+        elif name in _SECTIONS:
+            yield from _check_section(_table(value, where, (name,)), (name,), where)
+        else:
+            kind = "section" if isinstance(value, dict) else "setting"
+            raise ConfigError(
+                f"{where((name,))}: there is no {kind} {_quoted(name)}.{closest(name, (*_TOP, *_SECTIONS))} "
+                f"There are the settings {', '.join(_TOP)} and the sections {', '.join(_SECTIONS)}."
+            )
+
+
+def _check_section(
+    table: Mapping[str, Any], path: tuple[str, ...], where: Where
+) -> Iterator[tuple[str, Setting, Value]]:
+    pattern = "providers.NAME" if path[0] == "providers" else path[0]
+    for name, value in table.items():
+        setting = _BY_KEY.get(f"{pattern}.{name}")
+        at = (*path, name)
+        if setting is None:
+            known = [key.removeprefix(f"{pattern}.") for key in _BY_KEY if key.startswith(f"{pattern}.")]
+            hint = closest(name, known)
+            if path[0] == "providers" and "key" in name.lower():
+                # Whoever writes `api_key = "sk-…"` is told where keys belong; the value is not repeated.
+                hint = " A key is never written down: put it into an environment variable, and its name "
+                "into env_api_key."
+            raise ConfigError(
+                f"{where(at)}: [{'.'.join(path)}] has no setting {_quoted(name)}.{hint} It has: "
+                f"{', '.join(known)}."
+            )
+        yield ".".join(at), setting, check_value(setting, value, _at(where, at))
+
+
+def check_rules(rules: object, where: Where) -> tuple[Rule, ...]:
+    """Check the list of permission rules.
+
+    Raises:
+        ConfigError: It is not a list of tables with `action` and `tool`, or one of the two is not allowed.
+    """
+    if not isinstance(rules, list):
+        raise ConfigError(
+            f"{where(('permissions',))}: permissions are written as [[permissions]], one table a rule."
+        )
+    checked = []
+    for position, table in enumerate(rules):
+        path: KeyPath = ("permissions", position)
+        if not isinstance(table, dict):
+            raise ConfigError(f"{where(path)}: a permission is a table with action and tool.")
+        for name in table:
+            if name not in ("action", "tool"):
+                raise ConfigError(
+                    f"{where((*path, name))}: [[permissions]] has no setting {_quoted(name)}. It has: "
+                    f"action, tool."
+                )
+        for name in ("action", "tool"):
+            if name not in table:
+                raise ConfigError(
+                    f"{where(path)}: [[permissions]] needs {name}: {_BY_KEY[f'permissions.N.{name}'].doc}"
+                )
+        action = check_value(_BY_KEY["permissions.N.action"], table["action"], _at(where, (*path, "action")))
+        tool = check_value(_BY_KEY["permissions.N.tool"], table["tool"], _at(where, (*path, "tool")))
+        checked.append(Rule(action=cast("RuleAction", action), tool=str(tool)))
+    return tuple(checked)
+
+
+def check_value(setting: Setting, value: object, where: Callable[[], str]) -> Value:
+    """The value in the setting's own type.
+
+    Args:
+        setting: Its line of the table.
+        value: As a TOML file holds it; None where the setting may be left out.
+        where: Names file, line and key; the error starts with it.
+
+    Raises:
+        ConfigError: It is not allowed; says what is.
+    """
+    if value is None and setting.optional:
+        return None
+    if not _fits(setting, value):
+        shown = "what is written there" if is_secret(setting) else _short(value)
+        hint = closest(value, setting.choices) if setting.choices and isinstance(value, str) else ""
+        raise ConfigError(f"{where()}: {shown} is not allowed, it takes {setting.allowed}.{hint}")
+    if isinstance(value, str):
+        _check_form(setting, value, where)
+    if setting.kind == "float":
+        return float(cast("float", value))
+    if setting.kind == "words":
+        return tuple(cast("Iterable[str]", value))
+    return cast("Value", value)
+
+
+def _fits(setting: Setting, value: object) -> bool:
+    if setting.kind == "bool" or isinstance(value, bool):
+        return setting.kind == "bool" and isinstance(value, bool)
+    match setting.kind:
+        case "int" | "float":
+            types = int if setting.kind == "int" else (int, float)
+            if not isinstance(value, types) or not math.isfinite(value):
+                return False
+            return (setting.low is None or value >= setting.low) and (
+                setting.high is None or value <= setting.high
+            )
+        case "text":
+            return (
+                isinstance(value, str)
+                and not _NOT_TEXT.search(value)
+                and (not setting.choices or value in setting.choices)
+            )
+        case "words":
+            return isinstance(value, list | tuple) and all(
+                isinstance(word, str) and word and not _NOT_TEXT.search(word) for word in value
+            )
+
+
+def _check_form(setting: Setting, value: str, where: Callable[[], str]) -> None:
+    """What text must look like. Addresses and keys are not repeated: they may hold a secret."""
+    if setting.key.endswith(".env_api_key") and value and not _VARIABLE.fullmatch(value):
+        raise ConfigError(
+            f"{where()}: this is not the name of an environment variable. A key is never written down: "
+            f"put it into a "
+            'variable, and write the variable\'s name here, such as "DEEPSEEK_API_KEY".'
+        )
+    if setting.key.endswith(".base_url") and value and not _is_address(value):
+        raise ConfigError(
+            f'{where()}: this is not an address, it takes one such as "https://api.example.com/v1".'
+        )
+    if setting.key == "permissions.N.tool" and not _RULE.fullmatch(value):
+        raise ConfigError(
+            f"{where()}: {_short(value)} is not a rule, it takes a tool's name, or a name and a pattern: "
+            f"bash(git *)."
+        )
+    if (
+        setting.key in ("model", "small_model")
+        and value not in ("", "none")
+        and not all(value.partition(":"))
+    ):
+        raise ConfigError(
+            f'{where()}: {_short(value)} is not a model, it takes "provider:model" such as '
+            '"anthropic:claude-sonnet-4-5", "gguf:/path/model.gguf", or "none".'
+        )
+
+
+def _is_address(text: str) -> bool:
+    try:
+        address = urlsplit(text)
+        return address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+    except ValueError:
+        return False
+
+
+def value_of_text(setting: Setting, text: str, where: Callable[[], str]) -> Value:
+    """The value that a text stands for: of an environment variable, or an argument of a command.
+
+    Args:
+        setting: Its line of the table.
+        where: As in `check_value`.
+        text: Numbers and text as they are; true, yes, on, 1 and their opposites; lists with commas. Empty
+            text leaves an optional setting out.
+
+    Raises:
+        ConfigError: It is not allowed; says what is.
+    """
+    text = text.strip()
+    value: object = text
+    if setting.optional and not text:
+        value = None
+    elif setting.kind == "bool" and text.lower() in _TRUE | _FALSE:
+        value = text.lower() in _TRUE
+    elif setting.kind == "words":
+        value = tuple(word.strip() for word in text.split(",") if word.strip())
+    elif setting.kind in ("int", "float"):
+        try:
+            value = int(text) if setting.kind == "int" else float(text)
+        except ValueError:
+            value = text
+    return check_value(setting, value, where)
+
+
+def is_secret(setting: Setting) -> bool:
+    """Whether a value of this setting may hold a password, and is never repeated."""
+    return setting.key == "database" or setting.key.endswith((".base_url", ".env_api_key"))
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """` Did you mean …?` for the known word that is closest, or nothing where none is close."""
+    # The default cutoff of difflib, 0.6, finds one letter wrong or missing in words of four letters and more.
+    found = difflib.get_close_matches(word.lower(), list(known), n=1)
+    return f' Did you mean "{found[0]}"?' if found else ""
+
+
+def _table(value: object, where: Where, path: KeyPath) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        name = ".".join(str(part) for part in path)
+        raise ConfigError(f"{where(path)}: {name} is a section: write [{name}] and its settings below it.")
+    return value
+
+
+def _at(where: Where, path: KeyPath) -> Callable[[], str]:
+    return lambda: f"{where(path)}: {'.'.join(str(part) for part in path)}"
+
+
+def _quoted(name: str) -> str:
+    return f'"{_cut(name)}"'
+
+
+def _short(value: object) -> str:
+    return _cut(
+        f'"{value}"'
+        if isinstance(value, str)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else repr(value)
+    )
+
+
+def _cut(text: str) -> str:
+    """At most 60 characters of it, on one line: an error message is read by a person."""
+    text = text.encode("unicode_escape").decode() if _NOT_TEXT.search(text) else text
+    return text if len(text) <= 60 else f"{text[:57]}…"

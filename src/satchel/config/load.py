@@ -1,0 +1,257 @@
+"""Reads the settings: the user's file, a trusted project's, the environment, and what a command overrides."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, cast
+
+from satchel.config.check import (
+    Value,
+    check_rules,
+    check_tables,
+    check_value,
+    closest,
+    setting_named,
+    value_of_text,
+)
+from satchel.config.home import is_trusted
+from satchel.config.providers import BASE_URL_VARIABLES, builtin_providers
+from satchel.config.settings import (
+    SETTINGS,
+    AgentSettings,
+    BudgetSettings,
+    MemorySettings,
+    ProviderSettings,
+    Rule,
+    Settings,
+    ToolsSettings,
+)
+from satchel.config.toml_file import read_toml
+from satchel.errors import ConfigError
+
+__all__ = ["load", "process_environ"]
+
+_BY_VARIABLE: Final = {
+    setting.env: setting for setting in SETTINGS if not re.search(r"\.(NAME|N)\.", setting.key)
+}
+_SECTION_PREFIXES: Final = tuple(
+    {f"SATCHEL_{s.key.split('.')[0].upper()}_" for s in SETTINGS if "." in s.key}
+)
+_PROVIDER_PARTS: Final = tuple(s.key.split(".")[2] for s in SETTINGS if s.key.startswith("providers."))
+
+
+def process_environ() -> dict[str, str]:
+    """A copy of this process's environment: for `load`, at a program's edge."""
+    return dict(os.environ)
+
+
+def load(
+    environ: Mapping[str, str],
+    *,
+    cwd: Path,
+    home: Path | None = None,
+    overrides: Mapping[str, Any] = {},
+) -> Settings:
+    """Read the settings. Nothing is written, and no folder needs to exist.
+
+    What comes later counts: the defaults, the user's file, the project's file where the user trusts the
+    folder, the environment, `overrides`.
+
+    Args:
+        environ: The environment; `process_environ()` at a program's edge.
+        cwd: The working directory; the project is looked for from here upwards.
+        home: SATCHEL_HOME; None takes it from `environ`, and `~/.satchel` where it is not set.
+        overrides: Values by dotted key ("agent.mode"), as a command's options give them; None is left out.
+
+    Raises:
+        ConfigError: A file is broken, a key is unknown or a value is not allowed; names file, line and key.
+    """
+    cwd = cwd.resolve()
+    home = _home(environ, cwd) if home is None else home.expanduser().resolve()
+    project = _find_project(cwd, homes={home, _default_home(environ)})
+    trusted = project is not None and is_trusted(home, project)
+    found = _Found(providers=builtin_providers(environ))
+    for name, variable in BASE_URL_VARIABLES.items():
+        if environ.get(variable, "").strip():
+            found.set(f"providers.{name}.base_url", found.providers[name].base_url, variable)
+    config_path = home / "config.toml"
+    found.read_file(config_path)
+    if project is not None and trusted:
+        found.read_file(project / ".satchel" / "config.toml")
+    found.read_environ(environ)
+    for key, value in overrides.items():
+        if value is not None:
+            found.set(key, value, "the command line")
+    found.check_providers()
+    secrets = _secrets(environ, found.providers)
+    return Settings(
+        home=home,
+        config_path=config_path,
+        cwd=cwd,
+        project=project,
+        project_trusted=trusted,
+        model=found.text("model"),
+        small_model=found.text("small_model"),
+        database=found.text("database"),
+        providers=found.providers,
+        agent=AgentSettings(**found.section("agent")),
+        budget=BudgetSettings(**found.section("budget")),
+        memory=MemorySettings(**found.section("memory")),
+        tools=ToolsSettings(**found.section("tools")),
+        permissions=found.permissions,
+        environ={name: value for name, value in environ.items() if name not in secrets},
+        sources=found.sources,
+        secrets=secrets,
+    )
+
+
+def _default_home(environ: Mapping[str, str]) -> Path:
+    user_home = environ.get("HOME", "")
+    return (Path(user_home) if user_home else Path.home()).resolve() / ".satchel"
+
+
+def _home(environ: Mapping[str, str], cwd: Path) -> Path:
+    text = environ.get("SATCHEL_HOME", "").strip()
+    if "\0" in text:
+        raise ConfigError("SATCHEL_HOME holds a NUL character: that is no folder's name.")
+    default = _default_home(environ)
+    if not text:
+        return default
+    if text == "~" or text.startswith("~/"):
+        return default.parent / text[2:]
+    return (cwd / text).resolve()
+
+
+def _find_project(cwd: Path, *, homes: set[Path]) -> Path | None:
+    """The nearest folder upwards that holds files for Satchel; SATCHEL_HOME makes no folder a project."""
+    for folder in (cwd, *cwd.parents):
+        marker = folder / ".satchel"
+        if marker.is_dir() and marker.resolve() not in homes:
+            return folder
+        if (folder / "AGENTS.md").is_file():
+            return folder
+    return None
+
+
+def _secrets(environ: Mapping[str, str], providers: Mapping[str, ProviderSettings]) -> dict[str, str]:
+    names = {provider.env_api_key for provider in providers.values()}
+    return {name: environ[name] for name in names if environ.get(name)}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """What was found so far, each value with where it was found."""
+
+    providers: dict[str, ProviderSettings]
+    values: dict[str, Value] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    permissions: tuple[Rule, ...] = ()
+
+    def text(self, key: str) -> str:
+        """A text setting, "" where it was not found."""
+        return str(self.values.get(key) or "")
+
+    def section(self, name: str) -> dict[str, Any]:
+        """The values found for one section, by the last part of their keys."""
+        prefix = f"{name}."
+        return {
+            key.removeprefix(prefix): value for key, value in self.values.items() if key.startswith(prefix)
+        }
+
+    def set(self, key: str, value: object, source: str) -> None:
+        """Check a value and keep it."""
+        setting = setting_named(key, source)
+        self.keep(key, check_value(setting, value, lambda: f"{source}: {key}"), source)
+
+    def keep(self, key: str, value: Value, source: str) -> None:
+        """Keep a checked value under its dotted key."""
+        if key.startswith("providers."):
+            _, name, part = key.split(".")
+            known = self.providers.get(name) or ProviderSettings(name=name, kind="openai")
+            self.providers[name] = replace(known, **{part: cast("Any", value)})
+        else:
+            self.values[key] = value
+        self.sources[key] = source
+
+    def read_file(self, path: Path) -> None:
+        """Read one file over what is there; a missing file is an empty one."""
+        file = read_toml(path)
+        if file is None:
+            return
+        for key, _, value in check_tables(file.tables, file.where):
+            self.keep(key, value, str(path))
+        if "permissions" in file.tables:
+            # The nearer file's rules are looked at first.
+            self.permissions = (*check_rules(file.tables["permissions"], file.where), *self.permissions)
+            self.sources["permissions"] = str(path)
+
+    def read_environ(self, environ: Mapping[str, str]) -> None:
+        """Read SATCHEL_<SECTION>_<KEY>; other variables may begin with SATCHEL_ as well."""
+        for name, value in sorted(environ.items()):
+            if name in _BY_VARIABLE:
+                setting = _BY_VARIABLE[name]
+                self.keep(setting.key, value_of_text(setting, value, partial(str, name)), name)
+            elif name == "SATCHEL_PERMISSIONS":
+                self.permissions = (*_rules_of_text(value), *self.permissions)
+                self.sources["permissions"] = name
+            elif name.startswith("SATCHEL_PROVIDERS_"):
+                key = self._provider_key(name)
+                self.keep(key, value_of_text(setting_named(key, name), value, partial(str, name)), name)
+            elif name.startswith(_SECTION_PREFIXES):
+                known = sorted(
+                    variable for variable in _BY_VARIABLE if variable.startswith(name.split("_")[0])
+                )
+                raise ConfigError(
+                    f"{name} in the environment sets nothing.{_closest_variable(name)} There are: "
+                    f"{', '.join(known)}."
+                )
+
+    def _provider_key(self, variable: str) -> str:
+        """`providers.deepseek.base_url` for SATCHEL_PROVIDERS_DEEPSEEK_BASE_URL."""
+        rest = variable.removeprefix("SATCHEL_PROVIDERS_")
+        for part in _PROVIDER_PARTS:
+            name = rest.removesuffix(f"_{part.upper()}")
+            if name and name != rest:
+                # A provider's name may hold characters that a variable's can't.
+                spelled = {re.sub(r"[^A-Z0-9]", "_", known.upper()): known for known in self.providers}
+                return f"providers.{spelled.get(name, name.lower())}.{part}"
+        raise ConfigError(
+            f"{variable} in the environment sets nothing. It should be SATCHEL_PROVIDERS_NAME_KEY, and "
+            f"KEY one of: "
+            f"{', '.join(part.upper() for part in _PROVIDER_PARTS)}."
+        )
+
+    def check_providers(self) -> None:
+        """What only the whole shows: a provider of one's own needs an address."""
+        for name, provider in self.providers.items():
+            if not provider.builtin and provider.kind in ("openai", "anthropic") and not provider.base_url:
+                source = next(at for key, at in self.sources.items() if key.startswith(f"providers.{name}."))
+                raise ConfigError(
+                    f'{source}: [providers.{name}] needs a base_url, such as "https://api.example.com/v1".'
+                    f"{closest(name, [known for known in self.providers if known != name])}"
+                )
+
+
+def _closest_variable(name: str) -> str:
+    return (
+        closest(name.lower(), [variable.lower() for variable in _BY_VARIABLE])
+        .upper()
+        .replace("DID YOU MEAN", "Did you mean")
+    )
+
+
+def _rules_of_text(text: str) -> tuple[Rule, ...]:
+    """The rules in SATCHEL_PERMISSIONS, which is a list as TOML writes one."""
+    try:
+        rules = tomllib.loads(f"permissions = {text}")["permissions"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        raise ConfigError(
+            'SATCHEL_PERMISSIONS is not a list as TOML writes it: [{action = "allow", tool = "bash(git *)"}].'
+        ) from None
+    return check_rules(rules, lambda _: "SATCHEL_PERMISSIONS")

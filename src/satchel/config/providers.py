@@ -1,0 +1,94 @@
+"""The providers that exist without being written down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+from urllib.parse import urlsplit
+
+from satchel.config.settings import ProviderKind, ProviderSettings
+
+__all__ = ["BASE_URL_VARIABLES", "builtin_providers", "ollama_base_url"]
+
+BASE_URL_VARIABLES: Final = {
+    "anthropic": "ANTHROPIC_BASE_URL",
+    "openai": "OPENAI_BASE_URL",
+    "ollama": "OLLAMA_HOST",
+}
+"""The variables that a provider's own programs read, and that say where it is; by its name."""
+
+# Ollama's own port (its documentation of OLLAMA_HOST).
+OLLAMA_PORT: Final = 11434
+
+
+def _provider(name: str, kind: ProviderKind, base_url: str = "", env_api_key: str = "") -> ProviderSettings:
+    return ProviderSettings(name=name, kind=kind, base_url=base_url, env_api_key=env_api_key, builtin=True)
+
+
+# In the order in which their keys are looked for when no model is configured: DESIGN 3.2 names the first
+# three; then endpoints of many models, then of one maker, then servers on this machine, then what needs no
+# server. Each address is the one that the provider's own page on OpenAI compatibility gives.
+_BUILTIN: Final = (
+    _provider("anthropic", "anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
+    _provider("openai", "openai", "https://api.openai.com/v1", "OPENAI_API_KEY"),
+    _provider("deepseek", "openai", "https://api.deepseek.com", "DEEPSEEK_API_KEY"),
+    _provider("openrouter", "openai", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    _provider("groq", "openai", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    _provider("together", "openai", "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+    _provider("mistral", "openai", "https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+    _provider(
+        "gemini", "openai", "https://generativelanguage.googleapis.com/v1beta/openai/", "GEMINI_API_KEY"
+    ),
+    _provider("xai", "openai", "https://api.x.ai/v1", "XAI_API_KEY"),
+    _provider("ollama", "openai", f"http://127.0.0.1:{OLLAMA_PORT}/v1"),
+    _provider("lmstudio", "openai", "http://127.0.0.1:1234/v1"),
+    _provider("llamacpp", "openai", "http://127.0.0.1:8080/v1"),
+    _provider("vllm", "openai", "http://127.0.0.1:8000/v1"),
+    _provider("gguf", "gguf"),
+    _provider("none", "none"),
+)
+
+
+def builtin_providers(environ: Mapping[str, str]) -> dict[str, ProviderSettings]:
+    """The built-in providers by name, moved to where the usual variables of the environment say that they
+    are.
+
+    Args:
+        environ: ANTHROPIC_BASE_URL, OPENAI_BASE_URL and OLLAMA_HOST are read.
+    """
+    providers = {provider.name: provider for provider in _BUILTIN}
+    for name, variable in BASE_URL_VARIABLES.items():
+        if place := environ.get(variable, "").strip():
+            base_url = ollama_base_url(place) if name == "ollama" else place
+            providers[name] = replace(providers[name], base_url=base_url)
+    return providers
+
+
+def ollama_base_url(host: str) -> str:
+    """The OpenAI-compatible address of an Ollama server.
+
+    Args:
+        host: As Ollama's own programs read OLLAMA_HOST: "127.0.0.1", ":11434", "host:port" or an address
+            with a scheme. The scheme is http where none is given; the port is 11434, or the scheme's own
+            where a scheme is given. 0.0.0.0, which a server listens on, is reached at 127.0.0.1.
+    """
+    scheme, separator, rest = host.partition("://")
+    if not separator:
+        scheme, rest = "http", host
+    place, _, path = rest.partition("/")
+    try:
+        parts = urlsplit(f"//{place}")
+        name, port = parts.hostname or "", parts.port
+    except ValueError:
+        # Not an address at all: the check of the settings says so, with the variable's name.
+        return host
+    if port is None:
+        port = {"http": 80, "https": 443}.get(scheme, OLLAMA_PORT) if separator else OLLAMA_PORT
+    if name in ("", "0.0.0.0", "::"):
+        name = "127.0.0.1"
+    if ":" in name:
+        name = f"[{name}]"
+    user = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
+    path = path.strip("/")
+    return f"{scheme}://{user}{name}:{port}/{path + '/' if path else ''}v1"

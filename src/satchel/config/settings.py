@@ -1,0 +1,431 @@
+"""The settings as plain frozen data, and the one table that documents and checks them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from satchel.errors import ConfigError
+
+__all__ = [
+    "SETTINGS",
+    "AgentSettings",
+    "BudgetSettings",
+    "MemorySettings",
+    "Mode",
+    "ProviderKind",
+    "ProviderSettings",
+    "Rule",
+    "RuleAction",
+    "Setting",
+    "Settings",
+    "ToolUse",
+    "ToolsSettings",
+]
+
+Mode: TypeAlias = Literal["ask", "auto", "bypass"]
+"""Who allows a tool call: the user each time; the user, but for tools that only read; nobody is asked."""
+
+ProviderKind: TypeAlias = Literal["openai", "anthropic", "gguf", "none"]
+"""The wire format of an endpoint; "gguf" runs in the process, "none" recalls without a language model."""
+
+ToolUse: TypeAlias = Literal["auto", "native", "json"]
+"""How tools are called: found out at the first refusal; by the endpoint's own calls; by JSON in text."""
+
+RuleAction: TypeAlias = Literal["allow", "ask", "deny"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderSettings:
+    """One endpoint that serves language models.
+
+    Attributes:
+        base_url: Where it is; "" takes the official SDK's own. Never shown whole: it may hold a password.
+        env_api_key: The name of the environment variable that holds the key; "" where none is needed.
+        context_window: Tokens of request and answer together, or None where unknown.
+        max_tokens: Of one answer, or None for the model's own.
+        builtin: It exists without being written down.
+    """
+
+    name: str
+    kind: ProviderKind
+    base_url: str = field(default="", repr=False)
+    env_api_key: str = ""
+    tool_use: ToolUse = "auto"
+    context_window: int | None = None
+    max_tokens: int | None = None
+    builtin: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """The loop."""
+
+    max_rounds: int = 10
+    tool_timeout_s: float = 30.0
+    tool_workers: int = 16
+    max_result_chars: int = 30_000
+    mode: Mode = "ask"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetSettings:
+    """Hard stops; None is no limit."""
+
+    session_usd: float | None = None
+    day_usd: float | None = None
+    turn_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySettings:
+    """What is kept and what is shown. `surface_threshold` None takes the embedder's calibrated one."""
+
+    enabled: bool = True
+    capture: bool = True
+    budget_tokens: int = 500
+    limit: int = 5
+    surface_threshold: float | None = None
+    embedder: str = "minilm"
+    redact: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsSettings:
+    """Which tools a model is offered: `disabled` names those that it is not."""
+
+    disabled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What happens to calls that fit `tool`: a tool's name, or a name and a pattern as in `bash(git *)`."""
+
+    action: RuleAction
+    tool: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that was configured, read once.
+
+    Attributes:
+        home: SATCHEL_HOME; it need not exist yet (see `ensure_home`).
+        config_path: The user's own file; it need not exist.
+        project: The nearest folder, from `cwd` upwards, with a `.satchel` folder or an `AGENTS.md`, or None.
+        project_trusted: The user trusted `project`: only then do its files count.
+        model: "provider:model", or "" where Satchel shall choose.
+        small_model: The same for side jobs; "" takes the provider's own small one.
+        database: "" for `home / "satchel.db"`, a path, or a URL. May hold a password.
+        permissions: The project's rules first, then the user's own, in the order written.
+        environ: The environment for started processes: the process's own without the providers' keys.
+        sources: Where each setting that is not the default was set, in words for people, by dotted key.
+        secrets: The values that `secret` gives.
+    """
+
+    home: Path
+    config_path: Path
+    cwd: Path
+    project: Path | None = None
+    project_trusted: bool = False
+    model: str = ""
+    small_model: str = ""
+    database: str = field(default="", repr=False)
+    providers: Mapping[str, ProviderSettings] = field(default_factory=dict)
+    agent: AgentSettings = field(default_factory=AgentSettings)
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    tools: ToolsSettings = field(default_factory=ToolsSettings)
+    permissions: tuple[Rule, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def database_location(self) -> Path | str:
+        """Where the memories are: a file's absolute path, or a URL as it was written."""
+        if "://" in self.database:
+            return self.database
+        return self.home / (Path(self.database).expanduser() if self.database else "satchel.db")
+
+    def secret(self, env_name: str) -> str | None:
+        """The value of an environment variable that is kept from started processes, or of any other.
+
+        Args:
+            env_name: The variable's name, such as a provider's `env_api_key`; "" gives None.
+
+        Returns:
+            The value without white space around it, or None where it is not set or empty.
+        """
+        value = self.secrets.get(env_name) or self.environ.get(env_name, "")
+        return value.strip() or None
+
+    def provider(self, name: str) -> ProviderSettings:
+        """The provider of that name.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        found = self.providers.get(name)
+        if found is None:
+            raise ConfigError(
+                f"There is no provider {name!r}. There are: {', '.join(self.providers)}. Another one is "
+                f"added to "
+                f"{self.config_path} as [providers.{name}] with kind, base_url and env_api_key."
+            )
+        return found
+
+
+Kind: TypeAlias = Literal["bool", "int", "float", "text", "words"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One line of the table: what a key means and which values it takes.
+
+    Attributes:
+        key: Dotted; `providers.NAME.…` stands for every provider.
+        default: None where the key may be left out (`optional`).
+        low: The lowest value allowed, and `high` the highest, both included.
+        choices: All values allowed, or () where any is.
+        doc: One sentence.
+    """
+
+    key: str
+    kind: Kind
+    default: bool | int | float | str | tuple[str, ...] | None
+    doc: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+
+    @property
+    def env(self) -> str:
+        """The environment variable that sets it."""
+        return "SATCHEL_" + self.key.replace(".", "_").upper()
+
+    @property
+    def allowed(self) -> str:
+        """The values that it takes, in words that complete "it takes …"."""
+        match self.kind:
+            case "bool":
+                return "true or false"
+            case "int" | "float":
+                words = "a whole number" if self.kind == "int" else "a number"
+                if self.low is not None and self.high is not None:
+                    words += f" from {self.low:,g} to {self.high:,g}"
+                return words
+            case "words":
+                return "a list of names"
+            case "text":
+                quoted = [f'"{choice}"' for choice in self.choices]
+                return f"{', '.join(quoted[:-1])} or {quoted[-1]}" if quoted else "text"
+
+
+SETTINGS: Final[tuple[Setting, ...]] = (
+    Setting(
+        key="model",
+        kind="text",
+        default="",
+        doc='The language model, as "provider:model"; "gguf:/path/model.gguf" runs it in the process, "none" '
+        "recalls only, and empty lets Satchel choose.",
+    ),
+    Setting(
+        key="small_model",
+        kind="text",
+        default="",
+        doc="The model for side jobs such as summaries; empty takes the one that answers.",
+    ),
+    Setting(
+        key="database",
+        kind="text",
+        default="",
+        doc="The database file; empty is satchel.db in SATCHEL_HOME.",
+    ),
+    Setting(
+        key="agent.max_rounds",
+        kind="int",
+        default=10,
+        low=1,
+        high=1000,
+        doc="How often a model may be asked in one turn before the turn is closed honestly.",
+    ),
+    Setting(
+        key="agent.tool_timeout_s",
+        kind="float",
+        default=30.0,
+        low=0.1,
+        high=86_400,
+        doc="Seconds that a tool call may take, where the tool has no limit of its own.",
+    ),
+    Setting(
+        key="agent.tool_workers",
+        kind="int",
+        default=16,
+        low=1,
+        high=256,
+        doc="Threads for blocking tools; calls beyond that wait their turn.",
+    ),
+    Setting(
+        key="agent.max_result_chars",
+        kind="int",
+        default=30_000,
+        low=200,
+        high=10_000_000,
+        doc="Characters of a tool's result that the model sees; the rest goes to a file that it can page "
+        "through.",
+    ),
+    Setting(
+        key="agent.mode",
+        kind="text",
+        default="ask",
+        choices=("ask", "auto", "bypass"),
+        doc='Who allows tool calls: "ask" asks the user, "auto" runs what only reads and asks for the rest, '
+        '"bypass" runs everything.',
+    ),
+    Setting(
+        key="budget.session_usd",
+        kind="float",
+        default=None,
+        low=0,
+        high=1_000_000,
+        optional=True,
+        doc="US dollars that one session may cost; not set is no limit.",
+    ),
+    Setting(
+        key="budget.day_usd",
+        kind="float",
+        default=None,
+        low=0,
+        high=1_000_000,
+        optional=True,
+        doc="US dollars that all sessions of one day may cost; not set is no limit.",
+    ),
+    Setting(
+        key="budget.turn_tokens",
+        kind="int",
+        default=None,
+        low=1,
+        high=1_000_000_000,
+        optional=True,
+        doc="Tokens, input and output, that one turn may take; not set is no limit.",
+    ),
+    Setting(
+        key="memory.enabled",
+        kind="bool",
+        default=True,
+        doc="Whether memories are shown to the model and new ones are kept.",
+    ),
+    Setting(
+        key="memory.capture",
+        kind="bool",
+        default=True,
+        doc="Whether what is said is kept as memory; off, only what exists is used.",
+    ),
+    Setting(
+        key="memory.budget_tokens",
+        kind="int",
+        default=500,
+        low=0,
+        high=100_000,
+        doc="Tokens that the memories shown with one message may take.",
+    ),
+    Setting(
+        key="memory.limit",
+        kind="int",
+        default=5,
+        low=0,
+        high=100,
+        doc="How many memories may be shown with one message.",
+    ),
+    Setting(
+        key="memory.surface_threshold",
+        kind="float",
+        default=None,
+        low=0,
+        high=1,
+        optional=True,
+        doc="How well a memory must fit to be shown by itself; not set takes what was calibrated for the "
+        "embedder.",
+    ),
+    Setting(
+        key="memory.embedder",
+        kind="text",
+        default="minilm",
+        doc='What turns text into vectors: "minilm" runs in the process, "none" searches by words alone, and '
+        '"provider:model" asks an OpenAI-compatible endpoint.',
+    ),
+    Setting(
+        key="memory.redact",
+        kind="bool",
+        default=True,
+        doc="Whether keys, passwords and tokens are taken out of a text before it is kept.",
+    ),
+    Setting(
+        key="tools.disabled",
+        kind="words",
+        default=(),
+        doc="Tools that no model is offered.",
+    ),
+    Setting(
+        key="providers.NAME.kind",
+        kind="text",
+        default="openai",
+        choices=("openai", "anthropic", "gguf", "none"),
+        doc="The wire format that the endpoint speaks.",
+    ),
+    Setting(
+        key="providers.NAME.base_url",
+        kind="text",
+        default="",
+        doc="Where the endpoint is, up to and without /chat/completions or /v1/messages.",
+    ),
+    Setting(
+        key="providers.NAME.env_api_key",
+        kind="text",
+        default="",
+        doc="The name of the environment variable that holds the key; the key itself is never written down.",
+    ),
+    Setting(
+        key="providers.NAME.tool_use",
+        kind="text",
+        default="auto",
+        choices=("auto", "native", "json"),
+        doc="How the model calls tools: found out, by the endpoint's own calls, or by JSON in text.",
+    ),
+    Setting(
+        key="providers.NAME.context_window",
+        kind="int",
+        default=None,
+        low=512,
+        high=100_000_000,
+        optional=True,
+        doc="Tokens that a request and its answer may have together; not set takes what is known of the "
+        "model.",
+    ),
+    Setting(
+        key="providers.NAME.max_tokens",
+        kind="int",
+        default=None,
+        low=1,
+        high=10_000_000,
+        optional=True,
+        doc="Tokens that one answer may have; not set takes the model's own.",
+    ),
+    Setting(
+        key="permissions.N.action",
+        kind="text",
+        default="ask",
+        choices=("allow", "ask", "deny"),
+        doc="What happens to calls that fit the rule.",
+    ),
+    Setting(
+        key="permissions.N.tool",
+        kind="text",
+        default="",
+        doc="A tool's name, or a name and a pattern of its input: bash(git *).",
+    ),
+)

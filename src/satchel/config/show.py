@@ -1,0 +1,92 @@
+"""The settings as a list for people: value, default and where it was set, with nothing secret in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from satchel.config.settings import SETTINGS, Settings
+
+__all__ = ["ShownSetting", "show_settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownSetting:
+    """One setting.
+
+    Attributes:
+        value: As JSON holds it; passwords in addresses are masked, keys are only said to be there or not.
+        source: Where it was set, or "default".
+    """
+
+    key: str
+    value: Any
+    source: str
+    doc: str
+
+
+def show_settings(settings: Settings) -> list[ShownSetting]:
+    """Every setting in the order of the table, then what is set of the providers, then the rules."""
+    shown = [
+        ShownSetting(
+            key=setting.key,
+            value=_plain(_value(settings, setting.key)),
+            source=settings.sources.get(setting.key, "default"),
+            doc=setting.doc,
+        )
+        for setting in SETTINGS
+        if not setting.key.startswith(("providers.", "permissions."))
+    ]
+    parts = {s.key.split(".")[2]: s.doc for s in SETTINGS if s.key.startswith("providers.")}
+    for name, provider in settings.providers.items():
+        written = [part for part in parts if f"providers.{name}.{part}" in settings.sources]
+        if provider.env_api_key and settings.secret(provider.env_api_key):
+            written = list(dict.fromkeys([*written, "env_api_key"]))
+        for part in written:
+            value = getattr(provider, part)
+            if part == "env_api_key" and value:
+                value = f"{value} ({'set' if settings.secret(value) else 'not set'})"
+            source = settings.sources.get(f"providers.{name}.{part}", "default")
+            shown.append(
+                ShownSetting(
+                    key=f"providers.{name}.{part}", value=_plain(value), source=source, doc=parts[part]
+                )
+            )
+    if settings.permissions:
+        shown.append(
+            ShownSetting(
+                key="permissions",
+                value=[f"{rule.action} {rule.tool}" for rule in settings.permissions],
+                source=settings.sources.get("permissions", "default"),
+                doc="Rules for tool calls; the first one that fits decides.",
+            )
+        )
+    return shown
+
+
+def _value(settings: Settings, key: str) -> Any:
+    value: Any = settings
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, str) and "://" in value:
+        return mask_address(value)
+    return value
+
+
+def mask_address(address: str) -> str:
+    """The address with `***` for what may be a secret: what stands before the host, and the query."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return "***"
+    host = parts.netloc.rpartition("@")[2]
+    user = parts.username if parts.password else None
+    netloc = f"{user + ':' if user else ''}***@{host}" if "@" in parts.netloc else host
+    return parts._replace(netloc=netloc, query="***" if parts.query else "", fragment="").geturl()

@@ -1,0 +1,117 @@
+"""Writes settings into a TOML file and leaves what else stands there as it is, comments included."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from satchel.config.check import Value, check_tables, check_value, setting_named, value_of_text
+from satchel.config.home import ensure_home, locked_folder, replace_file
+from satchel.config.toml_file import read_toml
+from satchel.errors import ConfigError
+
+__all__ = ["set_value", "write_initial"]
+
+_HEADER: Final = """\
+# Settings of Satchel. `satchel config show` lists all of them with their values, `satchel config set KEY
+# VALUE` changes one. Keys of providers never stand here: they stay in environment variables.
+"""
+
+
+def set_value(path: Path, key: str, value: object) -> Value:
+    """Set one key in a file; the file, and its folder, are made where they are missing.
+
+    Args:
+        path: The file, such as `Settings.config_path`.
+        key: Dotted: "agent.max_rounds", "providers.deepseek.base_url".
+        value: Text stands for the value as in an environment variable; None, or empty text for an optional
+            setting, takes the key out.
+
+    Returns:
+        The value as it is now in the file; None where it was taken out.
+
+    Raises:
+        ConfigError: The file is broken, the key is unknown or the value is not allowed; the file is
+            untouched.
+        StorageUnwritable: The file can't be written; it is untouched.
+    """
+    # Imported when used: it takes longer than everything else here, and only two commands write.
+    import tomlkit  # noqa: PLC0415
+    from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
+
+    setting = setting_named(key, "config set")
+    if value is None:
+        checked: Value = None
+    elif isinstance(value, str):
+        checked = value_of_text(setting, value, lambda: key)
+    else:
+        checked = check_value(setting, value, lambda: key)
+    ensure_home(path.parent)
+    with locked_folder(path.parent):
+        file = read_toml(path)
+        if file is not None:
+            # What is wrong in the file is said now, with its line, and not at the next start.
+            for _ in check_tables(file.tables, file.where):
+                pass
+        document = tomlkit.parse(file.text) if file is not None else tomlkit.parse(_HEADER)
+        try:
+            _put(document, key.split("."), list(checked) if isinstance(checked, tuple) else checked)
+            text = tomlkit.dumps(document)
+            tomllib.loads(text)
+        except (TOMLKitError, tomllib.TOMLDecodeError, ValueError, TypeError) as error:
+            raise ConfigError(
+                f"{path}: {key} could not be put in without harming what stands there ({error}). Write it "
+                f"by hand."
+            ) from error
+        replace_file(path, text)
+    return checked
+
+
+def _put(document: Any, parts: list[str], value: Any) -> None:
+    import tomlkit  # noqa: PLC0415  see set_value
+
+    table = document
+    for position, part in enumerate(parts[:-1]):
+        if part not in table:
+            if value is None:
+                return
+            # [providers.deepseek] needs no empty [providers] above it.
+            table.add(part, tomlkit.table(is_super_table=position == 0 and len(parts) > 2))
+        table = table[part]
+    if value is None:
+        table.pop(parts[-1], None)
+    else:
+        table[parts[-1]] = value
+
+
+def write_initial(path: Path, values: Mapping[str, object]) -> Path:
+    """Write a first settings file, as the questions at the first start do.
+
+    Args:
+        path: `Settings.config_path`; must not exist.
+        values: By dotted key; None is left out.
+
+    Returns:
+        `path`.
+
+    Raises:
+        ConfigError: The file exists, a key is unknown or a value is not allowed; nothing was written.
+        StorageUnwritable: It can't be written.
+    """
+    import tomlkit  # noqa: PLC0415  see set_value
+
+    document = tomlkit.parse(_HEADER)
+    document.add(tomlkit.nl())
+    for key, value in values.items():
+        if value is not None:
+            checked = check_value(setting_named(key, str(path)), value, partial(str, key))
+            _put(document, key.split("."), list(checked) if isinstance(checked, tuple) else checked)
+    ensure_home(path.parent)
+    with locked_folder(path.parent):
+        if path.exists() or path.is_symlink():
+            raise ConfigError(f"{path} exists already. Change it with `satchel config set KEY VALUE`.")
+        replace_file(path, tomlkit.dumps(document))
+    return path
