@@ -1,1 +1,8 @@
-"""Databases: engine, transactions and migrations; knows no table."""
+"""The database: opening it, transactions on its own threads, migrations. Knows no table."""
+
+from __future__ import annotations
+
+from satchel.storage.database import Database, DatabaseReport
+from satchel.storage.schema import HEAD, REVISIONS
+
+__all__ = ["HEAD", "REVISIONS", "Database", "DatabaseReport"]

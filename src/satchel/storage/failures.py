@@ -1,0 +1,85 @@
+"""Turns what SQLite and the file system say into errors that tell the reader what to do."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy.exc import DBAPIError
+
+from satchel.errors import StorageCorrupt, StorageError, StorageLocked, StorageUnwritable
+
+__all__ = ["explain", "explain_os", "is_locked"]
+
+# The low byte of an extended result code is the primary code (sqlite.org/rescode.html).
+_PRIMARY = 0xFF
+_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_UNWRITABLE = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
+
+
+def _code(error: BaseException) -> int:
+    """The primary result code of the SQLite error in or below `error`; 0 where there is none."""
+    original = error.orig if isinstance(error, DBAPIError) else error
+    return getattr(original, "sqlite_errorcode", 0) & _PRIMARY
+
+
+def is_locked(error: BaseException) -> bool:
+    """Whether another connection held the database for longer than we waited."""
+    return _code(error) in _LOCKED
+
+
+def explain(error: BaseException, place: str) -> StorageError:
+    """The typed error for what the database driver raised.
+
+    Args:
+        error: From the driver, or SQLAlchemy's wrapper around it.
+        place: The database as the user knows it: its path.
+    """
+    code = _code(error)
+    words = str(error.orig if isinstance(error, DBAPIError) else error)
+    if code in _LOCKED:
+        return StorageLocked(
+            f"The database {place} is held by another process, and it did not let go in time. "
+            "Wait for that process or end it, then try again; nothing was written."
+        )
+    if code in _CORRUPT:
+        return StorageCorrupt(
+            f"The database {place} cannot be read ({words}). Move it aside, with its -wal and -shm files, "
+            "and restore a "
+            "backup; the session logs beside it hold every conversation and were not touched."
+        )
+    if code == sqlite3.SQLITE_FULL:
+        return StorageUnwritable(
+            f"The disk that holds the database {place} is full. Free some space and try again; what was "
+            "stored "
+            "before is safe, this change was not made."
+        )
+    if code in _UNWRITABLE:
+        return StorageUnwritable(
+            f"The database {place} cannot be opened for writing ({words}). Check the permissions of the file "
+            "and its "
+            "folder and whether the disk is mounted read-only, or choose another place for it."
+        )
+    if code == sqlite3.SQLITE_IOERR:
+        return StorageUnwritable(
+            f"Reading or writing the database {place} failed ({words}). Check that the disk is there, "
+            "healthy and not "
+            "full, then try again; this change was not made."
+        )
+    return StorageError(f"The database {place} refused a statement: {words}.")
+
+
+def explain_os(error: OSError, path: Path) -> StorageError:
+    """The typed error for what the file system said about `path`."""
+    why = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageUnwritable(f"There is no space left for {path} ({why}). Free some space and try again.")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return StorageUnwritable(
+            f"{path} cannot be written ({why}). Check the permissions of its folder and whether the disk is "
+            "mounted "
+            "read-only, or choose another place."
+        )
+    return StorageError(f"{path} cannot be used for a database ({why}).")

@@ -1,0 +1,15 @@
+"""Which states of the schema this program knows: the names of the migrations, oldest first."""
+
+from __future__ import annotations
+
+__all__ = ["HEAD", "REVISIONS"]
+
+REVISIONS: tuple[str, ...] = ("0001_memory",)
+"""Every migration in `migrations/versions`, in the order they are applied. Add yours at the end.
+
+A database whose revision is not in here was written by a newer program and is refused untouched. The list
+stands here, and not only in the migrations, so that opening a database that is up to date need not import
+Alembic; a test checks that both agree.
+"""
+
+HEAD = REVISIONS[-1]

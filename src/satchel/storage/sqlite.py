@@ -1,0 +1,174 @@
+"""How an SQLite file is looked at, made and connected to."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.pool import NullPool, StaticPool
+
+from satchel.errors import StorageError, StorageTooNew
+from satchel.storage.failures import explain, explain_os
+from satchel.storage.schema import HEAD, REVISIONS
+
+__all__ = ["BEGIN", "MEMORY", "create_file", "driver", "look", "make_engine", "refuse_network"]
+
+MEMORY = ":memory:"
+BEGIN = "satchel_begin"
+"""The execution option that says how a connection's transactions begin: "IMMEDIATE" or "DEFERRED"."""
+
+# File systems of other machines: SQLite's locks and its shared memory do not work across them
+# (sqlite.org/wal.html).
+_NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "afs", "ncpfs", "fuse.sshfs", "fuse.rclone", "fuse.s3fs"}
+)
+
+
+def driver() -> ModuleType:
+    """The newest SQLite at hand: the one of `pysqlite3` where that is installed, else the standard
+    library's.
+    """
+    try:
+        # An optional package: SQLite below 3.51.3 has a known corruption bug, and many systems are older.
+        from pysqlite3 import dbapi2  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+    except ImportError:
+        return sqlite3
+    module: ModuleType = dbapi2
+    return module
+
+
+def refuse_network(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> None:
+    """Refuse a folder on a network file system, where the kernel tells which one it is.
+
+    Raises:
+        StorageError: It is one.
+    """
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return  # Not Linux: nothing to look it up in.
+    longest, kind = -1, ""
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        fields, after = left.split(), right.split()
+        if len(fields) < 5 or not after:
+            continue
+        point = Path(fields[4].replace("\\040", " "))
+        if folder.is_relative_to(point) and len(point.parts) >= longest:
+            longest, kind = len(point.parts), after[0]
+    if kind in _NETWORK:
+        raise StorageError(
+            f"{folder} is on a network file system ({kind}), where SQLite cannot lock reliably and databases "
+            "get "
+            "corrupted. Choose a folder on a local disk."
+        )
+
+
+def create_file(path: Path) -> None:
+    """Make an empty file that only its owner can read, unless there is one.
+
+    SQLite gives the write-ahead log the permissions of the database. The file is opened here only when it is
+    made: closing a descriptor of a database that this process has open would drop its locks.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if not path.parent.is_dir() or path.is_dir():
+            raise StorageError(f"{path} is a folder; a database is a file. Choose another name.") from None
+    except OSError as error:
+        raise explain_os(error, path) from error
+
+
+def look(path: Path, *, busy_timeout_ms: int) -> str | None:
+    """Read which schema a database has, without changing a byte of it.
+
+    Returns:
+        The revision, or None for an empty file.
+
+    Raises:
+        StorageTooNew: This program does not know the revision.
+        StorageError: It is not one of ours, or cannot be read.
+    """
+    module = driver()
+    place = str(path)
+    try:
+        connection = module.connect(f"file:{quote(place)}?mode=ro", uri=True, isolation_level=None)
+        try:
+            connection.execute(f"PRAGMA busy_timeout={busy_timeout_ms}")
+            tables = {
+                name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            }
+            row = None
+            if "alembic_version" in tables:
+                row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        finally:
+            connection.close()
+    except module.Error as error:
+        raise explain(error, place) from error
+    if row is None:
+        if tables - {"alembic_version"}:
+            raise StorageError(
+                f"{place} is an SQLite database of another program (it has the table {min(tables)!r}). It "
+                "was not "
+                "touched; choose another file."
+            )
+        return None
+    revision = str(row[0])
+    if revision not in REVISIONS:
+        raise StorageTooNew(
+            f"A newer Satchel wrote the database {place}: its schema is {revision!r}, and this program knows "
+            "schemas up "
+            f"to {HEAD!r}. The file was not touched. Upgrade Satchel, or choose another database."
+        )
+    return revision
+
+
+def make_engine(place: str, *, busy_timeout_ms: int) -> Engine:
+    """An engine without a pool: each of the database's threads keeps its own connection."""
+    module = driver()
+
+    def connect() -> Any:
+        # The driver must not begin transactions behind our back (`on_begin` does); a connection is used by
+        # one thread at a time and closed by another.
+        name = place if place == MEMORY else f"file:{quote(place)}?mode=rw"
+        return module.connect(name, uri=True, isolation_level=None, check_same_thread=False)
+
+    def on_connect(connection: Any, _record: object) -> None:
+        execute: Callable[[str], Any] = connection.execute
+        # First: the other pragmas may themselves have to wait for a lock.
+        execute(f"PRAGMA busy_timeout={busy_timeout_ms}")
+        execute("PRAGMA foreign_keys=ON")
+        # What is deleted is overwritten with zeros, so that forgotten words do not stay in free pages.
+        execute("PRAGMA secure_delete=ON")
+        if place != MEMORY:
+            if execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                execute("PRAGMA journal_mode=WAL")
+            execute("PRAGMA synchronous=NORMAL")
+
+    def on_begin(connection: Connection) -> None:
+        connection.exec_driver_sql(f"BEGIN {connection.get_execution_options().get(BEGIN, 'IMMEDIATE')}")
+
+    engine = create_engine(
+        "sqlite://", creator=connect, module=module, poolclass=StaticPool if place == MEMORY else NullPool
+    )
+    event.listen(engine, "connect", on_connect)
+    event.listen(engine, "begin", on_begin)
+    return engine
+
+
+def version_warnings(version: Sequence[int]) -> list[str]:
+    """What is known to be wrong with this version of SQLite."""
+    if tuple(version) < (3, 51, 3):
+        dotted = ".".join(str(part) for part in version)
+        return [
+            f"SQLite {dotted} has a rare corruption bug in its write-ahead log (fixed in 3.51.3). "
+            "`pip install pysqlite3-binary` brings a newer one where there is a wheel."
+        ]
+    return []
