@@ -1,0 +1,558 @@
+"""Starts a process on the host and sees to it that nothing of it is left: the only door to `subprocess`.
+
+This is no isolation. The process has the user's rights; what is promised is that its output is bounded, that
+its time is limited, and that it and what it started are gone when `run_process` returns, however that
+happens.
+
+What counts as "what it started", on Linux: every process of its session and process group, every descendant
+by parent, and every process that carries the mark which is put into its environment (`MARK`), so a daemon
+that forked twice and made a session of its own is found too. The limit: a process that does both *and* clears
+its environment, before we look, escapes; holding such a one takes a PID namespace, which is the sandbox's
+work. Without /proc the group alone is ended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import io
+import os
+import secrets
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import anyio
+import anyio.to_thread
+
+from satchel.errors import SandboxError
+
+__all__ = ["MARK", "REPORT_FD", "Captured", "OnOutput", "ProcessResult", "StreamName", "run_process"]
+
+StreamName: TypeAlias = Literal["stdout", "stderr"]
+OnOutput: TypeAlias = Callable[[StreamName, bytes], Awaitable[None]]
+
+MARK = "_SATCHEL_RUN"
+"""The environment variable that marks a started process and what it starts. It does not begin with
+`SATCHEL_`, which is where settings are."""
+REPORT_FD = "_SATCHEL_REPORT_FD"
+"""The environment variable that names the descriptor of the report, where one was asked for."""
+
+CHUNK_BYTES = 65_536
+"""What a pipe holds on Linux by default, so that one read empties it."""
+MAX_PIPE_BYTES = 1_048_576
+"""A pipe can be grown to this by default (/proc/sys/fs/pipe-max-size): what may lie in one when its writer is
+gone."""
+QUICK_RUN_S = 5.0
+"""Below this the pid counter can't have gone round once, so that only pids after the leader's are looked
+at."""
+LINGER_S = 0.1
+"""How long what the program left running may take to end by itself, such as the `tee` of a process
+substitution."""
+KILL_ROUNDS = 10
+"""How often SIGKILL is repeated for what was forked between looking and killing; a fork loses against it
+quickly."""
+KILL_WAIT_S = 1.0
+"""How long one round of SIGKILL is waited for; longer takes only a process that hangs in the kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """What came out of one pipe: its beginning and its end, at most the limit together.
+
+    Attributes:
+        omitted: Bytes left out between `head` and `tail`; 0 when the output is whole.
+    """
+
+    head: bytes = b""
+    tail: bytes = b""
+    omitted: int = 0
+
+    @property
+    def data(self) -> bytes:
+        """Head and tail, without a sign of what is missing between them."""
+        return self.head + self.tail
+
+    @property
+    def text(self) -> str:
+        """As UTF-8, a U+FFFD for each byte that is none; what is missing is told in its place."""
+        if not self.omitted:
+            return self.data.decode(errors="replace")
+        head, tail = self.head.decode(errors="replace"), self.tail.decode(errors="replace")
+        return f"{head}\n[… {self.omitted:,} bytes left out …]\n{tail}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessResult:
+    """How a process ended.
+
+    Attributes:
+        exit_code: 0 to 255, or None when a signal ended it.
+        signal: The signal's number, or None.
+        timed_out: The time limit ended it.
+        report: What it wrote to the descriptor that `REPORT_FD` names; at most the limit, from the beginning.
+        left_behind: How many processes it left running, which were then ended.
+    """
+
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+    stdout: Captured
+    stderr: Captured
+    report: bytes
+    left_behind: int
+    duration_s: float
+
+
+async def run_process(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    environ: Mapping[str, str],
+    stdin: bytes | None = None,
+    timeout_s: float | None = None,
+    max_output_bytes: int = 1_048_576,
+    max_report_bytes: int = 0,
+    on_output: OnOutput | None = None,
+    grace_s: float = 1.0,
+) -> ProcessResult:
+    """Run a program to its end, in a session and process group of its own, without a terminal.
+
+    It is over when the program itself exits: what it left running is ended then, and a pipe that someone
+    still holds is emptied but not waited for. Cancelling the caller ends everything first, within `grace_s`
+    and a little.
+
+    Args:
+        argv: The program, found on the PATH of `environ` when it has no slash, and its arguments. No shell
+            reads them.
+        cwd: Where it starts.
+        environ: Its whole environment, to which `MARK` is added.
+        stdin: What it can read; None gives /dev/null. A program that does not read it is no error.
+        timeout_s: After so long everything is ended and `timed_out` is set; None waits for ever.
+        max_output_bytes: Of stdout and of stderr each: the first half and the last half are kept, the rest is
+            read and dropped.
+        max_report_bytes: When above 0, a third pipe is opened for it, see `REPORT_FD`.
+        on_output: Given each piece of output as it comes. While it runs, its pipe is not read, so the program
+            waits. What it raises ends the program and reaches the caller.
+        grace_s: Time between SIGTERM and SIGKILL.
+
+    Raises:
+        SandboxError: It could not be started; the cause is the OSError or ValueError that says why.
+    """
+    began_s = anyio.current_time()
+    half = max_output_bytes // 2
+    with contextlib.ExitStack() as open_pipes:
+        stdin_pipe = _Pipe(open_pipes) if stdin is not None else None
+        stdout_pipe, stderr_pipe = _Pipe(open_pipes), _Pipe(open_pipes)
+        report_pipe = _Pipe(open_pipes) if max_report_bytes else None
+        tree = _start(argv, cwd, environ, stdin_pipe, stdout_pipe, stderr_pipe, report_pipe)
+        stdout = _Pump(
+            stdout_pipe, head_bytes=half, tail_bytes=half, on_chunk=_for_stream(on_output, "stdout")
+        )
+        stderr = _Pump(
+            stderr_pipe, head_bytes=half, tail_bytes=half, on_chunk=_for_stream(on_output, "stderr")
+        )
+        pumps = [stdout, stderr]
+        if report_pipe is not None:
+            pumps.append(_Pump(report_pipe, head_bytes=max_report_bytes, tail_bytes=0, on_chunk=None))
+        exited = False
+        try:
+            with anyio.move_on_after(timeout_s):
+                async with anyio.create_task_group() as group:
+                    for pump in pumps:
+                        group.start_soon(pump.run)
+                    feeding = anyio.CancelScope()
+                    if stdin_pipe is not None and stdin is not None:
+                        group.start_soon(_feed, stdin_pipe, stdin, feeding)
+                    await tree.leader_exit()
+                    exited = True
+                    await tree.end(grace_s)
+                    feeding.cancel()
+                    for pump in pumps:
+                        pump.finish()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await tree.end(grace_s)
+            tree.close()
+        for pump in pumps:
+            pump.drain()
+    code = tree.returncode
+    return ProcessResult(
+        exit_code=code if code is not None and code >= 0 else None,
+        signal=-code if code is not None and code < 0 else None,
+        timed_out=not exited,
+        stdout=stdout.captured,
+        stderr=stderr.captured,
+        report=pumps[2].captured.head if report_pipe is not None else b"",
+        left_behind=tree.left_behind,
+        duration_s=anyio.current_time() - began_s,
+    )
+
+
+class _Pipe:
+    """Both ends of a pipe, closed with `stack` at the latest."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        try:
+            read_fd, write_fd = os.pipe()
+        except OSError as error:
+            raise SandboxError(f"No pipe could be opened for a new process: {error.strerror}.") from error
+        self.read = stack.enter_context(os.fdopen(read_fd, "rb", buffering=0))
+        self.write = stack.enter_context(os.fdopen(write_fd, "wb", buffering=0))
+
+
+def _start(
+    argv: Sequence[str],
+    cwd: Path,
+    environ: Mapping[str, str],
+    stdin: _Pipe | None,
+    stdout: _Pipe,
+    stderr: _Pipe,
+    report: _Pipe | None,
+) -> _Tree:
+    """Start it and close the ends of the pipes that are its own; ours are set never to block."""
+    mark = secrets.token_hex(8)
+    outer = environ.get(MARK)
+    child_environ = {**environ, MARK: f"{outer}:{mark}" if outer else mark}
+    theirs: list[io.FileIO] = [stdout.write, stderr.write]
+    for pipe in (stdout, stderr):
+        os.set_blocking(pipe.read.fileno(), False)
+    if stdin is not None:
+        theirs.append(stdin.read)
+        os.set_blocking(stdin.write.fileno(), False)
+    if report is not None:
+        theirs.append(report.write)
+        os.set_blocking(report.read.fileno(), False)
+        child_environ[REPORT_FD] = str(report.write.fileno())
+    try:
+        leader = subprocess.Popen(
+            list(argv),
+            cwd=cwd,
+            env=child_environ,
+            stdin=subprocess.DEVNULL if stdin is None else stdin.read,
+            stdout=stdout.write,
+            stderr=stderr.write,
+            pass_fds=() if report is None else (report.write.fileno(),),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise SandboxError(f"{argv[0]!r} could not be started in {str(cwd)!r}: {why}.") from error
+    for end in theirs:
+        end.close()
+    return _Tree(leader, mark)
+
+
+class _Pump:
+    """Empties one pipe for as long as the program runs, keeping the beginning and the end of what comes."""
+
+    def __init__(
+        self,
+        pipe: _Pipe,
+        *,
+        head_bytes: int,
+        tail_bytes: int,
+        on_chunk: Callable[[bytes], Awaitable[None]] | None,
+    ) -> None:
+        self._file = pipe.read
+        self._head_bytes = head_bytes
+        self._tail_bytes = tail_bytes
+        self._on_chunk = on_chunk
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._total = 0
+        self._waiting = anyio.CancelScope()
+        self._finishing = False
+
+    async def run(self) -> None:
+        """Read until the pipe's end, or until `finish` and then what is in the pipe at that moment."""
+        while not self._finishing:
+            with anyio.CancelScope() as self._waiting:
+                await anyio.wait_readable(self._file)
+            if self._finishing:
+                break
+            chunk = self._file.read(CHUNK_BYTES)
+            if chunk == b"":
+                return
+            if chunk:
+                await self._take(chunk)
+        left = MAX_PIPE_BYTES
+        while left > 0 and (chunk := self._file.read(CHUNK_BYTES)):
+            left -= len(chunk)
+            await self._take(chunk)
+
+    def finish(self) -> None:
+        """Wait no longer for what may still come."""
+        self._finishing = True
+        self._waiting.cancel()
+
+    def drain(self) -> None:
+        """Keep what is in the pipe now, without telling anyone."""
+        left = MAX_PIPE_BYTES
+        while left > 0 and (chunk := self._file.read(CHUNK_BYTES)):
+            left -= len(chunk)
+            self._keep(chunk)
+
+    @property
+    def captured(self) -> Captured:
+        """What was kept so far."""
+        tail = bytes(self._tail[max(0, len(self._tail) - self._tail_bytes) :])
+        return Captured(head=bytes(self._head), tail=tail, omitted=self._total - len(self._head) - len(tail))
+
+    async def _take(self, chunk: bytes) -> None:
+        self._keep(chunk)
+        if self._on_chunk is not None:
+            await self._on_chunk(chunk)
+
+    def _keep(self, chunk: bytes) -> None:
+        self._total += len(chunk)
+        room = self._head_bytes - len(self._head)
+        self._head += chunk[:room]
+        if self._tail_bytes:
+            self._tail += chunk[room:]
+            # Cut only when twice full, so that each byte is moved once on average.
+            if len(self._tail) > 2 * self._tail_bytes:
+                del self._tail[: -self._tail_bytes]
+
+
+def _for_stream(on_output: OnOutput | None, stream: StreamName) -> Callable[[bytes], Awaitable[None]] | None:
+    if on_output is None:
+        return None
+
+    def tell(chunk: bytes) -> Awaitable[None]:
+        return on_output(stream, chunk)
+
+    return tell
+
+
+async def _feed(pipe: _Pipe, data: bytes, scope: anyio.CancelScope) -> None:
+    """Write it all and close; a program that closed its end, or never reads, is its own business."""
+    rest = memoryview(data)
+    with scope, contextlib.suppress(BrokenPipeError):
+        while rest:
+            await anyio.wait_writable(pipe.write)
+            rest = rest[pipe.write.write(rest[:CHUNK_BYTES]) or 0 :]
+    pipe.write.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stat:
+    """One line of /proc/PID/stat, as far as it is needed; `started` is in clock ticks since boot."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+    started: int
+
+
+class _Tree:
+    """A started program, called the leader, and everything that comes from it."""
+
+    def __init__(self, leader: subprocess.Popen[bytes], mark: str) -> None:
+        self.left_behind = 0
+        self._leader = leader
+        self._mark = mark.encode()
+        self._began_s = time.monotonic()
+        self._owner = os.getpid()
+        self._over = False
+        # A pidfd names one process for ever, where a pid may be another's by the time that it is used.
+        self._pidfds: dict[int, int] = {}
+        if hasattr(os, "pidfd_open"):
+            with contextlib.suppress(OSError):
+                self._pidfds[leader.pid] = os.pidfd_open(leader.pid)
+        _live.add(self)
+
+    @property
+    def returncode(self) -> int | None:
+        """As `Popen.returncode`; None as long as the leader was not reaped."""
+        return self._leader.returncode
+
+    async def leader_exit(self) -> None:
+        """Wait for the leader to exit. Where there are pidfds it stays a zombie, so that its pid stays its
+        own.
+        """
+        if self._leader.pid in self._pidfds:
+            await anyio.wait_readable(self._pidfds[self._leader.pid])
+        else:
+            await anyio.to_thread.run_sync(self._leader.wait, abandon_on_cancel=True, limiter=_waiters)
+
+    async def end(self, grace_s: float) -> None:
+        """End all that runs: SIGTERM, `grace_s`, SIGKILL until none is left; then reap. The second call does
+        nothing.
+
+        Where the leader has exited, the others first get `LINGER_S` to do the same.
+        """
+        if self._over:
+            return
+        running = self._running()
+        if running and self._leader.pid not in running:
+            await self._gone(LINGER_S)
+            running = self._running()
+            self.left_behind = max(self.left_behind, len(running))
+        if running:
+            self._signal(signal.SIGTERM)
+            # Who is stopped gets the first signal only when it goes on.
+            self._signal(signal.SIGCONT)
+            await self._gone(grace_s)
+        for _ in range(KILL_ROUNDS):
+            if not self._running():
+                break
+            self._signal(signal.SIGKILL)
+            await self._gone(KILL_WAIT_S)
+        self._reap()
+        self._over = True
+
+    def kill_now(self) -> None:
+        """SIGKILL to all, waiting for no more than the leader: the interpreter is going."""
+        # A forked copy of this program must not end what is its parent's.
+        if os.getpid() != self._owner:
+            return
+        for _ in range(KILL_ROUNDS):
+            if not self._running():
+                break
+            self._signal(signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._leader.wait(timeout=KILL_WAIT_S)
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for pidfd in self._pidfds.values():
+            os.close(pidfd)
+        self._pidfds.clear()
+        _live.discard(self)
+
+    def _running(self) -> list[int]:
+        """Look for relatives and give the pids of all that run. Without pidfds: the leader's for the whole
+        group.
+        """
+        if not self._pidfds:
+            return [self._leader.pid] if _group_exists(self._leader.pid) else []
+        self._find_relatives()
+        return [pid for pid, pidfd in self._pidfds.items() if not _has_exited(pidfd)]
+
+    def _find_relatives(self) -> None:
+        stats = [stat for pid in self._candidates() if (stat := _stat(pid)) is not None]
+        growing = True
+        while growing:
+            growing = False
+            for stat in stats:
+                if stat.pid not in self._pidfds and self._is_relative(stat) and self._hold(stat):
+                    growing = True
+
+    def _candidates(self) -> Iterator[int]:
+        """The pids to look at: in a short run only those that were given out since the leader's."""
+        leader = self._leader.pid
+        newest = _newest_pid() if time.monotonic() - self._began_s < QUICK_RUN_S else None
+        try:
+            names = [entry.name for entry in Path("/proc").iterdir()]
+        except OSError:
+            return
+        for name in names:
+            if name.isdigit() and (pid := int(name)) != leader:
+                wrapped = newest is not None and newest < leader
+                if newest is None or (pid > leader or pid <= newest if wrapped else leader < pid <= newest):
+                    yield pid
+
+    def _is_relative(self, stat: _Stat) -> bool:
+        leader = self._leader.pid
+        if stat.session == leader or stat.group == leader or stat.parent in self._pidfds:
+            return True
+        try:
+            return self._mark in Path(f"/proc/{stat.pid}/environ").read_bytes()
+        except OSError:
+            return False
+
+    def _hold(self, stat: _Stat) -> bool:
+        try:
+            pidfd = os.pidfd_open(stat.pid)
+        except OSError:
+            return False
+        # Between looking and holding, the pid may have become another's.
+        again = _stat(stat.pid)
+        if again is None or again.started != stat.started:
+            os.close(pidfd)
+            return False
+        self._pidfds[stat.pid] = pidfd
+        return True
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._leader.pid, number)
+        for pid, pidfd in self._pidfds.items():
+            if pid != self._leader.pid:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    signal.pidfd_send_signal(pidfd, number)
+
+    async def _gone(self, limit_s: float) -> None:
+        """Wait until all known ones have exited, at most so long."""
+        with anyio.move_on_after(limit_s):
+            for pidfd in list(self._pidfds.values()):
+                await anyio.wait_readable(pidfd)
+            while not self._pidfds and _group_exists(self._leader.pid):
+                self._leader.poll()
+                await anyio.sleep(0.02)
+
+    def _reap(self) -> None:
+        self._leader.poll()
+        for pid in self._pidfds:
+            if pid != self._leader.pid:
+                # Orphans come to us where we are the first process of a container.
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+
+
+_live: set[_Tree] = set()
+_waiters = anyio.CapacityLimiter(64)
+
+
+def _end_all_at_exit() -> None:
+    for tree in list(_live):
+        tree.kill_now()
+
+
+atexit.register(_end_all_at_exit)
+
+
+def _has_exited(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _group_exists(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _newest_pid() -> int | None:
+    """The pid that was given out last, or None where the system does not tell."""
+    try:
+        return int(Path("/proc/loadavg").read_text(encoding="ascii").split()[4])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _stat(pid: int) -> _Stat | None:
+    """What /proc tells of a process; None for one that is gone or has exited."""
+    try:
+        line = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The name, in parentheses, may hold anything; what follows the last one is plain.
+    rest = line[line.rfind(b")") + 2 :].split()
+    if len(rest) < 20 or rest[0] in {b"Z", b"X"}:
+        return None
+    return _Stat(
+        pid=pid, parent=int(rest[1]), group=int(rest[2]), session=int(rest[3]), started=int(rest[19])
+    )
