@@ -1,0 +1,52 @@
+# `make run` starts Satchel, `make test` shows that it works. Both set up everything that they need in .venv; a second
+# call sets up nothing. They need Python 3.11 or newer, and a package index for the first time.
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format lock docs bench clean
+
+BIN := .venv/bin
+SETUP := pyproject.toml src/satchel/__init__.py scripts/setup.sh
+
+help: ## say what there is
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null || grep '## ' Makefile
+
+run: .venv/run.stamp ## start Satchel; ARGS="ask 'Hello'" gives it arguments
+	@$(BIN)/satchel $(ARGS)
+
+test: check ## everything: the checks, then all tests; ARGS="tests/memory -x" chooses
+	$(BIN)/python -m pytest -q $(ARGS)
+
+check: .venv/dev.stamp ## the fast part: style, types, layers, dependencies
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/deptry src
+
+format: .venv/dev.stamp ## put the code into its form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: .venv/dev.stamp ## write docs/reference anew
+	$(BIN)/python docs/generate.py
+
+lock: ## resolve the dependencies anew (needs uv); UPGRADE=--upgrade takes newer versions
+	uv pip compile pyproject.toml --group build $(LOCK) $(UPGRADE) -o requirements.lock
+	uv pip compile pyproject.toml --group build --group dev --extra local $(LOCK) $(UPGRADE) -c requirements.lock \
+	    -o requirements-dev.lock
+
+LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
+
+bench: .venv/dev.stamp ## measure; each line names what it is compared with
+	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+clean: ## remove the environment and all caches
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+.venv/run.stamp: requirements.lock $(SETUP)
+	@scripts/setup.sh run
+	@touch $@
+
+.venv/dev.stamp: requirements-dev.lock $(SETUP)
+	@scripts/setup.sh dev
+	@touch $@ .venv/run.stamp
