@@ -1,1 +1,32 @@
-"""Conversations on disk: an append-only log for each, read back, rebuilt and searched."""
+"""Sessions: an append-only log of events each, read back, searched, exported and redacted."""
+
+from __future__ import annotations
+
+from satchel.sessions.export import info_to_json, to_json, to_markdown
+from satchel.sessions.history import History, rebuild
+from satchel.sessions.index import SearchHit
+from satchel.sessions.journal import Journal
+from satchel.sessions.log import Log, Skipped
+from satchel.sessions.redaction import FORGOTTEN, Redacted, Redaction, Words
+from satchel.sessions.store import SessionStore
+from satchel.sessions.summary import SessionInfo, UsageRow, title_of
+
+__all__ = [
+    "FORGOTTEN",
+    "History",
+    "Journal",
+    "Log",
+    "Redacted",
+    "Redaction",
+    "SearchHit",
+    "SessionInfo",
+    "SessionStore",
+    "Skipped",
+    "UsageRow",
+    "Words",
+    "info_to_json",
+    "rebuild",
+    "title_of",
+    "to_json",
+    "to_markdown",
+]

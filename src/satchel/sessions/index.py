@@ -1,0 +1,360 @@
+"""Lists and finds sessions: the files are the truth, a derived index in the database makes it fast.
+
+Whatever is wrong with the database (locked, corrupt, full, absent), the answers are the same, only slower:
+then the
+files themselves are read.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from sqlalchemy import Connection, delete, insert, select, text
+
+from satchel.errors import StorageError
+from satchel.sessions.log import read_lines
+from satchel.sessions.places import session_id_of
+from satchel.sessions.summary import Passage, SessionInfo, Summary, passages_of
+from satchel.sessions.tables import session_log, session_passage
+from satchel.storage import Database
+
+__all__ = ["SearchHit", "SessionIndex", "log_files"]
+
+_BATCH_CHARS = 4_000_000
+"""Text that one transaction takes in: a fraction of a second of the database's one writer."""
+
+_SNIPPET_CHARS = 160
+_TERM = re.compile(r'"([^"]+)"|(\S+)')
+_WORD = re.compile(r"[^\W_]+")
+# Scripts that put no space between words: the index holds whole runs of them, so their words are looked for
+# in the text.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchHit:
+    """Something that was said or done and holds all the words.
+
+    Attributes:
+        kind: "user", "assistant", or a tool's "input" or "output".
+        snippet: The place around the first word, one line.
+    """
+
+    session_id: str
+    title: str
+    seq: int
+    turn: int
+    kind: str
+    at: str
+    snippet: str
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A log on the disk, and the state that tells whether it changed."""
+
+    name: str
+    path: Path
+    session_id: str
+    inode: int
+    mtime_ns: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """How far a log was read, and what was found."""
+
+    file: _File
+    offset: int
+    lines: int
+    summary: Summary
+
+    def is_current(self, file: _File) -> bool:
+        return (self.file.inode, self.file.mtime_ns, self.file.size) == (file.inode, file.mtime_ns, file.size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A log that was read (on)."""
+
+    known: _Known
+    passages: tuple[Passage, ...]
+    is_from_start: bool
+
+
+def log_files(root: Path) -> list[Path]:
+    """All logs below the sessions folder, newest name first."""
+    return sorted(
+        (path for path in root.glob("*/*.jsonl") if session_id_of(path) is not None),
+        key=lambda path: path.name,
+        reverse=True,
+    )
+
+
+def _files(root: Path) -> list[_File]:
+    found = []
+    for path in log_files(root):
+        try:
+            stat = path.stat()
+        except OSError:
+            continue  # removed meanwhile
+        name = str(path.relative_to(root)).encode("ascii", "backslashreplace").decode()
+        session_id = session_id_of(path) or ""
+        found.append(_File(name, path, session_id, stat.st_ino, stat.st_mtime_ns, stat.st_size))
+    return found
+
+
+def _read(file: _File, known: _Known | None) -> _Reading | None:
+    """Read a log, or only what was added since `known`; None where it can't be read."""
+    # Changed and no longer than before: somebody edited it.
+    if known is not None and (known.file.inode != file.inode or file.size <= known.file.size):
+        known = None
+    summary = Summary.from_json(known.summary.to_json()) if known is not None else Summary()
+    offset, lines = (known.offset, known.lines) if known is not None else (0, 0)
+    passages: list[Passage] = []
+    try:
+        for line in read_lines(file.path, start=offset, number=lines + 1):
+            if not line.is_whole:
+                break
+            if line.record is not None:
+                if known is not None and not passages and line.record.seq <= summary.last_seq:
+                    # Somebody changed what was read before.
+                    return _read(file, None)
+                summary.feed(line.record)
+                passages.extend(passages_of(line.record))
+            offset, lines = line.start + len(line.raw), line.number
+    except StorageError:
+        return None
+    return _Reading(_Known(file, offset, lines, summary), tuple(passages), known is None)
+
+
+class SessionIndex:
+    """The derived index, refreshed from the files whenever it is asked."""
+
+    def __init__(self, root: Path, database: Database | None, limiter: anyio.CapacityLimiter) -> None:
+        self._root = root
+        self._database = database
+        self._limiter = limiter
+
+    async def sessions(self) -> list[SessionInfo]:
+        """All sessions, the one that was active last first."""
+        readings, _ = await self._refresh()
+        infos = [k.summary.info(k.file.session_id, k.file.path) for k in readings]
+        return sorted((i for i in infos if i is not None), key=lambda i: (i.last_at, i.id), reverse=True)
+
+    async def search(self, query: str, *, limit: int) -> list[SearchHit]:
+        """Find what holds all words of the query, as beginnings of words; `"…"` keeps words together. Best
+        first.
+        """
+        terms = _terms(query)
+        readings, is_indexed = await self._refresh()
+        titles = {k.file.name: k for k in readings}
+        if is_indexed and terms and not _UNSPACED.search(query) and self._database is not None:
+            try:
+                rows = await self._database.read(lambda connection: _match(connection, terms, limit))
+            except StorageError:
+                pass  # The full-text index is broken; the files are not.
+            else:
+                return [_hit(titles[name], passage, terms) for name, passage in rows if name in titles]
+        return await anyio.to_thread.run_sync(
+            _scan, readings, terms or [[query.casefold()]], limit, not terms, limiter=self._limiter
+        )
+
+    async def forget(self, names: Iterable[str]) -> None:
+        """Take logs out of the index, words and all; they are read again if they are still there."""
+        if self._database is None:
+            return
+        gone = list(names)
+        await self._database.write(lambda connection: _purge(connection, gone))
+
+    def name_of(self, path: Path) -> str:
+        """The key of a log in the index."""
+        return str(path.relative_to(self._root)).encode("ascii", "backslashreplace").decode()
+
+    async def _refresh(self) -> tuple[list[_Known], bool]:
+        """Read what changed since the last time; also whether the index holds all of it now."""
+        files = await anyio.to_thread.run_sync(_files, self._root, limiter=self._limiter)
+        before, is_indexed = await self._stored()
+        after: list[_Known] = []
+        batch: list[_Reading] = []
+        chars = 0
+        for file in files:
+            known = before.pop(file.name, None)
+            if known is not None and known.is_current(file):
+                after.append(known)
+                continue
+            reading = await anyio.to_thread.run_sync(_read, file, known, limiter=self._limiter)
+            if reading is None:
+                continue
+            after.append(reading.known)
+            if is_indexed:
+                batch.append(reading)
+                chars += sum(len(passage.text) for passage in reading.passages)
+                if chars > _BATCH_CHARS:
+                    is_indexed = await self._store(batch, [])
+                    batch, chars = [], 0
+        if is_indexed and (batch or before):
+            is_indexed = await self._store(batch, list(before))
+        return after, is_indexed
+
+    async def _stored(self) -> tuple[dict[str, _Known], bool]:
+        if self._database is None:
+            return {}, False
+        try:
+            rows = await self._database.read(lambda connection: connection.execute(select(session_log)).all())
+            return {row.name: self._known(row) for row in rows}, True
+        except (StorageError, ValueError, TypeError):
+            return {}, False
+
+    def _known(self, row: Any) -> _Known:
+        path = self._root / row.name
+        file = _File(row.name, path, row.session_id, row.inode, row.mtime_ns, row.size)
+        return _Known(file, row.offset, row.lines, Summary.from_json(row.summary))
+
+    async def _store(self, batch: Sequence[_Reading], gone: Sequence[str]) -> bool:
+        if self._database is None:
+            return False
+        try:
+            await self._database.write(lambda connection: _write(connection, batch, gone))
+        except StorageError:
+            return False
+        return True
+
+
+def _write(connection: Connection, batch: Sequence[_Reading], gone: Sequence[str]) -> None:
+    replaced = [reading.known.file.name for reading in batch if reading.is_from_start]
+    for name in [*gone, *replaced]:
+        connection.execute(delete(session_passage).where(session_passage.c.name == name))
+    for name in [*gone, *(reading.known.file.name for reading in batch)]:
+        connection.execute(delete(session_log).where(session_log.c.name == name))
+    for reading in batch:
+        known = reading.known
+        connection.execute(
+            insert(session_log).values(
+                name=known.file.name,
+                session_id=known.file.session_id,
+                inode=known.file.inode,
+                mtime_ns=known.file.mtime_ns,
+                size=known.file.size,
+                offset=known.offset,
+                lines=known.lines,
+                summary=known.summary.to_json(),
+            )
+        )
+        if reading.passages:
+            connection.execute(
+                insert(session_passage),
+                [
+                    {
+                        "name": known.file.name,
+                        "seq": passage.seq,
+                        "turn": passage.turn,
+                        "kind": passage.kind,
+                        "at": passage.at,
+                        "text": _storable(passage.text),
+                    }
+                    for passage in reading.passages
+                ],
+            )
+
+
+def _storable(words: str) -> str:
+    """SQLite takes no lone surrogates, and its tokenizer ends at a NUL."""
+    return words.replace("\0", " ").encode("utf-8", "replace").decode()
+
+
+def _purge(connection: Connection, names: Sequence[str]) -> None:
+    for name in names:
+        connection.execute(delete(session_passage).where(session_passage.c.name == name))
+        connection.execute(delete(session_log).where(session_log.c.name == name))
+    # A deleted row leaves its words in the index's older segments; merging them into one leaves them out.
+    connection.execute(text("INSERT INTO session_fts (session_fts) VALUES ('optimize')"))
+
+
+def _terms(query: str) -> list[list[str]]:
+    """The query as terms of one word or, in quotes or joined by signs, of words that follow each other."""
+    found = (_WORD.findall(quoted or bare) for quoted, bare in _TERM.findall(query))
+    return [[_fold(word) for word in words] for words in found if words]
+
+
+def _fold(words: str) -> str:
+    """Without case and accents, as the index's tokenizer `unicode61 remove_diacritics 2` has it."""
+    decomposed = unicodedata.normalize("NFKD", words)
+    return "".join(c for c in decomposed if not unicodedata.combining(c)).casefold()
+
+
+def _match(connection: Connection, terms: Sequence[Sequence[str]], limit: int) -> list[tuple[str, Passage]]:
+    query = " AND ".join(f'"{_storable(" ".join(words))}"*' for words in terms)
+    rows = connection.execute(
+        text(
+            "SELECT p.name, p.seq, p.turn, p.kind, p.at, p.text FROM session_fts "
+            "JOIN session_passage p ON p.id = session_fts.rowid "
+            "WHERE session_fts MATCH :query ORDER BY session_fts.rank, p.at DESC LIMIT :limit"
+        ),
+        {"query": query, "limit": limit},
+    )
+    return [
+        (row.name, Passage(seq=row.seq, turn=row.turn, kind=row.kind, at=row.at, text=row.text))
+        for row in rows
+    ]
+
+
+def _pattern(words: Sequence[str], *, is_literal: bool = False) -> re.Pattern[str]:
+    if is_literal or _UNSPACED.search("".join(words)):
+        return re.compile(r"[\W_]*".join(re.escape(word) for word in words))
+    return re.compile(r"(?<![^\W_])" + r"[\W_]+".join(re.escape(word) for word in words))
+
+
+def _scan(
+    readings: Sequence[_Known], terms: Sequence[Sequence[str]], limit: int, is_literal: bool
+) -> list[SearchHit]:
+    """Read all logs, the newest first, until enough is found."""
+    patterns = [_pattern(words, is_literal=is_literal) for words in terms]
+    hits: list[SearchHit] = []
+    for known in sorted(readings, key=lambda k: k.summary.last_at, reverse=True):
+        try:
+            for line in read_lines(known.file.path):
+                for passage in passages_of(line.record) if line.record is not None else ():
+                    words = passage.text.casefold() if is_literal else _fold(passage.text)
+                    if all(pattern.search(words) for pattern in patterns):
+                        hits.append(_hit(known, passage, terms))
+                        if len(hits) == limit:
+                            return hits
+        except StorageError:
+            continue  # One unreadable log hides no other.
+    return hits
+
+
+def _hit(known: _Known, passage: Passage, terms: Sequence[Sequence[str]]) -> SearchHit:
+    return SearchHit(
+        session_id=known.file.session_id,
+        title=known.summary.title,
+        seq=passage.seq,
+        turn=passage.turn,
+        kind=passage.kind,
+        at=passage.at,
+        snippet=_snippet(passage.text, terms[0]),
+    )
+
+
+def _snippet(words: str, term: Sequence[str]) -> str:
+    """The text around the first term, one line; its beginning where accents hide the place."""
+    found = re.search(re.escape(term[0]), words, re.IGNORECASE)
+    start = max(0, found.start() - _SNIPPET_CHARS // 3) if found else 0
+    if start:
+        # Begin with a whole word where one begins nearby.
+        space = words.find(" ", start, start + 20)
+        start = space + 1 if space >= 0 else start
+    cut = words[start : start + _SNIPPET_CHARS]
+    line = " ".join("".join(c if c.isprintable() else " " for c in cut).split())
+    return f"{'…' if start else ''}{line}{'…' if start + _SNIPPET_CHARS < len(words) else ''}"

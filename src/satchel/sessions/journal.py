@@ -1,0 +1,382 @@
+"""The one writer of a session's log: what it acknowledged is there, whole, whatever happens next.
+
+Three locks, each for one thing: `.locks/<id>` (held while the journal is open) keeps a second writer out and
+names the
+first; a short lock on the log itself, taken around every write, lets another process rewrite the file when
+words are to
+be forgotten; a lock in memory keeps the tasks of this process in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from satchel.clock import Clock
+from satchel.errors import StorageError, StorageLocked, StorageUnwritable
+from satchel.events import Event, Record, SessionEnd, SessionStart, is_transient
+from satchel.sessions.log import Log, encode_records, read_log
+
+__all__ = ["Journal", "WriterLock", "make_folder", "sync_folder", "unwritable", "writer_of"]
+
+_UNREACHABLE = (errno.EWOULDBLOCK, errno.EACCES)
+
+
+def unwritable(path: Path, error: OSError) -> StorageUnwritable:
+    """The error for a log that can't be written, with what to do."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        advice = "Free some space and try again; what was acknowledged before is safe."
+    elif error.errno == errno.EROFS:
+        advice = "The file system is read-only: set SATCHEL_HOME to a folder that can be written."
+    else:
+        advice = "Check the folder's owner and rights, or set SATCHEL_HOME to another folder."
+    return StorageUnwritable(f"{path} can't be written: {error.strerror or error}. {advice}")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that only its owner may enter, and those above it that are missing.
+
+    Raises:
+        StorageUnwritable: It can't be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        make_folder(folder.parent)
+        make_folder(folder)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make sure that the names in a folder survive a loss of power."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class WriterLock:
+    """Says which process writes a session. The kernel frees it when the process dies, however it dies."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+
+    @classmethod
+    def take(cls, path: Path, *, session_id: str) -> WriterLock:
+        """Take it at once or not at all.
+
+        Raises:
+            StorageLocked: Somebody has it; the message names the process.
+            StorageUnwritable: The lock's file can't be made.
+        """
+        make_folder(path.parent)
+        while True:
+            try:
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            except OSError as error:
+                raise unwritable(path, error) from error
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                pid = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
+                os.close(fd)
+                if error.errno not in _UNREACHABLE:
+                    raise unwritable(path, error) from error
+                raise _locked(session_id, pid) from error
+            # The file may have been removed by its last owner between our open and our lock.
+            if _names(path, fd):
+                break
+            os.close(fd)
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
+        except OSError as error:
+            os.close(fd)
+            raise unwritable(path, error) from error
+        return cls(path, fd)
+
+    def release(self) -> None:
+        """Give it back. It may be called twice."""
+        if self._fd < 0:
+            return
+        # Removed while it is still held, so that nobody else's file is removed.
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+        os.close(self._fd)
+        self._fd = -1
+
+
+def _locked(session_id: str, pid: str) -> StorageLocked:
+    if pid == str(os.getpid()):
+        return StorageLocked(f"Session {session_id} is already open in this process. Close it there first.")
+    owner = f"process {pid}" if pid else "another process"
+    return StorageLocked(
+        f"Session {session_id} is open in {owner}. Close it there, or go on in a new session."
+    )
+
+
+def writer_of(lock: Path) -> int | None:
+    """The process that holds a writer's lock, or None where nobody does."""
+    try:
+        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        pid = os.pread(fd, 20, 0).strip()
+        return int(pid) if pid.isdigit() else None
+    finally:
+        os.close(fd)
+    return None
+
+
+def _names(path: Path, fd: int) -> bool:
+    """Whether the path is still the name of the open file."""
+    try:
+        there = path.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    here = os.fstat(fd)
+    return (there.st_ino, there.st_dev) == (here.st_ino, here.st_dev)
+
+
+def _sync(fd: int) -> None:
+    if sys.platform == "darwin":
+        # fsync on macOS stops at the drive's own cache.
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(fd)
+
+
+class Journal:
+    """Appends the events of one open session to its log; made by `SessionStore.create` and
+    `SessionStore.open`.
+
+    Tasks may append at the same time: batches are written whole, one after the other. The file is made with
+    the first
+    batch, so a session in which nothing happened leaves nothing behind.
+
+    Attributes:
+        session_id: Its id.
+        cwd: The working directory that it belongs to.
+        path: The log's file.
+        log: What the log held when it was opened; empty for a new session.
+    """
+
+    def __init__(
+        self,
+        *,
+        log: Log,
+        cwd: str,
+        lock: WriterLock,
+        clock: Clock,
+        limiter: anyio.CapacityLimiter,
+        is_new: bool,
+    ) -> None:
+        self.session_id = log.session_id
+        self.path = log.path
+        self.cwd = cwd
+        self.log = log
+        self._lock = lock
+        self._clock = clock
+        self._limiter = limiter
+        self._may_make = is_new
+        self._name_synced = not is_new
+        self._seq = log.last_seq
+        self._fd = -1
+        self._length = log.length
+        self._glue = b"" if log.ends_line else b"\n"
+        self._written = 0  # batches
+        self._synced = 0
+        self._order = anyio.Lock(fast_acquire=True)
+        self._syncing = anyio.Lock(fast_acquire=True)
+        self._broken: StorageError | None = None
+
+    @property
+    def spill_dir(self) -> Path:
+        """The folder for results that are too long for the log; it is removed and redacted together with
+        it.
+        """
+        return self.path.with_suffix(".spill")
+
+    async def __aenter__(self) -> Journal:
+        """Itself."""
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Close it."""
+        await self.aclose()
+
+    async def append(self, events: Sequence[Event], *, durable: bool = False) -> tuple[Record, ...]:
+        """Write the events in one piece, in their order; transient ones are left out.
+
+        Args:
+            events: Any number.
+            durable: Return only once they survive a loss of power. Without it they survive the death of the
+            process.
+
+        Returns:
+            What was written, with its numbers and the time, the same for all of a batch.
+
+        Raises:
+            StorageUnwritable: The disk is full or read-only; nothing of the batch is in the log.
+            StorageError: The log was removed, or an earlier failure closed the journal.
+        """
+        lasting = [event for event in events if not is_transient(event)]
+        if lasting:
+            async with self._order:
+                await self._take_file()
+                try:
+                    at = self._clock.now()
+                    records = tuple(
+                        Record(seq=seq, at=at, event=event)
+                        for seq, event in enumerate(lasting, self._seq + 1)
+                    )
+                    self._write(self._glue + encode_records(records))
+                    self._glue = b""
+                    self._seq += len(records)
+                    self._written += 1
+                finally:
+                    if self._fd >= 0:
+                        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        else:
+            records = ()
+        if durable:
+            await self._reach(self._written)
+        return records
+
+    async def aclose(self) -> None:
+        """Give the session free for another writer. It may be called twice.
+
+        A log in which nothing was ever said is removed.
+        """
+        if self._broken is None:
+            self._broken = StorageError(f"Session {self.session_id} is closed.")
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._close, limiter=self._limiter)
+
+    async def _take_file(self) -> None:
+        """Open the log if it is not, or no longer, and lock it against rewriting."""
+        if self._broken is not None:
+            raise self._broken
+        while True:
+            if self._fd < 0:
+                self._open_file()
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in _UNREACHABLE:
+                    raise unwritable(self.path, error) from error
+                # Somebody rewrites it. That ends, so this wait is bounded by the length of the file.
+                # Shielded, or a
+                # cancelled task would leave the lock behind.
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(
+                        fcntl.flock, self._fd, fcntl.LOCK_EX, limiter=self._limiter
+                    )
+            if _names(self.path, self._fd):
+                return
+            os.close(self._fd)
+            self._fd = -1
+            self._may_make = False
+
+    def _open_file(self) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        if self._may_make:
+            make_folder(self.path.parent)
+            flags |= os.O_CREAT | os.O_EXCL
+        try:
+            self._fd = os.open(self.path, flags, 0o600)
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"The log of session {self.session_id}, {self.path}, was removed while the session was open. "
+                "Start a new session."
+            ) from error
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        self._length = os.fstat(self._fd).st_size
+
+    def _write(self, data: bytes) -> None:
+        try:
+            done = os.write(self._fd, data)
+            while done < len(data):
+                done += os.write(self._fd, memoryview(data)[done:])
+        except OSError as error:
+            self._take_back(error)
+            raise unwritable(self.path, error) from error
+        self._length += len(data)
+
+    def _take_back(self, error: OSError) -> None:
+        """Leave nothing of a batch that failed half way."""
+        try:
+            os.ftruncate(self._fd, self._length)
+            if self._length == 0:
+                self.path.unlink(missing_ok=True)
+                os.close(self._fd)
+                self._fd = -1
+        except OSError:
+            # What stands there now is a torn line, which loading ignores; no line may be glued to it.
+            self._broken = unwritable(self.path, error)
+
+    async def _reach(self, batch: int) -> None:
+        """Wait until the batch is on the disk. One call serves every batch that was written when it began."""
+        async with self._syncing:
+            if self._synced >= batch:
+                return
+            target = self._written
+            if self._fd < 0:
+                return
+            # The number may be given to another file while the thread waits for the disk.
+            fd = os.dup(self._fd)
+            try:
+                await anyio.to_thread.run_sync(self._sync, fd, limiter=self._limiter)
+            except OSError as error:
+                # After a failed fsync nobody knows what is on the disk; only reading it again tells.
+                self._broken = unwritable(self.path, error)
+                raise self._broken from error
+            self._synced = target
+
+    def _sync(self, fd: int) -> None:
+        try:
+            _sync(fd)
+        finally:
+            os.close(fd)
+        if not self._name_synced:
+            sync_folder(self.path.parent)
+            sync_folder(self.path.parent.parent)
+            self._name_synced = True
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            if _is_empty(self.path, self.session_id):
+                self.path.unlink(missing_ok=True)
+        self._lock.release()
+
+
+def _is_empty(path: Path, session_id: str) -> bool:
+    """Whether the log tells of nothing but the opening and closing of its session."""
+    try:
+        # Two short lines for each opening; whoever said something wrote more in most cases, and is read in
+        # the others.
+        if path.stat().st_size > 4096:
+            return False
+        log = read_log(path, session_id)
+    except (OSError, StorageError):
+        return False
+    return not log.skipped and all(
+        isinstance(record.event, SessionStart | SessionEnd) for record in log.records
+    )

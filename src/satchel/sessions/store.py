@@ -1,0 +1,286 @@
+"""All sessions below one folder: making, opening, listing, searching, exporting, deleting and redacting their
+logs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import secrets
+import shutil
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from satchel.clock import Clock
+from satchel.errors import NotFound, StorageError, UsageError
+from satchel.events import SessionStart
+from satchel.sessions.export import to_json, to_markdown
+from satchel.sessions.index import SearchHit, SessionIndex, log_files
+from satchel.sessions.journal import Journal, WriterLock, sync_folder, unwritable, writer_of
+from satchel.sessions.log import Log, read_log
+from satchel.sessions.places import FORBIDDEN_IN_IDS, bucket_name, log_name, session_id_of
+from satchel.sessions.redaction import Redacted, Redaction, Words, redact_log
+from satchel.sessions.summary import SessionInfo, Summary
+from satchel.storage import Database
+
+__all__ = ["SessionStore"]
+
+T = TypeVar("T")
+
+
+def _new_id() -> str:
+    """48 random bits as hex: short enough to type, no start of one is another for any number of sessions a
+    person has.
+    """
+    return secrets.token_hex(6)
+
+
+class SessionStore:
+    """The sessions of one Satchel home.
+
+    Several processes may use one folder; each session has one writer at a time. Blocking work runs on one
+    thread of the
+    store's own.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        database: Database | None,
+        *,
+        clock: Clock,
+        new_id: Callable[[], str] = _new_id,
+    ) -> None:
+        """Nothing is touched before the first use.
+
+        Args:
+            root: `SATCHEL_HOME/sessions`.
+            database: Where the derived index lives, migrated; None: lists and searches read the files.
+            clock: Gives the times of events and file names.
+            new_id: Gives the ids of new sessions: ASCII letters, digits and hyphens.
+        """
+        self._root = root
+        self._clock = clock
+        self._new_id = new_id
+        self._limiter = anyio.CapacityLimiter(1)
+        self._index = SessionIndex(root, database, self._limiter)
+
+    async def create(self, cwd: Path | str, *, session_id: str | None = None) -> Journal:
+        """Begin a session. Its file is made by the first append.
+
+        Args:
+            cwd: The working directory that it belongs to, absolute.
+            session_id: Its id; None makes one.
+
+        Raises:
+            UsageError: The id has signs that a file name can't have, or is taken.
+            StorageUnwritable: The place can't be written.
+        """
+        return await self._run(lambda: self._create(str(cwd), session_id))
+
+    def _create(self, cwd: str, session_id: str | None) -> Journal:
+        wanted = session_id or self._new_id()
+        if FORBIDDEN_IN_IDS.search(wanted) or not 1 <= len(wanted) <= 64:
+            raise UsageError(f"{wanted!r} can't be a session's id: it has up to 64 letters, digits, hyphens.")
+        if any(session_id_of(path) == wanted for path in self._root.glob(f"*/*_{wanted}.jsonl")):
+            raise UsageError(f"A session {wanted} exists already.")
+        lock = WriterLock.take(self._lock_path(wanted), session_id=wanted)
+        path = self._root / bucket_name(cwd) / log_name(self._clock.now().astimezone(), wanted)
+        return Journal(
+            log=Log(session_id=wanted, path=path),
+            cwd=cwd,
+            lock=lock,
+            clock=self._clock,
+            limiter=self._limiter,
+            is_new=True,
+        )
+
+    async def open(self, session_id: str) -> Journal:
+        """Open a session for writing; what it held is in `Journal.log`.
+
+        Args:
+            session_id: Its id, or the beginning of it where that is unique.
+
+        Raises:
+            NotFound: There is no such session.
+            UsageError: Several begin like that.
+            StorageLocked: It is open already; the message names the process.
+            StorageUnwritable, StorageError: The log can't be written or read.
+        """
+        return await self._run(lambda: self._open(session_id))
+
+    def _open(self, prefix: str) -> Journal:
+        path, session_id = self._find(prefix)
+        lock = WriterLock.take(self._lock_path(session_id), session_id=session_id)
+        try:
+            log = read_log(path, session_id)
+            if log.is_torn:
+                # Cut off now, so that nothing is ever glued to it.
+                try:
+                    with path.open("r+b") as file:
+                        file.truncate(log.length)
+                except OSError as error:
+                    raise unwritable(path, error) from error
+        except BaseException:
+            lock.release()
+            raise
+        starts = [record.event.cwd for record in log.records if isinstance(record.event, SessionStart)]
+        return Journal(
+            log=log,
+            cwd=starts[0] if starts else "",
+            lock=lock,
+            clock=self._clock,
+            limiter=self._limiter,
+            is_new=False,
+        )
+
+    async def last(self, cwd: Path | str) -> SessionInfo | None:
+        """The session of a working directory that was active last and in which something was said, or
+        None.
+        """
+        bucket = bucket_name(str(cwd))
+        for info in await self._index.sessions():
+            if info.path.parent.name == bucket and info.turns:
+                return info
+        return None
+
+    async def list(self) -> Sequence[SessionInfo]:
+        """All sessions, the one that was active last first."""
+        return await self._index.sessions()
+
+    async def info(self, session_id: str) -> SessionInfo:
+        """One session by its id or the unique beginning of it; errors as in `load`."""
+        log = await self.load(session_id)
+        summary = Summary()
+        for record in log.records:
+            summary.feed(record)
+        info = summary.info(log.session_id, log.path)
+        if info is None:
+            raise StorageError(f"Nothing in the log {log.path} can be read.")
+        return info
+
+    async def load(self, session_id: str) -> Log:
+        """Read a session, also while it is open elsewhere.
+
+        Raises:
+            NotFound, UsageError: As in `open`.
+            StorageError: The log can't be read.
+        """
+        return await self._run(lambda: read_log(*self._find(session_id)))
+
+    async def search(self, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+        """Search everything that was said and every tool's inputs and outputs, in all sessions.
+
+        Args:
+            query: Words; all must be there, each as the beginning of a word, case and accents aside; `"…"`
+            keeps words
+                together.
+            limit: How many at most.
+        """
+        if not query.strip():
+            raise UsageError("There is nothing to search for: give at least one word.")
+        return await self._index.search(query, limit=limit)
+
+    async def export(self, session_id: str, *, form: Literal["markdown", "json"]) -> str:
+        """The whole session as text; errors as in `load`."""
+        info = await self.info(session_id)
+        log = await self.load(session_id)
+        if form == "markdown":
+            return to_markdown(info, log.records)
+        return json.dumps(to_json(info, log.records), indent=2) + "\n"
+
+    async def delete(self, session_id: str) -> str:
+        """Remove a session: its log, what was spilled from it, and its words in the index.
+
+        Returns:
+            The full id.
+
+        Raises:
+            NotFound, UsageError: As in `open`.
+            StorageLocked: It is open.
+            StorageUnwritable: It can't be removed.
+        """
+
+        def remove() -> tuple[str, str]:
+            path, full_id = self._find(session_id)
+            lock = WriterLock.take(self._lock_path(full_id), session_id=full_id)
+            try:
+                spill = path.with_suffix(".spill")
+                if spill.is_dir() and not spill.is_symlink():
+                    shutil.rmtree(spill)
+                path.unlink()
+                sync_folder(path.parent)
+            except OSError as error:
+                raise unwritable(path, error) from error
+            finally:
+                lock.release()
+            return full_id, self._index.name_of(path)
+
+        full_id, name = await self._run(remove)
+        await self._index.forget([name])
+        return full_id
+
+    async def redact(self, words: Sequence[Words], *, memory_ids: Collection[str] = ()) -> Redaction:
+        """Take words out of all logs, the spilled results and the index; "[forgotten]" stands there instead.
+
+        A session that is open, here or in another process, goes on in the rewritten log; whoever holds its
+        messages in
+        memory has to rebuild them (`Redacted.open_in`). A log that can't be rewritten is named in the result
+        and
+        stays as it was; the others are done.
+
+        Args:
+            words: What to forget, and where.
+            memory_ids: What was surfaced to a model under these ids is forgotten too.
+        """
+        if not words and not memory_ids:
+            return Redaction()
+        paths = await self._run(lambda: log_files(self._root))
+        done: builtins.list[Redacted] = []
+        stale: builtins.list[str] = []
+        for path in paths:
+            session_id = session_id_of(path) or ""
+            try:
+                entry = await self._run(
+                    lambda path=path, session_id=session_id: redact_log(  # type: ignore[misc]
+                        path, session_id, words=words, memory_ids=memory_ids, home=self._root.parent
+                    )
+                )
+            except StorageError as error:
+                entry = Redacted(session_id=session_id, error=str(error))
+            if entry is not None:
+                done.append(replace(entry, open_in=writer_of(self._lock_path(session_id))))
+                stale.append(self._index.name_of(path))
+        if stale:
+            await self._index.forget(stale)
+        return Redaction(sessions=tuple(done))
+
+    def _lock_path(self, session_id: str) -> Path:
+        return self._root / ".locks" / session_id
+
+    def _find(self, prefix: str) -> tuple[Path, str]:
+        wanted = prefix.strip()
+        found: dict[str, Path] = {}
+        for path in log_files(self._root):
+            session_id = session_id_of(path) or ""
+            if session_id == wanted:
+                return path, session_id
+            if wanted and session_id.startswith(wanted):
+                found.setdefault(session_id, path)
+        if len(found) == 1:
+            ((session_id, path),) = found.items()
+            return path, session_id
+        if found:
+            some = ", ".join(sorted(found)[:5])
+            raise UsageError(f"{len(found)} sessions begin with {wanted!r} ({some}…). Give more of the id.")
+        raise NotFound(
+            f"There is no session {wanted!r}. `satchel session list` shows the sessions that there are."
+        )
+
+    async def _run(self, function: Callable[[], T]) -> T:
+        return await anyio.to_thread.run_sync(function, limiter=self._limiter)

@@ -1,0 +1,196 @@
+"""What a list shows of a session, gathered from its records one after the other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from satchel.events import (
+    Action,
+    AskUser,
+    Assistant,
+    Compaction,
+    Event,
+    Observation,
+    Record,
+    SessionStart,
+    TurnStart,
+)
+from satchel.messages import Usage, text_of, usage_from_json, usage_to_json
+
+__all__ = ["Passage", "SessionInfo", "Summary", "UsageRow", "passages_of", "title_of"]
+
+_TITLE_CHARS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow:
+    """What was spent in one session with one model on one local day ("2026-11-21")."""
+
+    session_id: str
+    day: str
+    provider: str
+    model: str
+    calls: int
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInfo:
+    """A session in a list.
+
+    Attributes:
+        title: The first thing that the user said, shortened to one line; "" before that.
+        started_at: With the offset of the place where it started.
+        last_at: When the newest event was recorded.
+        turns: How many turns were begun.
+        usage: Of the whole session.
+        spent: The same by day and model.
+    """
+
+    id: str
+    title: str
+    started_at: datetime
+    last_at: datetime
+    turns: int
+    cwd: str
+    provider: str
+    model: str
+    private: bool
+    path: Path
+    usage: Usage
+    spent: tuple[UsageRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """One thing that was said or done, as full-text search sees it."""
+
+    seq: int
+    turn: int
+    kind: str
+    at: str
+    text: str
+
+
+def title_of(text: str) -> str:
+    """One line of at most 60 characters, cut between words, without control characters and lone
+    surrogates.
+    """
+    head = text[: _TITLE_CHARS * 8]
+    line = " ".join("".join(c if c.isprintable() else " " for c in head).split())
+    if len(line) <= _TITLE_CHARS and len(text) == len(head):
+        return line
+    cut = line[: _TITLE_CHARS - 1]
+    return f"{cut.rsplit(' ', 1)[0] if ' ' in cut[30:] else cut}…"
+
+
+def passages_of(record: Record) -> tuple[Passage, ...]:
+    """What there is to find in a record: everything said, and the tools' inputs and outputs."""
+    event: Event = record.event
+    match event:
+        case TurnStart():
+            kind, text = "user", event.message.text
+        case Assistant():
+            kind, text = "assistant", text_of(event.blocks)
+        case Action():
+            kind, text = "input", f"{event.tool} {json.dumps(event.input, ensure_ascii=False, default=str)}"
+        case Observation():
+            kind, text = "output", event.text
+        case AskUser():
+            kind, text = "assistant", event.question
+        case _:
+            return ()
+    if not text:
+        return ()
+    return (Passage(seq=record.seq, turn=event.turn, kind=kind, at=record.at.isoformat(), text=text),)
+
+
+@dataclass(slots=True)
+class Summary:
+    """Gathers; the state can be kept as JSON and taken up again where the log grew."""
+
+    title: str = ""
+    started_at: str = ""
+    last_at: str = ""
+    turns: int = 0
+    cwd: str = ""
+    provider: str = ""
+    model: str = ""
+    private: bool = False
+    last_seq: int = 0
+    spent: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def feed(self, record: Record) -> None:
+        """Take the next record in."""
+        event = record.event
+        self.last_at = record.at.isoformat()
+        self.started_at = self.started_at or self.last_at
+        self.last_seq = record.seq
+        match event:
+            case SessionStart():
+                self.cwd, self.provider, self.model = event.cwd, event.provider, event.model
+                self.private = event.private
+            case TurnStart():
+                self.turns = max(self.turns, event.turn)
+                self.title = self.title or title_of(event.message.text)
+            case Assistant():
+                self.provider, self.model = event.provider, event.model
+                self._spend(record.at, event.usage)
+            case Compaction():
+                self._spend(record.at, event.usage)
+            case _:
+                pass
+
+    def _spend(self, at: datetime, usage: Usage) -> None:
+        key = json.dumps([f"{at:%Y-%m-%d}", self.provider, self.model])
+        before = self.spent.get(key, {"calls": 0})
+        total = usage_from_json(before) + usage
+        self.spent[key] = {"calls": before["calls"] + 1, **usage_to_json(total)}
+
+    def to_json(self) -> str:
+        """The state as ASCII."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+
+    @classmethod
+    def from_json(cls, text: str) -> Summary:
+        """The state that `to_json` wrote."""
+        return cls(**json.loads(text))
+
+    def info(self, session_id: str, path: Path) -> SessionInfo | None:
+        """What a list shows, or None where the log holds no record that can be read."""
+        if not self.started_at:
+            return None
+        rows = []
+        total = Usage()
+        for key, spent in self.spent.items():
+            day, provider, model = json.loads(key)
+            usage = usage_from_json(spent)
+            total += usage
+            rows.append(
+                UsageRow(
+                    session_id=session_id,
+                    day=day,
+                    provider=provider,
+                    model=model,
+                    calls=spent["calls"],
+                    usage=usage,
+                )
+            )
+        return SessionInfo(
+            id=session_id,
+            title=self.title,
+            started_at=datetime.fromisoformat(self.started_at),
+            last_at=datetime.fromisoformat(self.last_at),
+            turns=self.turns,
+            cwd=self.cwd,
+            provider=self.provider,
+            model=self.model,
+            private=self.private,
+            path=path,
+            usage=total,
+            spent=tuple(rows),
+        )

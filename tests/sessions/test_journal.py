@@ -1,0 +1,338 @@
+"""One session's log: what is acknowledged is there, whole, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from satchel.clock import ManualClock
+from satchel.errors import NotFound, StorageError, StorageLocked, StorageUnwritable, UsageError
+from satchel.events import Notice, Record, TextDelta
+from satchel.sessions import SessionStore, Skipped
+from tests.sessions.worlds import began, exchange, said, started
+
+pytestmark = pytest.mark.anyio
+
+
+def store_in(folder: Path, *ids: str) -> SessionStore:
+    names = iter(ids or ("a1b2c3",))
+    return SessionStore(folder / "sessions", None, clock=ManualClock(), new_id=lambda: next(names))
+
+
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def start(program: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
+
+
+def note(text: str) -> Notice:
+    return Notice(part="test", text=text)
+
+
+async def test_a_log_lies_below_its_working_directory_under_time_and_id_and_only_its_owner_reads_it(
+    tmp_path: Path,
+) -> None:
+    async with await store_in(tmp_path).create("/home/ann/my kitchen") as journal:
+        await journal.append([started("a1b2c3"), said("hi")], durable=True)
+    local = ManualClock().now().astimezone()
+    assert journal.path.name == f"{local:%Y-%m-%d_%H%M%S}_a1b2c3.jsonl"
+    assert journal.path.parent.name.startswith("home-ann-my-kitchen-")
+    assert journal.path.parent.parent == tmp_path / "sessions"
+    assert stat.S_IMODE(journal.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(journal.path.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(journal.path.parent.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("/a/b", "/a-b"),
+        ("/a\n/b", "/a/b"),
+        ("/" + "x" * 4000, "/" + "x" * 4001),
+        ("/\udc80", "/\udc81"),
+        ("/", ""),
+    ],
+)
+async def test_two_working_directories_never_share_a_folder(tmp_path: Path, one: str, other: str) -> None:
+    store = store_in(tmp_path, "s1", "s2")
+    async with await store.create(one) as first, await store.create(other) as second:
+        await first.append([started("s1", one), said("hi")])
+        await second.append([started("s2", other), said("hi")])
+    assert first.path.parent != second.path.parent
+    last_one, last_other = await store.last(one), await store.last(other)
+    assert last_one is not None
+    assert last_other is not None
+    assert (last_one.id, last_one.cwd, last_other.id, last_other.cwd) == ("s1", one, "s2", other)
+
+
+async def test_records_are_numbered_without_gaps_over_batches_and_openings(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    async with await store.create("/w") as journal:
+        first = await journal.append([started("a1b2c3"), TextDelta(text="not logged"), said("one")])
+        second = await journal.append([note("two")], durable=True)
+        nothing = await journal.append([TextDelta(text="nor this")], durable=True)
+    async with await store.open("a1") as again:
+        third = await again.append([note("three")])
+    assert [record.seq for record in (*first, *second, *third)] == [1, 2, 3, 4]
+    assert nothing == ()
+    log = await store.load("a1b2c3")
+    assert log.records == (*first, *second, *third)
+    assert (log.skipped, log.is_torn, log.last_seq) == ((), False, 4)
+    assert again.log.records == (*first, *second)
+
+
+async def test_tasks_that_append_at_the_same_time_write_whole_batches(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    got: list[tuple[Record, ...]] = []
+    async with await store.create("/w") as journal, anyio.create_task_group() as group:
+
+        async def append(number: int) -> None:
+            got.append(
+                await journal.append([note(f"{number}a"), note(f"{number}b")], durable=number % 2 == 0)
+            )
+
+        for number in range(20):
+            group.start_soon(append, number)
+    log = await store.load("a1b2c3")
+    assert [record.seq for record in log.records] == list(range(1, 41))
+    assert sorted(got, key=lambda batch: batch[0].seq) == [log.records[i : i + 2] for i in range(0, 40, 2)]
+
+
+@pytest.mark.parametrize(
+    "text", ["\x00\x1b[31m\u2028", "\ud800 and \udfff", "ß日本🎒", "a\r\nb\\", "x" * 3_000_000]
+)
+async def test_any_text_comes_back_as_it_was(tmp_path: Path, text: str) -> None:
+    store = store_in(tmp_path)
+    async with await store.create("/w") as journal:
+        written = await journal.append([said(text), note("after")])
+    assert (await store.load("a1b2c3")).records == written
+    assert journal.path.read_bytes().count(b"\n") == 2
+
+
+async def test_an_event_that_json_cannot_hold_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    deep: dict[str, object] = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    store = store_in(tmp_path)
+    async with await store.create("/w") as journal:
+        await journal.append([said("hi")])
+        with pytest.raises(UsageError, match="nested too deeply"):
+            await journal.append([note("one"), began("c1", input=deep)])
+        with anyio.fail_after(5):
+            (record,) = await journal.append([note("two")])
+    assert record.seq == 2
+
+
+@pytest.mark.parametrize("cut", [1, 20, 60])
+async def test_a_torn_last_line_counts_as_not_there_and_nothing_is_glued_to_it(
+    tmp_path: Path, cut: int
+) -> None:
+    store = store_in(tmp_path)
+    async with await store.create("/w") as journal:
+        (first, _) = await journal.append(
+            [said("one"), note("a longer text, so that there is something to cut off")]
+        )
+    path = journal.path
+    data = path.read_bytes()
+    path.write_bytes(data[:-cut] if cut > 1 else data[:-2])
+    torn = await store.load("a1b2c3")
+    assert (torn.records, torn.is_torn) == ((first,), True)
+    async with await store.open("a1b2c3") as again:
+        (second,) = await again.append([note("new")])
+    assert second.seq == 2
+    healed = await store.load("a1b2c3")
+    assert (healed.records, healed.is_torn) == ((first, second), False)
+
+
+async def test_a_last_line_that_lacks_only_its_newline_is_kept(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    async with await store.create("/w") as journal:
+        first = await journal.append([said("one"), note("two")])
+    journal.path.write_bytes(journal.path.read_bytes().removesuffix(b"\n"))
+    async with await store.open("a1b2c3") as again:
+        second = await again.append([note("three")])
+    assert (await store.load("a1b2c3")).records == (*first, *second)
+
+
+async def test_lines_that_cannot_be_read_are_skipped_and_counted(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    async with await store.create("/w") as journal:
+        first = await journal.append([said("one"), note("two")])
+    lines = journal.path.read_bytes().splitlines(keepends=True)
+    unknown = b'{"seq": 2, "at": "2026-01-01T12:00:00+00:00", "type": "hologram"}\n'
+    journal.path.write_bytes(
+        lines[0] + unknown + b'{"half": \n' + b"\x00" * 50 + b"\n" + b"[" * 100_000 + b"\n\n" + lines[1]
+    )
+    log = await store.load("a1b2c3")
+    assert log.records == first
+    assert [entry.line for entry in log.skipped] == [2, 3, 4, 5]
+    assert log.skipped[0] == Skipped(line=2, reason="ValueError: No event is of type 'hologram'.")
+    async with await store.open("a1b2c3") as again:
+        (record,) = await again.append([note("on")])
+    assert record.seq == log.last_seq + 1 == 7
+
+
+async def test_a_second_writer_is_told_which_process_has_the_session(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    async with await store.create("/w") as journal:
+        await journal.append([said("hi")])
+        with pytest.raises(StorageLocked, match="is already open in this process"):
+            await store.open("a1b2c3")
+        child = run(_OPENER, str(tmp_path / "sessions"))
+        assert f"Session a1b2c3 is open in process {os.getpid()}." in child.stdout
+        assert len((await store.load("a1b2c3")).records) == 1
+    async with await store.open("a1b2c3"):
+        pass
+    assert list((tmp_path / "sessions" / ".locks").iterdir()) == []
+
+
+_OPENER = """
+import sys, anyio
+from pathlib import Path
+from satchel.clock import SystemClock
+from satchel.errors import StorageLocked
+from satchel.sessions import SessionStore
+
+async def main():
+    try:
+        await SessionStore(Path(sys.argv[1]), None, clock=SystemClock()).open("a1b2c3")
+    except StorageLocked as error:
+        print(error)
+
+anyio.run(main)
+"""
+
+_WRITER = """
+import sys, anyio
+from pathlib import Path
+from satchel.clock import SystemClock
+from satchel.events import Notice
+from satchel.sessions import SessionStore
+
+async def main():
+    store = SessionStore(Path(sys.argv[1]), None, clock=SystemClock(), new_id=lambda: "a1b2c3")
+    journal = await store.create("/w")
+    number = 0
+    while True:
+        number += 1
+        await journal.append([Notice(part="test", text=f"{number} " + "x" * 5000)], durable=number % 3 == 0)
+        print(number, flush=True)
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.parametrize("after", [1, 7, 40])
+async def test_what_was_acknowledged_before_a_kill_is_there_and_the_session_opens_again(
+    tmp_path: Path, after: int
+) -> None:
+    child = start(_WRITER, str(tmp_path / "sessions"))
+    assert child.stdout is not None
+    acknowledged = 0
+    while acknowledged < after:
+        acknowledged = int(child.stdout.readline())
+    child.send_signal(signal.SIGKILL)
+    rest = child.stdout.read().split()
+    child.stdout.close()
+    child.wait()
+    acknowledged = int(rest[-1]) if rest else acknowledged
+    async with await store_in(tmp_path).open("a1b2c3") as journal:
+        assert len(journal.log.records) in (acknowledged, acknowledged + 1)
+        (record,) = await journal.append([note("alive")], durable=True)
+    assert record.seq == len(journal.log.records) + 1
+
+
+_FULL = """
+import resource, signal, sys, anyio
+from pathlib import Path
+from satchel.clock import SystemClock
+from satchel.errors import StorageUnwritable
+from satchel.events import Notice
+from satchel.sessions import SessionStore
+
+async def main():
+    store = SessionStore(Path(sys.argv[1]), None, clock=SystemClock(), new_id=lambda: "a1b2c3")
+    journal = await store.create("/w")
+    if sys.argv[2] == "later":
+        await journal.append([Notice(part="test", text="small")], durable=True)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+    try:
+        await journal.append([Notice(part="test", text="a"), Notice(part="test", text="x" * 5000)])
+    except StorageUnwritable as error:
+        print(error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    if sys.argv[2] == "later":
+        (record,) = await journal.append([Notice(part="test", text="again")], durable=True)
+        print(record.seq)
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.parametrize("when", ["first", "later"])
+async def test_a_write_that_fails_half_way_leaves_nothing_half_written(tmp_path: Path, when: str) -> None:
+    child = run(_FULL, str(tmp_path / "sessions"), when)
+    assert "can't be written: File too large" in child.stdout, child.stderr
+    logs = list((tmp_path / "sessions").glob("*/*.jsonl"))
+    if when == "first":
+        assert logs == []
+    else:
+        assert child.stdout.splitlines()[-1] == "2"
+        assert [json.loads(line)["text"] for line in logs[0].read_bytes().splitlines()] == ["small", "again"]
+
+
+async def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "sessions").write_text("not a folder")
+    with pytest.raises(StorageUnwritable, match=r"sessions.* can't be written: .*Check the folder"):
+        await store_in(tmp_path).create("/w")
+
+
+async def test_a_log_that_was_removed_under_its_writer_is_an_error_and_not_a_silent_loss(
+    tmp_path: Path,
+) -> None:
+    async with await store_in(tmp_path).create("/w") as journal:
+        await journal.append([said("hi")])
+        journal.path.unlink()
+        with pytest.raises(StorageError, match="was removed while the session was open"):
+            await journal.append([note("lost?")])
+
+
+async def test_a_session_in_which_nothing_was_said_leaves_nothing(tmp_path: Path) -> None:
+    store = store_in(tmp_path, "s1", "s2")
+    async with await store.create("/w") as silent:
+        await silent.append([started("s1")], durable=True)
+    async with await store.create("/w"):
+        pass
+    assert list((tmp_path / "sessions").glob("*/*.jsonl")) == []
+    assert await store.list() == []
+
+
+async def test_ids_are_checked_and_found_by_their_beginning(tmp_path: Path) -> None:
+    store = store_in(tmp_path, "abc1", "abc2", "x")
+    for _ in range(3):
+        async with await store.create("/w") as journal:
+            await journal.append([started(journal.session_id), *exchange("hi", "hello")])
+    assert (await store.load("abc2")).session_id == "abc2"
+    with pytest.raises(UsageError, match="2 sessions begin with 'abc'"):
+        await store.load("abc")
+    with pytest.raises(NotFound, match="no session 'nope'.*satchel session list"):
+        await store.open("nope")
+    with pytest.raises(NotFound):
+        await store.open("")
+    with pytest.raises(UsageError, match="A session x exists already"):
+        await store.create("/w", session_id="x")
+    for bad in ("../x", "a/b", "a_b", "a\n", "x" * 65):
+        with pytest.raises(UsageError, match="can't be a session's id"):
+            await store.create("/w", session_id=bad)

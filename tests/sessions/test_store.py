@@ -1,0 +1,375 @@
+"""All sessions: lists, search, export, deletion and forgetting, with and without the index."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+from sqlalchemy import text as sql
+
+from satchel.clock import ManualClock
+from satchel.errors import NotFound, StorageLocked, UsageError
+from satchel.events import Compaction, Event, Notice
+from satchel.messages import Message, TextBlock, ThinkingBlock, Usage
+from satchel.sessions import SessionStore, Words, rebuild
+from satchel.storage import Database
+from tests.sessions.worlds import (
+    SPENT,
+    answered,
+    began,
+    call,
+    ended,
+    exchange,
+    observed,
+    said,
+    started,
+    surfaced,
+)
+
+pytestmark = pytest.mark.anyio
+
+WITHOUT, WITH = "without the index", "with the index"
+
+
+class World:
+    """A store with a clock that can be moved."""
+
+    def __init__(self, folder: Path, database: Database | None) -> None:
+        self.folder = folder
+        self.database = database
+        self.clock = ManualClock()
+        self.store = SessionStore(folder / "sessions", database, clock=self.clock)
+
+    async def session(self, id: str, *events: Event, cwd: str = "/w") -> Path:
+        self.clock.advance(60)
+        async with await self.store.create(cwd, session_id=id) as journal:
+            await journal.append([started(id, cwd), *events])
+        return journal.path
+
+    async def found(self, query: str) -> list[tuple[str, int, str]]:
+        return sorted((hit.session_id, hit.turn, hit.kind) for hit in await self.store.search(query))
+
+
+@pytest.fixture(params=[WITHOUT, WITH])
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    if request.param == WITHOUT:
+        yield World(tmp_path, None)
+    else:
+        async with Database.open(tmp_path / "satchel.db") as database:
+            yield World(tmp_path, database)
+
+
+async def test_a_list_shows_titles_turns_and_costs_the_last_active_first(world: World) -> None:
+    await world.session("s1", *exchange("Plan a   dinner\nfor six people", "Yes."), cwd="/w/kitchen")
+    long = "Tell me about the history of the potato in Europe and everything that came of it, please"
+    await world.session("s2", *exchange(long, "Well."))
+    world.clock.advance(3600)
+    async with await world.store.open("s1") as journal:
+        await journal.append(exchange("More", "Sure.", turn=2))
+    first, second = await world.store.list()
+    assert (first.id, first.title, first.turns, first.cwd) == (
+        "s1",
+        "Plan a dinner for six people",
+        2,
+        "/w/kitchen",
+    )
+    assert (first.provider, first.model, first.usage) == ("openai", "gpt-x", SPENT + SPENT)
+    assert first.last_at - first.started_at == timedelta(seconds=3660)
+    assert [(row.day, row.calls, row.usage) for row in first.spent] == [("2026-01-01", 2, SPENT + SPENT)]
+    assert (second.id, second.title) == ("s2", "Tell me about the history of the potato in Europe and…")
+    last = await world.store.last("/w/kitchen")
+    assert last == first
+    assert await world.store.last("/elsewhere") is None
+    assert await world.store.info("s2") == second
+
+
+async def test_search_finds_what_was_said_and_what_tools_got_and_gave(world: World) -> None:
+    await world.session(
+        "s1",
+        said("Where is the Zürich invoice?"),
+        surfaced("Ann hides invoices in the attic"),
+        answered(
+            ThinkingBlock(text="secret musing"),
+            "Let me look.",
+            call("c1", input={"command": "grep -r invoice"}),
+        ),
+        began("c1", input={"command": "grep -r invoice"}),
+        observed("c1", "box_7/invoice-2026.pdf: TOTAL 99 CHF"),
+        answered("In box seven.", round=2),
+        *ended(),
+    )
+    await world.session("s2", *exchange("東京の天気は？", "Sunny in 東京 today \ud800 \x00 hat"))
+    assert await world.found("invoice") == [("s1", 1, "input"), ("s1", 1, "output"), ("s1", 1, "user")]
+    assert await world.found("INVOICE zurich") == [("s1", 1, "user")]
+    assert await world.found("invo") == [("s1", 1, "input"), ("s1", 1, "output"), ("s1", 1, "user")]
+    assert await world.found('"box seven"') == [("s1", 1, "assistant")]
+    assert await world.found("box 7") == [("s1", 1, "output")]
+    assert await world.found("天気") == [("s2", 1, "user")]
+    assert await world.found("hat") == [("s2", 1, "assistant")]
+    for nothing in ("attic", "musing", "voice", "seven box hat", "ＮＯ", "OR", 'foo"bar* AND ('):
+        assert await world.found(nothing) == []
+    (hit,) = await world.store.search("total chf")
+    assert hit.snippet == "box_7/invoice-2026.pdf: TOTAL 99 CHF"
+    assert hit.title == "Where is the Zürich invoice?"
+    with pytest.raises(UsageError, match="nothing to search for"):
+        await world.store.search("  ")
+
+
+async def test_signs_alone_are_looked_for_as_they_stand(world: World) -> None:
+    await world.session("s1", *exchange("What does :-> mean?", "An arrow."))
+    assert await world.found(":->") == [("s1", 1, "user")]
+    assert await world.found("!?") == []
+
+
+async def test_what_is_added_after_a_search_is_found_by_the_next(world: World) -> None:
+    path = await world.session("s1", *exchange("apples", "red"))
+    assert await world.found("plums") == []
+    async with await world.store.open("s1") as journal:
+        await journal.append([said("plums", turn=2)])
+        assert await world.found("plums") == [("s1", 2, "user")]
+        assert await world.found("apples") == [("s1", 1, "user")]
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line.replace(b"apples", b"pears!") for line in lines))
+    os.utime(path, ns=(1, 1))
+    assert await world.found("pears") == [("s1", 1, "user")]
+    path.unlink()
+    assert (await world.found("plums"), await world.store.list()) == ([], [])
+
+
+async def test_search_works_while_the_full_text_index_is_broken(tmp_path: Path) -> None:
+    async with Database.open(tmp_path / "satchel.db") as database:
+        world = World(tmp_path, database)
+        await world.session("s1", *exchange("apples", "red"))
+        assert await world.found("apples") == [("s1", 1, "user")]
+        await database.write(lambda connection: connection.execute(sql("DELETE FROM session_fts_data")))
+        assert await world.found("apples") == [("s1", 1, "user")]
+        await world.session("s2", *exchange("more apples", "green"))
+        assert await world.found("apples") == [("s1", 1, "user"), ("s2", 1, "user")]
+        await database.write(lambda connection: connection.execute(sql("DROP TABLE session_log")))
+        assert await world.found("apples") == [("s1", 1, "user"), ("s2", 1, "user")]
+        assert [info.id for info in await world.store.list()] == ["s2", "s1"]
+
+
+async def test_export_as_markdown_reads_like_the_conversation(world: World) -> None:
+    await world.session(
+        "s1",
+        said("List the # files"),
+        surfaced("Ann likes lists"),
+        answered("Looking.", call("c1")),
+        began("c1"),
+        observed("c1", "```\na.txt\n```"),
+        answered("One file: a.txt", round=2),
+        Notice(part="memory", text="The embedder is down."),
+        *ended(text="One file: a.txt"),
+    )
+    when = f"{world.clock.now():%Y-%m-%d %H:%M}"
+    assert await world.store.export("s1", form="markdown") == (
+        f"# List the \\# files\n\nSession s1, {when}, in `/w`\n\n## 1. You ({when})\n\nList the # files\n\n"
+        "> Remembered:\n> - Ann likes lists\n\n### openai:gpt-x\n\nLooking.\n\n**Tool `bash`**\n\n"
+        '```json\n{\n  "command": "ls"\n}\n```\n\nResult:\n\n````\n```\na.txt\n```\n````\n\n'
+        "### openai:gpt-x\n\nOne file: a.txt\n\n*The embedder is down.*\n"
+    )
+    value = json.loads(await world.store.export("s1", form="json"))
+    assert (value["id"], value["turns"], value["model"], value["cwd"]) == ("s1", 1, "openai:gpt-x", "/w")
+    assert [event["type"] for event in value["events"]][:3] == [
+        "session_start",
+        "turn_start",
+        "memory_surfaced",
+    ]
+
+
+async def test_delete_takes_the_log_its_spilled_results_and_its_words_in_the_index(world: World) -> None:
+    path = await world.session("s1", *exchange("apples", "red"))
+    await world.session("s2", *exchange("apples too", "green"))
+    spill = path.with_suffix(".spill")
+    spill.mkdir()
+    (spill / "c1.txt").write_text("apples")
+    assert await world.found("apples") == [("s1", 1, "user"), ("s2", 1, "user")]
+    async with await world.store.open("s1"):
+        with pytest.raises(StorageLocked):
+            await world.store.delete("s1")
+    assert await world.store.delete("s1") == "s1"
+    assert (path.exists(), spill.exists()) == (False, False)
+    assert await world.found("apples") == [("s2", 1, "user")]
+    with pytest.raises(NotFound):
+        await world.store.delete("s1")
+
+
+def everything_below(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+async def test_redacted_words_are_gone_wherever_they_stood(world: World) -> None:
+    secret = 'The "vault" code\nis 4711 & höher'
+    spill = world.folder / "sessions" / "spilled.txt"
+    spill.parent.mkdir()
+    spill.write_text(f"begin {secret} end")
+    outside = world.folder.parent / f"{world.folder.name}-outside.txt"
+    outside.write_text(secret)
+    nested = {"command": f"echo {secret}", "type": secret, secret: [{"deep": secret}], "fine": 1}
+    message = Message(role="user", blocks=(TextBlock(text=f"Summary: {secret}"),))
+    thought = ThinkingBlock(text=f"So: {secret}", signature="proof")
+    await world.session(
+        "s1",
+        said(f"Remember: {secret}!"),
+        answered(thought, f"I will remember {secret}.", call("c1", input=nested)),
+        began("c1", input=nested),
+        observed("c1", json.dumps({"stdout": secret}), spill=str(spill)),
+        observed("c2", "other", spill=str(outside)),
+        *ended(text=f"I will remember {secret}."),
+        Compaction(
+            turn=1, messages=(message,), before_tokens=2, after_tokens=1, trigger="manual", focus=secret
+        ),
+    )
+    await world.session("s2", said("What was it?"), surfaced(" ".join(secret.split())), *ended())
+    path = await world.session("s3", *exchange("Nothing of that", "Good."))
+    untouched = path.read_bytes()
+    assert await world.found("vault") != []
+
+    redaction = await world.store.redact([Words(text=secret)])
+
+    assert [(entry.session_id, entry.records) for entry in redaction.sessions] == [
+        ("s2", (3,)),
+        ("s1", (2, 3, 4, 5, 7, 9)),
+    ]
+    assert [entry.files for entry in redaction.sessions] == [(), (spill,)]
+    assert spill.read_text() == "begin [forgotten] end"
+    assert outside.read_text() == secret
+    outside.unlink()
+    assert path.read_bytes() == untouched
+    assert await world.found("vault") == []
+    assert b"4711" not in everything_below(world.folder / "sessions")
+    log = await world.store.load("s1")
+    assert log.skipped == ()
+    assert [record.seq for record in log.records] == list(range(1, 10))
+    assert log.records[2].event == answered(
+        ThinkingBlock(text="So: [forgotten]"),
+        "I will remember [forgotten].",
+        call("c1", input=json.loads(json.dumps(nested).replace(json.dumps(secret)[1:-1], "[forgotten]"))),
+    )
+    assert rebuild(log.records).messages == (
+        Message(role="user", blocks=(TextBlock(text="Summary: [forgotten]"),)),
+    )
+    assert (await world.store.redact([Words(text=secret)])).sessions == ()
+
+
+async def test_words_of_one_turn_are_forgotten_there_and_where_they_were_carried_and_nowhere_else(
+    world: World,
+) -> None:
+    def summary(text: str, turn: int) -> Compaction:
+        message = Message(role="user", blocks=(TextBlock(text=text),))
+        return Compaction(
+            turn=turn, messages=(message,), before_tokens=2, after_tokens=1, trigger="auto", usage=Usage()
+        )
+
+    await world.session(
+        "s1",
+        *exchange("yes", "fine, yes"),
+        *exchange("yes", "again: yes", turn=2),
+        summary("They said yes.", 3),
+    )
+    await world.session("s2", *exchange("yes", "hm"))
+    await world.session(
+        "s3", said("?"), surfaced("yes", id="m9", session="s1", source_turn=1), summary("Ah, yes.", 1)
+    )
+    await world.session("s4", said("?"), surfaced("yes", id="m8", session="s1", source_turn=2))
+    await world.store.redact([Words(text="yes", session="s1", turn=1)])
+
+    async def told(id: str) -> str:
+        return " ".join(
+            record_text
+            for record in (await world.store.load(id)).records
+            for record_text in [
+                str(getattr(record.event, name, "")) for name in ("message", "blocks", "text", "messages")
+            ]
+        )
+
+    assert (await told("s1")).count("[forgotten]") == 4  # question, answer, its final, the compaction
+    assert (await told("s1")).count("yes") == 3
+    assert "[forgotten]" not in await told("s2") + await told("s4")
+    assert (await told("s3")).count("[forgotten]") == 2
+    assert "yes" not in await told("s3")
+
+
+async def test_what_was_surfaced_under_a_forgotten_id_is_forgotten(world: World) -> None:
+    await world.session("s1", said("?"), surfaced("A fact, cut sh…", id="m1"), surfaced("Another", id="m2"))
+    await world.store.redact([], memory_ids=["m1"])
+    kept = await world.store.export("s1", form="json")
+    assert "cut sh" not in kept
+    assert "Another" in kept
+
+
+async def test_forgetting_names_of_fields_breaks_no_log(world: World) -> None:
+    await world.session("s1", *exchange("type user text turn s1 bash", "seq"))
+    await world.store.redact(
+        [Words(text=word) for word in ("type", "user", "text", "turn_start", "bash", "s1", "1")]
+    )
+    log = await world.store.load("s1")
+    assert log.skipped == ()
+    assert (
+        rebuild(log.records).messages[0].text
+        == "[forgotten] [forgotten] [forgotten] turn [forgotten] [forgotten]"
+    )
+
+
+async def test_an_open_session_goes_on_in_the_rewritten_log(world: World) -> None:
+    async with await world.store.create("/w", session_id="s1") as journal:
+        await journal.append([started("s1"), said("the code is 4711")], durable=True)
+        redaction = await world.store.redact([Words(text="4711")])
+        assert [(e.session_id, e.records, e.open_in) for e in redaction.sessions] == [
+            ("s1", (2,), os.getpid())
+        ]
+        await journal.append([answered("ok")], durable=True)
+    log = await world.store.load("s1")
+    assert [record.seq for record in log.records] == [1, 2, 3]
+    assert b"4711" not in journal.path.read_bytes()
+
+
+async def test_appending_while_words_are_forgotten_loses_nothing(world: World) -> None:
+    async with await world.store.create("/w", session_id="s1") as journal:
+        await journal.append([started("s1"), said("the code is 4711")])
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as group:
+
+                async def append(name: str) -> None:
+                    for number in range(30):
+                        await journal.append(
+                            [Notice(part=name, text=f"{number} 4711")], durable=number % 5 == 0
+                        )
+
+                async def redact() -> None:
+                    for _ in range(10):
+                        await world.store.redact([Words(text="4711")])
+
+                group.start_soon(append, "a")
+                group.start_soon(append, "b")
+                group.start_soon(redact)
+        await world.store.redact([Words(text="4711")])
+    log = await world.store.load("s1")
+    assert [record.seq for record in log.records] == list(range(1, 63))
+    assert b"4711" not in journal.path.read_bytes()
+
+
+async def test_a_log_that_cannot_be_rewritten_is_reported_and_the_others_are_done(world: World) -> None:
+    blocked = await world.session("s1", said("4711"))
+    await world.session("s2", said("4711"))
+    blocked.with_suffix(".rewriting").mkdir()
+    redaction = await world.store.redact([Words(text="4711")])
+    assert [(entry.session_id, entry.records) for entry in redaction.sessions] == [("s2", (2,)), ("s1", ())]
+    (error,) = redaction.errors
+    assert "can't be written: Is a directory" in error
+    assert b"4711" in blocked.read_bytes()
+
+
+async def test_foreign_files_in_the_folder_are_left_alone(world: World) -> None:
+    path = await world.session("s1", *exchange("hi", "ho"))
+    (path.parent / "notes.jsonl").write_text("{}")
+    (path.parent / "2026-01-01_120000_.jsonl").write_text("{}")
+    (path.parent / "2026-01-01_120000_x y.jsonl").write_text("{}")
+    (path.parent / "2026-01-01_120000_empty.jsonl").write_text("")
+    assert [info.id for info in await world.store.list()] == ["s1"]
