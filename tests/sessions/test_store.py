@@ -150,6 +150,11 @@ async def test_search_works_while_the_full_text_index_is_broken(tmp_path: Path) 
         assert await world.found("apples") == [("s1", 1, "user")]
         await world.session("s2", *exchange("more apples", "green"))
         assert await world.found("apples") == [("s1", 1, "user"), ("s2", 1, "user")]
+        await database.write(lambda connection: connection.execute(sql("DELETE FROM session_fts_data")))
+        await world.store.redact([Words(text="green")])
+        assert await world.found("green") == []
+        assert await world.found("apples") == [("s1", 1, "user"), ("s2", 1, "user")]
+        assert b"green" not in everything_below(tmp_path)
         await database.write(lambda connection: connection.execute(sql("DROP TABLE session_log")))
         assert await world.found("apples") == [("s1", 1, "user"), ("s2", 1, "user")]
         assert [info.id for info in await world.store.list()] == ["s2", "s1"]
@@ -196,6 +201,8 @@ async def test_delete_takes_the_log_its_spilled_results_and_its_words_in_the_ind
     assert await world.store.delete("s1") == "s1"
     assert (path.exists(), spill.exists()) == (False, False)
     assert await world.found("apples") == [("s2", 1, "user")]
+    await world.store.delete("s2")
+    assert b"apples" not in everything_below(world.folder)
     with pytest.raises(NotFound):
         await world.store.delete("s1")
 
@@ -243,7 +250,8 @@ async def test_redacted_words_are_gone_wherever_they_stood(world: World) -> None
     outside.unlink()
     assert path.read_bytes() == untouched
     assert await world.found("vault") == []
-    assert b"4711" not in everything_below(world.folder / "sessions")
+    assert b"4711" not in everything_below(world.folder)
+    assert b"vault" not in everything_below(world.folder)
     log = await world.store.load("s1")
     assert log.skipped == ()
     assert [record.seq for record in log.records] == list(range(1, 10))

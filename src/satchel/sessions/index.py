@@ -7,6 +7,7 @@ files themselves are read.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ import anyio
 import anyio.to_thread
 from sqlalchemy import Connection, delete, insert, select, text
 
-from satchel.errors import StorageError
+from satchel.errors import StorageError, StorageLocked
 from satchel.sessions.log import read_lines
 from satchel.sessions.places import session_id_of
 from satchel.sessions.summary import Passage, SessionInfo, Summary, passages_of
@@ -162,8 +163,11 @@ class SessionIndex:
         if is_indexed and terms and not _UNSPACED.search(query) and self._database is not None:
             try:
                 rows = await self._database.read(lambda connection: _match(connection, terms, limit))
-            except StorageError:
-                pass  # The full-text index is broken; the files are not.
+            except StorageError as error:
+                # The full-text index is broken; the files are not. The next search finds a new one.
+                if not isinstance(error, StorageLocked):
+                    with contextlib.suppress(StorageError):
+                        await self._database.write(_remake)
             else:
                 return [_hit(titles[name], passage, terms) for name, passage in rows if name in titles]
         return await anyio.to_thread.run_sync(
@@ -175,7 +179,14 @@ class SessionIndex:
         if self._database is None:
             return
         gone = list(names)
-        await self._database.write(lambda connection: _purge(connection, gone))
+        try:
+            await self._database.write(lambda connection: _purge(connection, gone))
+        except StorageLocked:
+            raise
+        except StorageError:
+            # The full-text index is broken; whatever words it holds go with it.
+            await self._database.write(_remake)
+        await self._database.scrub()
 
     def name_of(self, path: Path) -> str:
         """The key of a log in the index."""
@@ -279,6 +290,24 @@ def _purge(connection: Connection, names: Sequence[str]) -> None:
         connection.execute(delete(session_log).where(session_log.c.name == name))
     # A deleted row leaves its words in the index's older segments; merging them into one leaves them out.
     connection.execute(text("INSERT INTO session_fts (session_fts) VALUES ('optimize')"))
+
+
+def _remake(connection: Connection) -> None:
+    """Begin the whole index anew, as the migration `0002_sessions` made it; the next refresh fills it."""
+    for statement in (
+        "DROP TRIGGER IF EXISTS session_passage_insert",
+        "DROP TRIGGER IF EXISTS session_passage_delete",
+        "DROP TABLE IF EXISTS session_fts",
+        "DELETE FROM session_passage",
+        "DELETE FROM session_log",
+        "CREATE VIRTUAL TABLE session_fts USING fts5(text, content='session_passage', content_rowid='id', "
+        "tokenize='unicode61 remove_diacritics 2')",
+        "CREATE TRIGGER session_passage_insert AFTER INSERT ON session_passage BEGIN "
+        "INSERT INTO session_fts (rowid, text) VALUES (new.id, new.text); END",
+        "CREATE TRIGGER session_passage_delete AFTER DELETE ON session_passage BEGIN "
+        "INSERT INTO session_fts (session_fts, rowid, text) VALUES ('delete', old.id, old.text); END",
+    ):
+        connection.exec_driver_sql(statement)
 
 
 def _terms(query: str) -> list[list[str]]:
