@@ -1,19 +1,59 @@
-"""The specification as data: what the design and its seeds ask for, and what the tests show of it."""
+"""The specification as data: what the design and its seeds ask for, and what the tests show of it.
+
+A test that shows an entry carries `@requirement("its:id")`. `tests/test_requirements.py` holds both directions: every
+id in a test is an entry that is built, every entry that is built has a test, and no test claims what is only planned.
+To mark something as built, write its test and change `planned` to `built` here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar
 
 import pytest
 
-__all__ = ["requirement"]
+__all__ = ["REQUIREMENTS", "Requirement", "requirement"]
 
 T = TypeVar("T", bound=Callable[..., object])
+LATER: Final = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One sentence of the specification.
+
+    Attributes:
+        id: "room:subject:detail".
+        source: The document and section that asks for it.
+        sentence: What is so when it is built; a test can show it.
+        issue: The issue that builds it, or None for one that is not planned in detail yet.
+    """
+
+    id: str
+    source: str
+    sentence: str
+    status: Literal["built", "planned"]
+    issue: int | None
+
+
+def built(issue: int | None, id: str, source: str, sentence: str) -> Requirement:
+    return Requirement(id=id, source=source, sentence=sentence, status="built", issue=issue)
+
+
+def planned(issue: int | None, id: str, source: str, sentence: str) -> Requirement:
+    return Requirement(id=id, source=source, sentence=sentence, status="planned", issue=issue)
 
 
 def requirement(*ids: str) -> Callable[[T], T]:
-    """Say which requirements a test shows, by their ids."""
+    """Say which requirements a test shows, by their ids.
+
+    Raises:
+        KeyError: There is no such entry.
+    """
+    for id in ids:
+        if id not in _IDS:
+            raise KeyError(f"tests/requirements.py has no entry {id!r}.")
 
     def mark(test: T) -> T:
         for id in ids:
@@ -21,3 +61,455 @@ def requirement(*ids: str) -> Callable[[T], T]:
         return test
 
     return mark
+
+
+# One entry a line, so that a search finds it whole.
+# fmt: off
+REQUIREMENTS: Final[tuple[Requirement, ...]] = (
+    # ---- The promises (DESIGN 1)
+    planned(2, "promise:remembers:verbatim", "DESIGN 1.1", "Every turn is kept word for word, without being asked."),
+    planned(3, "promise:remembers:source", "DESIGN 1.1", "Every distilled fact leads back to the exact turn that it came from."),
+    planned(2, "promise:remembers:nothing-irrelevant", "DESIGN 1.1", "Recall returns nothing rather than something irrelevant."),
+    planned(2, "promise:durable:kill", "DESIGN 1.2", "After kill -9 at any moment what was acknowledged is there, and every session opens again."),
+    planned(2, "promise:durable:interrupted-tool", "DESIGN 1.2", "A session whose tool was running when it was killed says so to the model."),
+    planned(2, "promise:forget:row-vector-index", "DESIGN 1.3", "forget removes the row, its vector and its index entry, and returns a receipt."),
+    planned(3, "promise:forget:edges-and-facts", "DESIGN 1.3", "forget removes the edges and every fact that was distilled from it alone."),
+    planned(2, "promise:forget:session-log", "DESIGN 1.3", "forget removes the words from the session log."),
+    planned(2, "promise:forget:stays-forgotten", "DESIGN 1.3", "The same source can't bring back what was forgotten."),
+    planned(LATER, "promise:sandbox:model-code", "DESIGN 1.4", "Code that the model wrote never runs outside a sandbox unless the user said so in those words."),
+    planned(LATER, "promise:sandbox:no-silent-fallback", "DESIGN 1.4", "Without a sandbox nothing runs, and the message says how to get one."),
+    planned(LATER, "promise:capability:tested-first", "DESIGN 1.5", "A tool that the agent made is tested before it is used."),
+    planned(LATER, "promise:capability:versions", "DESIGN 1.5", "A capability keeps all its versions and can be rolled back."),
+    planned(2, "promise:cache:stable-prefix", "DESIGN 1.6", "Tools and system text keep their bytes during a session; memory is appended and replayed byte for byte."),
+    planned(LATER, "promise:cache:constant-capabilities", "DESIGN 1.6", "Context cost does not grow with the number of capabilities."),
+    planned(2, "promise:offline:memory-whole", "DESIGN 1.7", "Without key, network and service memory works whole, and the program says what a language model would add."),
+    planned(LATER, "promise:postgres:same-code", "DESIGN 1.7", "With PostgreSQL behind it, the same code serves many processes and machines."),
+    planned(2, "promise:degrade:goes-on", "DESIGN 1.8", "When a part is down the conversation goes on, and the user is told what is missing."),
+
+    # ---- The house (DESIGN 2, style)
+    planned(2, "house:layers", "DESIGN 2", "Rooms import downwards only; rooms on one line are blind to each other; an unlisted room is an error."),
+    planned(2, "house:architecture-page", "style 4", "ARCHITECTURE.md shows the layers that import-linter holds."),
+    planned(2, "house:module-docstrings", "style 3", "Every module says in one sentence what it is for."),
+    planned(2, "house:no-second-version", "style 6", "No module, class or function is a _v2 of another."),
+    planned(2, "house:doors", "style 3", "Environment, processes, databases and the time of day are each reached through one room."),
+    planned(2, "house:public-names", "style 3", "Every name in an __all__ can be imported, and __init__ files hold no code."),
+    planned(2, "house:no-machine-names", "brief", "No path or host of a machine stands in the tree."),
+    built(2, "house:requirements-both-ways", "style 4", "Every entry that is built has a test, and no test claims what is not built."),
+    planned(2, "house:lock:hashed", "issue 2", "The locks carry a hash for every package and no host."),
+    planned(2, "house:lock:complete", "issue 2", "Every dependency of the package is in the lock."),
+    planned(2, "house:ci", "issue 2", ".ci/run calls make test."),
+    planned(2, "house:vocabulary:json", "DESIGN 2", "Messages and events are plain frozen data that go to JSON and back unchanged."),
+    planned(2, "house:errors:who-acts", "DESIGN 3.3", "Every error class has an exit code: 2 misused, 3 not found, 4 refused, 1 everything else."),
+    planned(2, "house:import:light", "style 3", "Importing satchel loads no runtime; importing satchel.memory loads no loop, no command line and no SDK."),
+    planned(2, "docs:settings", "DESIGN 2", "Every setting is documented in one generated page that is up to date."),
+    planned(2, "docs:events", "style 4", "Every event is documented in one generated page that is up to date."),
+    planned(2, "docs:cli", "style 4", "Every command is documented in one generated page that is up to date."),
+    planned(2, "docs:readme-runs", "style 4", "The Python programs of the README run."),
+    planned(2, "docs:links", "style 4", "Every link between the documents leads somewhere."),
+
+    # ---- Places and configuration (DESIGN 3.1, 3.2; seed-3)
+    planned(2, "config:home:default", "DESIGN 3.1", "SATCHEL_HOME is ~/.satchel where it is not set."),
+    planned(2, "config:home:mode", "DESIGN 3.1", "SATCHEL_HOME is made with mode 0700, and only when something is written."),
+    planned(2, "config:home:unusable", "issue 2", "A home that is a file or can't be made gives a clear sentence."),
+    planned(2, "config:project:trust", "DESIGN 3.1", "A project's settings count only once the user trusted the folder."),
+    planned(2, "config:project:nearest", "DESIGN 3.1", "The project is the nearest folder upwards that holds files for Satchel; the home is none."),
+    planned(2, "config:precedence", "DESIGN 3.2", "The command line beats the environment, that beats the project, that beats the user's file, that beats the default."),
+    planned(2, "config:environ:every-key", "DESIGN 3.2", "Every key can be set as SATCHEL_<SECTION>_<KEY>."),
+    planned(2, "config:environ:unknown", "DESIGN 3.2", "A variable that looks like a setting and is none is an error that names the closest one."),
+    planned(2, "config:error:toml", "issue 2", "A broken file is reported with file, line and column."),
+    planned(2, "config:error:unknown-key", "issue 2", "An unknown key is reported with file, line, key, what is allowed, and the closest one."),
+    planned(2, "config:error:value", "issue 2", "A value that is not allowed is reported with file, line, key and what is allowed."),
+    planned(2, "config:error:exit-code", "issue 2", "A wrong configuration ends the command with exit code 2 and no traceback."),
+    planned(2, "config:defaults", "DESIGN 3.2", "The defaults are those of the design: 10 rounds, 30 s, 16 workers, 30,000 characters, ask, 500 tokens, 5 memories."),
+    planned(2, "config:providers:builtin", "DESIGN 3.2", "anthropic, openai, ollama, gguf and none exist without being written down."),
+    planned(2, "config:providers:own", "DESIGN 3.2", "A provider of one's own takes kind, base_url, env_api_key and tool_use."),
+    planned(2, "config:providers:environ", "brief", "ANTHROPIC_BASE_URL, OPENAI_BASE_URL and OLLAMA_HOST move the built-in providers."),
+    planned(2, "config:secrets:never-shown", "brief", "No key is in a repr, in an error message or in config show."),
+    planned(2, "config:secrets:not-inherited", "brief", "Started processes don't get the providers' keys."),
+    planned(2, "config:permissions:rules", "DESIGN 3.2", "[[permissions]] takes action and tool; the nearer file's rules come first."),
+    planned(2, "config:set:keeps-comments", "brief", "config set changes one value and keeps everything else in the file, comments included."),
+    planned(2, "config:set:whole-or-not", "issue 2", "A write that fails leaves the old file; two processes that write lose nothing."),
+    planned(2, "config:initial", "seed-3", "A missing configuration leads to interactive setup, which writes a file that loads."),
+    planned(2, "config:hostile", "brief", "Any bytes as a settings file give settings or a ConfigError."),
+
+    # ---- Models (DESIGN 4, issue 2, seed-3)
+    planned(2, "models:choice:order", "DESIGN 3.2", "With nothing configured a key in the environment serves, then a running Ollama, else none."),
+    planned(2, "models:choice:says-why", "DESIGN 3.2", "The program says which model it took and how to change it."),
+    planned(2, "models:choice:none-reachable", "issue 2", "When no model is reachable it says which were tried, why each failed, and what to type."),
+    planned(2, "models:anthropic:wire", "issue 2", "anthropic:… speaks the Messages format over the official SDK, streaming."),
+    planned(2, "models:openai:wire", "issue 2", "openai:… speaks Chat Completions to any base URL over the official SDK, streaming."),
+    planned(2, "models:openai:tool-definitions", "seed-3 LLM adapter", "Tools are sent as {type: function, function: {name, description, parameters}} with tool_choice auto."),
+    planned(2, "models:same-blocks", "issue 2", "The same conversation over both wire formats gives identical events."),
+    planned(2, "models:gguf:in-process", "issue 2", "gguf:PATH runs a model in the process with constrained JSON."),
+    planned(2, "models:gguf:real", "issue 2", "A real local model is driven through streaming and the JSON layer, in-process and over its server."),
+    planned(2, "models:none:answers", "issue 2", "none captures, answers with quoted memories and their sources, and says in one line how to add a model."),
+    planned(2, "models:scripted", "issue 2", "A scripted model for tests ships in the package."),
+    planned(2, "models:lazy-import", "DESIGN 2", "A provider's SDK is imported only when it is used."),
+    planned(2, "models:stream:text-thinking-arguments", "DESIGN 4", "Text, thinking and tool arguments stream."),
+    planned(2, "models:retry:passing", "issue 2", "429, 5xx, overload and cut connections are retried with backoff, honouring retry-after."),
+    planned(2, "models:retry:nothing-twice", "issue 2", "What was already streamed is not repeated."),
+    planned(2, "models:cut-stream", "issue 2", "A stream that ends without its finish reason is a cut connection."),
+    planned(2, "models:error:auth-once", "issue 2", "A wrong key is said once and not retried."),
+    planned(2, "models:error:typed", "issue 2", "Errors are typed by who must act: key, request, window, endpoint."),
+    planned(2, "models:error:overflow", "issue 2", "A request longer than the window is a ContextOverflow for each provider's wording."),
+    planned(2, "models:usage", "DESIGN 4", "Tokens come from the provider's usage, cached ones told apart; estimates are marked."),
+    planned(2, "models:cost", "DESIGN 4", "Prices come from a maintained library; an unknown price stays unknown."),
+    planned(2, "models:cache:control", "DESIGN 4", "Prompt caching is switched on where a provider has it."),
+    planned(2, "models:cache:broken-prefix", "DESIGN 4", "A broken prefix is reported with its cause."),
+    planned(2, "models:layers:native", "seed-3 §1", "Native tool use is the first layer."),
+    planned(2, "models:layers:json", "seed-3 §1", "Where tools can't be sent, JSON in text is parsed: action, actions, final, with or without fences and prose."),
+    planned(2, "models:layers:text", "seed-3 §1", "Where neither parses, the whole text is the answer."),
+    planned(2, "models:layers:found-once", "DESIGN 4", "tool_use auto finds out at the first refusal and remembers it per model and endpoint."),
+    planned(2, "models:arguments:unparsed", "DESIGN 4", "Arguments that don't parse are never replaced by {}."),
+    planned(2, "models:thinking:replayed", "issue 2", "Thinking blocks are replayed with their signature unchanged."),
+    planned(2, "models:text:hostile", "issue 2", "NUL bytes and lone surrogates in a prompt are handled."),
+    planned(2, "models:embedder:unit-rows", "DESIGN 2", "embed gives float32 rows of unit length, one for each text."),
+    planned(2, "models:embedder:default", "notes/models", "The embedded default is all-MiniLM-L6-v2, loaded lazily, in its own thread."),
+    planned(2, "models:embedder:weights-checked", "notes/models", "The weights are fetched once, checked by sha256, and a wrong hash is refused."),
+    planned(2, "models:embedder:hashing", "style 4", "A hashing embedder for tests ships in the package."),
+    planned(3, "models:embedder:nomic-prefixes", "seed-2 §3", "nomic-embed-text gets search_query: and search_document: prefixes."),
+    planned(3, "models:embedder:endpoint", "issue 3", "Any OpenAI-compatible /v1/embeddings serves as embedder."),
+    planned(3, "models:embedder:bad-output", "issue 3", "An embedder that returns NaN, the wrong dimension or nothing is an error, and nothing is lost."),
+
+    # ---- The loop (DESIGN 4, seed-3, seed-0 part 1)
+    planned(2, "loop:rounds:max", "seed-0 §1", "A turn asks the model at most max_rounds times, 10 by default, then closes with an honest message."),
+    planned(2, "loop:rounds:end", "seed-3 §3", "A round without tool calls ends the turn with its text."),
+    planned(2, "loop:trace:accumulates", "seed-0 §1", "Results go back as tool_result blocks of a user message, and later rounds see the whole trace."),
+    planned(2, "loop:calls:concurrent", "seed-3 §2", "Calls of one round run at the same time and are answered in the order asked."),
+    planned(2, "loop:calls:isolation", "seed-3 §2", "One failing call does not affect the others."),
+    planned(2, "loop:calls:own-pool", "DESIGN 4", "Blocking tools run on the loop's own pool of tool_workers threads."),
+    planned(2, "loop:calls:colliding-effects", "DESIGN 4", "Calls whose effects collide run in the order asked; the others stay concurrent."),
+    planned(2, "loop:calls:eight", "issue 2", "A round with eight calls of 0.2 s ends in under twice the time of one."),
+    planned(2, "loop:observation:single", "seed-3 §3", "One call's observation is recorded as {observation, tool}."),
+    planned(2, "loop:observation:merged", "seed-3 §3", "Observations of several calls are merged as [tool1]: result1, blank line, [tool2]: result2."),
+    planned(2, "loop:input:validated", "DESIGN 4", "Input is validated against the tool's schema; the model is told the exact path of what is wrong."),
+    planned(2, "loop:input:unparsed", "DESIGN 4", "For arguments that don't parse the model gets the parse error."),
+    planned(2, "loop:unknown-tool", "seed-3 registry", "An unknown tool gives an error result that names it, and the turn goes on."),
+    planned(2, "loop:exception", "style 3", "A tool's exception is an error result for the model, with its traceback in the log."),
+    planned(2, "loop:timeout", "DESIGN 4", "A call that exceeds tool_timeout_s is stopped and answered with an error result."),
+    planned(2, "loop:result:cap", "DESIGN 4", "A result over max_result_chars is cut, and the rest is in a file that file_read can page through."),
+    planned(2, "loop:ask-user:ends-turn", "seed-0 §1", "ask_user ends the turn with the pending question."),
+    planned(2, "loop:ask-user:answer", "DESIGN 4", "The next message is delivered as the result of the open ask_user call."),
+    planned(LATER, "loop:request-capability:build-id", "seed-0 §1", "request_capability hands its build_id to whoever started the turn."),
+    planned(2, "loop:budget:tokens", "DESIGN 4", "turn_tokens is a hard stop with an honest end."),
+    planned(2, "loop:budget:money", "DESIGN 4", "session_usd and day_usd are hard stops."),
+    planned(2, "loop:cancel:valid-history", "DESIGN 4", "Cancellation at any point leaves a valid history."),
+    planned(2, "loop:hooks", "DESIGN 4", "on_turn_start, on_action, on_observation and on_final are called; one that throws is reported and stops nothing."),
+    planned(2, "loop:middlewares", "seed-3 entry API", "Middlewares may change what goes to the model and what comes back from a tool."),
+    planned(2, "loop:events:tool-order", "seed-0 SSE", "Each call gives its start, its progress and its result, in this order."),
+    planned(2, "loop:write-ahead", "DESIGN 4", "action is on disk before the tool starts, observation after it ended."),
+    planned(2, "loop:prompt:stable", "DESIGN 4", "System text and tools keep their bytes during a session."),
+    planned(2, "loop:prompt:six-rules", "seed-3 prompt", "The system text carries the six rules: brevity, concurrency, todo, quality, file:line, concise refusal."),
+    planned(2, "loop:prompt:agents-md", "DESIGN 4", "AGENTS.md of a trusted project is part of the system text."),
+    planned(2, "loop:compaction:auto", "DESIGN 4", "The history is compacted when the window fills, also in the middle of a turn."),
+    planned(2, "loop:compaction:steered", "DESIGN 4", "/compact takes a focus."),
+    planned(2, "loop:compaction:pairs", "DESIGN 4", "Compaction never splits a call from its result."),
+    planned(2, "loop:tokens:calibrated", "DESIGN 4", "Estimates need no network and are calibrated by the provider's usage."),
+    planned(2, "loop:history:always-valid", "issue 2", "With random models, tools, failures and cancellations the history stays valid for both wire formats."),
+    planned(2, "loop:bounded:nonsense", "issue 2", "Endless text, a thousand calls in one answer, and the same call for ever are bounded."),
+    planned(2, "loop:flat-rounds", "issue 2", "The work of a round does not grow with the rounds before it beyond sending them."),
+    planned(2, "loop:no-disk", "DESIGN 2", "The loop imports no disk, no SQL, no HTTP and no configuration."),
+    planned(2, "loop:assistant-callback", "seed-3 entry API", "What the model says can be followed while it is said."),
+
+    # ---- Sessions (seed-3 history, DESIGN 3.1, 9)
+    planned(2, "sessions:path", "seed-3 config", "A log lies at sessions/<sanitized-cwd>/<yyyy-mm-dd>_<HHMMss>_<id>.jsonl."),
+    planned(2, "sessions:events", "seed-3 history", "session_start, turn_start, assistant, action, observation, final, turn_end and session_end are logged."),
+    planned(2, "sessions:metadata", "seed-3 history", "Provider, model and token usage are in the log."),
+    planned(2, "sessions:observations:each-and-merged", "seed-3 history", "Each call's observation is logged, and the merged one."),
+    planned(2, "sessions:one-writer", "brief", "Only one process writes a session; a second one is told so."),
+    planned(2, "sessions:torn-line", "issue 2", "A torn last line is tolerated, and nothing is lost before it."),
+    planned(2, "sessions:resume:interrupted", "DESIGN 4", "On load an action without an observation is answered with 'interrupted; outcome unknown; check before repeating'."),
+    planned(2, "sessions:resume:not-started", "brief", "On load a call without an action is answered as not started."),
+    planned(2, "sessions:resume:question", "brief", "On load an open ask_user call stays open."),
+    planned(2, "sessions:list", "DESIGN 3.3", "session list gives id, title, started_at, turns, cwd and model."),
+    planned(2, "sessions:show", "DESIGN 3.3", "session show gives the events."),
+    planned(2, "sessions:export", "issue 2", "A session is exported as Markdown and as JSON."),
+    planned(2, "sessions:search", "issue 2", "Full-text search goes over all sessions."),
+    planned(2, "sessions:delete", "DESIGN 3.3", "session delete removes the log and its index."),
+    planned(2, "sessions:redact", "DESIGN 1.3", "What was forgotten is redacted in the log, which stays readable."),
+    planned(2, "sessions:full-disk", "issue 2", "A full disk or a read-only home gives a clear sentence and no half-written session."),
+    planned(2, "sessions:recaptured", "DESIGN 9", "What the journal acknowledged and the database lacks is captured again on opening, once."),
+
+    # ---- Tools (DESIGN 6, seed-0 part 1, seed-3 registry)
+    planned(2, "tools:registry:order", "seed-0 §1", "Built-in tools come first, in a fixed order."),
+    planned(2, "tools:registry:names", "DESIGN 6", "Names are unique and fit [a-zA-Z0-9_-]{1,64}."),
+    planned(2, "tools:registry:disabled", "DESIGN 3.2", "Tools named in [tools] disabled are not offered."),
+    planned(2, "tools:annotations", "DESIGN 6", "Tools carry read_only, destructive, idempotent and open_world."),
+    planned(2, "tools:context", "seed-0 ToolContext", "A tool gets what it may use from its context and is testable alone."),
+    planned(2, "tools:bash:runs", "DESIGN 6", "bash runs a command and gives stdout, stderr and the exit code."),
+    planned(2, "tools:bash:cwd", "issue 2", "bash keeps its working directory for the session."),
+    planned(2, "tools:bash:progress", "issue 2", "bash streams its output as progress."),
+    planned(2, "tools:bash:group", "issue 2", "bash kills the whole process group at timeout, cancel and exit."),
+    planned(2, "tools:file-read:pages", "issue 2", "file_read pages and numbers lines."),
+    planned(2, "tools:file-read:binary", "issue 2", "file_read recognises binary files, images and encodings."),
+    planned(2, "tools:file-read:huge", "issue 2", "A 1 GB file is read in pages without loading it."),
+    planned(2, "tools:file-write", "DESIGN 6", "file_write writes a whole file or leaves the old one."),
+    planned(2, "tools:file-edit:exact", "issue 2", "file_edit replaces exactly, says how many matches there are, and shows a diff."),
+    planned(2, "tools:file-edit:changed", "issue 2", "file_edit refuses a file that changed since it was read."),
+    planned(2, "tools:glob", "issue 2", "glob respects .gitignore."),
+    planned(2, "tools:grep", "issue 2", "grep respects .gitignore and uses ripgrep where it is there, with the same answers."),
+    planned(2, "tools:files:symlinks", "issue 2", "Nothing follows a symlink out of where it may go."),
+    planned(2, "tools:files:names", "issue 2", "File names with newlines and bytes that are no text are handled."),
+    planned(2, "tools:think", "DESIGN 6", "think keeps a thought and changes nothing."),
+    planned(2, "tools:todo", "DESIGN 6", "todo keeps a list for the session and shows it."),
+    planned(2, "tools:ask-user", "seed-0 §1", "ask_user takes a question and suggested answers."),
+    planned(2, "tools:store-memory", "seed-0 creation", "store_memory takes content, tags and tier."),
+    planned(2, "tools:recall-memory", "seed-0 retrieval", "recall_memory finds memories by keywords and by meaning."),
+    planned(2, "tools:forget-memory", "DESIGN 6", "forget_memory forgets and answers with the receipt."),
+    planned(3, "tools:deep-memory", "seed-0 retrieval", "deep_memory expands, searches side by side and synthesises, with progress."),
+    planned(LATER, "tools:capability-tools", "seed-0 §1", "lookup_capability, request_capability, execute_capability and read_docs are tools."),
+    planned(4, "tools:many:bridge", "DESIGN 6", "Above [tools] defer_above definitions stay out of the prompt, and tool_search, tool_describe and tool_call reach them."),
+    planned(4, "tools:many:found", "issue 4", "Among a thousand tools the right one is found, and the prompt is no longer than with a dozen."),
+
+    # ---- Permissions (DESIGN 6)
+    planned(2, "permissions:mode:ask", "DESIGN 6", "ask asks the user on a terminal for a round's calls in one batch."),
+    planned(2, "permissions:mode:ask-headless", "DESIGN 6", "Without a terminal ask means refuse, with exit code 4, and says which rule would allow it."),
+    planned(2, "permissions:mode:auto", "issue 2", "auto runs what only reads and asks for the rest."),
+    planned(2, "permissions:mode:bypass", "issue 2", "bypass runs everything."),
+    planned(2, "permissions:rule:pattern", "DESIGN 6", "A rule names a tool, or a tool and a pattern: bash(git *) does not allow git x; rm y."),
+    planned(2, "permissions:rule:allow-option", "issue 2", "--allow RULE holds for one command."),
+    planned(2, "permissions:logged", "issue 4", "Every decision is in the session log."),
+    planned(4, "permissions:mode:plan", "DESIGN 6", "plan allows only what reads, and shows what would be done."),
+    planned(4, "permissions:remembered", "DESIGN 6", "A decision holds once, for the session, or is written down."),
+    planned(4, "permissions:strangers", "issue 4", "An annotation that a stranger's server claims never widens what it may do."),
+
+    # ---- External tools (seed-1)
+    planned(4, "external:discovery:folders", "seed-1 data flow", "Executables in SATCHEL_HOME/tools, a trusted project's .satchel/tools and [tools] dirs are found."),
+    planned(4, "external:discovery:parallel", "seed-1 discovery", "All are asked for --schema side by side, one second each."),
+    planned(4, "external:discovery:failed", "seed-1 data flow", "One that fails is skipped with a reason that tool list shows."),
+    planned(4, "external:discovery:background", "seed-1 phase 6", "The prompt is there at once; a message waits until discovery is complete."),
+    planned(4, "external:discovery:cached", "DESIGN 6", "An unchanged file (path, size, mtime, inode) is not asked again."),
+    planned(4, "external:discovery:override", "issue 4", "A user's tool overrides a shipped one of the same name, with a notice."),
+    planned(4, "external:schema:format", "seed-1 schema", "--schema prints name, description, parameters of {type, description, required}, and returns."),
+    planned(4, "external:schema:openai", "seed-1 transformation", "It becomes OpenAI's {type: function, function: …}, the required flags collected, returns left out."),
+    planned(4, "external:schema:anthropic", "DESIGN 6", "It becomes Anthropic's {name, description, input_schema}."),
+    planned(4, "external:schema:empty", "seed-1 transformation", "No parameters become an empty object without a required list."),
+    planned(4, "external:schema:json-schema", "issue 4", "A full JSON Schema in parameters is accepted too."),
+    planned(4, "external:schema:none", "seed-1 registry", "An empty registry leaves tools out of the request."),
+    planned(4, "external:call:json", "seed-1 executor", "A call gets its arguments as JSON on stdin and prints JSON on stdout."),
+    planned(4, "external:call:timeout", "seed-1 executor", "A call ends after 30 s, settable, with its whole process group."),
+    planned(4, "external:call:background", "seed-1 threading", "A running tool does not block the screen."),
+    planned(4, "external:envelope:success", "seed-1 wrapper", 'A result is wrapped as {"tool_success": true, "result": …}.'),
+    planned(4, "external:envelope:failure", "seed-1 wrapper", "A failure is wrapped with error, error_code, exit_code, stdout and stderr."),
+    planned(4, "external:envelope:partial", "seed-1 result", "Partial output before a timeout is in the envelope."),
+    planned(4, "external:codes", "DESIGN 6", "TOOL_TIMEOUT, TOOL_CRASHED, INVALID_OUTPUT, INVALID_INPUT, NOT_FOUND and NOT_EXECUTABLE are told apart."),
+    planned(4, "external:credentials", "seed-1 credentials", "Satchel neither checks nor stores a tool's credentials; MISSING_CREDENTIALS is passed on."),
+    planned(4, "external:pinned", "DESIGN 6", "A changed executable is shown and approved again."),
+    planned(4, "external:progress", "issue 4", 'Lines {"progress": …} on stderr become progress.'),
+    planned(4, "external:ownership", "issue 4", "Folders and files that others can write to are refused with the reason."),
+    planned(4, "external:shipped", "seed-1 phases 1-2", "bash, file_read, file_write, file_edit, glob and grep ship as stand-alone executables under the contract."),
+    planned(4, "external:command:tool", "seed-1 commands", "/tool lists names and descriptions; /tool NAME shows the schema; an unknown name gets a hint."),
+    planned(4, "external:command:refresh", "seed-1 commands", "/refresh scans again and says 'Tools refreshed. N tools available.'"),
+    planned(4, "external:new", "issue 4", "satchel tool new writes a working tool with a test, in Python, bash or Node."),
+    planned(4, "external:hostile", "issue 4", "A tool that hangs, floods, forks, dies or lies costs a reason or an error result, and no process is left."),
+
+    # ---- MCP client (seed-3, DESIGN 6)
+    planned(4, "mcp:stdio", "DESIGN 6", "A stdio server is started lazily, one process a server, and its tools are offered as mcp__server__tool."),
+    planned(4, "mcp:http", "DESIGN 6", "A streamable HTTP server is reached; SSE is the last resort."),
+    planned(4, "mcp:protocol", "DESIGN 6", "The newest protocol is tried first, with fallback."),
+    planned(4, "mcp:elicitation", "DESIGN 6", "Elicitation becomes ask_user."),
+    planned(4, "mcp:progress", "DESIGN 6", "Progress becomes tool_progress."),
+    planned(4, "mcp:down", "DESIGN 6", "A server that is down takes its tools away with a notice and comes back with backoff."),
+    planned(4, "mcp:pinned", "DESIGN 6", "Definitions are pinned."),
+    planned(4, "mcp:list-changed", "issue 4", "tools/list_changed is followed."),
+    planned(4, "mcp:environment", "issue 4", "A server gets only the environment that its entry names."),
+    planned(4, "mcp:import", "issue 4", "A .mcp.json or Claude Desktop file is imported."),
+    planned(4, "mcp:real-servers", "issue 4", "Servers that no one here wrote are listed, called, elicited, killed and back."),
+
+    # ---- The web (DESIGN 6, seed-0)
+    planned(4, "web:search", "DESIGN 6", "web_search has SearXNG, Brave, Tavily and DuckDuckGo behind one port."),
+    planned(4, "web:fetch", "issue 4", "web_fetch gives readable text within limits, also of PDF."),
+    planned(4, "web:fetch:private", "issue 4", "web_fetch refuses private addresses, redirects to them and names that resolve to them."),
+    planned(4, "web:browser", "DESIGN 6", "browser opens, reads, clicks, types and takes screenshots."),
+    planned(4, "web:untrusted", "issue 4", "What comes from the web is marked untrusted, and so is what is derived from it."),
+
+    # ---- Memory: the store (seed-2 §4.1, seed-0 part 3, DESIGN 5)
+    planned(2, "memory:alone", "DESIGN 2", "Memory is usable alone, with no loop and no server."),
+    planned(2, "memory:add", "DESIGN 3.5", "add keeps a text with tags and tier, and gives its id."),
+    planned(2, "memory:get", "seed-2 §4.1", "get gives a memory by id."),
+    planned(2, "memory:list", "DESIGN 3.3", "list gives memories, newest first."),
+    planned(2, "memory:stats", "DESIGN 3.3", "stats counts memories by kind and tells the size of the store."),
+    planned(2, "memory:episodes:verbatim", "DESIGN 5", "Episodes are turns, word for word, with speaker, session, turn and time."),
+    planned(2, "memory:episodes:idempotent", "brief", "The same episode added again changes nothing."),
+    planned(2, "memory:episodes:same-transaction", "DESIGN 5", "Episodes are written before the turn is acknowledged."),
+    planned(2, "memory:writes:no-embedder", "brief", "Writes never wait for the embedder; vectors are filled in from what is missing."),
+    planned(3, "memory:fields", "DESIGN 5", "Memories carry kind, tier, memory_type, importance 1-5, priority 0-1, decay_rate, tags, validity, source, trust, scope and user."),
+    planned(3, "memory:types", "seed-2 §4.1", "memory_type is decision, insight, fact, preference, project, conversation or general."),
+    planned(3, "memory:edges", "seed-2 §4.1", "Edges related, supersedes, contradicts, elaborates, restates, derived_from, or any word, with a weight."),
+    planned(3, "memory:access", "seed-2 §4.1", "Use updates last_accessed and access_count."),
+    planned(3, "memory:tiers:defaults", "seed-0 tiers", "short_term decays by 0.02 a cycle, long_term by 0.005; their priorities begin at 0.5-0.6 and 0.8-0.9."),
+    planned(3, "memory:decay:when-read", "DESIGN 5", "Decay is computed when read; no request updates every row."),
+    planned(3, "memory:decay:floor", "seed-0 tiers", "Below priority 0.05 a memory stops surfacing, and search still finds it."),
+    planned(3, "memory:decay:cycle", "DESIGN 5", "A cycle is a day, or a chat request with decay_cycle = request."),
+    planned(3, "memory:decay:reinforced", "DESIGN 5", "Use reinforces a memory."),
+    planned(3, "memory:scopes", "issue 3", "Scopes user, project and session are enforced on every call."),
+    planned(2, "memory:users", "brief", "One user's memories are never another's."),
+
+    # ---- Memory: search (seed-2 §4.1, §4.3; seed-0; DESIGN 5; notes/retrieval)
+    planned(2, "memory:search:hybrid", "DESIGN 5", "search unites a lexical and a dense arm and adds their normalised scores."),
+    planned(2, "memory:search:explains", "DESIGN 5", "Every hit explains itself in signals."),
+    planned(2, "memory:search:by-meaning", "seed-2 §2", "'WiFi problem' finds 'network configuration'."),
+    planned(2, "memory:search:lexical-alone", "DESIGN 5", "The lexical arm alone serves when no embedder can, and the user is told."),
+    planned(2, "memory:search:hostile-query", "issue 2", "Any text is a query: empty, operators of the index, NUL bytes, megabytes."),
+    planned(2, "memory:search:quality", "issue 2", "On locomo-dev with the default embedder r@20 is at least 0.84, hit@20 0.88, MRR 0.50."),
+    planned(3, "memory:search:quality-full", "issue 3", "On locomo-dev r@10 is at least 0.84, r@20 0.90, hit@20 0.94, MRR 0.64."),
+    planned(3, "memory:search:semantic-mode", "seed-2 §4.3", "mode semantic scores similarity x importance/3 x recency, 1.0 under 7 days, 0.5 over 90."),
+    planned(3, "memory:search:semantic-threshold", "seed-2 §4.3", "mode semantic gives only what scores above 0.45."),
+    planned(3, "memory:search:keyword-mode", "seed-0 retrieval", "mode keyword scores priority + 0.3 a tag + 0.2 a content match + up to 0.2 recency over 24 h."),
+    planned(3, "memory:search:weights-bounded", "DESIGN 5", "Importance, recency and priority move a score by at most 10 % each."),
+    planned(3, "memory:search:as-of", "DESIGN 5", "as_of answers what was believed then."),
+    planned(2, "memory:search:fast-1000", "seed-2 phase 1", "A thousand memories are searched in under 100 ms."),
+    planned(3, "memory:deep:expand", "seed-0 retrieval", "Deep memory expands the question into 3-5 angles, by a small model or by feedback."),
+    planned(3, "memory:deep:fuse", "seed-0 retrieval", "Its searches run side by side; results are fused, deduplicated and capped at 10."),
+    planned(3, "memory:deep:synthesise", "seed-0 retrieval", "It answers with citations."),
+    planned(3, "memory:deep:progress", "seed-0 retrieval", "It reports expanding, searching and found."),
+    planned(3, "memory:graph:depth", "seed-0 graph", "Related memories are found breadth-first to depth N; cycles are harmless."),
+
+    # ---- Memory: surfacing (seed-2 §4.3, §4.5; DESIGN 5)
+    planned(2, "memory:surface:last-messages", "seed-2 §4.3", "The last three messages are what is searched for."),
+    planned(2, "memory:surface:threshold", "seed-2 §4.3", "Only what clears the embedder's threshold is shown."),
+    planned(2, "memory:surface:budget", "seed-2 §2", "At most budget_tokens, 500 by default, and at most limit memories are shown."),
+    planned(2, "memory:surface:once", "seed-2 §4.3", "What was shown in this session is not shown again."),
+    planned(2, "memory:surface:nothing", "DESIGN 5", "Nothing relevant: nothing injected."),
+    planned(2, "memory:surface:marked", "DESIGN 4", "What is shown rides in the newest user message as a marked block that says what it is."),
+    planned(2, "memory:surface:recorded", "issue 2", "The JSON of ask names what was shown with session, turn and score."),
+    planned(2, "memory:surface:instructions", "issue 3", "Instructions in stored text never reach the prompt as instructions, and can't end the block."),
+    planned(3, "memory:surface:restatements", "DESIGN 5", "Restatements are collapsed."),
+    planned(3, "memory:surface:measured", "issue 3", "Precision and recall of surfacing are measured on answerable and unanswerable questions."),
+
+    # ---- Memory: capture and distilling (seed-2 §4.2, DESIGN 5)
+    planned(2, "memory:capture:every-exchange", "DESIGN 5", "Every exchange is captured, what the user said and what was answered."),
+    planned(2, "memory:capture:echo", "DESIGN 5", "What Satchel injected is never captured."),
+    planned(2, "memory:capture:off", "DESIGN 5", "Capture can be switched off globally, per project and per session."),
+    planned(2, "memory:capture:private", "DESIGN 5", "A private session is not captured."),
+    planned(2, "memory:capture:redacted", "DESIGN 5", "Secrets are redacted before anything is written."),
+    planned(3, "memory:capture:private-turn", "DESIGN 5", "A <private> turn is not captured."),
+    planned(3, "memory:distill:gate", "seed-2 §4.2", "A small model says whether a window holds anything worth keeping."),
+    planned(3, "memory:distill:extract", "seed-2 §4.2", "A larger one extracts content, importance, memory_type and tags."),
+    planned(3, "memory:distill:windows", "seed-2 §4.2", "Windows have about 500 tokens with about 100 overlap; tool output and system text are left out."),
+    planned(3, "memory:distill:trigger", "seed-2 §4.2", "It runs every N messages or M seconds, in the background."),
+    planned(3, "memory:distill:quotes", "DESIGN 5", "A fact whose quote is not in the source is dropped."),
+    planned(3, "memory:distill:dates", "DESIGN 5", "Relative dates are resolved against the turn's date."),
+    planned(3, "memory:distill:crash", "DESIGN 5", "A crash loses nothing and a repeat changes nothing."),
+    planned(3, "memory:distill:existing", "seed-2 §4.2", "The extractor sees the memories that exist."),
+    planned(3, "memory:dedup:threshold", "seed-2 §4.2", "Similarity above 0.85 makes a pair a candidate."),
+    planned(3, "memory:dedup:grouped", "DESIGN 5", "Near-duplicates are grouped and never merged away; everything is reversible."),
+    planned(3, "memory:supersede", "DESIGN 5", "A correction gives the old memory a valid_to."),
+    planned(3, "memory:compare", "issue 3", "compare answers restates, corrects, elaborates, related or unrelated, with a confidence."),
+
+    # ---- Memory: care (DESIGN 5, issue 3)
+    planned(2, "memory:forget:ids", "DESIGN 3.3", "memory forget ID… gives a receipt, and exit code 3 when there was nothing."),
+    planned(3, "memory:forget:query", "issue 3", "forget takes a query, a session, a date or a scope, with a preview."),
+    planned(2, "memory:forget:tombstone", "issue 3", "A tombstone keeps the same source from coming back; the receipt holds hashes only."),
+    planned(3, "memory:history", "issue 3", "Every change is kept with before, after, who and why, and can be undone."),
+    planned(3, "memory:export:round-trip", "DESIGN 5", "The export is imported again without a difference."),
+    planned(3, "memory:import:mcp", "seed-2 §9.4", "The JSONL of the MCP reference memory server is imported."),
+    planned(3, "memory:import:transcripts", "DESIGN 5", "Claude Code and Codex transcripts and ChatGPT exports are imported, idempotently, dates kept."),
+    planned(3, "memory:embedder:migration", "DESIGN 5", "A new embedder is back-filled beside the old one and switched over in one transaction."),
+    planned(2, "memory:embedder:never-mixed", "DESIGN 5", "A store that was opened with another embedder never mixes vectors."),
+    planned(3, "memory:doctor", "issue 3", "memory doctor prints rates and health, and repairs with --fix."),
+    planned(2, "memory:resilient", "seed-2 §2.8", "If memory is down, sessions work and say so."),
+    planned(2, "memory:two-processes", "issue 3", "Two processes write to one store at once and lose nothing."),
+
+    # ---- Storage (DESIGN 9)
+    planned(2, "storage:sqlite:wal", "seed-2 §7", "SQLite runs in WAL mode with busy_timeout and foreign keys on."),
+    planned(2, "storage:sqlite:immediate", "DESIGN 9", "Whatever may write begins IMMEDIATE, on one writer's thread."),
+    planned(2, "storage:migrations:backup", "DESIGN 9", "A migration makes a backup first and compares row counts."),
+    planned(2, "storage:migrations:newer", "DESIGN 9", "A database newer than the program is refused and not touched."),
+    planned(2, "storage:migrations:oldest", "style 5", "The oldest database migrates to the newest schema."),
+    planned(2, "storage:errors:locked", "issue 2", "A locked database gives a clear sentence."),
+    planned(2, "storage:errors:corrupt", "issue 2", "A corrupt database gives a clear sentence and is not touched."),
+    planned(2, "storage:errors:full", "issue 2", "A full disk or a read-only place gives a clear sentence and loses nothing."),
+    planned(2, "storage:index:derived", "DESIGN 9", "The text index is derived, rebuildable, and never fails a write."),
+    planned(LATER, "storage:postgres", "DESIGN 9", "PostgreSQL serves the same metadata, with pgvector where it is installed."),
+    planned(LATER, "storage:backup", "DESIGN 3.3", "backup and restore move everything in one file."),
+
+    # ---- Processes and sandbox (DESIGN 8)
+    planned(2, "sandbox:process:group", "issue 2", "A process runs in its own group; the whole group ends at timeout, cancel and exit."),
+    planned(2, "sandbox:process:output", "brief", "Its output streams and is capped."),
+    planned(LATER, "sandbox:backends", "DESIGN 8", "bubblewrap with seccomp, then Landlock with seccomp, then refuse; probed by doing."),
+    planned(LATER, "sandbox:network", "DESIGN 8", "Own network namespace always; hosts only through a proxy that refuses private addresses."),
+    planned(LATER, "sandbox:clean", "DESIGN 8", "No home, no environment, read-only system, private /tmp, limits, and never uid 0 inside."),
+    planned(LATER, "sandbox:tree-dies", "DESIGN 8", "The whole tree dies at the end."),
+
+    # ---- The command line (DESIGN 3.3, issue 2)
+    planned(2, "cli:streams", "DESIGN 3.3", "Data goes to stdout, everything else to stderr."),
+    planned(2, "cli:exit-codes", "DESIGN 3.3", "Exit codes are 0 done, 1 failed, 2 misused, 3 not found, 4 refused, 130 interrupted."),
+    planned(2, "cli:no-traceback", "DESIGN 3.3", "A user's mistake gives no traceback."),
+    planned(2, "cli:version", "issue 2", "satchel --version imports neither models nor storage."),
+    planned(2, "cli:bare:stdin", "DESIGN 3.3", "satchel without a terminal reads the prompt from stdin, answers and leaves."),
+    planned(2, "cli:ask:json", "DESIGN 3.3", "ask --json gives session_id, turn, status, text, pending_question, build_id, usage, steps and memory."),
+    planned(2, "cli:ask:stream-json", "DESIGN 3.3", "ask --stream-json gives one event a line."),
+    planned(2, "cli:ask:stdin", "DESIGN 3.3", "ask - reads the prompt from stdin."),
+    planned(2, "cli:ask:session", "DESIGN 3.3", "ask --session ID and --last go on with a session."),
+    planned(2, "cli:ask:no-memory", "DESIGN 3.3", "ask --no-memory neither shows nor keeps memories."),
+    planned(2, "cli:ask:remembers", "issue 2", "A new process recalls what an earlier one was told, with its source."),
+    planned(2, "cli:ask:question", "issue 2", "ask ends with the open question; the next ask --session ID answers it."),
+    planned(2, "cli:ask:broken-pipe", "issue 2", "A reader that goes away ends the program quietly."),
+    planned(2, "cli:chat:plain", "issue 2", "chat --plain has a line editor with history, completion, multi-line input and streamed Markdown."),
+    planned(2, "cli:chat:interrupt", "issue 2", "Ctrl-C interrupts the turn and not the program."),
+    planned(2, "cli:chat:slash", "DESIGN 6", "/ commands run locally, without the model."),
+    planned(2, "cli:wizard", "issue 2", "The first run on a terminal asks two questions that can be skipped; never without a terminal."),
+    planned(2, "cli:memory", "issue 2", "memory add, search, list, show, forget and stats, with --json."),
+    planned(2, "cli:memory:search-json", "DESIGN 3.3", "memory search --json gives [{memory, score, signals}]."),
+    planned(2, "cli:session", "DESIGN 3.3", "session list, show, search, export and delete, with --json."),
+    planned(2, "cli:model", "DESIGN 3.3", "model list and model test."),
+    planned(2, "cli:config", "DESIGN 3.3", "config show, path, set and init."),
+    planned(2, "cli:usage", "DESIGN 3.3", "usage sums tokens and money by day and model."),
+    planned(2, "cli:doctor", "DESIGN 3.3", "doctor says of each part whether it serves, and what to do."),
+    planned(2, "cli:demo", "DESIGN 3.3", "demo shows remember, recall, act and forget with the real program, and needs no key."),
+    planned(4, "cli:tool", "DESIGN 3.3", "tool list, show, run and refresh."),
+    planned(3, "cli:memory:all-verbs", "DESIGN 3.3", "memory recall, edit, link, related, history, export, import, reindex, distill and doctor."),
+    planned(LATER, "cli:capability", "DESIGN 3.3", "capability list, show, build, run, test, versions, activate, rollback, disable, enable, export, import, remove."),
+    planned(LATER, "cli:serve", "DESIGN 3.3", "serve starts HTTP API, SSE, web pages and MCP."),
+    planned(LATER, "cli:connect", "DESIGN 3.3", "connect sets up hooks, MCP entry or proxy in another agent after showing the change."),
+    planned(LATER, "cli:hook", "DESIGN 3.3", "hook takes one hook event of another agent."),
+    planned(LATER, "cli:backup", "DESIGN 3.3", "backup and restore."),
+
+    # ---- Python (DESIGN 3.5)
+    planned(2, "python:memory", "DESIGN 3.5", "Memory.open, add, add_episodes, search and surface work as the design writes them."),
+    planned(2, "python:satchel", "DESIGN 3.5", "Satchel.open, session, run_turn and stream work as the design writes them."),
+    planned(2, "python:turn", "DESIGN 3.5", "A turn has text, status, steps and usage."),
+
+    # ---- HTTP and other faces (DESIGN 3.4, 10; seed-0; seed-2)
+    planned(LATER, "http:chat:sse", "seed-0 SSE", "POST /api/chat streams tool_start, tool_progress, tool_result, text_delta, memory and response."),
+    planned(LATER, "http:chat:resume", "DESIGN 3.4", "A client resumes with Last-Event-ID."),
+    planned(LATER, "http:builder:status", "seed-0 queue", "GET /api/builder/status streams a build's messages; answers come by POST."),
+    planned(LATER, "http:observe", "DESIGN 3.4", "POST /api/observe captures a conversation that is held elsewhere."),
+    planned(LATER, "http:context", "DESIGN 3.4", "POST /api/context gives at most budget_tokens of relevant memory, or nothing, in under 500 ms."),
+    planned(LATER, "http:memories", "DESIGN 3.4", "Memories are listed, searched, changed and deleted over HTTP."),
+    planned(LATER, "http:openai", "DESIGN 3.4", "POST /v1/chat/completions serves the agent as a model."),
+    planned(LATER, "http:anthropic-proxy", "DESIGN 3.4", "POST /v1/messages forwards, adds memory at the tail, and captures."),
+    planned(LATER, "http:mcp", "DESIGN 3.4", "POST /mcp serves MCP over streamable HTTP."),
+    planned(LATER, "http:token", "DESIGN 3.4", "Bearer token, loopback by default, Host checked."),
+    planned(LATER, "web-pages:memories", "seed-2 phase 5", "Memories are browsed, searched, edited, deleted and counted in the browser."),
+    planned(LATER, "web-pages:chat", "DESIGN 10", "Chat with voice, tool cards, builder cards and approvals in the browser."),
+    planned(LATER, "tui:screen", "DESIGN 10", "The full-screen terminal shows conversation, tools, memory, approvals and cost."),
+    planned(LATER, "mcp-server:memory", "seed-2 §4.5", "satchel mcp offers memory and the active capabilities to other agents."),
+    planned(LATER, "acp:agent", "DESIGN 3.3", "satchel acp is an Agent Client Protocol agent on stdio."),
+
+    # ---- Capabilities and the Builder (seed-0 part 2, DESIGN 7)
+    planned(LATER, "capabilities:prefix", "seed-0 §1", "Active capabilities are offered as cap_<name>, after the built-in tools."),
+    planned(LATER, "capabilities:dispatch", "seed-0 §1", "A call to cap_<name> runs the capability of that name."),
+    planned(LATER, "capabilities:folder", "seed-0 phase 3", "main.py, requirements.txt, manifest.json, SKILL.md with RUN.md as a link, and tests/cases.jsonl."),
+    planned(LATER, "capabilities:status", "seed-0 catalog", "building, active, failed, disabled and proposed."),
+    planned(LATER, "capabilities:request:dedup", "seed-0 phase 1", "A request is deduplicated by name and by meaning."),
+    planned(LATER, "capabilities:request:background", "seed-0 phase 1", "A request writes the catalogue row and an event; the conversation goes on."),
+    planned(LATER, "capabilities:search", "seed-0 catalog", "Active capabilities are found by name and description."),
+    planned(LATER, "capabilities:docs-on-demand", "seed-0 RUN.md", "One line in the prompt; the schema by lookup_capability, the document by read_docs."),
+    planned(LATER, "capabilities:run:fresh", "seed-0 phase 4", "Every call gets a fresh sandbox, three minutes at most."),
+    planned(LATER, "capabilities:run:channels", "DESIGN 7", "Arguments and result travel on their own descriptors, never through stdout."),
+    planned(LATER, "capabilities:run:requirements", "DESIGN 7", "Requirements are a content-addressed layer that is installed once."),
+    planned(LATER, "capabilities:users-edits", "DESIGN 7", "What the user edited is never overwritten."),
+    planned(LATER, "capabilities:reliability", "DESIGN 7", "A run's outcome and duration are recorded and shown."),
+    planned(LATER, "builder:tools", "seed-0 phase 2", "write_file, run_code, run_command, ask_user, report_progress and register_capability."),
+    planned(LATER, "builder:limits", "seed-0 phase 2", "At most 25 iterations and 10 minutes."),
+    planned(LATER, "builder:cases", "DESIGN 7", "Registration runs the capability's own cases in a fresh sandbox and refuses what fails."),
+    planned(LATER, "builder:question", "seed-0 queue", "A question to the user waits 60 s."),
+    planned(LATER, "builder:messages", "seed-0 queue", "question, answer, progress, complete and error are stored and ordered; a late subscriber sees all."),
+    planned(LATER, "builder:durable", "DESIGN 7", "A build survives kill -9 and goes on where it stopped."),
+    planned(LATER, "builder:repair", "DESIGN 7", "A capability that begins to fail is marked and can be repaired with the failing input."),
+)
+# fmt: on
+
+_IDS: Final = frozenset(entry.id for entry in REQUIREMENTS)
