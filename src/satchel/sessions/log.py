@@ -68,6 +68,11 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, (set, frozenset)) else str(value)
 
 
+# Made once: `json.dumps` would make an encoder for every line.
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode
+_encode_ascii = json.JSONEncoder(separators=(",", ":"), default=_plain).encode
+
+
 def encode_records(records: Sequence[Record]) -> bytes:
     """The lines of the records, each ending with a newline.
 
@@ -78,7 +83,7 @@ def encode_records(records: Sequence[Record]) -> bytes:
     for record in records:
         value = {"seq": record.seq, "at": record.at.isoformat(), **event_to_json(record.event)}
         try:
-            text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+            text = _encode(value)
         except (RecursionError, ValueError) as error:
             raise UsageError(
                 f"An event of type {record.event.type!r} can't be recorded: {error}. "
@@ -88,8 +93,7 @@ def encode_records(records: Sequence[Record]) -> bytes:
             lines.append(text.encode())
         except UnicodeEncodeError:
             # A lone surrogate has no UTF-8; as an escape it survives.
-            text = json.dumps(value, separators=(",", ":"), default=_plain)
-            lines.append(text.encode("ascii"))
+            lines.append(_encode_ascii(value).encode("ascii"))
     lines.append(b"")
     return b"\n".join(lines)
 
