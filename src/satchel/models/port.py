@@ -136,7 +136,7 @@ class EmbedderInfo:
 
     Attributes:
         id: Names model, weights and form so that equal ids give equal vectors ("minilm-l6-v2/int8").
-        dimension: Length of a vector.
+        dimension: Length of a vector; 0 where only the first answer of an endpoint will tell.
         max_tokens: Longer texts are cut; the caller chunks before.
         threshold: Cosine above which two texts speak of the same thing, calibrated for this model.
         query_prefix: Put before a query, and `document_prefix` before a stored text, by the embedder itself.
@@ -177,3 +177,23 @@ class Embedder(Protocol):
 
     async def aclose(self) -> None:
         """Give back threads and memory. It may be called twice."""
+
+
+class TokenEmbedder(Embedder, Protocol):
+    """An embedder that can also give a vector for each token, for late interaction. Not every one can."""
+
+    async def embed_tokens(self, texts: Sequence[str], role: EmbedRole) -> list[Vectors]:
+        """Embed each token of each text.
+
+        Args:
+            texts: As in `embed`.
+            role: As in `embed`.
+
+        Returns:
+            In the order of `texts`: shape (tokens, dimension), float32, every row of unit length; marks that
+            the model adds are left out, so an empty text has 0 rows.
+
+        Raises:
+            EmbedderError: As in `embed`.
+        """
+        ...

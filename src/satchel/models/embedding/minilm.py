@@ -1,0 +1,263 @@
+"""The embedded default: all-MiniLM-L6-v2 in onnxruntime, with the weights read in place.
+
+The graph beside this module (built by scripts/build_minilm_graph.py) holds no weights: it says at which byte
+of model.safetensors each one begins. onnxruntime maps the file, so the table of word vectors, half of the
+file, is never read but for the words that are asked for. docs/decisions has the measurements.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio.from_thread
+
+from satchel.clock import Clock
+from satchel.errors import EmbedderError
+from satchel.models.embedding.fetching import Progress
+from satchel.models.embedding.records import MINILM
+from satchel.models.embedding.rows import unit_rows
+from satchel.models.embedding.weights import FETCH_COMMAND, fetch_weights, find_weights
+from satchel.models.embedding.worker import Worker
+from satchel.models.encoding import clean_text
+from satchel.models.port import EmbedderInfo, EmbedRole, TokenEmbedder
+
+if TYPE_CHECKING:
+    import numpy as np
+    from tokenizers import Tokenizer
+
+    from satchel.models.port import Vectors
+
+__all__ = ["MiniLmEmbedder"]
+
+_MAX_CHARS = 32 * MINILM.max_tokens
+"""A text is cut here before it is split into tokens, of which English has one in four or five characters:
+splitting a text of 1 MB takes half a second, and only the first 256 tokens count."""
+_TOKENS_AT_ONCE = 256
+"""Tokens in one run, padding included. Measured: short texts gain up to 1.8 × by going together, at 1,024
+tokens the intermediate results leave the processor's cache and it is slower than one by one."""
+_RETRY_FETCH_S = 300
+"""How long after a failed fetch the next call tries again; until then it gets the same error at once."""
+
+
+class MiniLmEmbedder(TokenEmbedder):
+    """384 dimensions, mean-pooled, the first 256 tokens of a text. Nothing is loaded or fetched before the
+    first call.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        environ: Mapping[str, str],
+        clock: Clock,
+        progress: Progress | None = None,
+        threads: int = 1,
+        fetch: Callable[..., Path] = fetch_weights,
+    ) -> None:
+        """Keep what is needed later.
+
+        Args:
+            home: SATCHEL_HOME.
+            environ: For the processes that fetch the weights.
+            clock: Tells when a failed fetch may be tried again.
+            progress: Of the fetching; called from another thread.
+            threads: Of one run, 1 or 2; more gain nothing at these lengths.
+            fetch: `fetch_weights`, or another one with its arguments.
+        """
+        self._home = home
+        self._environ = environ
+        self._clock = clock
+        self._progress = progress
+        self._threads = threads
+        self._fetch = fetch
+        self._worker = Worker()
+        self._tokenizer: Tokenizer | None = None
+        self._tokenizer_lock = threading.Lock()
+        self._session: Any = None
+        self._failure: tuple[float, EmbedderError] | None = None
+        self._closed = False
+
+    @property
+    def info(self) -> EmbedderInfo:
+        """Its record."""
+        return MINILM
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of the whole text, its beginning and end mark included; what is over `info.max_tokens` is
+        cut.
+
+        It takes 0.6 µs a character, and the first call reads the tokenizer (20 ms); nothing is fetched.
+
+        Raises:
+            EmbedderError: The model was not fetched yet.
+        """
+        if self._tokenizer is None:
+            folder = find_weights(self._home)
+            if folder is None:
+                raise EmbedderError(f"The embedding model is not on this machine. Type: {FETCH_COMMAND}")
+            self._load_tokenizer(folder)
+        assert self._tokenizer is not None
+        return len(self._tokenizer.encode(clean_text(text)).ids)
+
+    async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
+        """Embed; see `Embedder.embed`."""
+        import numpy as np  # noqa: PLC0415  - 0.1 s; only who embeds needs it
+
+        rows = np.zeros((len(texts), MINILM.dimension), np.float32)
+        async for position, hidden in self._hidden_states(texts):
+            rows[position] = hidden.mean(axis=0)
+        return unit_rows(rows, count=len(texts), dimension=MINILM.dimension, source="all-MiniLM-L6-v2")
+
+    async def embed_tokens(self, texts: Sequence[str], role: EmbedRole) -> list[Vectors]:
+        """Embed each token; see `TokenEmbedder.embed_tokens`. The beginning and the end mark are left out."""
+        found: dict[int, Vectors] = {}
+        async for position, hidden in self._hidden_states(texts):
+            inner = hidden[1:-1]
+            found[position] = unit_rows(
+                inner, count=len(inner), dimension=MINILM.dimension, source="all-MiniLM-L6-v2"
+            )
+        return [found[position] for position in range(len(texts))]
+
+    async def aclose(self) -> None:
+        """Give back the memory. Later calls are refused."""
+        self._closed = True
+        # Through the worker, so that a run in another task ends first.
+        await self._worker.run(self._unload)
+
+    def _unload(self) -> None:
+        self._session = self._tokenizer = None
+
+    async def _hidden_states(self, texts: Sequence[str]) -> AsyncIterator[tuple[int, Vectors]]:
+        """Give position and last hidden state (tokens, 384) of each text, shortest texts first."""
+        if not texts:
+            return
+        encoded = await self._worker.run(lambda: self._encode(texts))
+        for batch in _batches([len(ids) for ids in encoded]):
+            hidden = await self._worker.run(partial(self._run, [encoded[position] for position in batch]))
+            for position, states in zip(batch, hidden, strict=True):
+                yield position, states[: len(encoded[position])]
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, cut to the model's length with the end mark kept. On the worker's
+        thread.
+        """
+        tokenizer, _ = self._loaded()
+        encoded = []
+        for text in texts:
+            # One by one: the library's own batches start a pool of threads, and it warns when a process is
+            # forked then.
+            ids = tokenizer.encode(clean_text(text[:_MAX_CHARS])).ids
+            if len(ids) > MINILM.max_tokens:
+                ids = [*ids[: MINILM.max_tokens - 1], ids[-1]]
+            encoded.append(ids)
+        return encoded
+
+    def _run(self, batch: Sequence[Sequence[int]]) -> np.ndarray[tuple[int, int, int], np.dtype[np.float32]]:
+        """Last hidden states (texts, longest, 384), padding included. On the worker's thread."""
+        import numpy as np  # noqa: PLC0415  - 0.1 s; only who embeds needs it
+
+        _, session = self._loaded()
+        lengths = np.array([len(ids) for ids in batch], np.int32)
+        ids = np.zeros((len(batch), int(lengths.max())), np.int64)
+        for row, tokens in zip(ids, batch, strict=True):
+            row[: len(tokens)] = tokens
+        try:
+            return session.run(["hidden"], {"input_ids": ids, "lengths": lengths})[0]  # type: ignore[no-any-return]
+        except Exception as error:  # its exceptions have no common class but `Exception`
+            raise EmbedderError(f"The embedding model could not be run: {error}") from error
+
+    def _loaded(self) -> tuple[Tokenizer, Any]:
+        """Tokenizer and session, fetched and loaded when first needed. On the worker's thread.
+
+        Raises:
+            EmbedderError: It was closed, or the weights can't be had or don't load.
+        """
+        if self._closed:
+            raise EmbedderError("This embedder was closed; open another one.")
+        if self._session is None:
+            folder = self._fetched()
+            self._load_tokenizer(folder)
+            self._session = _open_session(folder, self._threads)
+        assert self._tokenizer is not None
+        return self._tokenizer, self._session
+
+    def _fetched(self) -> Path:
+        folder = find_weights(self._home)
+        if folder is not None:
+            return folder
+        if self._failure is not None and self._clock.monotonic_s() < self._failure[0] + _RETRY_FETCH_S:
+            # A new one each time: an exception that is raised twice collects both tracebacks.
+            raise EmbedderError(str(self._failure[1]))
+        try:
+            return self._fetch(
+                self._home,
+                environ=self._environ,
+                progress=self._progress,
+                check_cancelled=anyio.from_thread.check_cancelled,
+            )
+        except EmbedderError as error:
+            self._failure = (self._clock.monotonic_s(), error)
+            raise
+
+    def _load_tokenizer(self, folder: Path) -> None:
+        # Both the worker's thread and whoever counts tokens may be first.
+        with self._tokenizer_lock:
+            if self._tokenizer is not None:
+                return
+            from tokenizers import Tokenizer  # noqa: PLC0415  - 20 ms; only who embeds needs it
+
+            path = folder / "tokenizer.json"
+            try:
+                tokenizer = Tokenizer.from_file(str(path))
+            except Exception as error:  # the library raises bare `Exception` for a file that it can't read
+                raise _unusable(path, error) from error
+            # The file asks for 128 tokens, always filled up; we cut and fill ourselves.
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
+            self._tokenizer = tokenizer
+
+
+def _open_session(folder: Path, threads: int) -> Any:
+    import onnxruntime  # noqa: PLC0415  - 25 ms; only who embeds needs it
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors; what it warns of is of no use to the user
+    # The graph is built fused; looking for more to fuse finds nothing.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # A thread that waits would otherwise turn in circles and take a processor from others.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    graph = resources.files(__package__).joinpath("minilm.onnx").read_bytes()
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exceptions have no common class but `Exception`
+        raise _unusable(folder / "model.safetensors", error) from error
+
+
+def _unusable(path: Path, error: Exception) -> EmbedderError:
+    return EmbedderError(
+        f"The embedding model can't be loaded from {path}: {error}\n"
+        f"Remove the folder {path.parent} and type: {FETCH_COMMAND}"
+    )
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Group positions so that texts of like length go together, at most `_TOKENS_AT_ONCE` with padding, or
+    one alone.
+    """
+    batch: list[int] = []
+    for position in sorted(range(len(lengths)), key=lengths.__getitem__):
+        # Sorted, so this one is the longest and all are padded to it.
+        if batch and lengths[position] * (len(batch) + 1) > _TOKENS_AT_ONCE:
+            yield batch
+            batch = []
+        batch.append(position)
+    if batch:
+        yield batch

