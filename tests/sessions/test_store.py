@@ -381,3 +381,26 @@ async def test_foreign_files_in_the_folder_are_left_alone(world: World) -> None:
     (path.parent / "2026-01-01_120000_x y.jsonl").write_text("{}")
     (path.parent / "2026-01-01_120000_empty.jsonl").write_text("")
     assert [info.id for info in await world.store.list()] == ["s1"]
+
+
+async def test_a_log_is_unsettled_until_it_is_settled_and_again_when_it_grew(world: World) -> None:
+    await world.session("s1", *exchange("hi", "ho"))
+    await world.session("s2", *exchange("hi", "ho"))
+
+    async def open_ends() -> list[str]:
+        return [file.session_id for file in await world.store.unsettled()]
+
+    assert await open_ends() == ["s2", "s1"]
+    if world.database is None:
+        return
+    for file in await world.store.unsettled():
+        await world.store.settle(file)
+        await world.store.settle(file)
+    assert await open_ends() == []
+    async with await world.store.open("s1") as journal:
+        assert await open_ends() == []
+        await journal.append(exchange("more", "yes", turn=2))
+        (state,) = await world.store.unsettled()
+        await journal.append(exchange("and more", "yes", turn=3))
+    await world.store.settle(state)
+    assert await open_ends() == ["s1"]

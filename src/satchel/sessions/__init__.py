@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from satchel.sessions.export import info_to_json, to_json, to_markdown
 from satchel.sessions.history import History, rebuild
-from satchel.sessions.index import SearchHit
+from satchel.sessions.index import LogFile, SearchHit
 from satchel.sessions.journal import Journal
 from satchel.sessions.log import Log, Skipped
 from satchel.sessions.redaction import FORGOTTEN, Redacted, Redaction, Words
@@ -16,6 +16,7 @@ __all__ = [
     "History",
     "Journal",
     "Log",
+    "LogFile",
     "Redacted",
     "Redaction",
     "SearchHit",

@@ -23,10 +23,10 @@ from satchel.errors import StorageError, StorageLocked
 from satchel.sessions.log import read_lines
 from satchel.sessions.places import session_id_of
 from satchel.sessions.summary import Passage, SessionInfo, Summary, passages_of
-from satchel.sessions.tables import session_log, session_passage
+from satchel.sessions.tables import session_log, session_passage, session_settled
 from satchel.storage import Database
 
-__all__ = ["SearchHit", "SessionIndex", "log_files"]
+__all__ = ["LogFile", "SearchHit", "SessionIndex", "log_files"]
 
 _BATCH_CHARS = 4_000_000
 """Text that one transaction takes in: a fraction of a second of the database's one writer."""
@@ -60,7 +60,7 @@ class SearchHit:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class LogFile:
     """A log on the disk, and the state that tells whether it changed."""
 
     name: str
@@ -75,12 +75,12 @@ class _File:
 class _Known:
     """How far a log was read, and what was found."""
 
-    file: _File
+    file: LogFile
     offset: int
     lines: int
     summary: Summary
 
-    def is_current(self, file: _File) -> bool:
+    def is_current(self, file: LogFile) -> bool:
         return (self.file.inode, self.file.mtime_ns, self.file.size) == (file.inode, file.mtime_ns, file.size)
 
 
@@ -102,7 +102,7 @@ def log_files(root: Path) -> list[Path]:
     )
 
 
-def _files(root: Path) -> list[_File]:
+def _files(root: Path) -> list[LogFile]:
     found = []
     for path in log_files(root):
         try:
@@ -111,11 +111,11 @@ def _files(root: Path) -> list[_File]:
             continue  # removed meanwhile
         name = str(path.relative_to(root)).encode("ascii", "backslashreplace").decode()
         session_id = session_id_of(path) or ""
-        found.append(_File(name, path, session_id, stat.st_ino, stat.st_mtime_ns, stat.st_size))
+        found.append(LogFile(name, path, session_id, stat.st_ino, stat.st_mtime_ns, stat.st_size))
     return found
 
 
-def _read(file: _File, known: _Known | None) -> _Reading | None:
+def _read(file: LogFile, known: _Known | None) -> _Reading | None:
     """Read a log, or only what was added since `known`; None where it can't be read."""
     # Changed and no longer than before: somebody edited it.
     if known is not None and (known.file.inode != file.inode or file.size <= known.file.size):
@@ -188,6 +188,30 @@ class SessionIndex:
             await self._database.write(_remake)
         await self._database.scrub()
 
+    async def unsettled(self) -> Sequence[LogFile]:
+        """See `SessionStore.unsettled`."""
+        files = await anyio.to_thread.run_sync(_files, self._root, limiter=self._limiter)
+        if self._database is None:
+            return files
+        rows = await self._database.read(lambda connection: connection.execute(select(session_settled)).all())
+        settled = {row.name: (row.inode, row.mtime_ns, row.size) for row in rows}
+        return [file for file in files if settled.get(file.name) != (file.inode, file.mtime_ns, file.size)]
+
+    async def settle(self, file: LogFile) -> None:
+        """See `SessionStore.settle`."""
+        if self._database is None:
+            return
+
+        def write(connection: Connection) -> None:
+            connection.execute(delete(session_settled).where(session_settled.c.name == file.name))
+            connection.execute(
+                insert(session_settled).values(
+                    name=file.name, inode=file.inode, mtime_ns=file.mtime_ns, size=file.size
+                )
+            )
+
+        await self._database.write(write)
+
     def name_of(self, path: Path) -> str:
         """The key of a log in the index."""
         return str(path.relative_to(self._root)).encode("ascii", "backslashreplace").decode()
@@ -229,7 +253,7 @@ class SessionIndex:
 
     def _known(self, row: Any) -> _Known:
         path = self._root / row.name
-        file = _File(row.name, path, row.session_id, row.inode, row.mtime_ns, row.size)
+        file = LogFile(row.name, path, row.session_id, row.inode, row.mtime_ns, row.size)
         return _Known(file, row.offset, row.lines, Summary.from_json(row.summary))
 
     async def _store(self, batch: Sequence[_Reading], gone: Sequence[str]) -> bool:
@@ -288,6 +312,7 @@ def _purge(connection: Connection, names: Sequence[str]) -> None:
     for name in names:
         connection.execute(delete(session_passage).where(session_passage.c.name == name))
         connection.execute(delete(session_log).where(session_log.c.name == name))
+        connection.execute(delete(session_settled).where(session_settled.c.name == name))
     # A deleted row leaves its words in the index's older segments; merging them into one leaves them out.
     connection.execute(text("INSERT INTO session_fts (session_fts) VALUES ('optimize')"))
 

@@ -20,7 +20,7 @@ from satchel.clock import Clock
 from satchel.errors import NotFound, StorageError, UsageError
 from satchel.events import SessionStart
 from satchel.sessions.export import to_json, to_markdown
-from satchel.sessions.index import SearchHit, SessionIndex, log_files
+from satchel.sessions.index import LogFile, SearchHit, SessionIndex, log_files
 from satchel.sessions.journal import Journal, WriterLock, sync_folder, unwritable, writer_of
 from satchel.sessions.log import Log, read_log
 from satchel.sessions.places import FORBIDDEN_IN_IDS, bucket_name, log_name, session_id_of
@@ -259,6 +259,25 @@ class SessionStore:
         if stale:
             await self._index.forget(stale)
         return Redaction(sessions=tuple(done))
+
+    async def unsettled(self) -> Sequence[LogFile]:
+        """The logs that changed since `settle`: what was said in them may be missing in memory.
+
+        Returns:
+            Their ids and states, the newest first; all logs where there is no database.
+
+        Raises:
+            StorageError: The database did not serve.
+        """
+        return await self._index.unsettled()
+
+    async def settle(self, file: LogFile) -> None:
+        """Note that all that was said in a log, in the state in which `unsettled` found it, is in memory.
+
+        Raises:
+            StorageError: The database did not serve.
+        """
+        await self._index.settle(file)
 
     def _lock_path(self, session_id: str) -> Path:
         return self._root / ".locks" / session_id

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Integer, MetaData, Table, Text
 
-__all__ = ["metadata", "session_log", "session_passage"]
+__all__ = ["metadata", "session_log", "session_passage", "session_settled"]
 
 metadata = MetaData()
 
@@ -41,4 +41,14 @@ session_passage = Table(
     Column("kind", Text, nullable=False),
     Column("at", Text, nullable=False),
     Column("text", Text, nullable=False),
+)
+
+# Up to which state of a log what was said in it is known to be in memory (see `SessionStore.unsettled`).
+session_settled = Table(
+    "session_settled",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("inode", Integer, nullable=False),
+    Column("mtime_ns", Integer, nullable=False),
+    Column("size", Integer, nullable=False),
 )

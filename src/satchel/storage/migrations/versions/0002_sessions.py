@@ -28,6 +28,13 @@ def upgrade() -> None:
         sa.Column("summary", sa.Text, nullable=False),
     )
     op.create_table(
+        "session_settled",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("inode", sa.Integer, nullable=False),
+        sa.Column("mtime_ns", sa.Integer, nullable=False),
+        sa.Column("size", sa.Integer, nullable=False),
+    )
+    op.create_table(
         "session_passage",
         sa.Column("id", sa.Integer, primary_key=True),
         sa.Column("name", sa.Text, nullable=False),
@@ -55,4 +62,5 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute("DROP TABLE session_fts")
     op.drop_table("session_passage")
+    op.drop_table("session_settled")
     op.drop_table("session_log")
