@@ -1,0 +1,535 @@
+"""Decides which calls may run: rules first, then the mode, then the user. One place for every source of
+tools.
+
+The order is: a rule that denies, a rule that asks, a rule that allows, the mode.
+
+- `ask`, the default: built-in tools that are plainly harmless run: they change nothing outside Satchel, reach
+no network, and
+  touch no file outside the session's own folders. Everything else is asked.
+- `auto`: built-in tools that only read run wherever they may read. Everything else is asked. What a
+stranger's tool says
+  about itself counts for nothing here.
+- `bypass`: everything runs but what a rule denies.
+
+Where there is nobody to ask, "asked" means refused, and the refusal names the rule that would have allowed
+the call.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+import shlex
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+import anyio
+
+from satchel.config import Mode, RuleAction
+from satchel.errors import SatchelError, UsageError
+from satchel.tools.port import ToolSpec
+from satchel.tools.shell import MAX_CHARS, possible_commands, simple_commands, words_text
+
+__all__ = [
+    "Approval",
+    "ApprovalRequest",
+    "Approver",
+    "Decision",
+    "Gate",
+    "ModeGate",
+    "PlannedCall",
+    "Rule",
+    "parse_rule",
+]
+
+FORM = re.compile(r"(?P<tool>[A-Za-z0-9_*-]+)(?:\((?P<pattern>.*)\))?", re.DOTALL)
+PATH_KEY = "path"
+"""A tool whose `pattern_key` is this has paths compared as paths: made absolute, `..` and symlinks
+resolved."""
+SUBCOMMANDS = frozenset(
+    [
+        "apt",
+        "apt-get",
+        "brew",
+        "bundle",
+        "cargo",
+        "conda",
+        "deno",
+        "docker",
+        "gh",
+        "git",
+        "go",
+        "gradle",
+        "helm",
+        "just",
+        "kubectl",
+        "make",
+        "mvn",
+        "nix",
+        "npm",
+        "npx",
+        "pip",
+        "pip3",
+        "pipx",
+        "pnpm",
+        "podman",
+        "poetry",
+        "rustup",
+        "systemctl",
+        "terraform",
+        "uv",
+        "yarn",
+    ]
+)
+"""Programs whose first argument says what they do, so that a suggested rule names it too."""
+RUNS_ANYTHING = frozenset(
+    [
+        "awk",
+        "bash",
+        "chmod",
+        "chown",
+        "curl",
+        "dash",
+        "dd",
+        "doas",
+        "env",
+        "eval",
+        "exec",
+        "find",
+        "kill",
+        "node",
+        "parallel",
+        "perl",
+        "php",
+        "python",
+        "python3",
+        "rm",
+        "rsync",
+        "ruby",
+        "scp",
+        "sed",
+        "sh",
+        "sqlite3",
+        "ssh",
+        "sudo",
+        "tee",
+        "wget",
+        "xargs",
+        "zsh",
+    ]
+)
+"""Programs that run other programs, write or delete by their arguments: a suggested rule names the whole
+command."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCall:
+    """A call that a model asks for; `input` is valid against the tool's schema."""
+
+    call_id: str
+    spec: ToolSpec
+    input: Mapping[str, Any]
+
+    @property
+    def subject(self) -> str | None:
+        """What patterns are compared with: the input field that the tool names, or None where it names
+        none.
+        """
+        value = self.input.get(self.spec.pattern_key) if self.spec.pattern_key else None
+        if value is None and self.spec.pattern_key == PATH_KEY:
+            return "."
+        return value if isinstance(value, str) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Whether a call may run, and who decided.
+
+    Attributes:
+        by: "nobody" where the user had to be asked and there was no one.
+        rule: The text of the rule that decided, or that the user's answer made; else "".
+        reason: For the model, where the call is refused: why, and what would allow it.
+    """
+
+    allowed: bool
+    by: Literal["mode", "rule", "user", "nobody"]
+    rule: str = ""
+    reason: str = ""
+
+
+class Gate(Protocol):
+    """Where every call passes before it runs."""
+
+    async def decide(self, calls: Sequence[PlannedCall]) -> Sequence[Decision]:
+        """Decide on the calls of one round together; one decision each, in their order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequest:
+    """One question to the user.
+
+    Attributes:
+        rules: The rules, as texts, that "session" and "always" would add.
+        reason: Why it is asked: the mode, or the text of an `ask` rule.
+    """
+
+    call: PlannedCall
+    rules: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """The user's answer: no, or yes for this call, for the session, or for ever; `words` are told to the
+    model.
+    """
+
+    answer: Literal["no", "once", "session", "always"]
+    words: str = ""
+
+
+class Approver(Protocol):
+    """Asks the user; a face of the program implements it."""
+
+    async def approve(self, requests: Sequence[ApprovalRequest]) -> Sequence[Approval]:
+        """Ask for all of them together; one answer each, in their order. May take as long as the user
+        does.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What happens to calls of the tools that `tool` names and whose subject fits `pattern`; made by
+    `parse_rule`.
+
+    Attributes:
+        tool: A name; `*` stands for any characters.
+        pattern: The same for the call's subject; `\\*` and `\\\\` stand for themselves. None fits every call.
+    """
+
+    action: RuleAction
+    tool: str
+    pattern: str | None = None
+
+    @property
+    def text(self) -> str:
+        """As it is written: `bash(git *)`."""
+        return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
+
+
+Fits: TypeAlias = Callable[[str], bool]
+
+
+def parse_rule(action: RuleAction, text: str) -> Rule:
+    r"""Read a rule.
+
+    Args:
+        action: What the rule does.
+        text: `bash`, `file_*`, `bash(git *)`, `file_write(src/*)`. A `*` stands for any characters, `\*` for
+        a star;
+            a pattern that ends in " *" fits the command without arguments too.
+
+    Raises:
+        UsageError: It is none; the message says what it should look like.
+    """
+    match = FORM.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(
+            f"{text!r} is no permission rule. A rule is a tool's name, with a pattern in parentheses "
+            f"where wanted: "
+            "bash, file_*, bash(git *), file_write(src/*)."
+        )
+    pattern = match["pattern"]
+    if pattern is not None and not pattern.strip():
+        raise UsageError(
+            f"The pattern of the permission rule {text!r} is empty. Write {match['tool']!r} for every "
+            f"call, or say "
+            f"which: {match['tool']}(git *)."
+        )
+    return Rule(action=action, tool=match["tool"], pattern=pattern)
+
+
+class ModeGate:
+    """Rules, then a mode, then the user: see the module's docstring."""
+
+    def __init__(
+        self,
+        mode: Mode,
+        rules: Sequence[Rule],
+        approver: Approver | None = None,
+        *,
+        cwd: Path,
+        open_folders: Sequence[Path] = (),
+        environ: Mapping[str, str] | None = None,
+        on_always: Callable[[Rule], Awaitable[None]] | None = None,
+    ) -> None:
+        """Make the gate of one session.
+
+        Args:
+            mode: It may be changed later by assigning to `mode`.
+            rules: In any order.
+            approver: None where nobody can be asked.
+            cwd: What relative paths are relative to; reading below it is harmless.
+            open_folders: More such folders, as the one where long results are kept.
+            environ: HOME in it is what `~` stands for.
+            on_always: Writes a rule down; None where that can't be done.
+        """
+        self.mode: Mode = mode
+        self._rules = list(rules)
+        self._approver = approver
+        self._cwd = cwd
+        self._open = [os.path.realpath(folder) for folder in (cwd, *open_folders)]
+        self._user_home = (environ or {}).get("HOME", "")
+        self._on_always = on_always
+        self._asking = anyio.Lock()
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules in force, those that the user's answers made last."""
+        return tuple(self._rules)
+
+    async def decide(self, calls: Sequence[PlannedCall]) -> Sequence[Decision]:
+        """See `Gate`. What has to be asked is asked in one batch; two rounds are asked one after the
+        other.
+        """
+        decided = [self._without_asking(call) for call in calls]
+        if all(isinstance(found, Decision) for found in decided):
+            return [found for found in decided if isinstance(found, Decision)]
+        async with self._asking:
+            # An answer that another round got meanwhile may have settled it.
+            decided = [self._without_asking(call) for call in calls]
+            requests = [
+                ApprovalRequest(call=call, rules=self.suggest(call), reason=found)
+                for call, found in zip(calls, decided, strict=True)
+                if not isinstance(found, Decision)
+            ]
+            answered = iter(await self._ask(requests))
+            return [found if isinstance(found, Decision) else next(answered) for found in decided]
+
+    def suggest(self, call: PlannedCall) -> tuple[str, ...]:
+        """The narrowest rules, as texts, that would allow this call and those most like it."""
+        name, subject = call.spec.name, call.subject
+        if subject is None:
+            return (name,)
+        if call.spec.pattern_key == PATH_KEY:
+            path = self._forms(subject)[-1][0]
+            folder = path.rpartition("/")[0]
+            if path.startswith("/"):
+                return (f"{name}({_escaped(path)})",)
+            return (f"{name}({_escaped(folder)}/*)" if folder else f"{name}({_escaped(path)})",)
+        commands = simple_commands(subject)
+        if commands is None:
+            return (f"{name}({_escaped(subject)})",)
+        return tuple(dict.fromkeys(f"{name}({_command_pattern(words)})" for words in commands))
+
+    async def _ask(self, requests: Sequence[ApprovalRequest]) -> list[Decision]:
+        if not requests:
+            return []
+        if self._approver is None:
+            return [self._nobody(request) for request in requests]
+        answers = await self._approver.approve(requests)
+        return [await self._take(request, answer) for request, answer in zip(requests, answers, strict=True)]
+
+    async def _take(self, request: ApprovalRequest, approval: Approval) -> Decision:
+        name = request.call.spec.name
+        if approval.answer == "no":
+            said = f" They said: {approval.words}" if approval.words else ""
+            return Decision(
+                allowed=False,
+                by="user",
+                reason=f"The user refused this call of {name}.{said} Don't try the same by another way; "
+                "do without it or ask what they want.",
+            )
+        if approval.answer == "once":
+            return Decision(allowed=True, by="user")
+        reason = ""
+        for text in request.rules:
+            rule = parse_rule("allow", text)
+            self._rules.append(rule)
+            if approval.answer == "always" and self._on_always is not None:
+                try:
+                    await self._on_always(rule)
+                except SatchelError as error:
+                    reason = f"{text} holds for this session only: {error}"
+        return Decision(allowed=True, by="user", rule=", ".join(request.rules), reason=reason)
+
+    def _nobody(self, request: ApprovalRequest) -> Decision:
+        name = request.call.spec.name
+        allows = " ".join(f"--allow {shlex.quote(text)}" for text in request.rules)
+        return Decision(
+            allowed=False,
+            by="nobody",
+            reason=f"Refused: {name} has to be allowed by the user ({request.reason}), and there is no "
+            f"terminal to ask "
+            f"on. What would allow it: {allows}",
+        )
+
+    def _without_asking(self, call: PlannedCall) -> Decision | str:
+        """The decision, or why the user has to be asked."""
+        for rule in self._rules:
+            if rule.action == "deny" and self._may_fit(rule, call):
+                return Decision(
+                    allowed=False,
+                    by="rule",
+                    rule=rule.text,
+                    reason=f"Refused: the rule 'deny {rule.text}' forbids this call of {call.spec.name}. "
+                    f"Only the user "
+                    "can change that, in the permissions of the configuration.",
+                )
+        if self.mode == "bypass":
+            return Decision(allowed=True, by="mode")
+        for rule in self._rules:
+            if rule.action == "ask" and self._may_fit(rule, call):
+                return f"the rule 'ask {rule.text}'"
+        allowing = self._allowing(call)
+        if allowing:
+            return Decision(allowed=True, by="rule", rule=", ".join(allowing))
+        if self._mode_allows(call):
+            return Decision(allowed=True, by="mode")
+        return f"mode {self.mode}"
+
+    def _mode_allows(self, call: PlannedCall) -> bool:
+        notes = call.spec.annotations
+        if call.spec.source != "builtin":
+            return False
+        if self.mode == "auto" and notes.read_only:
+            return True
+        if notes.destructive or notes.open_world:
+            return False
+        if call.spec.pattern_key != PATH_KEY:
+            return True
+        real = self._forms(call.subject or ".")[-1][-1]
+        return any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in self._open)
+
+    def _allowing(self, call: PlannedCall) -> tuple[str, ...]:
+        """The rules that together allow the call, or nothing: every part of it has to be covered."""
+        rules = [rule for rule in self._rules if rule.action == "allow" and _fit(rule.tool)(call.spec.name)]
+        for rule in rules:
+            if rule.pattern is None:
+                return (rule.text,)
+        subject = call.subject
+        if subject is None:
+            return ()
+        if call.spec.pattern_key == PATH_KEY:
+            for rule in rules:
+                fits = self._path_fit(rule.pattern or "")
+                if all(any(fits(text) for text in texts) for texts in self._forms(subject)):
+                    return (rule.text,)
+            return ()
+        for rule in rules:
+            # The command word for word: nothing needs to be understood.
+            if _literal(rule.pattern or "") == subject:
+                return (rule.text,)
+        commands = simple_commands(subject)
+        used: list[str] = []
+        for words in commands or ():
+            text = words_text(words)
+            found = next((rule.text for rule in rules if _fit(rule.pattern or "")(text)), None)
+            if found is None:
+                return ()
+            used.append(found)
+        return tuple(dict.fromkeys(used))
+
+    def _may_fit(self, rule: Rule, call: PlannedCall) -> bool:
+        """Whether a rule that denies or asks concerns the call: any part of it, any way of reading it."""
+        if not _fit(rule.tool)(call.spec.name):
+            return False
+        if rule.pattern is None:
+            return True
+        subject = call.subject
+        if subject is None:
+            return False
+        if call.spec.pattern_key == PATH_KEY:
+            fits = self._path_fit(rule.pattern)
+            return any(fits(text) for texts in self._forms(subject) for text in texts)
+        if len(subject) > MAX_CHARS:
+            return True
+        fits = _fit(rule.pattern)
+        return fits(subject) or any(fits(words_text(words)) for words in possible_commands(subject))
+
+    def _forms(self, path: str) -> list[list[str]]:
+        """The path as written and with symlinks resolved; each relative to the cwd, where it is below, and
+        absolute.
+        """
+        if self._user_home and (path == "~" or path.startswith("~/")):
+            path = self._user_home + path[1:]
+        # A NUL can't be in a path; the tool says so.
+        path = path.replace("\0", "\ufffd")
+        absolute = os.path.normpath(self._cwd / path)
+        try:
+            real = os.path.realpath(self._cwd / path)
+        except (OSError, ValueError):
+            real = absolute
+        forms: list[list[str]] = []
+        for whole, base in ((absolute, str(self._cwd)), (real, os.path.realpath(self._cwd))):
+            below = whole.startswith(base.rstrip("/") + "/")
+            forms.append([os.path.relpath(whole, base), whole] if below else [whole])
+        return forms
+
+    def _path_fit(self, pattern: str) -> Fits:
+        if self._user_home and pattern.startswith("~/"):
+            pattern = _escaped(self._user_home) + pattern[1:]
+        return _fit(pattern.removeprefix("./"))
+
+
+def _fit(pattern: str) -> Fits:
+    """A test whether a whole text fits a pattern with `*`; its time grows with the text's length alone."""
+    optional_arguments = pattern.endswith(" *") and not pattern.endswith("\\ *")
+    whole = _between_stars(pattern)
+    without = _between_stars(pattern[:-2]) if optional_arguments else None
+
+    def fits(text: str) -> bool:
+        return _matches(whole, text) or (without is not None and _matches(without, text))
+
+    return fits
+
+
+def _between_stars(pattern: str) -> list[str]:
+    """The literal pieces of a pattern, one more than it has stars."""
+    pieces = [""]
+    for piece in re.findall(r"\\[\\*]|.", pattern, re.DOTALL):
+        if piece == "*":
+            pieces.append("")
+        else:
+            pieces[-1] += piece[-1]
+    return pieces
+
+
+def _matches(pieces: Sequence[str], text: str) -> bool:
+    first, *middle = pieces
+    if not middle:
+        return text == first
+    *middle, last = middle
+    if not text.startswith(first) or len(text) < len(first) + len(last) or not text.endswith(last):
+        return False
+    at, end = len(first), len(text) - len(last)
+    for piece in middle:
+        # The earliest place is always good enough: what follows can only gain by it.
+        found = text.find(piece, at, end)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return True
+
+
+def _literal(pattern: str) -> str | None:
+    """The one text that a pattern without stars fits, or None."""
+    pieces = _between_stars(pattern)
+    return pieces[0] if len(pieces) == 1 else None
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"[\\*]", r"\\\g<0>", text)
+
+
+def _command_pattern(words: Sequence[str]) -> str:
+    program = words[0]
+    if program.rsplit("/", 1)[-1] in RUNS_ANYTHING or len(words) == 1:
+        return _escaped(words_text(words))
+    if program in SUBCOMMANDS and re.fullmatch(r"[A-Za-z][A-Za-z0-9:_-]*", words[1]):
+        return f"{_escaped(program)} {words[1]} *"
+    return f"{_escaped(program)} *"
