@@ -12,7 +12,7 @@ TESTS = Path(__file__).parent
 
 
 def claimed_ids() -> dict[str, list[str]]:
-    """Every id that a test carries, with the tests that do; read from the source, not from what was collected."""
+    """Every id that a test carries, with the tests that do; read from the source, not the collection."""
     claimed: dict[str, list[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

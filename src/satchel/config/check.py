@@ -269,8 +269,9 @@ def is_secret(setting: Setting) -> bool:
 def closest(word: str, known: Iterable[str]) -> str:
     """` Did you mean …?` for the known word that is closest, or nothing where none is close."""
     # The default cutoff of difflib, 0.6, finds one letter wrong or missing in words of four letters and more.
-    found = difflib.get_close_matches(word.lower(), list(known), n=1)
-    return f' Did you mean "{found[0]}"?' if found else ""
+    spelled = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), spelled, n=1)
+    return f' Did you mean "{spelled[found[0]]}"?' if found else ""
 
 
 def _table(value: object, where: Where, path: KeyPath) -> Mapping[str, Any]:

@@ -43,8 +43,7 @@ def ensure_home(home: Path) -> Path:
     except OSError as error:
         raise StorageUnwritable(
             f"The folder {home} could not be made: {error.strerror}. Make it, or set SATCHEL_HOME to a "
-            f"folder that "
-            "you may write to."
+            "folder that you may write to."
         ) from error
     return home
 

@@ -152,6 +152,7 @@ class _Found:
     values: dict[str, Value] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     permissions: tuple[Rule, ...] = ()
+    places: dict[str, str] = field(default_factory=dict)
 
     def text(self, key: str) -> str:
         """A text setting, "" where it was not found."""
@@ -175,6 +176,7 @@ class _Found:
             _, name, part = key.split(".")
             known = self.providers.get(name) or ProviderSettings(name=name, kind="openai")
             self.providers[name] = replace(known, **{part: cast("Any", value)})
+            self.places.setdefault(name, source)
         else:
             self.values[key] = value
         self.sources[key] = source
@@ -186,6 +188,8 @@ class _Found:
             return
         for key, _, value in check_tables(file.tables, file.where):
             self.keep(key, value, str(path))
+        for name in file.tables.get("providers", {}):
+            self.places[name] = file.where(("providers", name))
         if "permissions" in file.tables:
             # The nearer file's rules are looked at first.
             self.permissions = (*check_rules(file.tables["permissions"], file.where), *self.permissions)
@@ -204,12 +208,9 @@ class _Found:
                 key = self._provider_key(name)
                 self.keep(key, value_of_text(setting_named(key, name), value, partial(str, name)), name)
             elif name.startswith(_SECTION_PREFIXES):
-                known = sorted(
-                    variable for variable in _BY_VARIABLE if variable.startswith(name.split("_")[0])
-                )
                 raise ConfigError(
-                    f"{name} in the environment sets nothing.{_closest_variable(name)} There are: "
-                    f"{', '.join(known)}."
+                    f"{name} in the environment sets nothing.{closest(name, _BY_VARIABLE)} "
+                    f"There are: {', '.join(_BY_VARIABLE)}."
                 )
 
     def _provider_key(self, variable: str) -> str:
@@ -231,19 +232,9 @@ class _Found:
         """What only the whole shows: a provider of one's own needs an address."""
         for name, provider in self.providers.items():
             if not provider.builtin and provider.kind in ("openai", "anthropic") and not provider.base_url:
-                source = next(at for key, at in self.sources.items() if key.startswith(f"providers.{name}."))
                 raise ConfigError(
-                    f'{source}: [providers.{name}] needs a base_url, such as "https://api.example.com/v1".'
-                    f"{closest(name, [known for known in self.providers if known != name])}"
+                    f'{self.places[name]}: [providers.{name}] needs a base_url, such as "https://api.example.com/v1".'
                 )
-
-
-def _closest_variable(name: str) -> str:
-    return (
-        closest(name.lower(), [variable.lower() for variable in _BY_VARIABLE])
-        .upper()
-        .replace("DID YOU MEAN", "Did you mean")
-    )
 
 
 def _rules_of_text(text: str) -> tuple[Rule, ...]:

@@ -46,6 +46,7 @@ class ProviderSettings:
         env_api_key: The name of the environment variable that holds the key; "" where none is needed.
         context_window: Tokens of request and answer together, or None where unknown.
         max_tokens: Of one answer, or None for the model's own.
+        stream: The answer is asked for as it comes; off, in one piece.
         builtin: It exists without being written down.
     """
 
@@ -56,6 +57,7 @@ class ProviderSettings:
     tool_use: ToolUse = "auto"
     context_window: int | None = None
     max_tokens: int | None = None
+    stream: bool = True
     builtin: bool = False
 
 
@@ -414,6 +416,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         high=10_000_000,
         optional=True,
         doc="Tokens that one answer may have; not set takes the model's own.",
+    ),
+    Setting(
+        key="providers.NAME.stream",
+        kind="bool",
+        default=True,
+        doc="Whether an answer is asked for as it comes; off, for endpoints that only answer in one piece.",
     ),
     Setting(
         key="permissions.N.action",
