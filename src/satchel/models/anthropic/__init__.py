@@ -1,0 +1,5 @@
+"""The Anthropic wire format (messages)."""
+
+from satchel.models.anthropic.client import AnthropicModel
+
+__all__ = ["AnthropicModel"]

@@ -1,0 +1,131 @@
+"""A model behind an Anthropic endpoint, through the official SDK."""
+
+from __future__ import annotations
+
+import re
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from satchel.messages import Message, ToolResultBlock
+from satchel.models.anthropic.wire import MessagesAnswer, message_to_wire, system_to_wire, tools_to_wire
+from satchel.models.encoding import encode
+from satchel.models.hosted import HostedModel
+from satchel.models.identifiers import CallIds
+from satchel.models.port import ModelRequest, ToolDefinition
+from satchel.models.prefix import MessageCache
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["AnthropicModel"]
+
+# The endpoint wants a limit. Every model since Claude 3.7 gives this much; older ones say how much they give.
+_MAX_TOKENS: Final = 16_000
+_TOO_MANY: Final = re.compile(r"max_tokens: \d+ > (\d+)")
+_NO_STREAM: Final = re.compile(r"\bstream(?:ing)?\b", re.IGNORECASE)
+_NO_CACHE: Final = re.compile(r"cache_control", re.IGNORECASE)
+_NO_TEMPERATURE: Final = re.compile(r"temperature", re.IGNORECASE)
+
+_CACHE_BYTES: Final = 16_000_000
+
+
+class AnthropicModel(HostedModel):
+    """See `satchel.models.port.ChatModel`.
+
+    Prompt caching is on: the tools and the system text are marked, the end of the newest message, and the end
+    of the user's message before it, which is where the request before this one ended. A provider looks only
+    some 20 blocks back from a mark, so without the third mark a round of many calls would miss what the round
+    before had written.
+    """
+
+    _path = "/v1/messages"
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """See `HostedModel`."""
+        super().__init__(*args, **options)
+        self._max_tokens = _MAX_TOKENS
+        self._caches = True
+        self._takes_temperature = True
+        self._cache: MessageCache[bytes] = MessageCache(limit=_CACHE_BYTES, weigh=len)
+        self._tools: tuple[tuple[ToolDefinition, ...], bool, bytes] = ((), False, b"[]")
+
+    def _sdk(self) -> ModuleType:
+        # 1 s and 65 MB: only a program that talks to such an endpoint pays for it.
+        import anthropic  # noqa: PLC0415
+
+        return anthropic
+
+    def _connect(self, sdk: Any, api_key: str, timeout: httpx2.Timeout) -> Any:
+        # The SDK adds /v1 itself; addresses are often written with it.
+        base_url = self._settings.base_url.rstrip("/").removesuffix("/v1")
+        return sdk.AsyncAnthropic(
+            api_key=api_key, base_url=base_url or None, max_retries=0, timeout=timeout, open_telemetry=False
+        )
+
+    def _body(self, request: ModelRequest) -> bytes:
+        limit = request.max_tokens or self._settings.max_tokens or self._max_tokens
+        head: dict[str, Any] = {"model": self._model, "max_tokens": min(limit, self._max_tokens_most(limit))}
+        if self._streams:
+            head["stream"] = True
+        if request.temperature is not None and self._takes_temperature:
+            head["temperature"] = request.temperature
+        if request.system:
+            head["system"] = system_to_wire(request.system) if self._caches else request.system
+        parts = [encode(head)[:-1], b',"messages":[', b",".join(self._messages(request)), b"]"]
+        if request.tools:
+            cached = self._caches and not request.system
+            parts += [b',"tools":', self._tools_bytes(tuple(request.tools), cached)]
+        parts.append(b"}")
+        return b"".join(parts)
+
+    def _max_tokens_most(self, limit: int) -> int:
+        # Once an endpoint has said how much it gives, no request asks for more.
+        return limit if self._max_tokens == _MAX_TOKENS else self._max_tokens
+
+    def _messages(self, request: ModelRequest) -> list[bytes]:
+        messages = request.messages
+        if not request.tools and any(_has_calls(message) for message in messages):
+            # Rare (a summary, a closing message): mapped anew, so that the cache keeps the usual form.
+            return [part for message in messages if (part := self._encoded(message, calls_as_text=True))]
+        users = [position for position, message in enumerate(messages) if message.role == "user"]
+        marked = set(users[-2:]) if self._caches else set()
+        mapped = (
+            self._encoded(message, cached=True)
+            if position in marked
+            else self._cache.get(message, self._encoded)
+            for position, message in enumerate(messages)
+        )
+        return [part for part in mapped if part]
+
+    def _encoded(self, message: Message, *, cached: bool = False, calls_as_text: bool = False) -> bytes:
+        wire = message_to_wire(message, cached=cached, calls_as_text=calls_as_text)
+        return b"" if wire is None else encode(wire)
+
+    def _tools_bytes(self, tools: tuple[ToolDefinition, ...], cached: bool) -> bytes:
+        if self._tools[:2] != (tools, cached):
+            self._tools = (tools, cached, encode(tools_to_wire(tools, cached=cached)))
+        return self._tools[2]
+
+    def _answer(self, request: ModelRequest) -> MessagesAnswer:
+        return MessagesAnswer(
+            CallIds(lambda: {call.id for message in request.messages for call in message.tool_uses})
+        )
+
+    def _mend(self, refusal: str, sent: bytes) -> bool:
+        if (found := _TOO_MANY.search(refusal)) and f'"max_tokens":{found[1]},'.encode() not in sent:
+            self._max_tokens = int(found[1])
+            return True
+        if self._caches and _NO_CACHE.search(refusal):
+            self._caches = False
+            return True
+        if self._takes_temperature and b'"temperature":' in sent and _NO_TEMPERATURE.search(refusal):
+            self._takes_temperature = False
+            return True
+        if self._streams and _NO_STREAM.search(refusal):
+            self._streams = False
+            return True
+        return False
+
+
+def _has_calls(message: Message) -> bool:
+    return bool(message.tool_uses) or any(isinstance(block, ToolResultBlock) for block in message.blocks)

@@ -1,0 +1,299 @@
+"""Anthropic's messages: ours to theirs, and their events to ours. Pure mapping, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
+from satchel.messages import (
+    Block,
+    Message,
+    StopReason,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    Usage,
+)
+from satchel.models.encoding import clean_text, encode, parse_object
+from satchel.models.hosted import Result
+from satchel.models.identifiers import CallIds, wire_id, wire_name
+from satchel.models.port import ModelEvent, ToolDefinition
+
+__all__ = ["CACHED", "MessagesAnswer", "message_to_wire", "system_to_wire", "tools_to_wire"]
+
+MAX_ID: Final = 64
+
+# Marks the end of a prefix that is worth keeping; the marks themselves are not part of what is compared.
+CACHED: Final[Mapping[str, str]] = {"type": "ephemeral"}
+
+_STOP_REASONS: Final[Mapping[str, StopReason]] = {
+    "end_turn": "end_turn",
+    "stop_sequence": "end_turn",
+    "tool_use": "tool_use",
+    "max_tokens": "max_tokens",
+    "model_context_window_exceeded": "max_tokens",
+    "refusal": "refusal",
+}
+
+
+def message_to_wire(
+    message: Message, *, cached: bool = False, calls_as_text: bool = False
+) -> dict[str, Any] | None:
+    """One of our messages as theirs, or None where nothing of it can be sent.
+
+    Args:
+        message: Any of a valid history.
+        cached: Put a cache mark on its last block; for a user's message.
+        calls_as_text: Write calls and results as text: a request without tools may not hold any.
+    """
+    wire: list[dict[str, Any]] = []
+    late: list[dict[str, Any]] = []
+    for block in message.blocks:
+        match block:
+            case TextBlock(text=text):
+                # A text without anything but white space is refused.
+                if text.strip():
+                    late.append({"type": "text", "text": text})
+            case ThinkingBlock():
+                if (thinking := _thinking_to_wire(block)) is not None:
+                    late.append(thinking)
+            case ToolUseBlock() if calls_as_text:
+                late.append(
+                    {"type": "text", "text": f"[called {block.name} with {encode(block.input).decode()}]"}
+                )
+            case ToolUseBlock():
+                late.append(
+                    {
+                        "type": "tool_use",
+                        "id": wire_id(block.id, max_length=MAX_ID),
+                        "name": wire_name(block.name),
+                        "input": {"unparsed_arguments": block.unparsed}
+                        if block.input is None
+                        else block.input,
+                    }
+                )
+            case ToolResultBlock(content=content) if calls_as_text:
+                wire.append({"type": "text", "text": f"[result: {content}]"})
+            case ToolResultBlock():
+                # Results stand before everything else in the user's message.
+                wire.append(_result_to_wire(block))
+    wire += late
+    if not wire:
+        if message.role == "assistant":
+            return None
+        wire.append({"type": "text", "text": "(no text)"})
+    if cached:
+        wire[-1]["cache_control"] = CACHED
+    return {"role": message.role, "content": wire}
+
+
+def _thinking_to_wire(block: ThinkingBlock) -> dict[str, Any] | None:
+    # Reasoning without Anthropic's proof, as other providers give it, is refused.
+    if not block.signature:
+        return None
+    if block.redacted:
+        return {"type": "redacted_thinking", "data": block.signature}
+    return {"type": "thinking", "thinking": block.text, "signature": block.signature}
+
+
+def _result_to_wire(block: ToolResultBlock) -> dict[str, Any]:
+    wire: dict[str, Any] = {
+        "type": "tool_result",
+        "tool_use_id": wire_id(block.tool_use_id, max_length=MAX_ID),
+    }
+    # An empty text is refused, a result without content is not.
+    if block.content.strip():
+        wire["content"] = block.content
+    if block.is_error:
+        wire["is_error"] = True
+    return wire
+
+
+def system_to_wire(system: str) -> list[dict[str, Any]]:
+    """The system text with a cache mark: it and the tools before it stay the same during a session."""
+    return [{"type": "text", "text": system, "cache_control": CACHED}]
+
+
+def tools_to_wire(tools: Iterable[ToolDefinition], *, cached: bool) -> list[dict[str, Any]]:
+    """The tools' definitions; `cached` marks the last one, where no system text follows that is marked."""
+    wire: list[dict[str, Any]] = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
+        for tool in tools
+    ]
+    if cached and wire:
+        wire[-1]["cache_control"] = CACHED
+    return wire
+
+
+class _Part:
+    """A block that is being put together."""
+
+    __slots__ = ("id", "input", "kind", "name", "pieces", "signature")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.pieces: list[str] = []
+        self.id = self.name = self.signature = ""
+        self.input: Any = None
+
+    def block(self) -> Block | None:
+        text = "".join(self.pieces)
+        match self.kind:
+            case "text":
+                return TextBlock(text=clean_text(text)) if text else None
+            case "thinking":
+                if not text and not self.signature:
+                    return None
+                # The proof holds for these very words, so they are not cleaned.
+                return ThinkingBlock(text=text, signature=self.signature)
+            case "redacted_thinking":
+                return ThinkingBlock(text="", signature=self.signature, redacted=True)
+            case "tool_use":
+                # Endpoints that follow the format send the input whole at the start, without pieces.
+                arguments = self.input if isinstance(self.input, dict) and not text else parse_object(text)
+                return ToolUseBlock(
+                    id=self.id,
+                    name=self.name,
+                    input=arguments,
+                    unparsed="" if arguments is not None else clean_text(text),
+                )
+            case _:
+                return None
+
+
+class MessagesAnswer:
+    """Puts one answer together. See `satchel.models.hosted.Answer`."""
+
+    def __init__(self, ids: CallIds) -> None:
+        """Take the maker of call ids."""
+        self._ids = ids
+        self._parts: dict[Any, _Part] = {}
+        self._stop: str | None = None
+        self._usage: dict[str, int] = {}
+        self._model = ""
+
+    @property
+    def is_finished(self) -> bool:
+        """A stop reason came."""
+        return self._stop is not None
+
+    def feed(self, data: dict[str, Any]) -> list[ModelEvent]:
+        """Take one event."""
+        match data.get("type"):
+            case "content_block_delta":
+                return self._delta(data.get("index"), data.get("delta"))
+            case "content_block_start":
+                block = data.get("content_block")
+                return self._start(data.get("index"), block) if isinstance(block, dict) else []
+            case "message_start" if isinstance(message := data.get("message"), dict):
+                self._head(message)
+            case "message_delta":
+                if isinstance(delta := data.get("delta"), dict) and isinstance(delta.get("stop_reason"), str):
+                    self._stop = delta["stop_reason"]
+                self._count(data.get("usage"))
+            case _:
+                pass
+        return []
+
+    def feed_whole(self, body: dict[str, Any]) -> list[ModelEvent]:
+        """Take a whole message."""
+        self._head(body)
+        events: list[ModelEvent] = []
+        content = body.get("content")
+        for index, block in enumerate(content if isinstance(content, list) else ()):
+            if isinstance(block, dict):
+                events += self._start(index, block)
+                part = self._parts.get(index)
+                if part is not None and part.kind == "tool_use" and isinstance(part.input, dict):
+                    text = encode(part.input).decode()
+                    events.append(ToolInputDelta(call_id=part.id, tool=part.name, text=text))
+        if isinstance(stop := body.get("stop_reason"), str):
+            self._stop = stop
+        return events
+
+    def _head(self, message: dict[str, Any]) -> None:
+        if isinstance(model := message.get("model"), str):
+            self._model = model
+        self._count(message.get("usage"))
+
+    def _count(self, usage: Any) -> None:
+        # Counts come at the start and again at the end, each as a total: the last one holds.
+        if isinstance(usage, dict):
+            self._usage.update(
+                {
+                    name: value
+                    for name, value in usage.items()
+                    if isinstance(value, int) and name.endswith("_tokens")
+                }
+            )
+
+    def _start(self, index: Any, block: dict[str, Any]) -> list[ModelEvent]:
+        kind = str(block.get("type"))
+        part = self._parts[index] = _Part(kind)
+        match kind:
+            case "text":
+                return self._piece(part, "text_delta", block.get("text"))
+            case "thinking":
+                part.signature = str(block.get("signature") or "")
+                return self._piece(part, "thinking_delta", block.get("thinking"))
+            case "redacted_thinking":
+                part.signature = str(block.get("data") or "")
+            case "tool_use":
+                part.id = self._ids.claim(str(block.get("id") or ""))
+                part.name = str(block.get("name") or "")
+                part.input = block.get("input")
+            case _:
+                pass
+        return []
+
+    def _delta(self, index: Any, delta: Any) -> list[ModelEvent]:
+        part = self._parts.get(index)
+        if part is None or not isinstance(delta, dict):
+            return []
+        match delta.get("type"):
+            case "text_delta":
+                return self._piece(part, "text_delta", delta.get("text"))
+            case "thinking_delta":
+                return self._piece(part, "thinking_delta", delta.get("thinking"))
+            case "input_json_delta":
+                return self._piece(part, "input_json_delta", delta.get("partial_json"))
+            case "signature_delta":
+                part.signature += str(delta.get("signature") or "")
+            case _:
+                pass
+        return []
+
+    def _piece(self, part: _Part, kind: str, text: Any) -> list[ModelEvent]:
+        if not isinstance(text, str) or not text:
+            return []
+        part.pieces.append(text)
+        match kind:
+            case "text_delta":
+                return [TextDelta(text=text)]
+            case "thinking_delta":
+                return [ThinkingDelta(text=text)]
+            case _:
+                return [ToolInputDelta(call_id=part.id, tool=part.name, text=text)]
+
+    def result(self) -> Result:
+        """The answer as it is by now."""
+        blocks = tuple(block for part in self._parts.values() if (block := part.block()) is not None)
+        stop: StopReason = _STOP_REASONS.get(self._stop or "", "other")
+        if stop in ("end_turn", "other") and any(isinstance(block, ToolUseBlock) for block in blocks):
+            stop = "tool_use"
+        return Result(blocks=blocks, stop_reason=stop, usage=self._counted(), model=self._model)
+
+    def _counted(self) -> Usage | None:
+        # Anthropic counts what the cache served or took beside the input; ours holds all of it.
+        if "output_tokens" not in self._usage and "input_tokens" not in self._usage:
+            return None
+        read = self._usage.get("cache_read_input_tokens", 0)
+        written = self._usage.get("cache_creation_input_tokens", 0)
+        return Usage(
+            input_tokens=self._usage.get("input_tokens", 0) + read + written,
+            output_tokens=self._usage.get("output_tokens", 0),
+            cache_read_tokens=read,
+            cache_write_tokens=written,
+        )

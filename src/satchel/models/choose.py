@@ -1,0 +1,236 @@
+"""Which model serves where none is configured, and why: a key, a running Ollama, else none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import anyio
+
+from satchel.config import ProviderSettings, Settings
+from satchel.config.providers import builtin_providers
+from satchel.errors import ModelAuthError, ModelError, ModelUnavailable
+from satchel.models.opening import split_name
+
+__all__ = ["Choice", "Tried", "available_models", "choose_model"]
+
+# A server on this machine answers at once or is not there.
+_LOCAL_LIMIT_S: Final = 0.5
+_LIST_LIMIT_S: Final = 5.0
+
+# The models that serve where only a provider's key is there. Each provider's page names them; the "-latest"
+# ones are kept up to date by the provider. Providers that are not here are asked for their list.
+_DEFAULTS: Final[Mapping[str, str]] = {
+    "anthropic": "claude-sonnet-4-5",
+    "openai": "gpt-5.1",
+    "deepseek": "deepseek-chat",
+    "openrouter": "openrouter/auto",
+    "mistral": "mistral-medium-latest",
+    "gemini": "gemini-2.5-flash",
+}
+
+_NO_CHAT: Final = re.compile(
+    r"embed|bge-|minilm|(?:^|[/-])e5-|gte-|rerank|whisper|tts|dall-e|moderation|transcribe|realtime|audio|image|sora"
+    r"|guard|davinci|babbage|ocr",
+    re.IGNORECASE,
+)
+
+Outcome: TypeAlias = Literal["chosen", "failed", "absent"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """One possibility that was looked at.
+
+    Attributes:
+        name: The provider, or "provider:model" where it came to that.
+        outcome: It was chosen; it should have served and could not; it is not set up.
+        reason: Why, in words for people.
+    """
+
+    name: str
+    outcome: Outcome
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The model that serves.
+
+    Attributes:
+        name: As `open_model` takes it; "none" where no language model could be found.
+        why: In words for people: "the key in ANTHROPIC_API_KEY".
+        tried: Everything that was looked at, in order.
+    """
+
+    name: str
+    why: str
+    tried: tuple[Tried, ...]
+
+    @property
+    def failed(self) -> tuple[Tried, ...]:
+        """What is set up and could not serve: the user wants to know."""
+        return tuple(tried for tried in self.tried if tried.outcome == "failed")
+
+
+async def choose_model(settings: Settings) -> Choice:
+    """Choose: the configured model, else the first key in the environment, else a running Ollama, else none.
+
+    A model that is configured is taken as it is, reachable or not: it is for the user to change. Where a
+    provider is named without a model, its default is taken, or the first chat model that it lists.
+
+    Raises:
+        ConfigError: The configured model's provider is unknown.
+        ModelError: A provider was configured without a model, and its list could not be had.
+    """
+    if settings.model:
+        return await _configured(settings)
+    tried: list[Tried] = []
+    for provider in settings.providers.values():
+        if not provider.env_api_key:
+            continue
+        why = _why_possible(provider, settings)
+        if why is None:
+            tried.append(
+                Tried(name=provider.name, outcome="absent", reason=f"{provider.env_api_key} is not set")
+            )
+            continue
+        try:
+            model = await _default_model(provider, settings)
+        except ModelError as error:
+            tried.append(Tried(name=provider.name, outcome="failed", reason=str(error)))
+            continue
+        return _chosen(f"{provider.name}:{model}", why, tried)
+    ollama = settings.providers.get("ollama")
+    if ollama is not None:
+        found = await _running(ollama, settings)
+        if isinstance(found, Tried):
+            tried.append(found)
+        else:
+            return _chosen(f"ollama:{found}", f"Ollama runs at {_host(ollama)}", tried)
+    return _chosen("none", "no key is set and no Ollama runs", tried)
+
+
+async def available_models(provider: ProviderSettings, settings: Settings) -> tuple[str, ...]:
+    """The chat models that an endpoint lists, in its order.
+
+    Raises:
+        ModelAuthError: It refuses the key.
+        ModelUnavailable: It cannot be reached, or gives no list.
+    """
+    # It comes with both SDKs; a list is asked for seldom.
+    import httpx2  # noqa: PLC0415
+
+    base_url = provider.base_url.rstrip("/")
+    key = settings.secret(provider.env_api_key)
+    headers = {"accept": "application/json"}
+    if provider.kind == "anthropic":
+        base_url = base_url.removesuffix("/v1") + "/v1"
+        headers |= {"x-api-key": key or "none", "anthropic-version": "2023-06-01"}
+    elif key is not None:
+        headers["authorization"] = f"Bearer {key}"
+    where = f"{provider.name} at {_host(provider)}"
+    try:
+        async with httpx2.AsyncClient(timeout=_LIST_LIMIT_S, follow_redirects=True) as client:
+            response = await client.get(f"{base_url}/models", headers=headers)
+            body: Any = response.json() if response.is_success else None
+    except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeEncodeError) as error:
+        raise ModelUnavailable(f"{where} cannot be reached: {str(error) or type(error).__name__}.") from error
+    except ValueError as error:
+        raise ModelUnavailable(f"{where} gave a list of models that is not JSON.") from error
+    if response.status_code in (401, 403):
+        raise ModelAuthError(f"{where} refuses the key in {provider.env_api_key or '(none)'}.")
+    if body is None:
+        raise _NoList(f"{where} gives no list of models (it answered {response.status_code}).")
+    return tuple(name for name in _names_in(body) if not _NO_CHAT.search(name))
+
+
+class _NoList(ModelUnavailable):
+    """The endpoint is there, but lists nothing."""
+
+
+def _names_in(body: Any) -> list[str]:
+    listed = (body.get("data") or body.get("models")) if isinstance(body, dict) else body
+    names: list[str] = []
+    for entry in listed if isinstance(listed, list) else ():
+        name = (entry.get("id") or entry.get("name")) if isinstance(entry, dict) else entry
+        if isinstance(name, str) and name:
+            # Gemini lists its models with a prefix that its own endpoint takes or leaves.
+            names.append(name.removeprefix("models/"))
+    return names
+
+
+async def _configured(settings: Settings) -> Choice:
+    provider_name, model = split_name(settings.model)
+    provider = settings.provider(provider_name)
+    why = f"set by {settings.sources.get('model', 'the settings')}"
+    if model or provider.kind in ("none", "gguf"):
+        return _chosen(settings.model.strip(), why, [])
+    return _chosen(f"{provider_name}:{await _default_model(provider, settings)}", why, [])
+
+
+async def _default_model(provider: ProviderSettings, settings: Settings) -> str:
+    default = _DEFAULTS.get(provider.name, "")
+    if default and not _is_moved(provider):
+        return default
+    try:
+        models = await available_models(provider, settings)
+    except _NoList:
+        # Some endpoints serve one model under any name and list nothing.
+        return default or "default"
+    if default in models:
+        return default
+    if not models:
+        raise ModelUnavailable(f"{provider.name} at {_host(provider)} lists no chat model.")
+    return models[0]
+
+
+def _why_possible(provider: ProviderSettings, settings: Settings) -> str | None:
+    """Why a provider may serve, or None where nothing speaks for it."""
+    if settings.secret(provider.env_api_key) is not None:
+        return f"the key in {provider.env_api_key}"
+    if provider.builtin and _is_moved(provider):
+        return f"{provider.name} is at {_host(provider)}"
+    return None
+
+
+def _is_moved(provider: ProviderSettings) -> bool:
+    """Somebody gave it another address than the built-in one."""
+    own = builtin_providers({}).get(provider.name)
+    return own is None or own.base_url != provider.base_url
+
+
+async def _running(provider: ProviderSettings, settings: Settings) -> str | Tried:
+    """The first chat model of a server on this machine, or why there is none."""
+    parts = urlsplit(provider.base_url)
+    where = _host(provider)
+    try:
+        with anyio.fail_after(_LOCAL_LIMIT_S):
+            # A look at the port is cheap; the HTTP client is loaded only where somebody listens.
+            stream = await anyio.connect_tcp(parts.hostname or "127.0.0.1", parts.port or 11434)
+            await stream.aclose()
+    except (OSError, TimeoutError):
+        return Tried(name=provider.name, outcome="absent", reason=f"nothing listens at {where}")
+    try:
+        models = await available_models(provider, settings)
+    except ModelError as error:
+        return Tried(name=provider.name, outcome="failed", reason=str(error))
+    if not models:
+        return Tried(
+            name=provider.name,
+            outcome="failed",
+            reason=f"it runs at {where} but has no chat model: `ollama pull` fetches one",
+        )
+    return models[0]
+
+
+def _host(provider: ProviderSettings) -> str:
+    parts = urlsplit(provider.base_url)
+    return parts.netloc.rpartition("@")[2] or provider.base_url
+
+
+def _chosen(name: str, why: str, tried: list[Tried]) -> Choice:
+    return Choice(name=name, why=why, tried=(*tried, Tried(name=name, outcome="chosen", reason=why)))

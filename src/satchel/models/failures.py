@@ -1,0 +1,211 @@
+"""What an endpoint's refusal means: which error it is, who must act, and what to tell them.
+
+Endpoints agree on little: the status says roughly who is at fault, the words say the rest. The texts below
+were seen from Anthropic, OpenAI, DeepSeek, OpenRouter, Groq, Mistral, Gemini, Ollama, vLLM, llama.cpp, LM
+Studio and TGI.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from satchel.errors import (
+    ContextOverflow,
+    ModelAuthError,
+    ModelError,
+    ModelRejected,
+    ModelUnavailable,
+    ToolsUnsupported,
+)
+
+__all__ = ["Endpoint", "failure_of", "message_in", "retry_after_s"]
+
+# How endpoints call tools when they speak of them, and of the parameter itself.
+_TOOLS: Final = r"(?:tools?|function[ _]?call(?:ing|s)?|tool[ _]?(?:use|calls?|calling|choice))"
+_FIELD: Final = r"\b(?:tools|tool_choice|functions)\b"
+
+_NO_TOOLS: Final = re.compile(
+    rf"(?:does not|do not|doesn't|don't) support (?:the )?(?:use of )?{_TOOLS}"  # Ollama, Groq
+    rf"|{_TOOLS} (?:is|are) not (?:yet )?(?:supported|available|enabled)"
+    r"|no endpoints found that support tool"  # OpenRouter
+    r"|enable-auto-tool-choice|tool-call-parser"  # vLLM
+    r"|tools? param\w* requires? --jinja"  # llama.cpp
+    rf"|unsupported param\w*: ['\"`]?{_FIELD}"  # llama.cpp, older
+    r"|(?:unknown|unexpected|unrecogni[sz]ed|unsupported|extra) (?:field|argument|parameter|key|inputs?)"
+    rf"[^.]{{0,80}}{_FIELD}"
+    rf"|{_FIELD}['\"`\]]*:? (?:extra (?:fields|inputs)"
+    r"|(?:is |are )?(?:not permitted|unsupported|unrecogni[sz]ed))"
+    r"|without tool support",
+    re.IGNORECASE,
+)
+
+_TOO_LONG: Final = re.compile(
+    r"context_length_exceeded|exceed_context_size|context[ _](?:length|window|size|limit)"
+    r"|prompt is too long|input is too long|request_too_large|too many (?:input )?tokens"
+    r"|maximum (?:context|prompt|input) length|input (?:token count|length)[^.]{0,80}exceed"
+    r"|exceeds? the (?:available |model'?s? )?(?:maximum )?(?:context|number of tokens|token limit)"
+    r"|reduce the length of the (?:messages|prompt|input)|larger than the maximum context",
+    re.IGNORECASE,
+)
+
+_NO_CREDIT: Final = re.compile(
+    r"insufficient[_ ](?:quota|balance|credits?|funds)|credit balance is too low|exceeded your current quota"
+    r"|billing[_ ](?:hard_limit|not_active|details)|payment required|more credits|quota exhausted"
+    r"|account (?:is )?(?:suspended|deactivated)",
+    re.IGNORECASE,
+)
+
+_BAD_KEY: Final = re.compile(
+    r"invalid[_ ](?:x-)?api[_ -]?key|incorrect api key|authentication[_ ](?:error|fails)|api key not valid"
+    r"|no auth credentials",
+    re.IGNORECASE,
+)
+
+_OVERLOADED: Final = re.compile(
+    r"overloaded|rate[_ ]limit|capacity|try again|temporarily|timed? ?out", re.IGNORECASE
+)
+
+# Longer words of an endpoint are cut: some answer with a whole page of HTML.
+_MAX_WORDS: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """What a message about an endpoint needs to know.
+
+    Attributes:
+        provider: The provider's name in the configuration.
+        model: The model that was asked.
+        place: Its address without user and password, or "" for the provider's own.
+        env_api_key: The variable that holds the key, or "".
+    """
+
+    provider: str
+    model: str
+    place: str = ""
+    env_api_key: str = ""
+
+    @property
+    def name(self) -> str:
+        """How it is called in messages: provider, model and place."""
+        where = f" at {self.place}" if self.place else ""
+        return f"{self.provider}:{self.model}{where}"
+
+
+def message_in(body: Any) -> str:
+    """What an error's body says, in its own words; "" where it says nothing."""
+    match body:
+        case {"error": {"message": str(message), **rest}}:
+            details = [str(rest[key]) for key in ("type", "code") if isinstance(rest.get(key), str)]
+            # OpenRouter hides what the real endpoint said one level deeper.
+            if isinstance(metadata := rest.get("metadata"), Mapping) and metadata.get("raw"):
+                details.append(str(metadata["raw"]))
+            words = " ".join([message, *(f"({detail})" for detail in details if detail not in message)])
+        case {"error": str(message)} | {"message": str(message)} | {"detail": str(message)}:
+            words = message
+        case {"error": Mapping() as error}:
+            words = json.dumps(dict(error), ensure_ascii=False, default=str)
+        case Mapping() | list():
+            words = json.dumps(body, ensure_ascii=False, default=str)
+        case str():
+            words = re.sub(r"<[^>]*>", " ", body) if body.lstrip().startswith("<") else body
+        case _:
+            words = ""
+    words = " ".join(words.split())
+    return words if len(words) <= _MAX_WORDS else words[:_MAX_WORDS] + "…"
+
+
+def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
+    """The seconds that an endpoint asks to wait, or None where it asks nothing.
+
+    Args:
+        headers: With lower-case names, or a mapping that does not care.
+        now: Against which a date in `Retry-After` is read.
+    """
+    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            seconds = float(value) * unit_s
+        except ValueError:
+            try:
+                seconds = (email.utils.parsedate_to_datetime(value) - now).total_seconds()
+            except (ValueError, TypeError):
+                continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    return None
+
+
+def failure_of(
+    status: int | None, body: Any, *, endpoint: Endpoint, offered_tools: bool, wait_s: float | None = None
+) -> ModelError:
+    """The error that an endpoint's refusal is.
+
+    Args:
+        status: The HTTP status, or None for an error in the middle of a stream.
+        body: The body as JSON data, or as text where it is none.
+        endpoint: Who was asked.
+        offered_tools: The request had tool definitions.
+        wait_s: What the endpoint asked to wait.
+    """
+    said = message_in(body)
+    code = status if status is not None else _status_in(body)
+    what = f"{endpoint.name} answered {code or 'with an error'}: {said or 'nothing more'}"
+    if not what.endswith((".", "!", "…", "?")):
+        what += "."
+    key = f"the key in {endpoint.env_api_key}" if endpoint.env_api_key else "the key"
+
+    if offered_tools and code not in (401, 402, 403, 429) and _NO_TOOLS.search(said):
+        return ToolsUnsupported(what)
+    if code == 402 or (code in (None, 400, 403, 429) and _NO_CREDIT.search(said)):
+        return ModelAuthError(
+            f"{what} The account behind {key} has no credit left: top it up, or choose another model."
+        )
+    if code in (401, 403) or (code in (None, 400) and _BAD_KEY.search(said)):
+        if not endpoint.env_api_key:
+            return ModelAuthError(
+                f"{what} No key was sent: name the variable that holds it as env_api_key of "
+                f"[providers.{endpoint.provider}]."
+            )
+        return ModelAuthError(f"{what} Check {key}: whether it is the right one, and what it may do.")
+    if code == 413 or (code in (None, 400, 404, 422, 500) and _TOO_LONG.search(said)):
+        return ContextOverflow(what)
+    if code is None:
+        return ModelUnavailable(what, retry_after_s=wait_s)
+    if code in (408, 409, 425, 429) or code >= 500:
+        return ModelUnavailable(what, retry_after_s=wait_s)
+    if code == 404:
+        return ModelRejected(f"{what} Is the model's name right? `satchel model list` shows what there is.")
+    return ModelRejected(what)
+
+
+def _status_in(body: Any) -> int | None:
+    """The status that an error in a stream stands for, where it says so."""
+    error = body.get("error") if isinstance(body, Mapping) else None
+    if not isinstance(error, Mapping):
+        return None
+    if isinstance(code := error.get("code"), int) and 400 <= code < 600:
+        return code
+    match error.get("type"):
+        case "overloaded_error" | "api_error" | "server_error" | "timeout_error":
+            return 529 if error["type"] == "overloaded_error" else 500
+        case "rate_limit_error":
+            return 429
+        case "authentication_error" | "permission_error":
+            return 401
+        case "billing_error":
+            return 402
+        case "invalid_request_error":
+            # Some endpoints file what passes under this name too.
+            return None if _OVERLOADED.search(str(error.get("message", ""))) else 400
+        case _:
+            return None

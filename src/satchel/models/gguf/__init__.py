@@ -1,0 +1,5 @@
+"""A GGUF model inside the process (the extra `local`)."""
+
+from satchel.models.gguf.client import GGUFModel
+
+__all__ = ["GGUFModel"]

@@ -1,0 +1,357 @@
+"""What all models behind an HTTP endpoint share: ask through the official SDK, read, name the failure.
+
+The SDKs keep what they are good at (keys, addresses, headers, connections, error classes). Requests go
+through their documented door for raw bodies and come back as the raw response: building typed objects for
+every chunk, and walking the whole history for every request, is most of what they cost.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass
+from random import Random
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import urlsplit
+
+import anyio
+
+from satchel.clock import Clock
+from satchel.config import ProviderSettings
+from satchel.config.providers import builtin_providers
+from satchel.errors import ModelAuthError, ModelRejected, ModelUnavailable
+from satchel.messages import Block, StopReason, Usage
+from satchel.models.failures import Endpoint, failure_of, retry_after_s
+from satchel.models.port import Completion, ModelEvent, ModelRequest
+from satchel.models.prices import known_window, priced
+from satchel.models.retry import RetryPolicy, retried
+from satchel.models.sse import read_events
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["Answer", "HostedModel", "Result", "estimated_usage"]
+
+# A local model may read a long prompt for minutes before its first word; the SDKs' own limit is the same 600
+# s.
+READ_LIMIT_S: Final = 600.0
+CONNECT_LIMIT_S: Final = 10.0
+
+# More than any model can say in one answer (1,000,000 tokens of 4 characters): what goes on is a runaway.
+MAX_ANSWER_CHARS: Final = 4_000_000
+
+# A request has fewer optional parameters than this.
+MAX_MENDS: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A whole answer. `usage` is None where the endpoint gave no counts."""
+
+    blocks: tuple[Block, ...]
+    stop_reason: StopReason
+    usage: Usage | None
+    model: str
+
+
+class Answer(Protocol):
+    """Puts one answer together from what comes over the wire."""
+
+    @property
+    def is_finished(self) -> bool:
+        """The endpoint said why it stopped: the answer is whole."""
+
+    def feed(self, data: dict[str, Any]) -> list[ModelEvent]:
+        """Take the data of one event of the stream."""
+        ...
+
+    def feed_whole(self, body: dict[str, Any]) -> list[ModelEvent]:
+        """Take an answer that came in one piece."""
+        ...
+
+    def result(self) -> Result:
+        """The answer as it is by now."""
+        ...
+
+
+def estimated_usage(sent_bytes: int, blocks: tuple[Block, ...]) -> Usage:
+    """The usage where the endpoint gave none: a token for each 4 bytes, the usual rule for English text."""
+    said = sum(len(str(getattr(block, "text", "") or getattr(block, "input", ""))) for block in blocks)
+    return Usage(input_tokens=sent_bytes // 4, output_tokens=(said + 3) // 4, estimated=True)
+
+
+class HostedModel(ABC):
+    """A `ChatModel` behind one endpoint. Subclasses say what goes over the wire."""
+
+    _path: str
+
+    def __init__(
+        self,
+        settings: ProviderSettings,
+        model: str,
+        *,
+        api_key: str | None,
+        clock: Clock,
+        policy: RetryPolicy | None = None,
+        random: Random | None = None,
+        sleep: Callable[[float], Any] = anyio.sleep,
+    ) -> None:
+        """Take what is needed to ask; nothing is imported and no connection is made before the first request.
+
+        Args:
+            settings: The provider's entry in the configuration.
+            model: The model's name there.
+            api_key: The key, or None where there is none.
+            clock: For `Retry-After` dates.
+            policy: When to ask again; None takes the default.
+            random: For the jitter of the waits.
+            sleep: Waits between two attempts.
+        """
+        self._settings = settings
+        self._model = model
+        self._api_key = api_key
+        self._clock = clock
+        self._policy = policy or RetryPolicy()
+        self._random = random or Random()
+        self._sleep = sleep
+        self._client: Any = None
+        self._streams = settings.stream
+        self._window = settings.context_window
+        self._window_known = settings.context_window is not None
+        self._endpoint = Endpoint(
+            provider=settings.name,
+            model=model,
+            place="" if self._is_at_home() else _place(settings.base_url),
+            env_api_key=settings.env_api_key,
+        )
+
+    @property
+    def provider(self) -> str:
+        """The provider's name in the configuration."""
+        return self._settings.name
+
+    @property
+    def model(self) -> str:
+        """The model's name at the provider."""
+        return self._model
+
+    @property
+    def context_window(self) -> int | None:
+        """As configured, or as the table of prices knows it."""
+        if not self._window_known:
+            self._window_known = True
+            self._window = known_window(
+                provider=self.provider, base_url=self._settings.base_url, model=self._model
+            )
+        return self._window
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """See `ChatModel.stream`."""
+        return retried(
+            lambda: self._attempt(request), policy=self._policy, random=self._random, sleep=self._sleep
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    @abstractmethod
+    def _sdk(self) -> ModuleType:
+        """The official SDK, imported when it is first needed."""
+
+    @abstractmethod
+    def _connect(self, sdk: Any, api_key: str, timeout: httpx2.Timeout) -> Any:
+        """The SDK's client; it retries nothing itself."""
+
+    @abstractmethod
+    def _body(self, request: ModelRequest) -> bytes:
+        """The request as it goes over the wire."""
+
+    @abstractmethod
+    def _answer(self, request: ModelRequest) -> Answer:
+        """An empty answer to fill."""
+
+    @abstractmethod
+    def _mend(self, refusal: str, sent: bytes) -> bool:
+        """Leave out of later requests what the endpoint refused in this one.
+
+        Returns:
+            Whether anything was left out, so that asking again makes sense.
+        """
+
+    async def _attempt(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        offered_tools = bool(request.tools)
+        for mends_left in reversed(range(MAX_MENDS + 1)):
+            body = self._body(request)
+            try:
+                response = await self._post(body, offered_tools)
+                break
+            except ModelRejected as refusal:
+                # Only a plain refusal may be about an optional parameter; the subclasses say what it is
+                # about.
+                plain = type(refusal) is ModelRejected
+                if not plain or not mends_left or not self._mend(str(refusal), body):
+                    raise
+        else:  # pragma: no cover  the last refusal was raised
+            raise AssertionError
+        answer = self._answer(request)
+        chars = 0
+        try:
+            async for events in self._read(response, answer, offered_tools):
+                for event in events:
+                    # Retries and completions are made elsewhere: what an answer gives are deltas.
+                    chars += len(event.text) if not isinstance(event, Completion) else 0  # type: ignore[union-attr]
+                    yield event
+                if chars > MAX_ANSWER_CHARS:
+                    break
+        finally:
+            await response.aclose()
+        result = answer.result()
+        usage = result.usage or estimated_usage(len(body), result.blocks)
+        model = result.model or self._model
+        yield Completion(
+            blocks=result.blocks,
+            stop_reason="max_tokens" if chars > MAX_ANSWER_CHARS else result.stop_reason,
+            usage=priced(usage, provider=self.provider, base_url=self._settings.base_url, model=model),
+            provider=self.provider,
+            model=model,
+        )
+
+    async def _post(self, body: bytes, offered_tools: bool) -> httpx2.Response:
+        """Send, and give the response with its body unread.
+
+        Raises:
+            ModelError: It was refused, or nothing came back.
+        """
+        # It comes with the SDKs and is as heavy as they are.
+        import httpx2  # noqa: PLC0415
+
+        sdk: Any = self._sdk()
+        if self._client is None:
+            timeout = httpx2.Timeout(READ_LIMIT_S, connect=CONNECT_LIMIT_S)
+            self._client = self._connect(sdk, self._checked_key(), timeout)
+        try:
+            response: httpx2.Response = await self._client.post(
+                self._path, content=body, cast_to=httpx2.Response, stream=True, stream_cls=sdk.AsyncStream
+            )
+        except sdk.APIStatusError as error:
+            raise failure_of(
+                error.status_code,
+                error.body,
+                endpoint=self._endpoint,
+                offered_tools=offered_tools,
+                wait_s=retry_after_s(error.response.headers, self._clock.now()),
+            ) from error
+        except sdk.APITimeoutError as error:
+            raise ModelUnavailable(f"{self._endpoint.name} did not answer in time.") from error
+        except sdk.APIConnectionError as error:
+            cause = error.__cause__ or error
+            raise ModelUnavailable(
+                f"{self._endpoint.name} cannot be reached: {str(cause) or type(cause).__name__}. "
+                f"Is it running, and is its address ({_place(str(self._client.base_url))}) right?"
+            ) from error
+        except httpx2.HTTPError as error:
+            raise self._cut(error) from error
+        return response
+
+    async def _read(
+        self, response: httpx2.Response, answer: Answer, offered_tools: bool
+    ) -> AsyncIterator[list[ModelEvent]]:
+        """What comes, as events; at the end the answer is whole.
+
+        Raises:
+            ModelError: The stream was cut, or held an error instead.
+        """
+        import httpx2  # noqa: PLC0415  see `_post`
+
+        is_stream = "text/event-stream" in response.headers.get("content-type", "")
+        try:
+            if is_stream:
+                async for data in read_events(response.aiter_bytes()):
+                    if data.startswith("[DONE]"):
+                        continue
+                    yield answer.feed(self._checked(_json_object(data), data, offered_tools))
+            else:
+                text = (await response.aread()).decode("utf-8", "replace")
+                body = _json_object(text)
+                if body is None and text.lstrip().startswith(("data:", "event:", ":")):
+                    # A stream under another name.
+                    async for data in read_events(_once(text.encode())):
+                        if not data.startswith("[DONE]"):
+                            yield answer.feed(self._checked(_json_object(data), data, offered_tools))
+                elif body is None:
+                    raise ModelRejected(
+                        f"{self._endpoint.name} answered something that is not JSON: "
+                        f"{' '.join(text.split())[:200] or 'nothing'}. Is its address "
+                        f"({_place(str(self._client.base_url))}) right?"
+                    )
+                else:
+                    yield answer.feed_whole(self._checked(body, text, offered_tools))
+        except httpx2.HTTPError as error:
+            if not answer.is_finished:
+                raise self._cut(error) from error
+        if not answer.is_finished:
+            raise self._cut(None)
+
+    def _checked(self, value: dict[str, Any] | None, data: str, offered_tools: bool) -> dict[str, Any]:
+        """The event's data, where it is no error."""
+        if value is None:
+            raise ModelUnavailable(f"{self._endpoint.name} sent an event that is not JSON: {data[:200]}")
+        if value.get("error"):
+            raise failure_of(None, value, endpoint=self._endpoint, offered_tools=offered_tools)
+        return value
+
+    def _cut(self, error: Exception | None) -> ModelUnavailable:
+        cause = "" if error is None else f" ({str(error) or type(error).__name__})"
+        return ModelUnavailable(
+            f"{self._endpoint.name} cut the connection before its answer was whole{cause}."
+        )
+
+    def _checked_key(self) -> str:
+        """The key to send.
+
+        Raises:
+            ModelAuthError: There is none though one is needed, or it cannot be one.
+        """
+        key, variable = self._api_key, self._settings.env_api_key
+        if key is None:
+            if variable and self._is_at_home():
+                raise ModelAuthError(
+                    f"{self._endpoint.name} needs a key: set {variable}, or choose another model."
+                )
+            # The SDKs want one; endpoints without keys ignore it.
+            return "none"
+        if not (key.isascii() and key.isprintable()):
+            raise ModelAuthError(
+                f"The key in {variable} holds characters that no key has: was something else pasted?"
+            )
+        return key
+
+    def _is_at_home(self) -> bool:
+        """The address is the one that is built in for a hosted provider: the provider runs it itself."""
+        own = builtin_providers({}).get(self._settings.name)
+        return own is not None and bool(own.env_api_key) and own.base_url == self._settings.base_url
+
+
+def _json_object(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+async def _once(piece: bytes) -> AsyncIterator[bytes]:
+    yield piece
+
+
+def _place(base_url: str) -> str:
+    """The address without user, password and query, for messages."""
+    if not base_url:
+        return ""
+    parts = urlsplit(base_url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")

@@ -1,0 +1,555 @@
+"""Reads an answer in which tools are called by JSON in the text (seed-3), while it is still coming.
+
+    {"action": {"tool": "name", "input": {…}}}      one call; several such objects may follow each other
+    {"actions": [{"tool": "name", "input": {…}}]}   several calls
+    {"final": "…"}                                  the answer
+
+with or without fences and prose around. Nothing of the JSON is ever shown: the words of `final` are given as
+they come, and prose as soon as it cannot be the beginning of JSON. What is none of this is the answer, word
+for word.
+
+The reader looks at each character once, whatever the pieces are, and two ways of cutting the same text into
+pieces give the same answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from satchel.messages import Block, TextBlock, ToolUseBlock
+from satchel.models.encoding import clean_text, parse_object
+from satchel.models.identifiers import CallIds
+
+__all__ = ["AnswerReader", "read_answer"]
+
+# Words before a `final` up to this length are its preamble ("Sure, here is the answer:") and left out; they
+# are held back until then. Longer ones are an answer of their own and stay.
+PREAMBLE_CHARS: Final = 120
+
+# Text that was judged, or is held back, up to this length is not worth any care.
+HELD_CHARS: Final = 4096
+
+_KEYS: Final = ("actions", "action", "final")
+_FENCE: Final = re.compile(r"```[A-Za-z0-9_-]{0,20}[ \t]*\r?\n?\s*")
+_SPACE: Final = " \t\r\n"
+_ESCAPES: Final[Mapping[str, str]] = {
+    '"': '"',
+    "\\": "\\",
+    "/": "/",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+}
+_BETWEEN_CALLS: Final = re.compile(r"(?:[\s,;]|```[A-Za-z0-9_-]{0,20})*")
+_TOOL_NAME: Final = re.compile(r'"(?:tool|name)"\s*:\s*"([^"\\]{1,100})"')
+_DECODER: Final = json.JSONDecoder(strict=False)
+
+_Verdict: TypeAlias = Literal["no", "open", "object", "calls", "final"]
+
+
+class AnswerReader:
+    """Takes the pieces of an answer's text and gives what of it can be shown."""
+
+    def __init__(self) -> None:
+        """Start with nothing read."""
+        self._text = ""
+        self._pieces: list[str] = []
+        self._waiting = 0
+        self._mode: Literal["prose", "object", "calls", "final", "done"] = "prose"
+        self._position = 0  # up to here the text has been judged
+        self._shown: list[str] = []
+        self._prose: list[str] = []  # judged to be prose, not shown yet
+        self._prose_length = 0
+        self._released = False  # prose has been shown, so it stays in the answer
+        self._scan = _Scan()
+        self._object_start = 0
+        self._calls_start = 0
+        self._final: _StringReader | None = None
+
+    def feed(self, piece: str) -> str:
+        """Take the next piece.
+
+        Returns:
+            What of the answer can be shown by now and was not given before.
+        """
+        before = len(self._shown)
+        self._pieces.append(piece)
+        self._waiting += len(piece)
+        # A long text that is held back is judged again only once it has grown by an eighth, so that the whole
+        # costs no more than a few readings of it.
+        is_held = len(self._text) > HELD_CHARS and self._waiting * 8 < len(self._text)
+        if self._mode not in ("calls", "done") and not is_held:
+            self._take_in()
+            self._advance(at_end=False)
+            self._forget_judged()
+        return "".join(self._shown[before:])
+
+    def finish(self, ids: CallIds) -> tuple[str, tuple[Block, ...]]:
+        """End the text.
+
+        Returns:
+            What is still to be shown, and the whole answer as blocks.
+        """
+        before = len(self._shown)
+        self._take_in()
+        self._advance(at_end=True)
+        calls: list[Block] = []
+        if self._mode == "calls":
+            calls = [
+                ToolUseBlock(
+                    id=ids.claim(""),
+                    name=call.tool,
+                    input=call.input,
+                    unparsed="" if call.input is not None else call.raw,
+                )
+                for call in _calls_in(self._text, self._calls_start)
+            ]
+            if not calls:
+                # It began like a call and is none: it is text after all.
+                self._prose.append(self._text[self._calls_start :])
+        if self._mode in ("prose", "calls"):
+            self._show_prose()
+        said = clean_text("".join(self._shown))
+        text = (TextBlock(text=said),) if said.strip() else ()
+        return "".join(self._shown[before:]), (*text, *calls)
+
+    def _take_in(self) -> None:
+        if self._pieces:
+            self._text += "".join(self._pieces)
+            self._pieces, self._waiting = [], 0
+
+    def _forget_judged(self) -> None:
+        """Let go of text that will not be looked at again."""
+        if self._mode == "prose" and self._position > HELD_CHARS:
+            line = self._text[self._text.rfind("\n", 0, self._position) + 1 : self._position]
+            # Whether there are words on the line decides whether an object after them may be held.
+            begun = "x" if line.strip() else ""
+            self._text, self._position = begun + self._text[self._position :], len(begun)
+        elif self._mode == "final" and self._final is not None:
+            self._text = self._final.forget_read(self._text)
+
+    def _advance(self, *, at_end: bool) -> None:
+        """Judge what has come."""
+        while True:
+            match self._mode:
+                case "prose":
+                    if not self._read_prose(at_end):
+                        return
+                case "object":
+                    if not self._read_object(at_end):
+                        return
+                case "final":
+                    self._read_final(at_end)
+                    return
+                case _:
+                    return
+
+    def _read_prose(self, at_end: bool) -> bool:
+        """Judge up to the next place where JSON may begin; False where more text is needed."""
+        text = self._text
+        start = _candidate(text, self._position)
+        self._say(text[self._position : start])
+        self._position = start
+        if start == len(text):
+            return False
+        verdict, body = _judge(text, start, at_end)
+        if verdict == "open":
+            return False
+        if verdict == "no":
+            # A fence is passed whole: its last backtick begins no other one.
+            end = start + (3 if text.startswith("```", start) else 1)
+            self._say(text[start:end])
+            self._position = end
+        elif verdict == "object":
+            self._mode, self._object_start, self._scan = "object", start, _Scan(position=body)
+        elif verdict == "calls":
+            self._begin_calls(start)
+        else:
+            self._begin_final(body)
+        return True
+
+    def _read_object(self, at_end: bool) -> bool:
+        """Hold an object whose first key says nothing until it ends; False where more text is needed."""
+        end = self._scan.find_end(self._text)
+        if end is None:
+            if at_end:
+                self._judge_object(len(self._text), whole=False)
+            return at_end
+        self._judge_object(end, whole=True)
+        return True
+
+    def _judge_object(self, end: int, *, whole: bool) -> None:
+        start = self._object_start
+        value = _decoded(self._text, _object_after_fence(self._text, start)) if whole else None
+        if value is not None and _calls_of(value[0]):
+            self._begin_calls(start)
+        elif value is not None and isinstance(value[0].get("final"), str):
+            self._begin_final_text(value[0]["final"])
+        else:
+            self._say(self._text[start:end])
+            self._position, self._mode = end, "prose"
+
+    def _begin_calls(self, start: int) -> None:
+        self._mode, self._calls_start = "calls", start
+
+    def _begin_final(self, body: int) -> None:
+        self._drop_preamble()
+        self._mode, self._position = "final", body
+        self._final = _StringReader(position=body)
+
+    def _begin_final_text(self, text: str) -> None:
+        self._drop_preamble()
+        self._shown.append(text)
+        self._mode = "done"
+
+    def _drop_preamble(self) -> None:
+        if self._released:
+            self._show_prose()
+            self._shown.append("\n\n")
+        self._prose, self._prose_length = [], 0
+
+    def _read_final(self, at_end: bool) -> None:
+        reader = self._final
+        if reader is None:
+            return
+        words = reader.read(self._text, at_end)
+        if words:
+            self._shown.append(words)
+        if reader.is_done:
+            self._mode = "done"
+
+    def _say(self, prose: str) -> None:
+        """Keep prose, and show it once there is too much of it for a preamble."""
+        if not prose:
+            return
+        self._prose.append(prose)
+        self._prose_length += len(prose)
+        if self._released or self._prose_length > PREAMBLE_CHARS:
+            self._released = True
+            self._show_prose()
+
+    def _show_prose(self) -> None:
+        prose = "".join(self._prose)
+        words = prose.rstrip()
+        # White space waits for words: before a call and at the end it is left out.
+        self._prose = [prose[len(words) :]]
+        if not self._shown:
+            words = words.lstrip()
+        if words:
+            self._shown.append(words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FoundCall:
+    tool: str
+    input: dict[str, Any] | None
+    raw: str = ""
+
+
+def read_answer(text: str, ids: CallIds) -> tuple[Block, ...]:
+    """The blocks of a whole answer."""
+    reader = AnswerReader()
+    reader.feed(text)
+    return reader.finish(ids)[1]
+
+
+def _candidate(text: str, start: int) -> int:
+    """Where JSON may begin next: at a brace or a fence, or at backticks that may become one."""
+    brace, tick = text.find("{", start), text.find("`", start)
+    found = [place for place in (brace, tick) if place >= 0]
+    return min(found) if found else len(text)
+
+
+def _judge(text: str, start: int, at_end: bool) -> tuple[_Verdict, int]:
+    """What begins at `start`, and where its body does.
+
+    "no": prose. "open": too little has come to tell. "object": JSON whose first key says nothing. "calls" and
+    "final" are what they say; the body of "final" begins after the colon.
+    """
+    undecided: tuple[_Verdict, int] = ("no", start) if at_end else ("open", start)
+    place = start
+    fenced = False
+    if text[start] == "`":
+        if not text.startswith("```", start):
+            short = len(text) - start < 3 and text[start:] == "`" * (len(text) - start)
+            return undecided if short else ("no", start)
+        fence = _FENCE.match(text, start)
+        place = fence.end() if fence else start + 3
+        fenced = True
+        if place == len(text):
+            return undecided
+        if text[place] != "{":
+            return "no", start
+    at_line_start = fenced or not text[text.rfind("\n", 0, start) + 1 : start].strip()
+    place = _skip_space(text, place + 1)
+    if place == len(text):
+        return undecided
+    if text[place] != '"':
+        return "no", start
+    begun = text[place + 1 : place + 12]
+    for key in _KEYS:
+        quoted = key + '"'
+        if begun.startswith(quoted):
+            after = _skip_space(text, place + 1 + len(quoted))
+            if after == len(text):
+                return undecided
+            if text[after] != ":":
+                return "no", start
+            return ("final", after + 1) if key == "final" else ("calls", start)
+        if quoted.startswith(begun):
+            # `begun` ends where the text does: it may still become the key.
+            return undecided
+    # Some models give their thoughts first: {"thought": "…", "action": {…}}.
+    brace = text.find("{", start)
+    return ("object", brace) if at_line_start else ("no", start)
+
+
+def _skip_space(text: str, place: int) -> int:
+    while place < len(text) and text[place] in _SPACE:
+        place += 1
+    return place
+
+
+class _Scan:
+    """Finds the end of a JSON object, going on where it stopped."""
+
+    def __init__(self, position: int = 0) -> None:
+        self._position = position
+        self._depth = 0
+        self._in_string = False
+
+    def find_end(self, text: str) -> int | None:
+        """The place after the brace that closes the object, or None where it has not come."""
+        place = self._position
+        while place < len(text):
+            char = text[place]
+            if self._in_string:
+                if char == "\\":
+                    if place + 1 == len(text):
+                        break
+                    place += 1
+                elif char == '"':
+                    self._in_string = False
+            elif char == '"':
+                self._in_string = True
+            elif char in "{[":
+                self._depth += 1
+            elif char in "}]":
+                self._depth -= 1
+                if self._depth <= 0:
+                    self._position = place + 1
+                    return place + 1
+            place += 1
+        self._position = place
+        return None
+
+
+class _StringReader:
+    """Reads the value of `final` while it comes.
+
+    Small models forget to escape quotes and line breaks: a quote ends the text only where a brace, a comma or
+    nothing follows it.
+    """
+
+    def __init__(self, position: int) -> None:
+        self._position = position
+        self._opened = False
+        self.is_done = False
+
+    def read(self, text: str, at_end: bool) -> str:
+        """The words that can be given by now."""
+        if not self._opened:
+            start = _skip_space(text, self._position)
+            if start == len(text):
+                self.is_done = at_end
+                return ""
+            if text[start] != '"':
+                return self._other_value(text, start, at_end)
+            self._opened, self._position = True, start + 1
+        words: list[str] = []
+        place = self._position
+        while place < len(text):
+            stop = _next_of(text, place)
+            words.append(text[place:stop])
+            place = stop
+            if place == len(text):
+                break
+            read = self._escape(text, place) if text[place] == "\\" else self._quote(text, place, at_end)
+            if read is None:
+                if at_end and text[place] == "\\":
+                    # An escape that was cut off says nothing.
+                    place = len(text)
+                break
+            word, place = read
+            words.append(word)
+            if self.is_done:
+                break
+        self._position = place
+        if at_end:
+            self.is_done = True
+        return "".join(words)
+
+    def forget_read(self, text: str) -> str:
+        """The text without what was read, where that is much."""
+        if not self._opened or self._position < HELD_CHARS:
+            return text
+        rest, self._position = text[self._position :], 0
+        return rest
+
+    def _escape(self, text: str, place: int) -> tuple[str, int] | None:
+        if place + 1 == len(text):
+            return None
+        kind = text[place + 1]
+        if kind != "u":
+            return _ESCAPES.get(kind, kind), place + 2
+        if len(text) < place + 6:
+            return None
+        first = _hex(text[place + 2 : place + 6])
+        if first is None:
+            return "u", place + 2
+        if not 0xD800 <= first < 0xE000:
+            return chr(first), place + 6
+        # Half of a character: the other half follows, or it is none.
+        following = text[place + 6 : place + 12]
+        if (
+            first < 0xDC00
+            and len(following) < 6
+            and ("\\u".startswith(following) or following.startswith("\\u"))
+        ):
+            return None
+        second = _hex(following[2:]) if first < 0xDC00 and following.startswith("\\u") else None
+        if second is not None and 0xDC00 <= second < 0xE000:
+            return chr(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00)), place + 12
+        return "\ufffd", place + 6
+
+    def _quote(self, text: str, place: int, at_end: bool) -> tuple[str, int] | None:
+        after = _skip_space(text, place + 1)
+        if after == len(text):
+            if not at_end:
+                return None
+            self.is_done = True
+        elif text[after] == "}" or _NEXT_KEY.match(text, after):
+            self.is_done = True
+        elif not at_end and text[after] == "," and len(text) - after < 40:
+            return None
+        return ("", after) if self.is_done else ('"', place + 1)
+
+    def _other_value(self, text: str, start: int, at_end: bool) -> str:
+        """A `final` that is no string is shown as the JSON that it is, once it is whole."""
+        if not at_end:
+            return ""
+        self.is_done = True
+        try:
+            value, _ = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            return text[start:]
+        return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+_NEXT_KEY: Final = re.compile(r',\s*"[A-Za-z_]{1,30}"\s*:')
+_STOPS: Final = re.compile(r'["\\]')
+_HEX: Final = re.compile(r"[0-9a-fA-F]{4}")
+
+
+def _next_of(text: str, start: int) -> int:
+    found = _STOPS.search(text, start)
+    return found.start() if found else len(text)
+
+
+def _hex(digits: str) -> int | None:
+    return int(digits, 16) if _HEX.fullmatch(digits) else None
+
+
+def _object_after_fence(text: str, start: int) -> int:
+    return text.find("{", start)
+
+
+def _decoded(text: str, start: int) -> tuple[dict[str, Any], int] | None:
+    """The JSON object that begins at `start` and the place after it."""
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+    return (value, end) if isinstance(value, dict) else None
+
+
+def _calls_in(text: str, start: int) -> Iterator[_FoundCall]:
+    """The calls that begin at `start`, up to the first thing that is none."""
+    place = start
+    while True:
+        skipped = _BETWEEN_CALLS.match(text, place)
+        place = skipped.end() if skipped else place
+        if not text.startswith("{", place):
+            return
+        decoded = _decoded(text, place)
+        if decoded is None:
+            yield from _broken_call(text, place)
+            return
+        value, place = decoded
+        calls = _calls_of(value)
+        if not calls:
+            return
+        yield from calls
+
+
+def _broken_call(text: str, start: int) -> Iterator[_FoundCall]:
+    """A call that is no JSON: its tool, where that can be read, and its words for the model to mend."""
+    end = _Scan(position=start).find_end(text)
+    raw = clean_text(text[start : len(text) if end is None else end])
+    verdict, _ = _judge(text, start, True)
+    if verdict == "calls" and (name := _TOOL_NAME.search(raw)):
+        yield _FoundCall(tool=name[1], input=None, raw=raw)
+
+
+def _calls_of(value: Mapping[str, Any]) -> list[_FoundCall]:
+    """The calls that an object asks for; empty where it asks for none."""
+    match value:
+        case {"action": str(tool), **rest} if tool:
+            # The flat form of older prompts: {"action": "name", "action_input": {…}}.
+            return [_call(tool, rest)]
+        case {"action": Mapping() as action}:
+            return _listed([action])
+        case {"action": list(actions)} | {"actions": list(actions)}:
+            return _listed(actions)
+        case {"actions": Mapping() as action}:
+            return _listed([action])
+        case _:
+            return []
+
+
+def _listed(actions: list[Any]) -> list[_FoundCall]:
+    calls: list[_FoundCall] = []
+    for action in actions:
+        inner = action.get("action", action) if isinstance(action, Mapping) else None
+        if not isinstance(inner, Mapping):
+            return []
+        name = inner.get("tool", inner.get("name"))
+        if not isinstance(name, str) or not name:
+            return []
+        calls.append(_call(name, inner))
+    return calls
+
+
+def _call(tool: str, fields: Mapping[str, Any]) -> _FoundCall:
+    for key in ("input", "arguments", "args", "parameters", "action_input"):
+        if key in fields:
+            given = fields[key]
+            break
+    else:
+        given = {}
+    if given is None:
+        given = {}
+    if isinstance(given, str):
+        parsed = parse_object(given)
+        return _FoundCall(tool=tool, input=parsed, raw=clean_text(given))
+    if isinstance(given, dict):
+        # Through JSON once more: NaN and the like, which the decoder lets pass, are no arguments.
+        text = json.dumps(given)
+        return _FoundCall(tool=tool, input=parse_object(text), raw=clean_text(text))
+    return _FoundCall(tool=tool, input=None, raw=clean_text(json.dumps(given, ensure_ascii=False)))

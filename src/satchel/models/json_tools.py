@@ -1,0 +1,290 @@
+"""The second layer of tool calling (seed-3): JSON in the text, where tool definitions are not taken.
+
+Both classes wrap any `ChatModel` and are one: the tools are told in the system text, calls and results in the
+history become text, and the answer is read back into the same blocks that native calls give.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Final, Literal
+
+from satchel.errors import ToolsUnsupported
+from satchel.events import TextDelta, ToolInputDelta
+from satchel.messages import Block, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from satchel.models.abilities import AbilityStore
+from satchel.models.identifiers import CallIds
+from satchel.models.json_answer import AnswerReader
+from satchel.models.port import ChatModel, Completion, ModelEvent, ModelRequest, ToolDefinition
+from satchel.models.prefix import MessageCache
+
+__all__ = ["AdaptiveTools", "JsonTools", "answer_schema", "instructions"]
+
+_CACHE_CHARS: Final = 16_000_000
+
+_INSTRUCTIONS: Final = """\
+# Tools
+
+You cannot call tools directly. To use them, answer with one JSON object and nothing else.
+
+One call:
+{"action": {"tool": "<name>", "input": {<arguments>}}}
+
+Several calls that do not need each other's results:
+{"actions": [{"tool": "<name>", "input": {<arguments>}}, {"tool": "<name>", "input": {<arguments>}}]}
+
+The results come back in the next message as {"observation": "<result>", "tool": "<name>"}; never write one
+yourself. When you need no tool (any more), answer the user with: {"final": "<your answer>"}
+
+These tools exist; the arguments must fit the JSON Schema given:
+"""
+
+
+def instructions(tools: Sequence[ToolDefinition]) -> str:
+    """The part of the system text that tells the tools: the same bytes for the same tools."""
+    lines = [
+        json.dumps(
+            {"tool": tool.name, "description": tool.description, "input": tool.input_schema},
+            ensure_ascii=False,
+        )
+        for tool in tools
+    ]
+    return _INSTRUCTIONS + "\n".join(lines)
+
+
+def answer_schema(tools: Sequence[ToolDefinition]) -> dict[str, Any]:
+    """The JSON Schema of an answer, for endpoints that can hold a model to one."""
+    calls = [
+        {
+            "type": "object",
+            "properties": {"tool": {"const": tool.name}, "input": dict(tool.input_schema)},
+            "required": ["tool", "input"],
+            "additionalProperties": False,
+        }
+        for tool in tools
+    ]
+    call: dict[str, Any] = {"anyOf": calls}
+    return {
+        "anyOf": [
+            _object("final", {"type": "string"}),
+            _object("action", call),
+            _object("actions", {"type": "array", "items": call, "minItems": 1}),
+        ]
+    }
+
+
+def _object(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {key: value}, "required": [key], "additionalProperties": False}
+
+
+class JsonTools:
+    """A `ChatModel` whose tool calls travel as JSON in text."""
+
+    def __init__(self, inner: ChatModel) -> None:
+        """Take the model to wrap; it is closed with this one."""
+        self._inner = inner
+        self._cache: MessageCache[Message] = MessageCache(limit=_CACHE_CHARS, weigh=_weight)
+        self._tools: tuple[ToolDefinition, ...] = ()
+        self._told = ""
+        self._schema: dict[str, Any] = {}
+
+    @property
+    def provider(self) -> str:
+        """The wrapped model's."""
+        return self._inner.provider
+
+    @property
+    def model(self) -> str:
+        """The wrapped model's."""
+        return self._inner.model
+
+    @property
+    def context_window(self) -> int | None:
+        """The wrapped model's."""
+        return self._inner.context_window
+
+    async def aclose(self) -> None:
+        """Close the wrapped model."""
+        await self._inner.aclose()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """See `ChatModel.stream`."""
+        reader = AnswerReader()
+        async with aclosing(_generator(self._inner.stream(self._in_text(request)))) as events:
+            async for event in events:
+                match event:
+                    case TextDelta(text=text) if request.tools:
+                        if shown := reader.feed(text):
+                            yield TextDelta(text=shown)
+                    case Completion() if request.tools:
+                        async for last in self._completed(event, reader, request):
+                            yield last
+                    case _:
+                        yield event
+
+    async def _completed(
+        self, completion: Completion, reader: AnswerReader, request: ModelRequest
+    ) -> AsyncIterator[ModelEvent]:
+        taken = CallIds(lambda: {call.id for message in request.messages for call in message.tool_uses})
+        shown, blocks = reader.finish(taken)
+        if shown:
+            yield TextDelta(text=shown)
+        calls = [block for block in blocks if isinstance(block, ToolUseBlock)]
+        for call in calls:
+            text = call.unparsed if call.input is None else json.dumps(call.input, ensure_ascii=False)
+            yield ToolInputDelta(call_id=call.id, tool=call.name, text=text)
+        thinking = tuple(block for block in completion.blocks if isinstance(block, ThinkingBlock))
+        yield replace(
+            completion,
+            blocks=(*thinking, *blocks),
+            # An answer that was cut at its limit is cut, whatever could be read of it.
+            stop_reason="tool_use"
+            if calls and completion.stop_reason != "max_tokens"
+            else completion.stop_reason,
+        )
+
+    def _in_text(self, request: ModelRequest) -> ModelRequest:
+        """The request without tools: they are told in the system text, and the history is text."""
+        messages: list[Message] = []
+        names: dict[str, str] = {}
+        for message in request.messages:
+            names.update((call.id, call.name) for call in message.tool_uses)
+            messages.append(self._cache.get(message, lambda message: _message_in_text(message, names)))
+        if not request.tools:
+            return replace(request, messages=messages)
+        tools = tuple(request.tools)
+        if tools != self._tools:
+            self._tools, self._told, self._schema = tools, instructions(tools), answer_schema(tools)
+        return replace(
+            request,
+            system=f"{request.system}\n\n{self._told}" if request.system else self._told,
+            messages=messages,
+            tools=(),
+            response_schema=self._schema,
+        )
+
+
+class AdaptiveTools:
+    """A `ChatModel` that calls tools natively, until its endpoint refuses: then by JSON, and so from then on.
+
+    What was found out is remembered per model and endpoint.
+    """
+
+    def __init__(
+        self,
+        inner: ChatModel,
+        *,
+        tool_use: Literal["auto", "native", "json"],
+        abilities: AbilityStore,
+        endpoint: str,
+    ) -> None:
+        """Take the model, how it shall call tools, and where to remember what was found out.
+
+        Args:
+            inner: The model; it is closed with this one.
+            tool_use: As configured; only "auto" finds out.
+            abilities: What is known of models.
+            endpoint: The address under which it is remembered; without user and password.
+        """
+        self._inner = inner
+        self._json = JsonTools(inner)
+        self._tool_use = tool_use
+        self._abilities = abilities
+        self._endpoint = endpoint
+
+    @property
+    def provider(self) -> str:
+        """The wrapped model's."""
+        return self._inner.provider
+
+    @property
+    def model(self) -> str:
+        """The wrapped model's."""
+        return self._inner.model
+
+    @property
+    def context_window(self) -> int | None:
+        """The wrapped model's."""
+        return self._inner.context_window
+
+    async def aclose(self) -> None:
+        """Close the wrapped model."""
+        await self._inner.aclose()
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """See `ChatModel.stream`."""
+        if self._tool_use == "json":
+            return self._json.stream(request)
+        if self._tool_use == "native":
+            return self._inner.stream(request)
+        native = self._abilities.native_tools(endpoint=self._endpoint, model=self.model)
+        if native is False:
+            return self._json.stream(request)
+        return self._find_out(request)
+
+    async def _find_out(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        try:
+            async with aclosing(_generator(self._inner.stream(request))) as events:
+                async for event in events:
+                    yield event
+            return
+        except ToolsUnsupported:
+            # It is refused before anything is streamed, so the answer starts anew in the other layer.
+            await self._abilities.remember_native_tools(
+                endpoint=self._endpoint, model=self.model, native=False
+            )
+        async with aclosing(self._json.stream(request)) as events:
+            async for event in events:
+                yield event
+
+
+def _generator(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent, None]:
+    """The stream as something that can be closed; a plain iterator becomes one."""
+    return events if isinstance(events, AsyncGenerator) else _passed_on(events)
+
+
+async def _passed_on(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent, None]:
+    async for event in events:
+        yield event
+
+
+def _weight(message: Message) -> int:
+    return sum(len(block.text) for block in message.blocks if isinstance(block, TextBlock))
+
+
+def _message_in_text(message: Message, names: Mapping[str, str]) -> Message:
+    """A message whose calls and results are text, in the form that the model is told to use."""
+    if message.role == "assistant":
+        return Message(role="assistant", blocks=tuple(_answer_in_text(message)))
+    results = [block for block in message.blocks if isinstance(block, ToolResultBlock)]
+    rest = tuple(block for block in message.blocks if isinstance(block, TextBlock))
+    if not results:
+        return Message(role="user", blocks=rest)
+    return Message(role="user", blocks=(TextBlock(text=_observation(results, names)), *rest))
+
+
+def _answer_in_text(message: Message) -> list[Block]:
+    calls = [_call_in_text(call) for call in message.tool_uses]
+    text = "\n\n".join(block.text for block in message.blocks if isinstance(block, TextBlock) and block.text)
+    if not calls:
+        return [TextBlock(text=json.dumps({"final": text}, ensure_ascii=False))] if text else []
+    asked = {"action": calls[0]} if len(calls) == 1 else {"actions": calls}
+    line = json.dumps(asked, ensure_ascii=False)
+    return [TextBlock(text=f"{text}\n{line}" if text else line)]
+
+
+def _call_in_text(call: ToolUseBlock) -> dict[str, Any]:
+    return {"tool": call.name, "input": call.unparsed if call.input is None else call.input}
+
+
+def _observation(results: Sequence[ToolResultBlock], names: Mapping[str, str]) -> str:
+    """The results as seed-3 writes them back."""
+    if len(results) == 1:
+        value = {"observation": results[0].content, "tool": names.get(results[0].tool_use_id, "")}
+    else:
+        merged = "\n\n".join(f"[{names.get(result.tool_use_id, '')}]: {result.content}" for result in results)
+        value = {"observation": merged}
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,134 @@
+"""A model behind an OpenAI-compatible endpoint, through the official SDK."""
+
+from __future__ import annotations
+
+import re
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from satchel.messages import Message
+from satchel.models.encoding import encode
+from satchel.models.hosted import HostedModel
+from satchel.models.identifiers import CallIds
+from satchel.models.openai.wire import ChatAnswer, message_to_wire, response_format_to_wire, tools_to_wire
+from satchel.models.port import ModelRequest, ToolDefinition
+from satchel.models.prefix import MessageCache
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["OpenAIModel"]
+
+# They refuse a history whose calls come without the reasoning that led to them.
+_REPLAYS_THINKING: Final = ("deepseek.com", "moonshot.ai", "moonshot.cn")
+
+# What a request can do without, and how endpoints call it when they refuse it.
+_OPTIONAL: Final = {
+    "stream_options": re.compile(r"stream_options|include_usage", re.IGNORECASE),
+    "prompt_cache_key": re.compile(r"prompt_cache_key", re.IGNORECASE),
+    "response_format": re.compile(r"response_format|json_schema|grammar|structured output", re.IGNORECASE),
+    "temperature": re.compile(r"temperature", re.IGNORECASE),
+    "stream": re.compile(r"\bstream(?:ing)?\b", re.IGNORECASE),
+}
+
+# The bytes of the mapped history that are kept: 16 MB hold several full windows.
+_CACHE_BYTES: Final = 16_000_000
+
+
+class OpenAIModel(HostedModel):
+    """See `satchel.models.port.ChatModel`. One client for every OpenAI-compatible base URL.
+
+    What an endpoint refuses of the optional parameters is left out from then on.
+    """
+
+    _path = "/chat/completions"
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """See `HostedModel`."""
+        super().__init__(*args, **options)
+        host = urlsplit(self._settings.base_url).hostname or "api.openai.com"
+        self._is_openai = host == "api.openai.com" or host.endswith(".openai.azure.com")
+        self._replays_thinking = host.endswith(_REPLAYS_THINKING)
+        # OpenAI's newer models refuse max_tokens, most other endpoints know nothing else.
+        self._limit_name = "max_completion_tokens" if self._is_openai else "max_tokens"
+        self._refused: set[str] = set()
+        self._cache: MessageCache[bytes] = self._new_cache()
+        self._tools: tuple[tuple[ToolDefinition, ...], bytes] = ((), b"[]")
+
+    @staticmethod
+    def _new_cache() -> MessageCache[bytes]:
+        return MessageCache(limit=_CACHE_BYTES, weigh=len)
+
+    def _sdk(self) -> ModuleType:
+        # 0.5 s and 40 MB: only a program that talks to such an endpoint pays for it.
+        import openai  # noqa: PLC0415
+
+        return openai
+
+    def _connect(self, sdk: Any, api_key: str, timeout: httpx2.Timeout) -> Any:
+        return sdk.AsyncOpenAI(
+            api_key=api_key, base_url=self._settings.base_url or None, max_retries=0, timeout=timeout
+        )
+
+    def _body(self, request: ModelRequest) -> bytes:
+        head: dict[str, Any] = {"model": self._model}
+        if self._streams:
+            head["stream"] = True
+            head["stream_options"] = {"include_usage": True}
+        if max_tokens := request.max_tokens or self._settings.max_tokens:
+            head[self._limit_name] = max_tokens
+        if request.temperature is not None:
+            head["temperature"] = request.temperature
+        if request.response_schema is not None:
+            head["response_format"] = response_format_to_wire(request.response_schema)
+        if request.session_id and self._is_openai:
+            head["prompt_cache_key"] = request.session_id[:64]
+        for name in self._refused:
+            head.pop(name, None)
+        messages = [self._cache.get(message, self._message) for message in request.messages]
+        if request.system:
+            messages.insert(0, encode({"role": "system", "content": request.system}))
+        parts = [encode(head)[:-1], b',"messages":[', b",".join(filter(None, messages)), b"]"]
+        if request.tools:
+            parts += [b',"tools":', self._tools_bytes(tuple(request.tools))]
+        parts.append(b"}")
+        return b"".join(parts)
+
+    def _message(self, message: Message) -> bytes:
+        return encode(message_to_wire(message, replay_thinking=self._replays_thinking))[1:-1]
+
+    def _tools_bytes(self, tools: tuple[ToolDefinition, ...]) -> bytes:
+        if self._tools[0] != tools:
+            self._tools = (tools, encode(tools_to_wire(tools)))
+        return self._tools[1]
+
+    def _answer(self, request: ModelRequest) -> ChatAnswer:
+        return ChatAnswer(
+            CallIds(lambda: {call.id for message in request.messages for call in message.tool_uses})
+        )
+
+    def _mend(self, refusal: str, sent: bytes) -> bool:
+        if "reasoning_content" in refusal and not self._replays_thinking:
+            self._replays_thinking, self._cache = True, self._new_cache()
+            return True
+        for name, other in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
+            # "Unsupported parameter: 'max_tokens' … Use 'max_completion_tokens' instead" names both: the one
+            # that was sent is the one that is refused.
+            if (
+                name == self._limit_name
+                and name in refusal
+                and "nsupported" in refusal
+                and f'"{name}":'.encode() in sent
+            ):
+                self._limit_name = other
+                return True
+        for name, pattern in _OPTIONAL.items():
+            if name in self._refused or f'"{name}":'.encode() not in sent[: sent.find(b',"messages":[')]:
+                continue
+            if pattern.search(refusal):
+                if name == "stream":
+                    self._streams = False
+                self._refused.add(name)
+                return True
+        return False

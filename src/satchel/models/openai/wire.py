@@ -1,0 +1,267 @@
+"""OpenAI's chat completions: our messages to theirs, their chunks to our events. Pure mapping, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
+from satchel.messages import (
+    Block,
+    Message,
+    StopReason,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    Usage,
+)
+from satchel.models.encoding import clean_text, encode, parse_object
+from satchel.models.hosted import Result
+from satchel.models.identifiers import CallIds, wire_id, wire_name
+from satchel.models.port import ModelEvent, ToolDefinition
+
+__all__ = ["ChatAnswer", "response_format_to_wire", "message_to_wire", "tools_to_wire"]
+
+# OpenAI refuses longer ids of calls ("string too long. Expected a string with maximum length 40").
+MAX_ID: Final = 40
+
+_STOP_REASONS: Final[Mapping[str, StopReason]] = {
+    "stop": "end_turn",
+    "eos": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "refusal",
+}
+
+
+def message_to_wire(message: Message, *, replay_thinking: bool = False) -> list[dict[str, Any]]:
+    """One of our messages as theirs: results as messages of their own, before what was said.
+
+    Args:
+        message: Any of a valid history.
+        replay_thinking: Send the model's reasoning back with its calls: DeepSeek and Moonshot refuse a
+            history without it; others do not know the field.
+    """
+    texts = [block.text for block in message.blocks if isinstance(block, TextBlock) and block.text]
+    text = "\n\n".join(texts)
+    if message.role == "user":
+        wire: list[dict[str, Any]] = [
+            {
+                "role": "tool",
+                "tool_call_id": wire_id(block.tool_use_id, max_length=MAX_ID),
+                # Some endpoints refuse a result that is empty.
+                "content": block.content or "(no output)",
+            }
+            for block in message.blocks
+            if isinstance(block, ToolResultBlock)
+        ]
+        if text or not wire:
+            wire.append({"role": "user", "content": text or "(no text)"})
+        return wire
+    calls = [_call_to_wire(call) for call in message.tool_uses]
+    if not calls:
+        return [{"role": "assistant", "content": text}] if text else []
+    answer: dict[str, Any] = {"role": "assistant", "content": text or None, "tool_calls": calls}
+    if replay_thinking:
+        answer["reasoning_content"] = "".join(
+            block.text for block in message.blocks if isinstance(block, ThinkingBlock)
+        )
+    return [answer]
+
+
+def _call_to_wire(call: ToolUseBlock) -> dict[str, Any]:
+    # Chat templates read the arguments back, so what did not parse goes inside an object that does.
+    arguments = {"unparsed_arguments": call.unparsed} if call.input is None else call.input
+    return {
+        "id": wire_id(call.id, max_length=MAX_ID),
+        "type": "function",
+        "function": {"name": wire_name(call.name), "arguments": encode(arguments).decode()},
+    }
+
+
+def tools_to_wire(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
+    """The tools' definitions."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.input_schema,
+            },
+        }
+        for tool in tools
+    ]
+
+
+def response_format_to_wire(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema that the answer must fit. Not "strict": that admits a part of JSON Schema only."""
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": False}}
+
+
+def usage_from_wire(usage: Mapping[str, Any]) -> Usage:
+    """Their counts as ours. They count cached tokens as input and reasoning as output, as we do."""
+    sent, said = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    details = usage.get("prompt_tokens_details")
+    details = details if isinstance(details, Mapping) else {}
+    reasoning = usage.get("completion_tokens_details")
+    thought = _count(reasoning, "reasoning_tokens") if isinstance(reasoning, Mapping) else 0
+    # xAI counts reasoning beside the output; the total tells.
+    if thought and _count(usage, "total_tokens") == sent + said + thought:
+        said += thought
+    return Usage(
+        input_tokens=sent,
+        output_tokens=said,
+        # DeepSeek has a field of its own for what its cache served.
+        cache_read_tokens=_count(details, "cached_tokens") or _count(usage, "prompt_cache_hit_tokens"),
+        cache_write_tokens=_count(details, "cache_write_tokens"),
+    )
+
+
+def _count(values: Mapping[str, Any], name: str) -> int:
+    value = values.get(name)
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+class _Call:
+    """A call that is being put together."""
+
+    __slots__ = ("id", "name", "parts", "proposed")
+
+    def __init__(self, id: str, proposed: str) -> None:
+        self.id = id
+        self.proposed = proposed
+        self.name = ""
+        self.parts: list[str] = []
+
+    def block(self) -> ToolUseBlock:
+        text = "".join(self.parts)
+        arguments = parse_object(text)
+        return ToolUseBlock(
+            id=self.id,
+            name=self.name,
+            input=arguments,
+            unparsed="" if arguments is not None else clean_text(text),
+        )
+
+
+class ChatAnswer:
+    """Puts one answer together. See `satchel.models.hosted.Answer`."""
+
+    def __init__(self, ids: CallIds) -> None:
+        """Take the maker of call ids."""
+        self._ids = ids
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._calls: list[_Call] = []
+        self._by_index: dict[int, _Call] = {}
+        self._finish: str | None = None
+        self._usage: Usage | None = None
+        self._model = ""
+
+    @property
+    def is_finished(self) -> bool:
+        """A finish reason came."""
+        return self._finish is not None
+
+    def feed(self, data: dict[str, Any]) -> list[ModelEvent]:
+        """Take one chunk."""
+        return self._take(data, "delta")
+
+    def feed_whole(self, body: dict[str, Any]) -> list[ModelEvent]:
+        """Take a whole completion."""
+        return self._take(body, "message")
+
+    def _take(self, data: dict[str, Any], field: str) -> list[ModelEvent]:
+        if isinstance(usage := data.get("usage"), dict):
+            self._usage = usage_from_wire(usage)
+        if not self._model and isinstance(model := data.get("model"), str):
+            self._model = model
+        events: list[ModelEvent] = []
+        choices = data.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if not isinstance(choice, dict) or choice.get("index", 0) not in (0, None):
+                continue
+            if isinstance(delta := choice.get(field), dict):
+                self._delta(delta, events)
+            if isinstance(finish := choice.get("finish_reason"), str) and finish:
+                self._finish = finish
+        return events
+
+    def _delta(self, delta: dict[str, Any], events: list[ModelEvent]) -> None:
+        # DeepSeek, vLLM and llama.cpp say reasoning_content, OpenRouter and Ollama reasoning; some say both,
+        # alike.
+        thinking = delta.get("reasoning_content") or delta.get("reasoning")
+        if isinstance(thinking, str) and thinking:
+            self._thinking.append(thinking)
+            events.append(ThinkingDelta(text=thinking))
+        content = delta.get("content")
+        text = content if isinstance(content, str) else _text_of_parts(content)
+        # A refusal in words of its own field is the answer's text.
+        if not text and isinstance(refusal := delta.get("refusal"), str):
+            text = refusal
+        if text:
+            self._text.append(text)
+            events.append(TextDelta(text=text))
+        calls = delta.get("tool_calls")
+        for position, item in enumerate(calls if isinstance(calls, list) else ()):
+            if isinstance(item, dict):
+                self._call(item, position, events)
+
+    def _call(self, item: dict[str, Any], position: int, events: list[ModelEvent]) -> None:
+        function = item.get("function")
+        function = function if isinstance(function, dict) else {}
+        proposed = item.get("id") if isinstance(item.get("id"), str) else ""
+        index = item.get("index")
+        call = self._by_index.get(index) if isinstance(index, int) else None
+        if not isinstance(index, int):
+            # Endpoints that leave out the index send whole calls, or go on with the last one without its id.
+            index = len(self._calls) if proposed or function.get("name") or not self._calls else -1
+            call = self._calls[-1] if index < 0 else None
+        elif (
+            call is not None
+            and proposed
+            and call.proposed
+            and proposed != call.proposed
+            and function.get("name")
+        ):
+            # Some give every call the index 0: another id with a name is another call.
+            call = None
+        if call is None:
+            call = _Call(self._ids.claim(proposed or ""), proposed or "")
+            self._calls.append(call)
+            self._by_index[index] = call
+        if not call.name and isinstance(name := function.get("name"), str):
+            call.name = name
+        arguments = function.get("arguments")
+        if isinstance(arguments, dict):
+            # Ollama's own format, and some that follow it, send the object itself.
+            arguments = encode(arguments).decode()
+        if isinstance(arguments, str) and arguments:
+            call.parts.append(arguments)
+            events.append(ToolInputDelta(call_id=call.id, tool=call.name, text=arguments))
+
+    def result(self) -> Result:
+        """The answer as it is by now."""
+        blocks: list[Block] = []
+        if self._thinking:
+            blocks.append(ThinkingBlock(text=clean_text("".join(self._thinking))))
+        if self._text:
+            blocks.append(TextBlock(text=clean_text("".join(self._text))))
+        blocks.extend(call.block() for call in self._calls)
+        stop: StopReason = _STOP_REASONS.get(self._finish or "", "other")
+        if self._calls and stop in ("end_turn", "other"):
+            # Some endpoints say "stop" after calls too.
+            stop = "tool_use"
+        return Result(blocks=tuple(blocks), stop_reason=stop, usage=self._usage, model=self._model)
+
+
+def _text_of_parts(content: Any) -> str:
+    """The text of a content that is a list of parts, as Mistral's reasoning models send it."""
+    if not isinstance(content, Sequence) or isinstance(content, str):
+        return ""
+    return "".join(
+        part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
+    )

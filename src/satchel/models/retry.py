@@ -1,0 +1,85 @@
+"""Asks again when a request failed for a passing reason, as long as nothing of the answer was shown."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from random import Random
+
+import anyio
+
+from satchel.errors import ModelUnavailable
+from satchel.models.port import ModelEvent, Retrying
+
+__all__ = ["RetryPolicy", "retried"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often and how soon.
+
+    The waits double from `first_delay_s` up to `longest_delay_s`, each shortened by up to half at random so
+    that many clients do not come back together. The defaults are close to those of the official SDKs (two
+    retries from 0.5 s, at most 8 s), with one more try since a turn is worth more than a single request.
+
+    Attributes:
+        retries: Requests after the first.
+        longest_asked_s: An endpoint that asks to wait longer than this is not waited for: the user is told
+            instead.
+    """
+
+    retries: int = 3
+    first_delay_s: float = 0.5
+    longest_delay_s: float = 8.0
+    longest_asked_s: float = 60.0
+
+    def delay_s(self, attempt: int, asked_s: float | None, random: Random) -> float:
+        """Seconds to wait after the failed attempt number `attempt`, counted from 1."""
+        delay = min(self.first_delay_s * 2.0 ** (attempt - 1), self.longest_delay_s)
+        delay *= 1 - random.random() / 2
+        return max(delay, asked_s or 0.0)
+
+
+async def retried(
+    attempt: Callable[[], AsyncGenerator[ModelEvent, None]],
+    *,
+    policy: RetryPolicy,
+    random: Random,
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+) -> AsyncIterator[ModelEvent]:
+    """The events of the first attempt that gets through; `Retrying` before each one after the first.
+
+    Raises:
+        ModelUnavailable: The last attempt failed, or one failed after its first event had been given on: what
+            was shown is never shown twice, so it is not asked again.
+    """
+    number = 0
+    while True:
+        number += 1
+        given = False
+        try:
+            async with aclosing(attempt()) as events:
+                async for event in events:
+                    given = True
+                    yield event
+            return
+        except ModelUnavailable as error:
+            if given:
+                raise ModelUnavailable(
+                    f"{error} A part of the answer had been shown by then, so it was not asked for again.",
+                    retry_after_s=error.retry_after_s,
+                ) from error
+            asked_s = error.retry_after_s
+            if asked_s is not None and asked_s > policy.longest_asked_s:
+                raise
+            if number > policy.retries:
+                if policy.retries:
+                    raise ModelUnavailable(
+                        f"{error} It was tried {number} times.", retry_after_s=asked_s
+                    ) from error
+                raise
+            delay_s = policy.delay_s(number, asked_s, random)
+            notice = Retrying(attempt=number, delay_s=delay_s, reason=str(error))
+        yield notice
+        await sleep(delay_s)

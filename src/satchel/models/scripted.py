@@ -1,0 +1,203 @@
+"""A model that says what it was told to: for tests, demonstrations and benchmarks that need no endpoint."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from satchel.errors import ModelError, ModelUnavailable
+from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
+from satchel.messages import Block, StopReason, TextBlock, ThinkingBlock, ToolUseBlock, Usage
+from satchel.models.port import Completion, ModelEvent, ModelRequest, Retrying
+
+__all__ = ["Call", "Reply", "Script", "ScriptedModel"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call in a scripted reply.
+
+    Attributes:
+        input: The arguments; or a text that is sent as it is, such as one that does not parse.
+        id: "" lets the model count: call_1, call_2, …
+    """
+
+    name: str
+    input: Mapping[str, Any] | str = field(default_factory=dict)
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One answer of a scripted model, in the order of its fields.
+
+    Attributes:
+        retrying: Retries that are reported before anything else.
+        before: Awaited before the first delta: a barrier that holds the answer back.
+        chunk: Characters of a delta; 0 sends each piece whole.
+        between: Awaited before each delta after the first.
+        error: Raised instead of the end, after the deltas.
+        cut: The stream ends without its finish reason: `ModelUnavailable`, as an adapter would raise it.
+        stop_reason: None takes "tool_use" where there are calls, else "end_turn".
+    """
+
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    calls: Sequence[Call] = ()
+    retrying: Sequence[Retrying] = ()
+    before: Callable[[], Awaitable[object]] | None = None
+    chunk: int = 0
+    between: Callable[[], Awaitable[object]] | None = None
+    error: ModelError | None = None
+    cut: bool = False
+    stop_reason: StopReason | None = None
+    usage: Usage | None = None
+
+
+Script: TypeAlias = (
+    Sequence[Reply | str | ModelError]
+    | Callable[[ModelRequest], Reply | str | ModelError | Awaitable[Reply | str]]
+)
+
+
+class ScriptedModel:
+    """A `ChatModel` without an endpoint. It records what it was asked in `requests`.
+
+    A list of replies is given in its order, and the model refuses to answer once it is used up; a function is
+    asked for each reply. A text alone is a reply with that text, an error alone is raised at once.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        *,
+        provider: str = "scripted",
+        model: str = "scripted",
+        context_window: int | None = None,
+    ) -> None:
+        """Take the script and what the model says about itself."""
+        self._script = script
+        self._provider = provider
+        self._model = model
+        self._context_window = context_window
+        self._given = 0
+        self._calls = 0
+        self.requests: list[ModelRequest] = []
+        self.is_closed = False
+
+    @property
+    def provider(self) -> str:
+        """As given."""
+        return self._provider
+
+    @property
+    def model(self) -> str:
+        """As given."""
+        return self._model
+
+    @property
+    def context_window(self) -> int | None:
+        """As given."""
+        return self._context_window
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """See `ChatModel.stream`."""
+        self.requests.append(request)
+        reply = await self._next(request)
+        for notice in reply.retrying:
+            yield notice
+        if reply.before is not None:
+            await reply.before()
+        blocks = self._blocks(reply)
+        first = True
+        for block in blocks:
+            for delta in _deltas(block, reply.chunk):
+                if not first and reply.between is not None:
+                    await reply.between()
+                first = False
+                yield delta
+        if reply.error is not None:
+            raise reply.error
+        if reply.cut:
+            raise ModelUnavailable(
+                f"{self._provider}:{self._model} cut the connection before its answer was whole."
+            )
+        yield Completion(
+            blocks=blocks,
+            stop_reason=reply.stop_reason or ("tool_use" if reply.calls else "end_turn"),
+            usage=reply.usage or _counted(request, blocks),
+            provider=self._provider,
+            model=self._model,
+        )
+
+    async def aclose(self) -> None:
+        """Note that it was closed."""
+        self.is_closed = True
+
+    async def _next(self, request: ModelRequest) -> Reply:
+        if callable(self._script):
+            made = self._script(request)
+            reply = await made if inspect.isawaitable(made) else made
+        elif self._given < len(self._script):
+            reply = self._script[self._given]
+            self._given += 1
+        else:
+            raise ModelUnavailable(f"The script has {self._given} replies and was asked for one more.")
+        if isinstance(reply, ModelError):
+            raise reply
+        return Reply(text=reply) if isinstance(reply, str) else reply
+
+    def _blocks(self, reply: Reply) -> tuple[Block, ...]:
+        blocks: list[Block] = []
+        if reply.thinking:
+            blocks.append(ThinkingBlock(text=reply.thinking, signature=reply.signature))
+        if reply.text:
+            blocks.append(TextBlock(text=reply.text))
+        for call in reply.calls:
+            self._calls += 1
+            call_id = call.id or f"call_{self._calls}"
+            if isinstance(call.input, str):
+                blocks.append(ToolUseBlock(id=call_id, name=call.name, input=None, unparsed=call.input))
+            else:
+                blocks.append(ToolUseBlock(id=call_id, name=call.name, input=call.input))
+        return tuple(blocks)
+
+
+def _deltas(block: Block, chunk: int) -> list[ModelEvent]:
+    match block:
+        case TextBlock(text=text):
+            return [TextDelta(text=piece) for piece in _pieces(text, chunk)]
+        case ThinkingBlock(text=text):
+            return [ThinkingDelta(text=piece) for piece in _pieces(text, chunk)]
+        case ToolUseBlock(id=call_id, name=name, input=arguments, unparsed=unparsed):
+            text = unparsed if arguments is None else json.dumps(arguments, ensure_ascii=False)
+            return [ToolInputDelta(call_id=call_id, tool=name, text=piece) for piece in _pieces(text, chunk)]
+        case _:
+            return []
+
+
+def _pieces(text: str, chunk: int) -> list[str]:
+    size = chunk or max(1, len(text))
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+def _counted(request: ModelRequest, blocks: tuple[Block, ...]) -> Usage:
+    """Tokens by the rule of four characters, so that budgets and windows can be tested."""
+    sent = len(request.system) + sum(
+        _length(block) for message in request.messages for block in message.blocks
+    )
+    return Usage(input_tokens=sent // 4 + 1, output_tokens=sum(map(_length, blocks)) // 4 + 1)
+
+
+def _length(block: Block) -> int:
+    match block:
+        case TextBlock(text=text) | ThinkingBlock(text=text):
+            return len(text)
+        case ToolUseBlock(input=arguments, unparsed=unparsed):
+            return len(unparsed) + len(str(arguments or ""))
+        case _:
+            return len(block.content)

@@ -1,0 +1,59 @@
+"""Server-sent events, read from the pieces in which the network delivers them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+
+__all__ = ["EventReader", "read_events"]
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+class EventReader:
+    """Takes bytes, gives the `data` of each event. Names, ids and comments are left out."""
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+        self._data: list[bytes] = []
+
+    def feed(self, piece: bytes) -> Iterator[str]:
+        """The events that this piece ends."""
+        if b"\n" not in piece and b"\r" not in piece:
+            # A line that comes in many pieces is joined once, when it ends.
+            self._rest.append(piece)
+            return
+        piece = b"".join((*self._rest, piece))
+        # A lone CR at the end may be the first half of CRLF: it waits for what follows.
+        held = piece.endswith(b"\r")
+        lines = _LINE_END.split(piece[:-1] if held else piece)
+        last = lines.pop()
+        self._rest = [last + b"\r" if held else last]
+        for line in lines:
+            yield from self._line(line)
+
+    def finish(self) -> Iterator[str]:
+        """The event that the end of the stream ends: some servers leave out its empty line."""
+        rest = b"".join(self._rest).rstrip(b"\r")
+        self._rest = []
+        if rest:
+            yield from self._line(rest)
+        yield from self._line(b"")
+
+    def _line(self, line: bytes) -> Iterator[str]:
+        if line.startswith(b"data:"):
+            self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
+        elif not line and self._data:
+            data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+            self._data = []
+            yield data.decode("utf-8", "replace")
+
+
+async def read_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    """The data of every event of a stream."""
+    reader = EventReader()
+    async for piece in pieces:
+        for data in reader.feed(piece):
+            yield data
+    for data in reader.finish():
+        yield data
