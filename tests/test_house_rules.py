@@ -1,0 +1,273 @@
+"""The rules of the house that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import satchel
+from satchel import errors
+from tests.requirements import requirement
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "satchel"
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def files_of_the_tree() -> list[Path]:
+    """What is, or may become, part of the repository; without one, everything but caches."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode == 0 and listed.stdout:
+        return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+    hidden = (".git", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__", ".hypothesis")
+    return [path for path in ROOT.rglob("*") if path.is_file() and not set(hidden) & set(path.parts)]
+
+
+def layers_of_the_contract() -> list[set[str]]:
+    contracts = PYPROJECT["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["id"] == "layers")
+    return [set(re.findall(r"\w+", layer)) for layer in layers]
+
+
+@requirement("house:architecture-page")
+def test_the_architecture_page_shows_the_layers_that_are_held() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    drawn = page.split("## The rooms")[1].split("```")[1]
+    shown = [set(re.findall(r"\w+", line)) for line in drawn.strip().splitlines()]
+    assert shown == [layer for layer in layers_of_the_contract() if layer != {"__main__"}]
+
+
+@requirement("house:layers")
+def test_every_room_is_in_the_contract_and_the_contract_is_exhaustive() -> None:
+    contracts = PYPROJECT["tool"]["importlinter"]["contracts"]
+    assert next(contract["exhaustive"] for contract in contracts if contract["id"] == "layers") is True
+    rooms = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py"} - {"__init__"}
+    rooms |= {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
+    assert rooms <= set().union(*layers_of_the_contract())
+
+
+@requirement("house:layers", "loop:no-disk")
+def test_the_layers_hold() -> None:
+    """The contracts themselves, as `make check` runs them."""
+    program = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert ended.returncode == 0, ended.stdout
+
+
+@requirement("house:module-docstrings")
+def test_every_module_says_in_one_sentence_what_it_is_for() -> None:
+    silent = []
+    for path in [*modules(), *sorted((ROOT / "tests").rglob("*.py"))]:
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        if not docstring or not docstring.split("\n\n")[0].rstrip().endswith((".", ":")):
+            silent.append(str(path.relative_to(ROOT)))
+    assert silent == []
+
+
+@requirement("house:no-second-version")
+def test_nothing_is_the_second_version_of_another() -> None:
+    versioned = re.compile(r".*(_v\d+|_new|_old|_legacy|V\d)$")
+    found = []
+    for path in modules():
+        if versioned.match(path.stem):
+            found.append(name_of(path))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and versioned.match(
+                node.name
+            ):
+                found.append(f"{name_of(path)}.{node.name}")
+    assert found == []
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    empty = {
+        "utils",
+        "util",
+        "helpers",
+        "helper",
+        "common",
+        "manager",
+        "base",
+        "misc",
+        "data",
+        "info",
+        "core",
+    }
+    assert [name_of(path) for path in modules() if path.stem in empty] == []
+
+
+@requirement("house:public-names")
+def test_init_files_hold_docstring_imports_and_names_only() -> None:
+    """The package's own has one function more: it loads the runtime when that is first asked for."""
+    busy = []
+    for path in SOURCE.rglob("__init__.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            is_names = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in (
+                "__all__",
+                "__version__",
+            )
+            if path.parent != SOURCE and not (
+                is_docstring or is_names or isinstance(node, ast.Import | ast.ImportFrom)
+            ):
+                busy.append(f"{name_of(path)}: {ast.unparse(node)[:60]}")
+    assert busy == []
+
+
+@requirement("house:public-names")
+def test_every_public_name_can_be_imported() -> None:
+    missing = []
+    for path in modules():
+        if "migrations" in path.parts or path.stem == "__main__":
+            continue
+        module = importlib.import_module(name_of(path))
+        missing += [
+            f"{module.__name__}.{name}"
+            for name in getattr(module, "__all__", [])
+            if not hasattr(module, name)
+        ]
+    assert missing == []
+
+
+DOORS = {
+    "environment": (r"\bos\.(environ|getenv|environb|putenv)\b", {"config"}),
+    "processes": (
+        r"\b(subprocess\.|os\.(system|popen|fork|spawn\w*|posix_spawn\w*|exec\w+)\(|create_subprocess_|open_process|run_process)",
+        {"sandbox"},
+    ),
+    "databases": (r"\bsqlite3\.(connect|dbapi2)|\bcreate_engine\(", {"storage"}),
+    "time of day": (r"\btime\.time\(|\bdatetime\.(now|utcnow|today)\(|\bdate\.today\(", {"clock"}),
+    "tasks": (r"\basyncio\.(create_task|gather|ensure_future|to_thread|get_event_loop)\b", set()),
+}
+
+
+@requirement("house:doors")
+@pytest.mark.parametrize("door", DOORS)
+def test_each_dangerous_thing_has_one_door(door: str) -> None:
+    pattern, rooms = DOORS[door]
+    opened = []
+    for path in modules():
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        # Alembic's own files make their engine where Alembic wants it; they are in the room of databases anyway.
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if (
+                room not in rooms
+                and isinstance(node, ast.Attribute | ast.Call)
+                and re.search(pattern, ast.unparse(node).split("\n")[0])
+            ):
+                opened.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert sorted(set(opened)) == []
+
+
+def exit_codes() -> Iterator[tuple[str, int]]:
+    for name in errors.__all__:
+        yield name, getattr(errors, name).exit_code
+
+
+@requirement("house:errors:who-acts")
+def test_every_error_has_the_exit_code_of_who_must_act() -> None:
+    special = {name: code for name, code in exit_codes() if code != 1}
+    assert special == {"UserError": 2, "ConfigError": 2, "UsageError": 2, "NotFound": 3, "Refused": 4}
+
+
+@requirement("house:no-machine-names")
+def test_no_path_and_no_host_of_a_machine_stands_in_the_tree() -> None:
+    # Written in parts, so that this file does not find itself.
+    words = ["/wo" + "rk/", "/ro" + "ot/", "llm-" + "relay", "far" + "m-", "/sha" + "red/", "/opt/py" + "pi"]
+    found = []
+    for path in files_of_the_tree():
+        content = path.read_bytes()
+        if b"\0" in content[:8000]:
+            continue
+        text = content.decode("utf-8", "replace")
+        found += [f"{path.relative_to(ROOT)}: {word}" for word in words if word in text]
+    assert found == []
+
+
+@requirement("house:lock:hashed")
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+def test_the_lock_has_a_hash_for_everything_and_no_host(lock: str) -> None:
+    text = (ROOT / lock).read_text(encoding="utf-8")
+    entries = re.split(r"\n(?=\S)", text.strip())
+    assert [entry.split()[0] for entry in entries if not re.match(r"[A-Za-z0-9_.\[\]-]+==\S+", entry)] == []
+    assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+    assert re.findall(r"\w+://\S+|--(?:index-url|extra-index-url|find-links|trusted-host)", text) == []
+
+
+@requirement("house:lock:complete")
+def test_every_dependency_is_in_the_lock() -> None:
+    def names(lines: list[str]) -> set[str]:
+        return {re.split(r"[\[<>=!~; ]", line)[0].lower().replace("_", "-") for line in lines}
+
+    locked = names(
+        re.findall(r"^\S+==", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    dev = names(
+        re.findall(r"^\S+==", (ROOT / "requirements-dev.lock").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    project = PYPROJECT["project"]
+    assert names(project["dependencies"]) - locked == set()
+    assert (
+        names([*PYPROJECT["dependency-groups"]["dev"], *project["optional-dependencies"]["local"]]) - dev
+        == set()
+    )
+    assert project["dependencies"] == sorted(project["dependencies"], key=str.lower)
+
+
+@requirement("house:ci")
+def test_the_pipeline_runs_the_same_command_as_a_person() -> None:
+    commands = [
+        line
+        for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+        if line and line[0] != "#"
+    ]
+    assert commands == ["set -euo pipefail", 'cd "$(dirname "$0")/.."', "make test"]
+
+
+def loaded_by(statement: str) -> set[str]:
+    program = f"{statement}\nimport sys\nprint(' '.join(sys.modules))"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100
+    )
+    return set(ended.stdout.split())
+
+
+@requirement("house:import:light")
+def test_importing_the_package_loads_no_room() -> None:
+    loaded = loaded_by("import satchel")
+    assert {name for name in loaded if name.startswith("satchel")} == {"satchel"}
+    assert satchel.__version__
+
+
+@requirement("house:import:light")
+def test_importing_memory_loads_no_loop_no_face_and_no_heavy_library() -> None:
+    loaded = loaded_by("import satchel.memory")
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("satchel.")}
+    assert rooms & {"cli", "runtime", "loop", "sessions"} == set()
+    heavy = {"openai", "anthropic", "onnxruntime", "tokenizers", "rich", "prompt_toolkit", "click", "alembic"}
+    assert loaded & heavy == set()
