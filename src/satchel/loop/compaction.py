@@ -1,0 +1,263 @@
+"""Making room in a model's window: older messages become a summary, the newest stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+from satchel.errors import ModelError, ModelUnavailable
+from satchel.events import Compaction, Event, Notice
+from satchel.loop.answers import Answer, read_answer
+from satchel.loop.history import size_of_message
+from satchel.loop.tokens import TokenEstimator
+from satchel.messages import Block, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock, Usage
+from satchel.models.encoding import clean_text
+from satchel.models.port import ChatModel, ModelRequest
+
+__all__ = ["compact"]
+
+_MOST_CHARS = 4_000
+"""Of one block in the transcript that is summarised: what matters in a longer one is at its ends."""
+_SUMMARY_TOKENS = 2_000
+"""That a summary may have: about 1,500 words."""
+_SUMMARY_BYTES = 40_000
+"""Where a summary that does not end is stopped; five times what was asked for."""
+_LEAST_RESULT = 500
+"""Characters that a result keeps when the kept messages alone are too long."""
+_UNKNOWN_WINDOW = 128_000
+"""Tokens assumed for the summary's own request where the window is unknown; the middle of what is offered
+today."""
+
+
+async def compact(
+    messages: Sequence[Message],
+    *,
+    model: ChatModel,
+    turn: int,
+    trigger: Literal["auto", "manual"],
+    tell: Callable[[Event], Awaitable[None]],
+    estimator: TokenEstimator,
+    focus: str = "",
+    keep_part: float = 0.3,
+    session_id: str = "",
+) -> Compaction | None:
+    """Replace older messages by a summary that the model writes.
+
+    The newest messages stay word for word, and so does what the user said last. A call is never parted from
+    its result. With the model "none", or when the model can't serve, the oldest messages are left out with a
+    note.
+
+    Args:
+        messages: A valid history without open calls.
+        model: Writes the summary, in a request of its own without tools.
+        turn: Number of the turn.
+        trigger: Whether the user asked for it.
+        tell: Gets a `Notice` when the model could not write the summary, or retries.
+        estimator: Calibrated by the session so far.
+        focus: What the summary should keep above all, in the user's words.
+        keep_part: The part of the model's window, in (0, 1), that the newest messages may keep; never more
+            than a third of what there is.
+        session_id: For providers that route by it.
+
+    Returns:
+        The event, whose `messages` are the history from here on; None where there is nothing to leave out.
+        The caller emits it.
+    """
+    before_size = _size(messages)
+    max_bytes = before_size // 3
+    if model.context_window is not None:
+        max_bytes = min(max_bytes, estimator.bytes(int(model.context_window * keep_part)))
+    start = _start_of_kept(messages, max_bytes=max_bytes)
+    older, kept = messages[:start], _trimmed(messages[start:], max_bytes=max_bytes)
+    if not older:
+        return None
+    usage = Usage()
+    summary = ""
+    if model.provider != "none":
+        try:
+            summary, usage = await _summarise(
+                older, model=model, tell=tell, estimator=estimator, focus=focus, session_id=session_id
+            )
+        except ModelError as error:
+            text = f"The model could not summarise the older messages, so they were left out: {error}"
+            await tell(Notice(part="compaction", text=text))
+    note = _summary_note(summary) if summary else _dropped_note(older)
+    after = _joined(note, older, kept)
+    after_size = _size(after)
+    if after_size >= before_size:
+        return None
+    return Compaction(
+        turn=turn,
+        messages=after,
+        before_tokens=estimator.tokens(before_size),
+        after_tokens=estimator.tokens(after_size),
+        trigger=trigger,
+        focus=focus,
+        usage=usage,
+    )
+
+
+def _size(messages: Iterable[Message]) -> int:
+    return sum(size_of_message(message) for message in messages)
+
+
+def _is_start(message: Message) -> bool:
+    """Whether a history may be cut before this message: an answer, or what the user said without results."""
+    return message.role == "assistant" or not isinstance(message.blocks[0], ToolResultBlock)
+
+
+def _start_of_kept(messages: Sequence[Message], *, max_bytes: int) -> int:
+    """Where the kept part begins: as early as `max_bytes` allows, but always before the last possible cut."""
+    size = 0
+    start = len(messages)
+    for position in range(len(messages) - 1, -1, -1):
+        size += size_of_message(messages[position])
+        if size > max_bytes and start < len(messages):
+            break
+        if _is_start(messages[position]):
+            start = position
+    return 0 if start == len(messages) else start
+
+
+def _trimmed(kept: Sequence[Message], *, max_bytes: int) -> list[Message]:
+    """The kept messages, their results cut where they alone are longer than the room for them."""
+    size = _size(kept)
+    if size <= max_bytes:
+        return list(kept)
+    results = sorted(
+        (
+            len(block.content)
+            for message in kept
+            for block in message.blocks
+            if isinstance(block, ToolResultBlock)
+        ),
+        reverse=True,
+    )
+    # The longest are cut first, all to one length: the largest that takes away enough.
+    limit = _LEAST_RESULT
+    for count in range(1, len(results) + 1):
+        following = results[count] if count < len(results) else 0
+        if sum(results[:count]) - count * following >= size - max_bytes:
+            limit = max(_LEAST_RESULT, (sum(results[:count]) - (size - max_bytes)) // count)
+            break
+    return [
+        replace(
+            message,
+            blocks=tuple(
+                replace(block, content=_ends(block.content, limit))
+                if isinstance(block, ToolResultBlock)
+                else block
+                for block in message.blocks
+            ),
+        )
+        for message in kept
+    ]
+
+
+def _joined(note: str, older: Sequence[Message], kept: Sequence[Message]) -> tuple[Message, ...]:
+    """The summary, what the user said last if it was in the older part, and the kept messages."""
+    head: list[Block] = [TextBlock(text=note, origin="notice")]
+    if not any(message.role == "user" and message.text.strip() for message in kept):
+        said = next((m for m in reversed(older) if m.role == "user" and m.text.strip()), None)
+        if said is not None:
+            head += [b for b in said.blocks if isinstance(b, TextBlock) and b.origin != "notice"]
+    if kept[0].role == "user":
+        return (Message(role="user", blocks=(*head, *kept[0].blocks)), *kept[1:])
+    return (Message(role="user", blocks=tuple(head)), *kept)
+
+
+def _summary_note(summary: str) -> str:
+    return (
+        "[Notice from Satchel: the conversation so far was longer than fits. This summary, written by you, "
+        f"stands for its older part.]\n\n{summary}"
+    )
+
+
+def _dropped_note(older: Sequence[Message]) -> str:
+    turns = sum(1 for message in older if message.role == "user" and message.text.strip())
+    calls = sum(len(message.tool_uses) for message in older)
+    what = f"{len(older)} older messages ({turns} of the user, {calls} calls of tools)"
+    return f"[Notice from Satchel: {what} were left out here to make room. The session log still holds them.]"
+
+
+@cache
+def _instructions() -> str:
+    return files("satchel.loop").joinpath("prompts/compact.md").read_text(encoding="utf-8").strip()
+
+
+async def _summarise(
+    older: Sequence[Message],
+    *,
+    model: ChatModel,
+    tell: Callable[[Event], Awaitable[None]],
+    estimator: TokenEstimator,
+    focus: str,
+    session_id: str,
+) -> tuple[str, Usage]:
+    """Have the model write the summary.
+
+    Raises:
+        ModelError: It did not serve, or wrote nothing.
+    """
+    # Half of the window: the estimate may be wrong, and the summary itself needs room.
+    window = model.context_window if model.context_window is not None else _UNKNOWN_WINDOW
+    transcript = _transcript(older, max_bytes=estimator.bytes(window // 2))
+    request_text = f"<transcript>\n{transcript}\n</transcript>"
+    if focus:
+        request_text += f"\n\nThe user asks that the summary keeps this above all: {focus}"
+    request = ModelRequest(
+        system=_instructions(),
+        messages=(Message(role="user", blocks=(TextBlock(text=request_text, origin="notice"),)),),
+        max_tokens=min(_SUMMARY_TOKENS, max(256, window // 8)),
+        session_id=session_id,
+    )
+    answer = Answer()
+
+    async def tell_notices(event: Event) -> None:
+        # The deltas of a summary must not be taken for an answer to the user.
+        if isinstance(event, Notice):
+            await tell(event)
+
+    await read_answer(model, request, answer=answer, tell=tell_notices, max_bytes=_SUMMARY_BYTES)
+    completion = answer.completion
+    if completion is None:
+        raise ModelUnavailable("The summary did not end; it was stopped.")
+    summary = clean_text("\n".join(b.text for b in completion.blocks if isinstance(b, TextBlock)).strip())
+    if not summary:
+        raise ModelUnavailable("The model wrote an empty summary.")
+    return summary, completion.usage
+
+
+def _transcript(messages: Sequence[Message], *, max_bytes: int) -> str:
+    """The messages as text, each block cut to a readable length; where it is still too long, its middle is
+    left out.
+    """
+    lines = [line for message in messages for line in _lines(message)]
+    return _ends("\n\n".join(lines), max(1_000, max_bytes))
+
+
+def _lines(message: Message) -> Iterable[str]:
+    for block in message.blocks:
+        match block:
+            case TextBlock(text=text, origin="said"):
+                yield f"{message.role.upper()}: {_ends(text, _MOST_CHARS)}"
+            case TextBlock(text=text, origin="notice"):
+                yield f"NOTICE: {_ends(text, 4 * _MOST_CHARS)}"
+            case ToolUseBlock(name=name, input=input, unparsed=unparsed):
+                yield f"CALL {name}: {_ends(str(input) if input is not None else unparsed, _MOST_CHARS)}"
+            case ToolResultBlock(content=content, is_error=is_error):
+                yield f"{'ERROR' if is_error else 'RESULT'}: {_ends(content, _MOST_CHARS)}"
+            # Memory is surfaced anew when it is needed; thinking belongs to the answer that it led to.
+            case TextBlock() | ThinkingBlock():
+                pass
+
+
+def _ends(text: str, max_chars: int) -> str:
+    """The text's head and tail, where it is longer than `max_chars`."""
+    if len(text) <= max_chars:
+        return text
+    half = max_chars // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters left out …]\n{text[-half:]}"

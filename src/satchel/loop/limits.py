@@ -1,0 +1,127 @@
+"""What a turn may cost at most: rounds, seconds, characters, tokens, dollars."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from satchel.messages import Usage
+
+__all__ = ["Budget", "HardBudget", "Limits", "Spent", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The bounds of a turn. The first three are settings of `[agent]`; their defaults are seed-0's and the
+    design's.
+
+    Attributes:
+        max_rounds: Model calls in a turn; at least 1 (seed-0: 10).
+        tool_timeout_s: For a call whose tool has no limit of its own, in seconds.
+        max_result_chars: Of a result that the model gets; the rest is spilled to a file.
+        max_calls: Calls of one round that are run. More is a model gone astray; the largest honest round
+            seen in the peers' transcripts is a dozen.
+        max_answer_bytes: Text, thinking and arguments of one answer, as UTF-8. The longest output that a
+            provider offers, 128,000 tokens, is about half of it.
+        max_repeats: The same call with the same result so many rounds in a row makes the model be told; one
+            more ends the turn.
+        compact_at: The part of the model's window, in (0, 1], above which older messages are summarised.
+        keep_part: The part of the window that the newest messages may keep when that happens.
+        max_tokens: Output tokens of one answer; None takes the model's own.
+        hook_timeout_s: How long a hook may take before it is reported and passed over, in seconds.
+        emit_timeout_s: How long one write to the session log may take, in seconds.
+        closing_timeout_s: The same, while a cancelled turn is being closed.
+    """
+
+    max_rounds: int = 10
+    tool_timeout_s: float = 30.0
+    max_result_chars: int = 30_000
+    max_calls: int = 64
+    max_answer_bytes: int = 1_000_000
+    max_repeats: int = 3
+    compact_at: float = 0.8
+    keep_part: float = 0.3
+    max_tokens: int | None = None
+    hook_timeout_s: float = 10.0
+    emit_timeout_s: float = 30.0
+    closing_timeout_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a budget says.
+
+    Attributes:
+        exceeded: A sentence that names the budget and its amounts, or "" while it holds.
+        notice: Something that the user should know about it, or "".
+    """
+
+    exceeded: str = ""
+    notice: str = ""
+
+
+class Budget(Protocol):
+    """Says whether one more model call may be made."""
+
+    async def check(self, spent: Usage, *, unpriced: int, ahead_tokens: int) -> Verdict:
+        """Judge.
+
+        Args:
+            spent: By this turn so far.
+            unpriced: Model calls of this turn whose cost is not known; `spent.cost_usd` leaves them out.
+            ahead_tokens: Estimated input of the call that would come next; 0 after a call.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """US dollars spent outside of the running turn: by its session, and by all sessions of this day."""
+
+    session_usd: float = 0.0
+    day_usd: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class HardBudget:
+    """The three limits of `[budget]`; None means no limit.
+
+    Attributes:
+        spent: What was spent before this turn; asked at each check, because other sessions go on meanwhile.
+    """
+
+    session_usd: float | None = None
+    day_usd: float | None = None
+    turn_tokens: int | None = None
+    spent: Callable[[], Awaitable[Spent]] | None = None
+    _told: bool = False
+
+    async def check(self, spent: Usage, *, unpriced: int, ahead_tokens: int) -> Verdict:
+        """See `Budget`. A cost that is not known counts as nothing, and the user is told so, once."""
+        ahead = f", and the next call would add about {ahead_tokens:,}" if ahead_tokens else ""
+        if self.turn_tokens is not None and spent.total_tokens + ahead_tokens > self.turn_tokens:
+            return Verdict(
+                exceeded=f"The budget of a turn, {self.turn_tokens:,} tokens (budget.turn_tokens), "
+                f"is used up: {spent.total_tokens:,} are spent{ahead}."
+            )
+        if self.session_usd is None and self.day_usd is None:
+            return Verdict()
+        before = await self.spent() if self.spent is not None else Spent()
+        turn_usd = spent.cost_usd or 0.0
+        for name, limit, so_far in (
+            ("session", self.session_usd, before.session_usd + turn_usd),
+            ("day", self.day_usd, before.day_usd + turn_usd),
+        ):
+            if limit is not None and so_far >= limit:
+                return Verdict(
+                    exceeded=f"The budget of a {name}, {limit:.2f} US dollars (budget.{name}_usd), "
+                    f"is used up: {so_far:.2f} are spent."
+                )
+        if unpriced and not self._told:
+            self._told = True
+            return Verdict(
+                notice="No price is known for this model, so a budget in dollars can't be held for it; "
+                "budget.turn_tokens can."
+            )
+        return Verdict()

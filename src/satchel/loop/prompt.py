@@ -1,0 +1,128 @@
+"""The system text of a session, and the watch over the bytes that providers cache."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from satchel.messages import Message
+from satchel.models.encoding import clean_text
+from satchel.models.port import ModelRequest
+
+__all__ = ["Instructions", "PrefixWatch", "build_system"]
+
+_MOST_INSTRUCTIONS = 40_000
+"""Characters of one file of instructions; the rest is named and can be read with a tool. About 10,000
+tokens, a twentieth of today's usual window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instructions:
+    """What the user wrote down for every conversation, such as the `AGENTS.md` of a trusted project.
+
+    Attributes:
+        source: Where it comes from, as the model shall see it.
+    """
+
+    source: str
+    text: str
+
+
+@cache
+def _part(name: str) -> str:
+    return files("satchel.loop").joinpath(f"prompts/{name}.md").read_text(encoding="utf-8").strip()
+
+
+def build_system(
+    *,
+    cwd: str,
+    day: str,
+    remembers: bool = True,
+    capabilities: Sequence[str] = (),
+    instructions: Sequence[Instructions] = (),
+) -> str:
+    """Write the system text: the same arguments give the same bytes.
+
+    Call it once when a session opens and keep what it gives: its bytes must not change while the session is
+    open, or the provider reads the whole conversation anew.
+
+    Args:
+        cwd: The session's working directory.
+        day: The day on which the session began, ISO 8601.
+        remembers: Whether memory is on in this session.
+        capabilities: One line each about what the agent can do beyond its tools, in a fixed order.
+        instructions: In the order in which they count, the most general first.
+    """
+    parts = [_part("system")]
+    if remembers:
+        parts.append(_part("memory"))
+    if capabilities:
+        parts.append("# Capabilities\n\n" + "\n".join(f"- {line}" for line in capabilities))
+    parts.append(f"# Here and now\n\nWorking directory: {cwd}\nThis session began on: {day}")
+    for item in instructions:
+        text = item.text.strip()
+        if len(text) > _MOST_INSTRUCTIONS:
+            left = len(text) - _MOST_INSTRUCTIONS
+            text = f"{text[:_MOST_INSTRUCTIONS]}\n[… {left:,} more characters in {item.source} …]"
+        if text:
+            parts.append(f"# Instructions of the user, from {item.source}\n\n{text}")
+    return clean_text("\n\n".join(parts) + "\n")
+
+
+class PrefixWatch:
+    """Tells when a request does not begin with the bytes of the one before it, and why.
+
+    Providers cache a conversation by its beginning: a request that changes what was sent before is read, and
+    paid for, whole. Within a session only a compaction is meant to do that.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was sent yet."""
+        self._last: ModelRequest | None = None
+
+    def restart(self) -> None:
+        """The next request may begin anew: the history was compacted."""
+        self._last = None
+
+    def check(self, request: ModelRequest) -> str:
+        """Compare with the request before; give the cause in a sentence, or "" where the prefix held.
+
+        Messages that are the same objects are not read again, so a round costs a comparison of pointers.
+        """
+        last, self._last = self._last, request
+        if last is None:
+            return ""
+        if request.system != last.system:
+            return "The system text changed."
+        if request.tools is not last.tools and tuple(request.tools) != tuple(last.tools):
+            return _tools_changed([t.name for t in last.tools], [t.name for t in request.tools])
+        if len(request.messages) < len(last.messages):
+            return (
+                f"The history became shorter: {len(last.messages)} messages were {len(request.messages)} now."
+            )
+        before, now = last.messages, request.messages
+        if all(map(operator.is_, before, now)):
+            return ""
+        for number, (old, new) in enumerate(zip(before, now, strict=False), start=1):
+            if old is new or old == new:
+                continue
+            # What the user says may grow at its end until it is answered.
+            if number == len(before) and _grew(old, new):
+                continue
+            return f"Message {number} of {len(before)} changed after it had been sent."
+        return ""
+
+
+def _grew(old: Message, new: Message) -> bool:
+    return old.role == new.role and new.blocks[: len(old.blocks)] == old.blocks
+
+
+def _tools_changed(before: Sequence[str], now: Sequence[str]) -> str:
+    new = [name for name in now if name not in before]
+    gone = [name for name in before if name not in now]
+    parts = [f"new: {', '.join(new)}"] if new else []
+    parts += [f"gone: {', '.join(gone)}"] if gone else []
+    return f"The tools changed ({'; '.join(parts) or 'their order or their definitions'})."
