@@ -62,6 +62,8 @@ _NO_CREDIT: Final = re.compile(
     re.IGNORECASE,
 )
 
+_COMES_BACK: Final = re.compile(r"(?:retry|try again) in \d", re.IGNORECASE)
+
 _BAD_KEY: Final = re.compile(
     r"invalid[_ ](?:x-)?api[_ -]?key|incorrect api key|authentication[_ ](?:error|fails)|api key not valid"
     r"|no auth credentials",
@@ -166,7 +168,9 @@ def failure_of(
 
     if offered_tools and code not in (401, 402, 403, 429) and _NO_TOOLS.search(said):
         return ToolsUnsupported(what)
-    if code == 402 or (code in (None, 400, 403, 429) and _NO_CREDIT.search(said)):
+    # Gemini says "exceeded your current quota" of a limit per minute too, and then when to come back.
+    comes_back = wait_s is not None or bool(_COMES_BACK.search(said))
+    if code == 402 or (code in (None, 400, 403, 429) and _NO_CREDIT.search(said) and not comes_back):
         return ModelAuthError(
             f"{what} The account behind {key} has no credit left: top it up, or choose another model."
         )

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
@@ -22,22 +23,26 @@ from satchel.clock import Clock
 from satchel.config import ProviderSettings
 from satchel.config.providers import builtin_providers
 from satchel.errors import ModelAuthError, ModelRejected, ModelUnavailable
+from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
 from satchel.messages import Block, StopReason, Usage
 from satchel.models.failures import Endpoint, failure_of, retry_after_s
 from satchel.models.port import Completion, ModelEvent, ModelRequest
 from satchel.models.prices import known_window, priced
 from satchel.models.retry import RetryPolicy, retried
-from satchel.models.sse import read_events
+from satchel.models.sse import EventReader
 
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Answer", "HostedModel", "Result", "estimated_usage"]
+__all__ = ["Answer", "Delta", "HostedModel", "Result", "estimated_usage"]
+
+Delta: TypeAlias = TextDelta | ThinkingDelta | ToolInputDelta
 
 # A local model may read a long prompt for minutes before its first word; the SDKs' own limit is the same 600
 # s.
 READ_LIMIT_S: Final = 600.0
 CONNECT_LIMIT_S: Final = 10.0
+CLOSE_LIMIT_S: Final = 1.0
 
 # More than any model can say in one answer (1,000,000 tokens of 4 characters): what goes on is a runaway.
 MAX_ANSWER_CHARS: Final = 4_000_000
@@ -63,11 +68,11 @@ class Answer(Protocol):
     def is_finished(self) -> bool:
         """The endpoint said why it stopped: the answer is whole."""
 
-    def feed(self, data: dict[str, Any]) -> list[ModelEvent]:
+    def feed(self, data: dict[str, Any]) -> list[Delta]:
         """Take the data of one event of the stream."""
         ...
 
-    def feed_whole(self, body: dict[str, Any]) -> list[ModelEvent]:
+    def feed_whole(self, body: dict[str, Any]) -> list[Delta]:
         """Take an answer that came in one piece."""
         ...
 
@@ -201,15 +206,17 @@ class HostedModel(ABC):
         answer = self._answer(request)
         chars = 0
         try:
-            async for events in self._read(response, answer, offered_tools):
-                for event in events:
-                    # Retries and completions are made elsewhere: what an answer gives are deltas.
-                    chars += len(event.text) if not isinstance(event, Completion) else 0  # type: ignore[union-attr]
-                    yield event
-                if chars > MAX_ANSWER_CHARS:
-                    break
+            async with aclosing(self._read(response, answer, offered_tools)) as batches:
+                async for deltas in batches:
+                    for delta in deltas:
+                        chars += len(delta.text)
+                        yield delta
+                    if chars > MAX_ANSWER_CHARS:
+                        break
         finally:
-            await response.aclose()
+            # Given up or whole: the connection is let go of at once, also while this task is being cancelled.
+            with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
+                await response.aclose()
         result = answer.result()
         usage = result.usage or estimated_usage(len(body), result.blocks)
         model = result.model or self._model
@@ -241,7 +248,7 @@ class HostedModel(ABC):
         except sdk.APIStatusError as error:
             raise failure_of(
                 error.status_code,
-                error.body,
+                _json_object(error.response.text) or error.response.text,
                 endpoint=self._endpoint,
                 offered_tools=offered_tools,
                 wait_s=retry_after_s(error.response.headers, self._clock.now()),
@@ -260,42 +267,51 @@ class HostedModel(ABC):
 
     async def _read(
         self, response: httpx2.Response, answer: Answer, offered_tools: bool
-    ) -> AsyncIterator[list[ModelEvent]]:
-        """What comes, as events; at the end the answer is whole.
+    ) -> AsyncGenerator[list[Delta], None]:
+        """What comes, in the batches that the network makes; at the end the answer is whole.
 
         Raises:
             ModelError: The stream was cut, or held an error instead.
         """
         import httpx2  # noqa: PLC0415  see `_post`
 
-        is_stream = "text/event-stream" in response.headers.get("content-type", "")
         try:
-            if is_stream:
-                async for data in read_events(response.aiter_bytes()):
-                    if data.startswith("[DONE]"):
-                        continue
-                    yield answer.feed(self._checked(_json_object(data), data, offered_tools))
+            if "text/event-stream" in response.headers.get("content-type", ""):
+                reader = EventReader()
+                async with aclosing(response.aiter_bytes()) as pieces:
+                    async for piece in pieces:
+                        yield self._deltas(reader.feed(piece), answer, offered_tools)
+                yield self._deltas(reader.finish(), answer, offered_tools)
             else:
-                text = (await response.aread()).decode("utf-8", "replace")
-                body = _json_object(text)
-                if body is None and text.lstrip().startswith(("data:", "event:", ":")):
-                    # A stream under another name.
-                    async for data in read_events(_once(text.encode())):
-                        if not data.startswith("[DONE]"):
-                            yield answer.feed(self._checked(_json_object(data), data, offered_tools))
-                elif body is None:
-                    raise ModelRejected(
-                        f"{self._endpoint.name} answered something that is not JSON: "
-                        f"{' '.join(text.split())[:200] or 'nothing'}. Is its address "
-                        f"({_place(str(self._client.base_url))}) right?"
-                    )
-                else:
-                    yield answer.feed_whole(self._checked(body, text, offered_tools))
+                yield self._whole(await response.aread(), answer, offered_tools)
         except httpx2.HTTPError as error:
             if not answer.is_finished:
                 raise self._cut(error) from error
         if not answer.is_finished:
             raise self._cut(None)
+
+    def _deltas(self, events: Iterable[str], answer: Answer, offered_tools: bool) -> list[Delta]:
+        deltas: list[Delta] = []
+        for data in events:
+            if not data.startswith("[DONE]"):
+                deltas += answer.feed(self._checked(_json_object(data), data, offered_tools))
+        return deltas
+
+    def _whole(self, body: bytes, answer: Answer, offered_tools: bool) -> list[Delta]:
+        """An answer that did not come as a stream, whether one was asked for or not."""
+        text = body.decode("utf-8", "replace")
+        value = _json_object(text)
+        if value is not None:
+            return answer.feed_whole(self._checked(value, text, offered_tools))
+        if text.lstrip().startswith(("data:", "event:", ":")):
+            # A stream under another name.
+            reader = EventReader()
+            return self._deltas([*reader.feed(body), *reader.finish()], answer, offered_tools)
+        raise ModelRejected(
+            f"{self._endpoint.name} answered something that is not JSON: "
+            f"{' '.join(text.split())[:200] or 'nothing'}. Is its address "
+            f"({_place(str(self._client.base_url))}) right?"
+        )
 
     def _checked(self, value: dict[str, Any] | None, data: str, offered_tools: bool) -> dict[str, Any]:
         """The event's data, where it is no error."""
@@ -343,10 +359,6 @@ def _json_object(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-async def _once(piece: bytes) -> AsyncIterator[bytes]:
-    yield piece
 
 
 def _place(base_url: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
-__all__ = ["EventReader", "read_events"]
+__all__ = ["EventReader"]
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
@@ -47,13 +47,3 @@ class EventReader:
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
             self._data = []
             yield data.decode("utf-8", "replace")
-
-
-async def read_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """The data of every event of a stream."""
-    reader = EventReader()
-    async for piece in pieces:
-        for data in reader.feed(piece):
-            yield data
-    for data in reader.finish():
-        yield data

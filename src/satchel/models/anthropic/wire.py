@@ -17,9 +17,9 @@ from satchel.messages import (
     Usage,
 )
 from satchel.models.encoding import clean_text, encode, parse_object
-from satchel.models.hosted import Result
+from satchel.models.hosted import Delta, Result
 from satchel.models.identifiers import CallIds, wire_id, wire_name
-from satchel.models.port import ModelEvent, ToolDefinition
+from satchel.models.port import ToolDefinition
 
 __all__ = ["CACHED", "MessagesAnswer", "message_to_wire", "system_to_wire", "tools_to_wire"]
 
@@ -179,7 +179,7 @@ class MessagesAnswer:
         """A stop reason came."""
         return self._stop is not None
 
-    def feed(self, data: dict[str, Any]) -> list[ModelEvent]:
+    def feed(self, data: dict[str, Any]) -> list[Delta]:
         """Take one event."""
         match data.get("type"):
             case "content_block_delta":
@@ -197,10 +197,10 @@ class MessagesAnswer:
                 pass
         return []
 
-    def feed_whole(self, body: dict[str, Any]) -> list[ModelEvent]:
+    def feed_whole(self, body: dict[str, Any]) -> list[Delta]:
         """Take a whole message."""
         self._head(body)
-        events: list[ModelEvent] = []
+        events: list[Delta] = []
         content = body.get("content")
         for index, block in enumerate(content if isinstance(content, list) else ()):
             if isinstance(block, dict):
@@ -229,7 +229,7 @@ class MessagesAnswer:
                 }
             )
 
-    def _start(self, index: Any, block: dict[str, Any]) -> list[ModelEvent]:
+    def _start(self, index: Any, block: dict[str, Any]) -> list[Delta]:
         kind = str(block.get("type"))
         part = self._parts[index] = _Part(kind)
         match kind:
@@ -248,7 +248,7 @@ class MessagesAnswer:
                 pass
         return []
 
-    def _delta(self, index: Any, delta: Any) -> list[ModelEvent]:
+    def _delta(self, index: Any, delta: Any) -> list[Delta]:
         part = self._parts.get(index)
         if part is None or not isinstance(delta, dict):
             return []
@@ -265,10 +265,11 @@ class MessagesAnswer:
                 pass
         return []
 
-    def _piece(self, part: _Part, kind: str, text: Any) -> list[ModelEvent]:
+    def _piece(self, part: _Part, kind: str, text: Any) -> list[Delta]:
         if not isinstance(text, str) or not text:
             return []
         part.pieces.append(text)
+        text = clean_text(text)
         match kind:
             case "text_delta":
                 return [TextDelta(text=text)]

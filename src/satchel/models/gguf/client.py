@@ -77,9 +77,7 @@ class GGUFModel:
 
         def take(chunk: dict[str, Any]) -> bool:
             # It runs on the model's thread; True ends the answer.
-            if not is_given_up:
-                anyio.from_thread.run_sync(send.send_nowait, chunk, token=token)
-            return is_given_up
+            return is_given_up or not _tell(send, chunk, token)
 
         thread.submit(self._answer, request, take, send, token)
         body = _body(request, self._settings.max_tokens)
@@ -197,13 +195,17 @@ def _body(request: ModelRequest, max_tokens: int | None) -> dict[str, Any]:
     return body
 
 
-def _tell(send: MemoryObjectSendStream[Any], what: Any, token: Any) -> None:
-    """Hand something to the loop's side; None says that nothing more comes."""
+def _tell(send: MemoryObjectSendStream[Any], what: Any, token: Any) -> bool:
+    """Hand something to the loop's side; None says that nothing more comes.
+
+    Returns:
+        Whether somebody is there to take it: not where the request was given up, or the program is ending.
+    """
     try:
         if what is None:
             anyio.from_thread.run_sync(send.close, token=token)
         else:
             anyio.from_thread.run_sync(send.send_nowait, what, token=token)
     except (RuntimeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        # Nobody listens any more: the request was given up, or the program is ending.
-        return
+        return False
+    return True

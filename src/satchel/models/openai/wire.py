@@ -17,9 +17,9 @@ from satchel.messages import (
     Usage,
 )
 from satchel.models.encoding import clean_text, encode, parse_object
-from satchel.models.hosted import Result
+from satchel.models.hosted import Delta, Result
 from satchel.models.identifiers import CallIds, wire_id, wire_name
-from satchel.models.port import ModelEvent, ToolDefinition
+from satchel.models.port import ToolDefinition
 
 __all__ = ["ChatAnswer", "response_format_to_wire", "message_to_wire", "tools_to_wire"]
 
@@ -166,20 +166,20 @@ class ChatAnswer:
         """A finish reason came."""
         return self._finish is not None
 
-    def feed(self, data: dict[str, Any]) -> list[ModelEvent]:
+    def feed(self, data: dict[str, Any]) -> list[Delta]:
         """Take one chunk."""
         return self._take(data, "delta")
 
-    def feed_whole(self, body: dict[str, Any]) -> list[ModelEvent]:
+    def feed_whole(self, body: dict[str, Any]) -> list[Delta]:
         """Take a whole completion."""
         return self._take(body, "message")
 
-    def _take(self, data: dict[str, Any], field: str) -> list[ModelEvent]:
+    def _take(self, data: dict[str, Any], field: str) -> list[Delta]:
         if isinstance(usage := data.get("usage"), dict):
             self._usage = usage_from_wire(usage)
         if not self._model and isinstance(model := data.get("model"), str):
             self._model = model
-        events: list[ModelEvent] = []
+        events: list[Delta] = []
         choices = data.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if not isinstance(choice, dict) or choice.get("index", 0) not in (0, None):
@@ -190,13 +190,13 @@ class ChatAnswer:
                 self._finish = finish
         return events
 
-    def _delta(self, delta: dict[str, Any], events: list[ModelEvent]) -> None:
+    def _delta(self, delta: dict[str, Any], events: list[Delta]) -> None:
         # DeepSeek, vLLM and llama.cpp say reasoning_content, OpenRouter and Ollama reasoning; some say both,
         # alike.
         thinking = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(thinking, str) and thinking:
             self._thinking.append(thinking)
-            events.append(ThinkingDelta(text=thinking))
+            events.append(ThinkingDelta(text=clean_text(thinking)))
         content = delta.get("content")
         text = content if isinstance(content, str) else _text_of_parts(content)
         # A refusal in words of its own field is the answer's text.
@@ -204,13 +204,13 @@ class ChatAnswer:
             text = refusal
         if text:
             self._text.append(text)
-            events.append(TextDelta(text=text))
+            events.append(TextDelta(text=clean_text(text)))
         calls = delta.get("tool_calls")
         for position, item in enumerate(calls if isinstance(calls, list) else ()):
             if isinstance(item, dict):
                 self._call(item, position, events)
 
-    def _call(self, item: dict[str, Any], position: int, events: list[ModelEvent]) -> None:
+    def _call(self, item: dict[str, Any], position: int, events: list[Delta]) -> None:
         function = item.get("function")
         function = function if isinstance(function, dict) else {}
         proposed = item.get("id") if isinstance(item.get("id"), str) else ""
@@ -241,7 +241,7 @@ class ChatAnswer:
             arguments = encode(arguments).decode()
         if isinstance(arguments, str) and arguments:
             call.parts.append(arguments)
-            events.append(ToolInputDelta(call_id=call.id, tool=call.name, text=arguments))
+            events.append(ToolInputDelta(call_id=call.id, tool=call.name, text=clean_text(arguments)))
 
     def result(self) -> Result:
         """The answer as it is by now."""
