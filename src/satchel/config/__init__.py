@@ -18,7 +18,7 @@ from satchel.config.settings import (
     ToolUse,
 )
 from satchel.config.show import ShownSetting, show_settings
-from satchel.config.write import set_value, write_initial
+from satchel.config.write import add_permission, set_value, write_initial
 
 __all__ = [
     "SETTINGS",
@@ -35,6 +35,7 @@ __all__ = [
     "ShownSetting",
     "ToolUse",
     "ToolsSettings",
+    "add_permission",
     "ensure_home",
     "is_trusted",
     "load",

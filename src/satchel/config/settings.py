@@ -152,6 +152,11 @@ class Settings:
             return self.database
         return self.home / (Path(self.database).expanduser() if self.database else "satchel.db")
 
+    @property
+    def keeps_memory(self) -> bool:
+        """Whether what is said becomes memory."""
+        return self.memory.enabled and self.memory.capture
+
     def secret(self, env_name: str) -> str | None:
         """The value of an environment variable that is kept from started processes, or of any other.
 
@@ -218,7 +223,7 @@ class Setting:
             case "int" | "float":
                 words = "a whole number" if self.kind == "int" else "a number"
                 if self.low is not None and self.high is not None:
-                    words += f" from {self.low:,g} to {self.high:,g}"
+                    words += f" from {self.low:,.10g} to {self.high:,.10g}"
                 return words
             case "words":
                 return "a list of names"

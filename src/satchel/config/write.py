@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from satchel.config.check import Value, check_tables, check_value, setting_named, value_of_text
 from satchel.config.home import ensure_home, locked_folder, replace_file
+from satchel.config.settings import RuleAction
 from satchel.config.toml_file import read_toml
 from satchel.errors import ConfigError
 
-__all__ = ["set_value", "write_initial"]
+__all__ = ["add_permission", "set_value", "write_initial"]
 
 _HEADER: Final = """\
 # Settings of Satchel. `satchel config show` lists all of them with their values, `satchel config set KEY
@@ -85,6 +86,37 @@ def _put(document: Any, parts: list[str], value: Any) -> None:
         table.pop(parts[-1], None)
     else:
         table[parts[-1]] = value
+
+
+def add_permission(path: Path, action: RuleAction, tool: str) -> None:
+    """Write a permission rule down as a `[[permissions]]` of its own, unless it stands there already.
+
+    Args:
+        path: The file, such as `Settings.config_path`; made where it is missing.
+        action: What happens to calls that fit.
+        tool: The rule: a tool's name, or a name and a pattern.
+
+    Raises:
+        ConfigError: The file is broken; it is untouched.
+        StorageUnwritable: The file can't be written; it is untouched.
+    """
+    import tomlkit  # noqa: PLC0415  see set_value
+
+    ensure_home(path.parent)
+    with locked_folder(path.parent):
+        file = read_toml(path)
+        document = tomlkit.parse(file.text) if file is not None else tomlkit.parse(_HEADER)
+        rules: Any = document.get("permissions")
+        if rules is None:
+            rules = tomlkit.aot()
+            document.append("permissions", rules)
+        if any(rule.get("action") == action and rule.get("tool") == tool for rule in rules):
+            return
+        rule = tomlkit.table()
+        rule.add("action", action)
+        rule.add("tool", tool)
+        rules.append(rule)
+        replace_file(path, tomlkit.dumps(document))
 
 
 def write_initial(path: Path, values: Mapping[str, object]) -> Path:

@@ -1,0 +1,119 @@
+"""The documents say what the program does: generated pages are up to date, links lead somewhere, programs run."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import get_args
+
+import pytest
+
+from satchel import events
+from satchel.config import SETTINGS
+from tests.requirements import requirement
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def reference(page: str) -> str:
+    return (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8")
+
+
+@requirement("docs:settings", "docs:events", "docs:cli")
+@pytest.mark.parametrize("page", ["settings.md", "events.md", "errors.md", "cli.md"])
+def test_the_generated_page_is_up_to_date(page: str) -> None:
+    assert reference(page) == generator().generate(page), "run `make docs`"
+
+
+@requirement("docs:settings")
+def test_every_setting_is_documented() -> None:
+    text = reference("settings.md")
+    assert [setting.key for setting in SETTINGS if setting.doc.replace("|", "\\|") not in text] == []
+
+
+@requirement("docs:events")
+def test_every_event_is_documented_and_marked_where_it_is_not_logged() -> None:
+    headings = re.findall(r"^## `(\w+)`(.*)$", reference("events.md"), re.MULTILINE)
+    assert [name for name, _ in headings] == [cls.type for cls in get_args(events.Event)]
+    shown_only = {cls.type for cls in get_args(events.Event) if events.is_transient(cls.__new__(cls))}
+    assert {name for name, mark in headings if mark} == shown_only
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a page's headings, as the usual viewers make them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@requirement("docs:links")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    lost = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"\w+:", target):
+            continue
+        place, _, anchor = target.partition("#")
+        path = (page.parent / place).resolve() if place else page
+        if not path.exists() or (anchor and anchor not in anchors(path.read_text(encoding="utf-8"))):
+            lost.append(target)
+    assert lost == []
+
+
+def python_blocks() -> list[str]:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+@requirement("docs:readme-runs")
+@pytest.mark.parametrize("block", python_blocks(), ids=lambda block: block.strip().splitlines()[-1][:40])
+def test_the_programs_of_the_readme_run(block: str, tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "SATCHEL_HOME": str(tmp_path / "home")}
+    # Without the embedding model's weights, as on a machine without a network: words alone must do.
+    environ["SATCHEL_MEMORY_EMBEDDER"] = "none"
+    ended = subprocess.run(
+        [sys.executable, "-c", block],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    expected = re.findall(r"^ *print\(.*\)  # (.+)$", block, re.MULTILINE)
+    assert [line for line in expected if line not in ended.stdout] == []
+
+
+def test_the_commands_that_the_readme_names_exist() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^## `(.+)`$", reference("cli.md"), re.MULTILINE))
+    groups = {name for name in documented if any(other.startswith(f"{name} ") for other in documented)}
+    named = set()
+    for words in re.findall(r"(?:^|`|\$ )satchel ([a-z][a-z -]*[a-z])", text, re.MULTILINE):
+        first, *rest = words.split()
+        inner = f"satchel {first} {rest[0]}" if rest and f"satchel {first}" in groups - {"satchel"} else ""
+        named.add(inner or f"satchel {first}")
+    assert sorted(named - documented) == []
+
+
+def test_every_make_target_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = {
+        word for page in PAGES for word in re.findall(r"`make ([a-z]+)", page.read_text(encoding="utf-8"))
+    }
+    assert named - targets == set()
