@@ -1,1 +1,54 @@
 """Everything that a model can call: port, registry, permissions, built-ins."""
+
+from satchel.tools.builtin import builtin_tools
+from satchel.tools.function import FunctionTool, function_tool
+from satchel.tools.permissions import (
+    Approval,
+    ApprovalRequest,
+    Approver,
+    Decision,
+    Gate,
+    ModeGate,
+    PlannedCall,
+    Rule,
+    parse_rule,
+)
+from satchel.tools.port import (
+    Annotations,
+    Effect,
+    Question,
+    Source,
+    Tool,
+    ToolContext,
+    ToolResult,
+    Toolset,
+    ToolSpec,
+)
+from satchel.tools.registry import Registry, StaticToolset, filtered
+
+__all__ = [
+    "Annotations",
+    "Approval",
+    "ApprovalRequest",
+    "Approver",
+    "Decision",
+    "Effect",
+    "FunctionTool",
+    "Gate",
+    "ModeGate",
+    "PlannedCall",
+    "Question",
+    "Registry",
+    "Rule",
+    "Source",
+    "StaticToolset",
+    "Tool",
+    "ToolContext",
+    "ToolResult",
+    "ToolSpec",
+    "Toolset",
+    "builtin_tools",
+    "filtered",
+    "function_tool",
+    "parse_rule",
+]

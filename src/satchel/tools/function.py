@@ -24,8 +24,11 @@ class FunctionTool:
     effects_of: Effects | None = None
 
     def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
-        """What `effects_of` says, or nothing."""
-        return () if self.effects_of is None else self.effects_of(input, context)
+        """What `effects_of` says; nothing for an input that the call will refuse."""
+        try:
+            return () if self.effects_of is None else self.effects_of(input, context)
+        except SatchelError:
+            return ()
 
     async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Call the function. What is no `SatchelError` is a defect and passes through."""

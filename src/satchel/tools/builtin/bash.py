@@ -1,0 +1,178 @@
+"""The tool `bash`: runs a command on the host, in a working directory that lasts as long as the session."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from satchel.errors import UsageError
+from satchel.sandbox.process import REPORT_FD, ProcessResult, StreamName, run_process
+from satchel.tools.builtin.fence import shown
+from satchel.tools.function import function_tool
+from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
+
+__all__ = ["bash_tool"]
+
+STATE_KEY = "bash.cwd"
+MAX_TIMEOUT_S = 600
+SPARE_S = 5.0
+"""What the loop waits longer than the command may take, so that a command that is stopped can still tell what
+it wrote."""
+MAX_OUTPUT_BYTES = 1_048_576
+MAX_CWD_BYTES = 8192
+SHOWN_BYTES = 262_144
+"""So much output is shown while it comes; of a flood behind it only the size is told, each time that it
+doubles."""
+QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+"""There is no terminal: no colours, no pager that waits for a key, no question for a password."""
+SCRIPT = f"""_satchel_fd=${REPORT_FD}; unset {REPORT_FD} BASH_ENV ENV
+trap 'printf "%s\\0" "$PWD" >&"$_satchel_fd"' EXIT
+eval "$1"
+"""
+"""Runs the command, its first argument, in the shell itself, and reports where it ended."""
+
+DESCRIPTION = """Run a shell command (bash) and get its exit code, stdout and stderr. The working directory \
+lasts from call to call (`cd` works, also out of the project); variables do not. No terminal and no stdin. \
+Everything that the command started is ended with it, `&` and nohup included: run a server and its test in \
+one command. Calls of one round run side by side: join what depends on each other with &&. Prefer \
+file_read, file_edit, glob and grep to cat, sed, find and grep."""
+
+
+def bash_tool(*, default_timeout_s: float) -> Tool:
+    """Make the tool.
+
+    Args:
+        default_timeout_s: How long a command may take that says nothing about it.
+    """
+
+    async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        command = _checked(input["command"])
+        wanted_s = min(float(input.get("timeout_s", default_timeout_s)), MAX_TIMEOUT_S)
+        limit_s = max(0.1, min(wanted_s, context.timeout_s - SPARE_S))
+        started_in, note = _folder(context)
+        progress = _Progress(context)
+        result = await run_process(
+            [_shell(context.environ), "-c", SCRIPT, "bash", command],
+            cwd=started_in,
+            environ={**context.environ, **QUIET},
+            timeout_s=limit_s,
+            max_output_bytes=MAX_OUTPUT_BYTES,
+            max_report_bytes=MAX_CWD_BYTES,
+            on_output=progress.tell,
+        )
+        ended_in = _reported(result.report)
+        # Of commands that run side by side, those that stay where they were must not undo another's `cd`.
+        if ended_in is not None and ended_in != started_in:
+            context.state[STATE_KEY] = str(ended_in)
+        return _result(result, limit_s, ended_in or started_in, note, context)
+
+    return function_tool(
+        call,
+        name="bash",
+        description=DESCRIPTION,
+        properties={
+            "command": {"type": "string", "minLength": 1, "description": "The command, as in a script."},
+            "timeout_s": {
+                "type": "number",
+                "exclusiveMinimum": 0,
+                "maximum": MAX_TIMEOUT_S,
+                "description": f"Seconds after which it is stopped. Default {default_timeout_s:g}.",
+            },
+        },
+        required=["command"],
+        annotations=Annotations(read_only=False, destructive=True, idempotent=False, open_world=True),
+        timeout_s=MAX_TIMEOUT_S + SPARE_S,
+        pattern_key="command",
+    )
+
+
+class _Progress:
+    """Shows output as it comes, decoded piece by piece, up to `SHOWN_BYTES`."""
+
+    def __init__(self, context: ToolContext) -> None:
+        self._context = context
+        self._decoders = {
+            name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")
+        }
+        self._total = 0
+        self._next_told = 2 * SHOWN_BYTES
+
+    async def tell(self, stream: StreamName, chunk: bytes) -> None:
+        """Take one piece of output."""
+        self._total += len(chunk)
+        if self._total <= SHOWN_BYTES:
+            text = self._decoders[stream].decode(chunk)
+            if text:
+                await self._context.progress({"stream": stream, "text": text})
+        elif self._total >= self._next_told:
+            self._next_told = 2 * self._total
+            await self._context.progress({"bytes": self._total})
+
+
+def _checked(command: str) -> str:
+    if "\0" in command:
+        raise UsageError("The command holds a NUL character, which no shell takes.")
+    try:
+        command.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"The command holds a lone surrogate at character {error.start + 1}.") from error
+    return command
+
+
+def _shell(environ: Mapping[str, str]) -> str:
+    return shutil.which("bash", path=environ.get("PATH", "")) or "/bin/sh"
+
+
+def _folder(context: ToolContext) -> tuple[Path, str]:
+    """Where the command starts, and what to say if that is not where the last one ended."""
+    last = context.state.get(STATE_KEY)
+    if last is None:
+        return context.cwd, ""
+    if Path(last).is_dir():
+        return Path(last), ""
+    del context.state[STATE_KEY]
+    return context.cwd, f"{shown(last)} is gone; the command ran in {shown(str(context.cwd))}."
+
+
+def _reported(report: bytes) -> Path | None:
+    """The folder that the shell reported last, or None where it did not, or was made to report nonsense."""
+    *folders, _ = report.split(b"\0")
+    if not folders:
+        return None
+    folder = Path(os.fsdecode(folders[-1]))
+    return folder if folder.is_absolute() and folder.is_dir() else None
+
+
+def _result(result: ProcessResult, limit_s: float, cwd: Path, note: str, context: ToolContext) -> ToolResult:
+    if result.timed_out:
+        outcome = f"stopped after {limit_s:g} s, with all that it had started"
+    elif result.signal is not None:
+        outcome = f"ended by signal {result.signal}"
+    else:
+        outcome = f"exit code: {result.exit_code}"
+    rows = [outcome]
+    for name, captured in (("stdout", result.stdout), ("stderr", result.stderr)):
+        text = captured.text.rstrip("\n")
+        if text:
+            rows += [f"{name}:", text]
+    if result.left_behind:
+        rows.append(
+            f"[{result.left_behind} background processes were still running and were ended with the command]"
+        )
+    if note:
+        rows.append(f"[{note}]")
+    if cwd != context.cwd:
+        rows.append(f"[working directory: {shown(str(cwd))}]")
+    data = {
+        "exit_code": result.exit_code,
+        "signal": result.signal,
+        "timed_out": result.timed_out,
+        "stdout": result.stdout.text,
+        "stderr": result.stderr.text,
+        "cwd": str(cwd),
+    }
+    return ToolResult(text="\n".join(rows), is_error=result.exit_code != 0 or result.timed_out, data=data)

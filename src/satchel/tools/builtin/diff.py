@@ -1,0 +1,60 @@
+"""Shows what changed in a text."""
+
+from __future__ import annotations
+
+import difflib
+
+__all__ = ["unified_diff"]
+
+CONTEXT_LINES = 3
+MAX_LINES = 200
+"""More of a difference is not shown: who made it knows it."""
+COMPARED_LINES = 3000
+"""The comparison takes time by the square of this; what differs over more lines is only counted."""
+
+
+def unified_diff(before: str, after: str, name: str) -> str:
+    """The change as a unified diff with line numbers, cut after `MAX_LINES`.
+
+    Args:
+        before: The text before, and `after` afterwards; compared line by line.
+        after: See `before`.
+        name: The file's, for the head of the diff.
+    """
+    old, new = before.splitlines(), after.splitlines()
+    # What is equal at both ends is most of a file, and need not be compared.
+    start = 0
+    while start < min(len(old), len(new)) and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    start, end = max(0, start - CONTEXT_LINES), max(0, end - CONTEXT_LINES)
+    old_part, new_part = old[start : len(old) - end], new[start : len(new) - end]
+    if max(len(old_part), len(new_part)) > COMPARED_LINES:
+        return f"{len(old):,} lines became {len(new):,}."
+    rows = [f"--- {name}", f"+++ {name}"]
+    groups = difflib.SequenceMatcher(None, old_part, new_part, autojunk=False).get_grouped_opcodes(
+        CONTEXT_LINES
+    )
+    for group in groups:
+        first, last = group[0], group[-1]
+        rows.append(
+            f"@@ -{_range(start + first[1], last[2] - first[1])} "
+            f"+{_range(start + first[3], last[4] - first[3])} @@"
+        )
+        for tag, old_from, old_to, new_from, new_to in group:
+            if tag == "equal":
+                rows += [f" {line}" for line in old_part[old_from:old_to]]
+                continue
+            rows += [f"-{line}" for line in old_part[old_from:old_to]]
+            rows += [f"+{line}" for line in new_part[new_from:new_to]]
+    if len(rows) == 2:
+        return "Only white space at the ends of lines differs."
+    if len(rows) > MAX_LINES:
+        rows = [*rows[:MAX_LINES], f"[… {len(rows) - MAX_LINES:,} more lines of the difference]"]
+    return "\n".join(rows)
+
+
+def _range(start: int, length: int) -> str:
+    return f"{start + 1 if length else start},{length}"

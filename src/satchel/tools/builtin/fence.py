@@ -1,0 +1,289 @@
+"""Where file tools may go: finds the real place of a path, and opens it so that no symlink leads out
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from satchel.errors import NotFound, Refused, SatchelError, StorageUnwritable, UsageError
+from satchel.tools.port import Effect, ToolContext
+
+__all__ = ["Fence", "Place", "describe_kind", "shown"]
+
+# O_PATH opens a folder that may be entered but not listed; where it is missing, O_RDONLY has to do.
+FOLDER_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+# O_NONBLOCK: opening a FIFO must not wait for its other end.
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+PROTECTED = frozenset({".git", ".satchel"})
+"""Folders in which nothing is written: what lies there is run, or decides what may be run (hooks, config,
+rules)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A path without symlinks, at or below one of the folders that may be touched.
+
+    Attributes:
+        root: That folder.
+        parts: The way down from it; empty for the folder itself.
+        name: As it is told to the model: relative to the session's folder where it lies below, and escaped.
+    """
+
+    root: Path
+    parts: tuple[str, ...]
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """The whole path."""
+        return self.root.joinpath(*self.parts)
+
+    def effect(self, *, writes: bool) -> Effect:
+        """That it is touched."""
+        return Effect(resource=f"path:{self.path}", writes=writes)
+
+    def open(self) -> int:
+        """A descriptor for reading the file or folder, which the caller closes.
+
+        Raises:
+            NotFound, Refused, UsageError: See `failure`.
+        """
+        try:
+            if not self.parts:
+                return os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            with self._folder(create=False) as folder:
+                return os.open(self.parts[-1], READ_FLAGS, dir_fd=folder)
+        except OSError as error:
+            raise self.failure(error) from error
+
+    def replace(self, data: bytes, *, expected: os.stat_result | None) -> os.stat_result:
+        """Write the file as a whole: readers and crashes find the old one or the new one. Folders are
+        created.
+
+        Args:
+            data: Its new content.
+            expected: The state of the file that is replaced, whose mode is kept; None where there is none
+                yet.
+
+        Returns:
+            The new file's state.
+
+        Raises:
+            UsageError: The file is not in the state that was expected any more.
+            Refused, StorageUnwritable: It can't be written.
+        """
+        temporary = f".satchel-{secrets.token_hex(8)}"
+        try:
+            with self._folder(create=True) as folder:
+                mode = 0o666 if expected is None else 0o600
+                handle = os.open(
+                    temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder
+                )
+                try:
+                    with os.fdopen(handle, "wb") as file:
+                        file.write(data)
+                        file.flush()
+                        if expected is not None:
+                            # A file of someone else's becomes ours where we may not give it away.
+                            with contextlib.suppress(PermissionError):
+                                os.fchown(file.fileno(), expected.st_uid, expected.st_gid)
+                            os.fchmod(file.fileno(), stat.S_IMODE(expected.st_mode))
+                        os.fsync(file.fileno())
+                        written = os.fstat(file.fileno())
+                    self._check_unchanged(folder, expected)
+                    os.replace(temporary, self.parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
+                except BaseException:
+                    with contextlib.suppress(OSError):
+                        os.unlink(temporary, dir_fd=folder)
+                    raise
+                return written
+        except OSError as error:
+            raise self.failure(error) from error
+
+    def failure(self, error: OSError) -> SatchelError:
+        """What to tell about an error of the system at this place."""
+        match error.errno:
+            case errno.ENOENT:
+                return NotFound(f"There is no {self.name}.{self._close_names()}")
+            case errno.ENOTDIR | errno.ELOOP:
+                return UsageError(
+                    f"{self.name} can't be reached: a part of it is no folder, or a symlink that leads in a "
+                    "circle or was changed just now."
+                )
+            case errno.EISDIR:
+                return UsageError(f"{self.name} is a folder.")
+            case errno.EACCES | errno.EPERM:
+                return Refused(f"{self.name}: the system denies it to this user.")
+            case errno.ENOSPC | errno.EDQUOT | errno.EROFS:
+                return StorageUnwritable(
+                    f"{self.name} was not written: {error.strerror}. What was there is unchanged."
+                )
+            case errno.ENXIO:
+                return UsageError(f"{self.name} is no regular file.")
+            case _:
+                return UsageError(f"{self.name}: {error.strerror or error}.")
+
+    def _close_names(self) -> str:
+        try:
+            names = [entry.name for entry in self.path.parent.iterdir()]
+        except OSError:
+            return f" Nor is there a folder {shown(str(self.path.parent))}."
+        wanted = self.parts[-1].casefold() if self.parts else ""
+        folded = {name.casefold(): name for name in names}
+        close = difflib.get_close_matches(wanted, folded, n=3, cutoff=0.6)
+        return f" There is: {', '.join(shown(folded[name]) for name in close)}." if close else ""
+
+    def _check_unchanged(self, folder: int, expected: os.stat_result | None) -> None:
+        try:
+            now = os.stat(self.parts[-1], dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            now = None
+        if _state(now) != _state(expected):
+            raise UsageError(
+                f"{self.name} was changed by someone else just now; nothing was written. Read it again."
+            )
+
+    @contextlib.contextmanager
+    def _folder(self, *, create: bool) -> Iterator[int]:
+        """A descriptor of the folder that holds the place, reached from the root without following any
+        symlink.
+        """
+        if not self.parts:
+            raise IsADirectoryError(errno.EISDIR, "Is a directory")
+        folder = os.open(self.root, FOLDER_FLAGS & ~os.O_NOFOLLOW)
+        try:
+            for part in self.parts[:-1]:
+                try:
+                    below = os.open(part, FOLDER_FLAGS, dir_fd=folder)
+                except FileNotFoundError:
+                    if not create:
+                        raise
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=folder)
+                    below = os.open(part, FOLDER_FLAGS, dir_fd=folder)
+                os.close(folder)
+                folder = below
+            yield folder
+        finally:
+            os.close(folder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """Which places the file tools may touch.
+
+    Attributes:
+        home: SATCHEL_HOME: nothing below it is written, and its `token` is not read. None where there is
+            none.
+    """
+
+    home: Path | None = None
+
+    def locate(self, text: str, context: ToolContext, *, writing: bool = False) -> Place:
+        """The real place that a path names.
+
+        Args:
+            text: As the model wrote it: absolute, from `~`, or relative to `context.cwd`. It need not exist.
+            context: `roots` may be touched; `spill_dir` may be read too.
+            writing: Whether the place will be written.
+
+        Raises:
+            UsageError: It is no path.
+            Refused: It lies outside, or is protected.
+        """
+        if not text:
+            raise UsageError("The path is empty.")
+        home = context.environ.get("HOME", "")
+        expanded = home + text[1:] if home and (text == "~" or text.startswith("~/")) else text
+        try:
+            os.fsencode(expanded)
+            real = Path(os.path.realpath(context.cwd / expanded))
+        except ValueError as error:
+            raise UsageError(f"{shown(text)} is no path: it holds a NUL or a lone surrogate.") from error
+        except OSError as error:
+            raise UsageError(f"{shown(text)} can't be reached: {error.strerror}.") from error
+        name = self.name(real, context)
+        roots = [
+            Path(os.path.realpath(root))
+            for root in (*context.roots, *([] if writing else [context.spill_dir]))
+        ]
+        # The longest one, so that the walk down is the shortest.
+        root = max(
+            (root for root in roots if real.is_relative_to(root)), key=lambda r: len(r.parts), default=None
+        )
+        if root is None:
+            allowed = ", ".join(shown(str(folder)) for folder in context.roots)
+            leads = (
+                ""
+                if str(real) == os.path.normpath(context.cwd / expanded)
+                else f" (it leads to {shown(str(real))})"
+            )
+            raise Refused(
+                f"{shown(text)} is outside of what the file tools may touch{leads}. They may touch: "
+                f"{allowed}."
+            )
+        place = Place(root=root, parts=real.relative_to(root).parts, name=name)
+        self._check_protected(place, writing=writing)
+        return place
+
+    def hides(self, real: Path) -> bool:
+        """Whether a file's content is never shown."""
+        return self.home is not None and real == Path(os.path.realpath(self.home)) / "token"
+
+    def name(self, real: Path, context: ToolContext) -> str:
+        """How a real path is told: relative to the session's folder where it lies below, else whole;
+        escaped.
+        """
+        cwd = Path(os.path.realpath(context.cwd))
+        return shown(str(real.relative_to(cwd) if real.is_relative_to(cwd) else real))
+
+    def _check_protected(self, place: Place, *, writing: bool) -> None:
+        if self.hides(place.path):
+            raise Refused(f"{place.name} is the key to this Satchel's own server and is not shown.")
+        if not writing:
+            return
+        folded = {part.casefold() for part in place.path.parts}
+        inside_home = self.home is not None and place.path.is_relative_to(os.path.realpath(self.home))
+        if inside_home or folded & PROTECTED:
+            raise Refused(
+                f"{place.name} is not written by tools: what lies there is run, or decides what may be "
+                f"run (hooks, rules, "
+                "settings, tools). Ask the user to change it."
+            )
+
+
+def shown(text: str) -> str:
+    """A name as it is told: control characters, line breaks and undecodable bytes escaped as in Python."""
+    return "".join(
+        char
+        if char.isprintable() and not "\ud800" <= char <= "\udfff"
+        else char.encode("unicode_escape", "surrogatepass").decode()
+        for char in text
+    )
+
+
+def describe_kind(mode: int) -> str:
+    """What a file that is neither regular nor a folder is, in words."""
+    for test, words in (
+        (stat.S_ISFIFO, "a named pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+        (stat.S_ISLNK, "a symlink"),
+    ):
+        if test(mode):
+            return words
+    return "no regular file"
+
+
+def _state(found: os.stat_result | None) -> tuple[int, int, int] | None:
+    return None if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)

@@ -1,0 +1,188 @@
+"""The tool `file_edit`: replaces a piece of a text file exactly, and says what is in the way when it
+can't.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from satchel.errors import UsageError
+from satchel.tools.builtin.content import SAMPLE_BYTES, Encoding, describe_binary, detect_encoding
+from satchel.tools.builtin.diff import unified_diff
+from satchel.tools.builtin.fence import Fence, Place
+from satchel.tools.builtin.file_write import read_whole
+from satchel.tools.builtin.seen import Seen, last_seen, look, remember
+from satchel.tools.function import function_tool
+from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
+
+__all__ = ["file_edit_tool"]
+
+LISTED_LINES = 10
+COMPARED_LINES = 2000
+"""So many lines are compared with the text that was not found, to show the nearest."""
+
+DESCRIPTION = """Replace text in a file, exactly: `old` has to be in the file once, character for character \
+with its white space (without file_read's line numbers), or use `replace_all`. If it is there more than \
+once, give more of the text around it. Line endings and encoding stay. Gives the difference. Refused if the \
+file changed since you read it."""
+
+
+def file_edit_tool(fence: Fence) -> Tool:
+    """Make the tool."""
+
+    async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        place = fence.locate(input["path"], context, writing=True)
+        result, seen = await context.blocking(
+            _edit,
+            place,
+            input["old"],
+            input["new"],
+            input.get("replace_all", False),
+            last_seen(context, place.path),
+        )
+        remember(context, place.path, seen)
+        return result
+
+    def effects(input: Mapping[str, Any], context: ToolContext) -> list[Effect]:
+        return [fence.locate(input["path"], context, writing=True).effect(writes=True)]
+
+    return function_tool(
+        call,
+        name="file_edit",
+        description=DESCRIPTION,
+        properties={
+            "path": {
+                "type": "string",
+                "description": "The file; relative paths start at the session's folder.",
+            },
+            "old": {"type": "string", "description": "The text to replace."},
+            "new": {"type": "string", "description": "What takes its place; may be empty."},
+            "replace_all": {"type": "boolean", "description": "Replace every occurrence. Default false."},
+        },
+        required=["path", "old", "new"],
+        annotations=Annotations(read_only=False, destructive=True, idempotent=False, open_world=False),
+        effects=effects,
+        pattern_key="path",
+    )
+
+
+def _edit(place: Place, old: str, new: str, replace_all: bool, seen: Seen | None) -> tuple[ToolResult, Seen]:
+    if not old:
+        raise UsageError("`old` is empty. Say which text to replace; a new file is written with file_write.")
+    if old == new:
+        raise UsageError("`old` and `new` are the same: nothing to do.")
+    data, state = read_whole(place)
+    now = look(state, data)
+    if seen is not None and not seen.is_still(now):
+        raise UsageError(f"{place.name} has changed since it was read. Read it again, then edit.")
+    encoding = detect_encoding(data[:SAMPLE_BYTES])
+    if encoding is None:
+        raise UsageError(f"{place.name} is not text: {describe_binary(data[:SAMPLE_BYTES], len(data))}.")
+    text = _decode(place, data, encoding)
+    old, new = _with_line_ends_of(text, old, new)
+    count = text.count(old)
+    if count == 0:
+        raise UsageError(f"`old` is not in {place.name}.{_nearest(text, old)}")
+    if count > 1 and not replace_all:
+        raise UsageError(
+            f"`old` is in {place.name} {count} times: {_line_numbers(text, old)}. Give more of the text "
+            f"around the one you "
+            "mean, or set replace_all."
+        )
+    changed = text.replace(old, new)
+    written = _encode(place, changed, new, encoding)
+    after = place.replace(written, expected=state)
+    times = "once" if count == 1 else f"{count} times"
+    change = unified_diff(text, changed, place.name)
+    result = ToolResult(
+        text=f"Replaced {times} in {place.name}.\n{change}", data={"path": str(place.path), "replaced": count}
+    )
+    return result, look(after, written)
+
+
+def _decode(place: Place, data: bytes, encoding: Encoding) -> str:
+    try:
+        return data[len(encoding.bom) :].decode(encoding.name, encoding.errors)
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{place.name} looks like {encoding.name}, but byte {error.start + 1:,} is none. Use bash to "
+            f"change it."
+        ) from error
+
+
+def _encode(place: Place, text: str, new: str, encoding: Encoding) -> bytes:
+    try:
+        # What is inserted has to be clean; what was there before goes back as it was.
+        new.encode(encoding.name)
+        return encoding.bom + text.encode(encoding.name, encoding.errors)
+    except UnicodeEncodeError as error:
+        char = new[error.start : error.start + 1] if error.object == new else ""
+        raise UsageError(
+            f"`new` holds {char!r}, which can't be written in {place.name}: it is {encoding.name}."
+        ) from error
+
+
+def _with_line_ends_of(text: str, old: str, new: str) -> tuple[str, str]:
+    """Both texts with the file's line endings, where the file has CRLF and they have not."""
+    breaks, windows = text.count("\n"), text.count("\r\n")
+    if not windows or "\r\n" in old:
+        return old, new
+    if "\n" in old and old not in text:
+        old = old.replace("\n", "\r\n")
+    # A single-line `old` says nothing about its line's end: most lines of the file decide.
+    if "\r\n" not in new and ("\r\n" in old or ("\n" not in old and windows * 2 >= breaks)):
+        new = new.replace("\n", "\r\n")
+    return old, new
+
+
+def _line_numbers(text: str, old: str) -> str:
+    numbers: list[str] = []
+    at = -1
+    end = 0
+    line = 1
+    while len(numbers) < LISTED_LINES and (at := text.find(old, end)) >= 0:
+        line += text.count("\n", end, at)
+        numbers.append(str(line))
+        line += old.count("\n")
+        end = at + len(old)
+    more = ", …" if text.find(old, end) >= 0 else ""
+    return f"lines {', '.join(numbers)}{more}"
+
+
+def _nearest(text: str, old: str) -> str:
+    """What may have been meant, for a text that was not found."""
+    lines = text.splitlines()
+    wanted = old.splitlines()
+    if wanted and all(re.match(r"\s*-?\d+\t", line) for line in wanted if line):
+        return " It seems to begin with line numbers: leave those out."
+    at = _same_but_for_space(lines, wanted)
+    if at is not None:
+        found = "\n".join(lines[at : at + len(wanted)])
+        return f" With other white space it is at line {at + 1}:\n{found}"
+    probe = max(wanted, key=lambda line: len(line.strip()), default="")
+    if not probe.strip():
+        return ""
+    # Long lines are compared by their beginning: the time grows by the square of the length.
+    candidates = {
+        line.strip()[:200]: number for number, line in reversed(list(enumerate(lines[:COMPARED_LINES], 1)))
+    }
+    close = difflib.get_close_matches(probe.strip()[:200], candidates, n=3, cutoff=0.6)
+    if not close:
+        return " Nothing like it is there either: read the file again."
+    shown = "\n".join(f"{candidates[line]:>6}\t{lines[candidates[line] - 1][:200]}" for line in close)
+    return f" The nearest lines are:\n{shown}"
+
+
+def _same_but_for_space(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
+    """Where `wanted` is in `lines` if white space counts for nothing; an index, or None."""
+    bare = ["".join(line.split()) for line in wanted]
+    if not any(bare):
+        return None
+    there = ["".join(line.split()) for line in lines]
+    for at in range(len(there) - len(bare) + 1):
+        if there[at] == bare[0] and there[at : at + len(bare)] == bare:
+            return at
+    return None

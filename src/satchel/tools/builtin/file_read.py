@@ -1,0 +1,332 @@
+"""The tool `file_read`: a page of a text file with line numbers, or what else the file is."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from satchel.errors import UsageError
+from satchel.tools.builtin.content import SAMPLE_BYTES, Encoding, describe_binary, detect_encoding
+from satchel.tools.builtin.fence import Fence, Place, describe_kind, shown
+from satchel.tools.builtin.seen import WHOLE_BYTES, Seen, last_seen, look, remember
+from satchel.tools.function import function_tool
+from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
+
+__all__ = ["file_read_tool"]
+
+PAGE_LINES = 2000
+PAGE_CHARS = 26_000
+"""A page with its numbers and its footer stays below the 30,000 characters that a result may have by
+default."""
+LINE_CHARS = 2000
+"""Longer lines are cut, so that one of them does not push the others out of the page."""
+CHUNK_BYTES = 1_048_576
+LONG_LINE_BYTES = 4 * PAGE_CHARS
+"""Of a line no more is held than could be shown: a character is at most four bytes."""
+FOLDER_ENTRIES = 100
+NULS = re.compile("\0{2,}")
+
+Read: TypeAlias = Callable[[int, int], bytes]
+"""Gives up to so many bytes (second) from a place in the file (first); b"" behind its end."""
+
+DESCRIPTION = """Read a text file. Gives its lines as `number<TAB>text`, at most 2000 lines or about 26,000 \
+characters a call; the last line in brackets says how to go on. Use `offset` and `limit` to page; a \
+negative `offset` counts from the end (-50: the last 50 lines) and is fast in huge files. Images, archives \
+and other binary files are only described. Read a file before you edit or overwrite it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """One line, at most `LONG_LINE_BYTES` of it, and the places where it and the next one begin."""
+
+    data: bytes
+    start: int
+    end: int
+    is_cut: bool
+
+
+def file_read_tool(fence: Fence) -> Tool:
+    """Make the tool."""
+
+    async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        place = fence.locate(input["path"], context)
+        page = _Page(
+            place=place,
+            offset=input.get("offset", 1),
+            limit=input.get("limit", PAGE_LINES),
+            column=input.get("column", 1),
+            before=last_seen(context, place.path),
+        )
+        result = await context.blocking(page.read)
+        if page.seen is not None:
+            remember(context, place.path, page.seen)
+        return result
+
+    def effects(input: Mapping[str, Any], context: ToolContext) -> list[Effect]:
+        return [fence.locate(input["path"], context).effect(writes=False)]
+
+    return function_tool(
+        call,
+        name="file_read",
+        description=DESCRIPTION,
+        properties={
+            "path": {
+                "type": "string",
+                "description": "The file; relative paths start at the session's folder.",
+            },
+            "offset": {
+                "type": "integer",
+                "description": "First line, counted from 1; negative from the end. Default 1.",
+            },
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "description": f"How many lines. Default {PAGE_LINES}.",
+            },
+            "column": {
+                "type": "integer",
+                "minimum": 1,
+                "description": "First character of the line `offset`, to read on in a line that was cut. "
+                "Default 1.",
+            },
+        },
+        required=["path"],
+        annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
+        effects=effects,
+        pattern_key="path",
+    )
+
+
+class _Page:
+    """One call: what is asked for, and what was seen of the file by it. `read` blocks."""
+
+    def __init__(self, *, place: Place, offset: int, limit: int, column: int, before: Seen | None) -> None:
+        self.seen: Seen | None = None
+        self._place = place
+        self._offset = offset or 1
+        self._limit = min(limit, PAGE_LINES)
+        self._column = column
+        self._before = before
+
+    def read(self) -> ToolResult:
+        """Read as much as is shown, and no more."""
+        handle = self._place.open()
+        try:
+            state = os.fstat(handle)
+            if stat.S_ISDIR(state.st_mode):
+                raise UsageError(self._folder(handle))
+            if not stat.S_ISREG(state.st_mode):
+                raise UsageError(f"{self._place.name} is {describe_kind(state.st_mode)}, no file to be read.")
+            head = os.pread(handle, SAMPLE_BYTES, 0)
+            encoding = detect_encoding(head)
+            if encoding is None:
+                return ToolResult(
+                    text=f"{self._place.name} is not text: {describe_binary(head, state.st_size)}."
+                )
+            if state.st_size <= WHOLE_BYTES or encoding.is_wide:
+                return self._whole(handle, state, encoding)
+            return self._part(handle, state, encoding)
+        except OSError as error:
+            raise self._place.failure(error) from error
+        finally:
+            os.close(handle)
+
+    def _whole(self, handle: int, state: os.stat_result, encoding: Encoding) -> ToolResult:
+        if state.st_size > 8 * WHOLE_BYTES:
+            raise UsageError(
+                f"{self._place.name} is {state.st_size:,} bytes of {encoding.name}, too large to be "
+                f"paged. Convert it: "
+                f"iconv -f {encoding.name} -t utf-8."
+            )
+        raw = _read_all(handle, 8 * WHOLE_BYTES)
+        self.seen = look(state, raw)
+        data = raw[len(encoding.bom) :]
+        if encoding.is_wide:
+            data = data.decode(encoding.name, "replace").encode()
+            encoding = Encoding("utf-8")
+        total = data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
+        if not total:
+            return ToolResult(text=f"{self._place.name} is empty.")
+        first = max(1, total + 1 + self._offset) if self._offset < 0 else self._offset
+        if first > total:
+            raise UsageError(f"{self._place.name} has {total:,} lines; there is no line {first:,}.")
+
+        def read(at: int, count: int) -> bytes:
+            return data[at : at + count]
+
+        start, number = _find_line(read, first, at=0, number=1)
+        return self._show(read, start, number, encoding, total=total)
+
+    def _part(self, handle: int, state: os.stat_result, encoding: Encoding) -> ToolResult:
+        begin = len(encoding.bom)
+
+        def read(at: int, count: int) -> bytes:
+            return os.pread(handle, count, at)
+
+        self.seen = look(state, None)
+        if self._offset < 0:
+            start = _find_from_end(read, state.st_size, -self._offset, begin)
+            return self._show(read, start, self._offset, encoding, total=None)
+        at, number = begin, 1
+        known = self._before
+        if (
+            known is not None
+            and known.is_still(self.seen)
+            and known.next_line <= self._offset
+            and known.next_byte
+        ):
+            at, number = known.next_byte, known.next_line
+        start, number = _find_line(read, self._offset, at=at, number=number)
+        if number < self._offset or not read(start, 1):
+            raise UsageError(
+                f"{self._place.name} has {number - (not read(start, 1)):,} lines; there is no line "
+                f"{self._offset:,}."
+            )
+        return self._show(read, start, number, encoding, total=None)
+
+    def _show(
+        self, read: Read, start: int, number: int, encoding: Encoding, *, total: int | None
+    ) -> ToolResult:
+        rows: list[str] = []
+        room = PAGE_CHARS
+        first, column = number, self._column
+        if column > 1:
+            start = _skip_columns(read, start, column - 1, encoding)
+        at_end = True
+        go_on = ""
+        for line in _lines(read, start):
+            if len(rows) == self._limit:
+                at_end = False
+                break
+            text = NULS.sub(_count_nuls, line.data.decode(encoding.name, "replace").removesuffix("\r"))
+            # Who asks for a place in a long line wants to see that line.
+            allowed = room if column > 1 and not rows else LINE_CHARS
+            if len(text) > allowed or line.is_cut:
+                go_on = f"offset={number}, column={column + allowed}"
+                text = f"{text[:allowed]} [… line goes on: {go_on}]"
+            if len(text) > room and rows:
+                at_end = False
+                break
+            rows.append(f"{number:>6}\t{text}")
+            room -= len(text) + 8
+            column = 1
+            number += 1
+            start = line.end
+            if number == 0:
+                break
+        if self.seen is not None and total is None and number > 0:
+            self.seen = replace(self.seen, next_line=number, next_byte=start)
+        footer = self._footer(first, number - 1, at_end=at_end, total=total)
+        return ToolResult(text="\n".join([*rows, *([footer] if footer else [])]))
+
+    def _footer(self, first: int, last: int, *, at_end: bool, total: int | None) -> str:
+        if at_end:
+            return "" if first == 1 else "[end of the file]"
+        of = "" if total is None else f" of {total:,}"
+        return f"[lines {first}-{last}{of}; go on with offset={last + 1}]"
+
+    def _folder(self, handle: int) -> str:
+        names = sorted(os.listdir(handle))
+        listed = ", ".join(shown(name) for name in names[:FOLDER_ENTRIES])
+        more = f" and {len(names) - FOLDER_ENTRIES:,} more" if len(names) > FOLDER_ENTRIES else ""
+        holds = f" It holds: {listed}{more}." if names else " It is empty."
+        return f"{self._place.name} is a folder.{holds} Use glob to find files in it."
+
+
+def _count_nuls(run: re.Match[str]) -> str:
+    return f"[… {len(run[0]):,} NUL characters]"
+
+
+def _read_all(handle: int, limit: int) -> bytes:
+    chunks: list[bytes] = []
+    at = 0
+    while at <= limit and (chunk := os.pread(handle, CHUNK_BYTES, at)):
+        chunks.append(chunk)
+        at += len(chunk)
+    return b"".join(chunks)
+
+
+def _find_line(read: Read, wanted: int, *, at: int, number: int) -> tuple[int, int]:
+    """Where line `wanted` begins, from a place `at` where line `number` does; the file's end and its line if
+    less.
+    """
+    while number < wanted and (chunk := read(at, CHUNK_BYTES)):
+        breaks = chunk.count(b"\n")
+        if number + breaks < wanted:
+            number += breaks
+            at += len(chunk)
+            continue
+        place = -1
+        for _ in range(wanted - number):
+            place = chunk.index(b"\n", place + 1)
+        return at + place + 1, wanted
+    return at, number
+
+
+def _find_from_end(read: Read, size: int, lines: int, begin: int) -> int:
+    """Where the last `lines` lines of a file begin."""
+    end = size
+    # The break that ends the last line begins no line.
+    if read(size - 1, 1) == b"\n":
+        end -= 1
+    while end > begin:
+        start = max(begin, end - CHUNK_BYTES)
+        chunk = read(start, end - start)
+        breaks = chunk.count(b"\n")
+        if breaks < lines:
+            lines -= breaks
+            end = start
+            continue
+        place = len(chunk)
+        for _ in range(lines):
+            place = chunk.rindex(b"\n", 0, place)
+        return start + place + 1
+    return begin
+
+
+def _lines(read: Read, at: int) -> Iterator[_Line]:
+    """The lines from a place where one begins."""
+    buffer, base, here = b"", at, 0
+    while True:
+        place = buffer.find(b"\n", here)
+        if place < 0 and len(buffer) - here < LONG_LINE_BYTES:
+            more = read(base + len(buffer), CHUNK_BYTES)
+            if more:
+                base, buffer, here = base + here, buffer[here:] + more, 0
+                continue
+            if here < len(buffer):
+                yield _Line(data=buffer[here:], start=base + here, end=base + len(buffer), is_cut=False)
+            return
+        if place >= 0 and place - here <= LONG_LINE_BYTES:
+            yield _Line(data=buffer[here:place], start=base + here, end=base + place + 1, is_cut=False)
+            here = place + 1
+            continue
+        start, data = base + here, buffer[here : here + LONG_LINE_BYTES]
+        end = _find_line(read, 2, at=start, number=1)[0]
+        yield _Line(data=data, start=start, end=end, is_cut=True)
+        buffer, base, here = b"", end, 0
+
+
+def _skip_columns(read: Read, at: int, columns: int, encoding: Encoding) -> int:
+    """The place of a character in a line that begins at `at`; the line's end where it is shorter."""
+    decoder = codecs.getincrementaldecoder(encoding.name)("surrogateescape")
+    while chunk := read(at, CHUNK_BYTES):
+        line, *rest = chunk.split(b"\n", 1)
+        text = decoder.decode(line)
+        pending = len(decoder.getstate()[0])
+        if len(text) >= columns:
+            return at + len(text[:columns].encode(encoding.name, "surrogateescape"))
+        if rest:
+            return at + len(line)
+        columns -= len(text)
+        # A character that the chunk cuts in two is read again whole.
+        at += len(line) - pending
+        decoder.reset()
+        if len(chunk) < CHUNK_BYTES:
+            break
+    return at

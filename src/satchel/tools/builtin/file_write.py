@@ -1,0 +1,113 @@
+"""The tool `file_write`: writes a whole file, and never over something that the model has not seen."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from typing import Any
+
+from satchel.errors import NotFound, UsageError
+from satchel.tools.builtin.diff import unified_diff
+from satchel.tools.builtin.fence import Fence, Place, describe_kind
+from satchel.tools.builtin.seen import WHOLE_BYTES, Seen, last_seen, look, remember
+from satchel.tools.function import function_tool
+from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
+
+__all__ = ["file_write_tool", "read_whole"]
+
+DESCRIPTION = """Write a whole text file as UTF-8, creating it and its folders where needed. A file that \
+exists is replaced only if you have read it in this session and it has not changed since. To change part of \
+a file use file_edit."""
+
+
+def file_write_tool(fence: Fence) -> Tool:
+    """Make the tool."""
+
+    async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        place = fence.locate(input["path"], context, writing=True)
+        result, seen = await context.blocking(_write, place, input["content"], last_seen(context, place.path))
+        remember(context, place.path, seen)
+        return result
+
+    def effects(input: Mapping[str, Any], context: ToolContext) -> list[Effect]:
+        return [fence.locate(input["path"], context, writing=True).effect(writes=True)]
+
+    return function_tool(
+        call,
+        name="file_write",
+        description=DESCRIPTION,
+        properties={
+            "path": {
+                "type": "string",
+                "description": "The file; relative paths start at the session's folder.",
+            },
+            "content": {"type": "string", "description": "Its whole content."},
+        },
+        required=["path", "content"],
+        annotations=Annotations(read_only=False, destructive=True, idempotent=True, open_world=False),
+        effects=effects,
+        pattern_key="path",
+    )
+
+
+def read_whole(place: Place) -> tuple[bytes, os.stat_result]:
+    """A regular file's content and state.
+
+    Raises:
+        NotFound: There is none.
+        UsageError: It is something else, or too large to be held.
+        Refused: It can't be read.
+    """
+    handle = place.open()
+    try:
+        state = os.fstat(handle)
+        if stat.S_ISDIR(state.st_mode):
+            raise UsageError(f"{place.name} is a folder.")
+        if not stat.S_ISREG(state.st_mode):
+            raise UsageError(f"{place.name} is {describe_kind(state.st_mode)}, no file to be changed.")
+        if state.st_size > WHOLE_BYTES:
+            raise UsageError(
+                f"{place.name} has {state.st_size:,} bytes, more than can be changed here. Use bash."
+            )
+        with os.fdopen(os.dup(handle), "rb") as file:
+            return file.read(), state
+    except OSError as error:
+        raise place.failure(error) from error
+    finally:
+        os.close(handle)
+
+
+def _write(place: Place, content: str, seen: Seen | None) -> tuple[ToolResult, Seen]:
+    try:
+        data = content.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"The content can't be written as UTF-8: character {error.start + 1} is a lone surrogate."
+        ) from error
+    try:
+        before, state = read_whole(place)
+    except NotFound:
+        written = place.replace(data, expected=None)
+        lines = content.count("\n") + (content != "" and not content.endswith("\n"))
+        text = f"Created {place.name}: {lines:,} lines, {len(data):,} bytes."
+        return ToolResult(text=text, data={"path": str(place.path), "created": True}), look(written, data)
+    now = look(state, before)
+    if before and seen is None:
+        raise UsageError(
+            f"{place.name} exists and was not read in this session. Read it first, so that nothing is "
+            f"lost unseen, or use "
+            "file_edit."
+        )
+    if seen is not None and not seen.is_still(now):
+        raise UsageError(f"{place.name} has changed since it was read. Read it again, then write.")
+    if before == data:
+        return ToolResult(text=f"{place.name} has that content already."), now
+    written = place.replace(data, expected=state)
+    change = unified_diff(before.decode(errors="replace"), content, place.name)
+    return (
+        ToolResult(
+            text=f"Replaced {place.name}.\n{change}", data={"path": str(place.path), "created": False}
+        ),
+        look(written, data),
+    )

@@ -1,0 +1,154 @@
+"""The tool `glob`: finds files by name."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from satchel.errors import UsageError
+from satchel.sandbox.process import StreamName, run_process
+from satchel.tools.builtin.fence import Fence, Place, shown
+from satchel.tools.builtin.ripgrep import SAME_FILES, find_ripgrep
+from satchel.tools.builtin.tree import MAX_ENTRIES, Found, GlobPattern, walk
+from satchel.tools.function import function_tool
+from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
+
+__all__ = ["glob_tool"]
+
+SHOWN = 200
+MAGIC = frozenset("*?[{")
+DESCRIPTION = """Find files by a glob pattern, newest first (at most 200). `*.py` looks in the folder \
+itself, `**/*.py` in all folders below; also `?`, `[ab]`, `{a,b}`. A pattern that ends in `/` finds \
+folders. Leaves out `.git`, symlinks and what .gitignore names, unless `path` is in an ignored folder. To \
+search in files use grep."""
+
+
+def glob_tool(fence: Fence) -> Tool:
+    """Make the tool."""
+
+    async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        above, pattern = _split(input["pattern"])
+        place = fence.locate(os.path.join(input.get("path", "."), above), context)  # noqa: PTH118  # keeps "~" and "" as they are
+        wants_folders = pattern.endswith("/")
+        found = await _find(place, pattern, context, wants_folders=wants_folders)
+        hits = [
+            hit for hit in found if hit.is_folder == wants_folders and not fence.hides(place.path / hit.path)
+        ]
+        hits.sort(key=lambda hit: (-hit.mtime_ns, hit.path))
+        names = [fence.name(place.path / hit.path, context) + ("/" if hit.is_folder else "") for hit in hits]
+        if not names:
+            hint = ""
+            if "**" not in pattern:
+                hint = f" Only that folder was looked at: **/{shown(pattern)} looks below it too."
+            return ToolResult(text=f"Nothing in {place.name} matches {shown(pattern)}.{hint}", data=[])
+        rows = names[:SHOWN]
+        if len(found) >= MAX_ENTRIES:
+            rows.append(f"[stopped after {MAX_ENTRIES:,} files; narrow the pattern or the path]")
+        elif len(names) > SHOWN:
+            rows.append(f"[{SHOWN} of {len(names):,}; narrow the pattern or the path to see the others]")
+        return ToolResult(text="\n".join(rows), data=names[:SHOWN])
+
+    return function_tool(
+        call,
+        name="glob",
+        description=DESCRIPTION,
+        properties={
+            "pattern": {"type": "string", "description": "As **/*.py or src/*.{ts,tsx}."},
+            "path": {"type": "string", "description": "The folder to look in. Default: the session's."},
+        },
+        required=["pattern"],
+        annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
+        pattern_key="path",
+    )
+
+
+def _split(pattern: str) -> tuple[str, str]:
+    """The folders that a pattern begins with, without magic, and the rest: ("src/app", "*.py")."""
+    if not pattern.strip("/"):
+        raise UsageError("The pattern is empty. As an example, **/*.py finds all Python files.")
+    folder_slash = "/" if pattern.endswith("/") else ""
+    names = pattern.removesuffix("/").split("/")
+    plain = 0
+    while plain < len(names) - 1 and not MAGIC & set(names[plain]):
+        plain += 1
+    rest = names[plain:]
+    if ".." in rest:
+        raise UsageError("`..` can't stand behind `*`, `?`, `[` or `{`. Give the folder as `path`.")
+    above = "/".join(names[:plain])
+    return (above or "/") if pattern.startswith("/") else above, "/".join(rest) + folder_slash
+
+
+async def _find(place: Place, pattern: str, context: ToolContext, *, wants_folders: bool) -> list[Found]:
+    compiled = GlobPattern(pattern)
+    ripgrep = find_ripgrep(context.environ)
+    if not stat.S_ISDIR((await context.blocking(_state, place)).st_mode):
+        raise UsageError(f"{place.name} is no folder.")
+    # Without `**` a walk that enters only where something can match is the faster one.
+    if ripgrep is not None and "**" in pattern and not wants_folders:
+        return await _find_by_ripgrep(ripgrep, place.path, compiled, context)
+    stopped = threading.Event()
+
+    def find() -> list[Found]:
+        return list(walk(place.path, pattern=compiled, goes_on=lambda: not stopped.is_set()))
+
+    try:
+        return await context.blocking(find)
+    finally:
+        # A thread can't be cancelled; this one looks here at every file.
+        stopped.set()
+
+
+def _state(place: Place) -> os.stat_result:
+    handle = place.open()
+    try:
+        return os.fstat(handle)
+    finally:
+        os.close(handle)
+
+
+async def _find_by_ripgrep(
+    ripgrep: str, base: Path, pattern: GlobPattern, context: ToolContext
+) -> list[Found]:
+    paths: list[str] = []
+    rest = b""
+    seen = 0
+    with anyio.CancelScope() as enough:
+
+        async def take(stream: StreamName, chunk: bytes) -> None:
+            nonlocal rest, seen
+            if stream == "stderr":
+                return
+            *names, rest = (rest + chunk).split(b"\0")
+            for name in names:
+                path = os.fsdecode(name).removeprefix("./")
+                if pattern.matches(path):
+                    paths.append(path)
+            seen += len(names)
+            if seen >= MAX_ENTRIES:
+                enough.cancel()
+
+        await run_process(
+            [ripgrep, *SAME_FILES, "--files", "./"],
+            cwd=base,
+            environ=context.environ,
+            on_output=take,
+            max_output_bytes=4096,
+        )
+    return await context.blocking(_with_times, base, paths)
+
+
+def _with_times(base: Path, paths: list[str]) -> list[Found]:
+    found: list[Found] = []
+    for path in paths:
+        try:
+            state = os.lstat(base / path)
+        except OSError:
+            continue
+        found.append(Found(path=path, is_folder=False, mtime_ns=state.st_mtime_ns))
+    return found

@@ -1,0 +1,374 @@
+"""The tool `grep`: finds lines by a regular expression, with ripgrep where it is there, else with Python's
+`re`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import anyio
+
+from satchel.errors import UsageError
+from satchel.sandbox.process import ProcessResult, StreamName, run_process
+from satchel.tools.builtin.content import SAMPLE_BYTES, describe_binary, detect_encoding
+from satchel.tools.builtin.fence import Fence, Place
+from satchel.tools.builtin.ripgrep import SAME_FILES, find_ripgrep
+from satchel.tools.builtin.tree import GlobPattern, walk
+from satchel.tools.function import function_tool
+from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
+
+__all__ = ["grep_tool"]
+
+Mode: TypeAlias = Literal["content", "files", "count"]
+
+DEFAULT_LIMIT = 200
+MAX_CHARS = 26_000
+"""Below what a result may have by default, so that nothing of it is spilled."""
+MAX_COLUMNS = 500
+MAX_FILE_BYTES = 67_108_864
+"""Larger files are searched only when they are named."""
+SPARE_S = 3.0
+"""What is kept of the call's time to end the search and tell what was found."""
+CUT_LINE = re.compile(r" \[\.\.\. (?:omitted end of long line|\d+ more match(?:es)?)\]$")
+RECORD = re.compile(rb"(?P<path>[^\0]*)\0(?P<line>\d+)(?P<sign>[:-])(?P<text>.*)", re.DOTALL)
+
+DESCRIPTION = """Search file contents for a regular expression. Gives `file:line:text` (`file-line-text` \
+for lines of context), sorted by path. `output` "files" gives only the names, "count" the number of \
+matching lines per file. Leaves out binary files, files over 64 MB, `.git`, symlinks and what .gitignore \
+names; a text file or folder given as `path` is searched all the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Search:
+    """What is asked for."""
+
+    pattern: str
+    mode: Mode
+    ignore_case: bool
+    context_lines: int
+    limit: int
+    glob: str
+
+
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """What was found so far: rows as they are shown, and why it ended early, if so."""
+
+    rows: list[str] = field(default_factory=list)
+    matches: int = 0
+    chars: int = 0
+    ended: str = ""
+
+
+def grep_tool(fence: Fence) -> Tool:
+    """Make the tool."""
+
+    async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        place = fence.locate(input.get("path", "."), context)
+        search = _Search(
+            pattern=input["pattern"],
+            mode=input.get("output", "content"),
+            ignore_case=input.get("ignore_case", False),
+            context_lines=input.get("context", 0),
+            limit=input.get("limit", DEFAULT_LIMIT),
+            glob=input.get("glob", ""),
+        )
+        if "\0" in search.pattern or "\n" in search.pattern:
+            raise UsageError("The pattern holds a line break or a NUL; lines are searched one by one.")
+        found = await _run(fence, place, search, context)
+        if not found.rows:
+            where = f"'{place.name}'" + (f" ({search.glob})" if search.glob else "")
+            ended = f" {found.ended}" if found.ended else ""
+            return ToolResult(text=f"No match for {search.pattern!r} in {where}.{ended}", data={"matches": 0})
+        rows = [*found.rows, *([f"[{found.ended}]"] if found.ended else [])]
+        return ToolResult(
+            text="\n".join(rows), data={"matches": found.matches, "is_complete": not found.ended}
+        )
+
+    return function_tool(
+        call,
+        name="grep",
+        description=DESCRIPTION,
+        properties={
+            "pattern": {
+                "type": "string",
+                "minLength": 1,
+                "description": "A regular expression; escape . ( [ to find them.",
+            },
+            "path": {"type": "string", "description": "A file or folder. Default: the session's folder."},
+            "glob": {
+                "type": "string",
+                "description": "Only files with such a name (*.py) or path (src/**/*.ts).",
+            },
+            "ignore_case": {"type": "boolean"},
+            "context": {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": 20,
+                "description": "Lines around each match.",
+            },
+            "output": {"enum": ["content", "files", "count"], "description": "Default content."},
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 1000,
+                "description": f"Most matches, files or counts to give. Default {DEFAULT_LIMIT}.",
+            },
+        },
+        required=["pattern"],
+        annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
+        pattern_key="path",
+    )
+
+
+async def _run(fence: Fence, place: Place, search: _Search, context: ToolContext) -> _Found:
+    is_folder = stat.S_ISDIR((await context.blocking(_state, place)).st_mode)
+    takes = _filter(fence, place, search.glob)
+    ripgrep = find_ripgrep(context.environ)
+    if ripgrep is not None:
+        found, result = await _by_ripgrep(ripgrep, fence, place, search, takes, context, is_folder=is_folder)
+        # Look-around and the like are beyond ripgrep, not beyond Python.
+        if result is None or result.exit_code != 2 or found.rows or b"regex" not in result.stderr.data:
+            return found
+    try:
+        re.compile(search.pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UsageError(f"The pattern {search.pattern!r} is no regular expression: {error}.") from error
+    return await _by_worker(fence, place, search, takes, context, is_folder=is_folder)
+
+
+def _state(place: Place) -> os.stat_result:
+    handle = place.open()
+    try:
+        state = os.fstat(handle)
+        if stat.S_ISREG(state.st_mode) and detect_encoding(head := os.pread(handle, SAMPLE_BYTES, 0)) is None:
+            raise UsageError(
+                f"{place.name} is not text: {describe_binary(head, state.st_size)}. `grep -a` by bash "
+                f"searches it all the same."
+            )
+    except OSError as error:
+        raise place.failure(error) from error
+    finally:
+        os.close(handle)
+    if not stat.S_ISDIR(state.st_mode) and not stat.S_ISREG(state.st_mode):
+        raise UsageError(f"{place.name} is neither a file nor a folder.")
+    return state
+
+
+def _filter(fence: Fence, place: Place, glob: str) -> Callable[[str], bool]:
+    """Whether a file of the search, by its path below `place`, is wanted."""
+    pattern = GlobPattern(glob if "/" in glob else f"**/{glob}") if glob else None
+    verdicts: dict[str, bool] = {}
+
+    def takes(path: str) -> bool:
+        if path not in verdicts:
+            fits = pattern is None or pattern.matches(path or place.path.name)
+            verdicts[path] = fits and not fence.hides(place.path / path)
+        return verdicts[path]
+
+    return takes
+
+
+async def _by_ripgrep(
+    ripgrep: str,
+    fence: Fence,
+    place: Place,
+    search: _Search,
+    takes: Callable[[str], bool],
+    context: ToolContext,
+    *,
+    is_folder: bool,
+) -> tuple[_Found, ProcessResult | None]:
+    argv = [
+        ripgrep,
+        *SAME_FILES,
+        "--no-heading",
+        "--with-filename",
+        "--sort=path",
+        f"--max-columns={MAX_COLUMNS}",
+    ]
+    argv.append("--max-columns-preview")
+    if is_folder:
+        argv.append(f"--max-filesize={MAX_FILE_BYTES}")
+    match search.mode:
+        case "content":
+            argv += ["--line-number", f"--context={search.context_lines}"]
+        case "files":
+            argv.append("--files-with-matches")
+        case "count":
+            argv.append("--count")
+    if search.ignore_case:
+        argv.append("--ignore-case")
+    if re.fullmatch(r"[A-Za-z0-9_.*?-]+", search.glob):
+        # Fewer files are read; what is wanted is decided by `takes` all the same. A glob would override
+        # .gitignore.
+        argv += [f"--type-add=satchel:{search.glob}", "--type=satchel"]
+    argv += ["--regexp", search.pattern, "--", "./" if is_folder else str(place.path)]
+    cwd = place.path if is_folder else place.path.parent
+    return await _collect(argv, None, cwd, fence, place, search, takes, context)
+
+
+async def _by_worker(
+    fence: Fence,
+    place: Place,
+    search: _Search,
+    takes: Callable[[str], bool],
+    context: ToolContext,
+    *,
+    is_folder: bool,
+) -> _Found:
+    files = [""]
+    if is_folder:
+        stopped = threading.Event()
+
+        def find() -> list[str]:
+            found = walk(place.path, pattern=None, goes_on=lambda: not stopped.is_set())
+            return [file.path for file in found if not file.is_folder and takes(file.path)]
+
+        try:
+            files = await context.blocking(find)
+        finally:
+            # A thread can't be cancelled; this one looks here at every file.
+            stopped.set()
+    job = {
+        "base": str(place.path),
+        "files": files,
+        "pattern": search.pattern,
+        "ignore_case": search.ignore_case,
+        "context": search.context_lines,
+        "mode": search.mode,
+        "max_file_bytes": MAX_FILE_BYTES if is_folder else 0,
+        "max_columns": MAX_COLUMNS,
+    }
+    argv = [sys.executable, "-I", "-S", str(Path(__file__).with_name("grep_worker.py"))]
+    found, result = await _collect(
+        argv, json.dumps(job).encode(), Path("/"), fence, place, search, takes, context
+    )
+    if result is not None and result.exit_code and not found.rows:
+        raise UsageError(f"The search failed: {result.stderr.text.strip().splitlines()[-1][:300]}")
+    return found
+
+
+async def _collect(
+    argv: Sequence[str],
+    stdin: bytes | None,
+    cwd: Path,
+    fence: Fence,
+    place: Place,
+    search: _Search,
+    takes: Callable[[str], bool],
+    context: ToolContext,
+) -> tuple[_Found, ProcessResult | None]:
+    """Run a search and read its records as they come, until there are enough; the result is None then."""
+    found = _Found()
+    reader = _Reader(fence, place, search, takes, context, found)
+    result: ProcessResult | None = None
+    limit_s = max(1.0, context.timeout_s - SPARE_S)
+    with anyio.CancelScope() as enough:
+
+        async def take(stream: StreamName, chunk: bytes) -> None:
+            if stream == "stdout" and not reader.feed(chunk):
+                enough.cancel()
+
+        result = await run_process(
+            argv,
+            cwd=cwd,
+            environ=context.environ,
+            stdin=stdin,
+            timeout_s=limit_s,
+            max_output_bytes=8192,
+            on_output=take,
+            grace_s=0.2,
+        )
+        if result.timed_out:
+            found.ended = f"stopped after {limit_s:g} s; narrow the path, the glob or the pattern"
+    if found.rows and found.rows[-1] == "--":
+        found.rows.pop()
+    return found, result
+
+
+class _Reader:
+    """Turns the records of a search, whoever makes it, into rows."""
+
+    def __init__(
+        self,
+        fence: Fence,
+        place: Place,
+        search: _Search,
+        takes: Callable[[str], bool],
+        context: ToolContext,
+        found: _Found,
+    ) -> None:
+        self._fence = fence
+        self._place = place
+        self._search = search
+        self._takes = takes
+        self._context = context
+        self._found = found
+        self._rest = b""
+        self._names: dict[str, str] = {}
+
+    def feed(self, chunk: bytes) -> bool:
+        """Take the next piece of output; False when no more is wanted."""
+        end = b"\0" if self._search.mode == "files" else b"\n"
+        *records, self._rest = (self._rest + chunk).split(end)
+        return all(self._take(record) for record in records)
+
+    def _take(self, record: bytes) -> bool:
+        found, mode = self._found, self._search.mode
+        if record == b"--" and mode == "content":
+            if found.rows and found.rows[-1] != "--":
+                found.rows.append("--")
+            return True
+        is_match = True
+        if mode == "content":
+            match = RECORD.fullmatch(record)
+            if match is None:
+                return True
+            path, is_match = self._path(match["path"]), match["sign"] == b":"
+        else:
+            path = self._path(record.split(b"\0")[0])
+        if not self._takes(path):
+            return True
+        if is_match and found.matches == self._search.limit:
+            found.ended = (
+                f"the first {found.matches}; there are more: narrow the pattern, the path or the glob"
+            )
+            return False
+        name = self._name(path)
+        match mode:
+            case "content":
+                line, sign, text = record.split(b"\0", 1)[1].partition(b":" if is_match else b"-")
+                shown = CUT_LINE.sub(" […]", text.decode("utf-8", "replace").removesuffix("\r"))
+                row = f"{name}{sign.decode()}{line.decode()}{sign.decode()}{shown}"
+            case "files":
+                row = name
+            case _:
+                row = f"{name}:{record.split(bytes(1))[1].decode()}"
+        found.rows.append(row)
+        found.matches += is_match
+        found.chars += len(row) + 1
+        if found.chars > MAX_CHARS:
+            found.ended = (
+                f"the first {found.matches}; the rest is too long: narrow the pattern, the path or the glob"
+            )
+            return False
+        return True
+
+    def _path(self, raw: bytes) -> str:
+        path = os.fsdecode(raw)
+        return "" if path == str(self._place.path) else path.removeprefix("./")
+
+    def _name(self, path: str) -> str:
+        if path not in self._names:
+            self._names[path] = self._fence.name(self._place.path / path, self._context)
+        return self._names[path]

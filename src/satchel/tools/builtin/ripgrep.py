@@ -1,0 +1,26 @@
+"""Runs ripgrep so that it sees the same files as `tree.walk`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+
+__all__ = ["SAME_FILES", "find_ripgrep"]
+
+SAME_FILES = (
+    "--no-config",
+    "--hidden",
+    "--no-require-git",
+    "--no-ignore-global",
+    "--no-ignore-exclude",
+    "--no-ignore-dot",
+    "--glob=!.git",
+    "--color=never",
+    "--null",
+)
+"""Only `.gitignore` files count, also outside of a repository; hidden files are seen, `.git` is not."""
+
+
+def find_ripgrep(environ: Mapping[str, str]) -> str | None:
+    """Where `rg` is on the PATH of `environ`, or None."""
+    return shutil.which("rg", path=environ.get("PATH", ""))

@@ -1,0 +1,57 @@
+"""What a session has seen of files, so that none is overwritten that changed since."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from satchel.tools.port import ToolContext
+
+__all__ = ["WHOLE_BYTES", "Seen", "last_seen", "look", "remember"]
+
+STATE_KEY = "file.seen"
+WHOLE_BYTES = 10_485_760
+"""Up to this size a file is read as a whole, so that its content can be compared; larger ones are paged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A file when it was last read or written.
+
+    Attributes:
+        digest: SHA-256 of its content, or "" where it is too large: then time and size have to do.
+        next_line: In a large file, the number of the line after the last one shown, which begins at
+            `next_byte`.
+    """
+
+    size: int
+    mtime_ns: int
+    inode: int
+    digest: str = ""
+    next_line: int = 1
+    next_byte: int = 0
+
+    def is_still(self, other: Seen) -> bool:
+        """Whether the file is the same as in `other`: by content where both know it."""
+        if self.digest and other.digest:
+            return self.digest == other.digest
+        return (self.size, self.mtime_ns, self.inode) == (other.size, other.mtime_ns, other.inode)
+
+
+def look(state: os.stat_result, content: bytes | None) -> Seen:
+    """What is seen of a file now; `content` is the whole of it, or None."""
+    digest = "" if content is None else hashlib.sha256(content).hexdigest()
+    return Seen(size=state.st_size, mtime_ns=state.st_mtime_ns, inode=state.st_ino, digest=digest)
+
+
+def last_seen(context: ToolContext, path: Path) -> Seen | None:
+    """What the session last saw of a file, or None."""
+    found: Seen | None = context.state.get(STATE_KEY, {}).get(str(path))
+    return found
+
+
+def remember(context: ToolContext, path: Path, seen: Seen) -> None:
+    """Keep it for as long as the session is open."""
+    context.state.setdefault(STATE_KEY, {})[str(path)] = seen

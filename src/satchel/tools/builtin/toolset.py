@@ -1,0 +1,44 @@
+"""All built-in tools, in the order that a model is told of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from satchel.tools.builtin.ask_user import ask_user_tool
+from satchel.tools.builtin.bash import bash_tool
+from satchel.tools.builtin.fence import Fence
+from satchel.tools.builtin.file_edit import file_edit_tool
+from satchel.tools.builtin.file_read import file_read_tool
+from satchel.tools.builtin.file_write import file_write_tool
+from satchel.tools.builtin.glob import glob_tool
+from satchel.tools.builtin.grep import grep_tool
+from satchel.tools.builtin.think import think_tool
+from satchel.tools.builtin.todo import todo_tool
+from satchel.tools.port import Toolset
+from satchel.tools.registry import StaticToolset
+
+__all__ = ["builtin_tools"]
+
+
+def builtin_tools(*, home: Path | None = None, bash_timeout_s: float = 30.0) -> Toolset:
+    """The built-in tools.
+
+    Args:
+        home: SATCHEL_HOME, in which the file tools write nothing; None where there is none.
+        bash_timeout_s: How long a command of `bash` may take that says nothing about it (`[agent]
+            tool_timeout_s`).
+    """
+    fence = Fence(home=home)
+    return StaticToolset(
+        (
+            bash_tool(default_timeout_s=bash_timeout_s),
+            file_read_tool(fence),
+            file_write_tool(fence),
+            file_edit_tool(fence),
+            glob_tool(fence),
+            grep_tool(fence),
+            think_tool(),
+            todo_tool(),
+            ask_user_tool(),
+        )
+    )
