@@ -1,0 +1,343 @@
+"""One space of memory as arrays: what a search compares with. Derived from the database, refreshed by its
+changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from satchel.memory.repository import Changes
+
+__all__ = ["Index", "Postings"]
+
+Ints: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
+Floats: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float32]]
+Matrix: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float32]]
+Postings: TypeAlias = tuple[Ints, Floats]
+"""The rows that have a stem, ascending, and how often each has it."""
+
+_DAY_MICROS = 86_400_000_000
+_MAX_POSTINGS = 4096  # Stems whose rows are remembered; a conversation of days asks for fewer.
+
+
+class _Column:
+    """An array that grows at its end without being copied each time."""
+
+    __slots__ = ("_array", "_length")
+
+    def __init__(self, dtype: Any, width: int | None = None) -> None:
+        self._length = 0
+        self._array = np.empty(0 if width is None else (0, width), dtype=dtype)
+
+    def extend(self, values: Any) -> None:
+        values = np.asarray(values, dtype=self._array.dtype)
+        need = self._length + len(values)
+        if need > len(self._array):
+            # Half as much again: a store that grows row by row is copied ten times on its way to a
+            # hundredfold.
+            grown = np.empty(
+                (max(need, len(self._array) * 3 // 2), *self._array.shape[1:]), self._array.dtype
+            )
+            grown[: self._length] = self._array[: self._length]
+            self._array = grown
+        self._array[self._length : need] = values
+        self._length = need
+
+    @property
+    def values(self) -> Any:
+        """The filled part; a view, valid until the next `extend`."""
+        return self._array[: self._length]
+
+    def __len__(self) -> int:
+        return self._length
+
+
+class Index:
+    """The rows of one user and scope, in the order they were written; rows that were forgotten are dead.
+
+    It is used by one thread at a time. A row here is a number from 0; a rid is the number of the memory in
+    the database.
+
+    Attributes:
+        changed: The change of the space up to which the rows are complete; `vectors_changed` the same for the
+        vectors.
+        model: The id of the embedding model that the vectors are of, or None.
+    """
+
+    def __init__(self) -> None:
+        """An empty index that knows nothing yet."""
+        self.changed = 0
+        self.model: int | None = None
+        self.vectors_changed = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self.rows: dict[int, int] = {}
+        self._rid = _Column(np.int64)
+        self._alive = _Column(np.bool_)
+        self._session = _Column(np.int32)
+        self._turn = _Column(np.int64)
+        self._position = _Column(np.int64)
+        self._day = _Column(np.int32)
+        self._speaker = _Column(np.int32)
+        self._words = _Column(np.float32)
+        self._stem_count = _Column(np.float32)
+        self._features = _Column(np.uint8)
+        # The lexical arm: one entry for each different stem of a row.
+        self._entry_stem = _Column(np.uint32)
+        self._entry_row = _Column(np.int32)
+        self._entry_count = _Column(np.float32)
+        self._sessions: dict[str, int] = {}
+        self._speakers: dict[str, int] = {}
+        self._dead = 0
+        self._clear_vectors()
+        self._forget_derived()
+
+    def _clear_vectors(self) -> None:
+        self._vectors: _Column | None = None
+        # Row and first vector of each row that has vectors, in the order of the matrix.
+        self._vector_row = _Column(np.int32)
+        self._vector_start = _Column(np.int64)
+        self._has_vector: set[int] = set()
+
+    def _forget_derived(self) -> None:
+        self._order: tuple[Ints, Ints] | None = None
+        self._postings: dict[int, Postings] = {}
+        self._derived: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        """Rows, the dead ones included."""
+        return len(self._rid)
+
+    @property
+    def alive_count(self) -> int:
+        """Memories."""
+        return len(self._rid) - self._dead
+
+    def use_model(self, model: int | None) -> None:
+        """Take vectors of this model from now on; those of another are thrown away, never mixed."""
+        if model != self.model:
+            self.model = model
+            self.vectors_changed = 0
+            self._clear_vectors()
+
+    def apply(self, changes: Changes) -> None:
+        """Take in what `repository.load_changes` found."""
+        if changes.memories or changes.gone:
+            self._forget_derived()
+            self._kill(changes.gone)
+            self._kill([row.rid for row in changes.memories if row.rid in self.rows])
+            self._append(changes.memories)
+        self.changed = changes.changed
+        if self.model is not None:
+            if changes.vectors:
+                self._append_vectors(changes.vectors)
+            self.vectors_changed = changes.changed
+
+    @property
+    def needs_rebuild(self) -> bool:
+        """Whether so many rows are dead that it should be loaded anew."""
+        return self._dead > 1000 and self._dead * 4 > len(self._rid)
+
+    def _kill(self, rids: Sequence[int]) -> None:
+        for rid in rids:
+            row = self.rows.pop(rid, None)
+            if row is not None:
+                self._alive.values[row] = False
+                self._dead += 1
+
+    def _append(self, found: Sequence[Any]) -> None:
+        if not found:
+            return
+        first = len(self._rid)
+        self.rows.update((row.rid, first + at) for at, row in enumerate(found))
+        self._rid.extend([row.rid for row in found])
+        self._alive.extend(np.ones(len(found), dtype=np.bool_))
+        # Neighbours and sessions are of what was said; a fact has its source, but no place in the
+        # conversation.
+        self._session.extend(
+            [
+                self._sessions.setdefault(row.source_session, len(self._sessions))
+                if row.kind == "episode" and row.source_session is not None
+                else -1
+                for row in found
+            ]
+        )
+        self._turn.extend([row.source_turn or 0 for row in found])
+        self._position.extend([row.source_position or 0 for row in found])
+        # The day on the calendar of the place where it was said.
+        self._day.extend([(row.said_at + row.said_offset_min * 60_000_000) // _DAY_MICROS for row in found])
+        self._speaker.extend(
+            [
+                self._speakers.setdefault(row.speaker, len(self._speakers)) if row.speaker else -1
+                for row in found
+            ]
+        )
+        self._words.extend([row.words for row in found])
+        self._features.extend([row.features for row in found])
+        # 4 bytes of stem and 2 of count for each entry.
+        sizes = np.array([len(row.stems) // 6 for row in found], dtype=np.int64)
+        stems = np.frombuffer(
+            b"".join(row.stems[: size * 4] for row, size in zip(found, sizes, strict=True)), "<u4"
+        )
+        counts = np.frombuffer(
+            b"".join(row.stems[size * 4 :] for row, size in zip(found, sizes, strict=True)), "<u2"
+        )
+        owners = np.repeat(np.arange(first, first + len(found), dtype=np.int32), sizes)
+        self._entry_stem.extend(stems)
+        self._entry_row.extend(owners)
+        self._entry_count.extend(counts)
+        self._stem_count.extend(np.bincount(owners - first, weights=counts, minlength=len(found)))
+
+    def _append_vectors(self, found: Sequence[Any]) -> None:
+        rows = [(self.rows[rid], blob) for rid, blob in found if rid in self.rows]
+        rows = [(row, blob) for row, blob in rows if row not in self._has_vector]
+        if not rows:
+            return
+        if self._vectors is None:
+            # A row of the table holds whole vectors of one model; the model's dimension was checked as they
+            # were made.
+            self._vectors = _Column(np.float32, self.dimension)
+        width = self.dimension * 4
+        start = len(self._vectors)
+        counts = np.array([len(blob) // width for _, blob in rows], dtype=np.int64)
+        self._vectors.extend(
+            np.frombuffer(b"".join(blob for _, blob in rows), "<f4").reshape(-1, self.dimension)
+        )
+        self._vector_row.extend([row for row, _ in rows])
+        self._vector_start.extend(start + np.cumsum(counts) - counts)
+        self._has_vector.update(row for row, _ in rows)
+
+    dimension = 0
+    """Of a vector; set before vectors are taken in."""
+
+    # What a search reads.
+
+    @property
+    def rids(self) -> Ints:
+        """The rid of each row."""
+        return self._rid.values  # type: ignore[no-any-return]
+
+    @property
+    def alive(self) -> Any:
+        """Which rows are memories still."""
+        return self._alive.values
+
+    @property
+    def sessions(self) -> Any:
+        """The number of each row's session, or -1."""
+        return self._session.values
+
+    @property
+    def days(self) -> Any:
+        """The day that each row was said on, counted from 1970-01-01."""
+        return self._day.values
+
+    @property
+    def speakers(self) -> Any:
+        """The number of each row's speaker, or -1."""
+        return self._speaker.values
+
+    @property
+    def speaker_numbers(self) -> Mapping[str, int]:
+        """The speakers by name."""
+        return self._speakers
+
+    @property
+    def words(self) -> Floats:
+        """How many words each row has."""
+        return self._words.values  # type: ignore[no-any-return]
+
+    @property
+    def stem_counts(self) -> Floats:
+        """How many stems each row has, repeated ones counted."""
+        return self._stem_count.values  # type: ignore[no-any-return]
+
+    def has_feature(self, bit: int) -> Any:
+        """Which rows have a bit of `lexicon.WordList.features`."""
+        return (self._features.values & bit) != 0
+
+    @property
+    def embedded_count(self) -> int:
+        """Memories with a vector."""
+        return (
+            sum(1 for row in self._has_vector if self._alive.values[row])
+            if self._dead
+            else len(self._has_vector)
+        )
+
+    def neighbours(self) -> tuple[Ints, Ints]:
+        """The row before and the row after each row in its session; -1 where there is none."""
+        if self._order is None:
+            count = len(self)
+            before = np.full(count, -1, dtype=np.int64)
+            after = np.full(count, -1, dtype=np.int64)
+            inside = np.flatnonzero((self._session.values >= 0) & self._alive.values)
+            keys = (self._rid.values, self._position.values, self._turn.values, self._session.values)
+            order = inside[np.lexsort([key[inside] for key in keys])]
+            same = self._session.values[order[1:]] == self._session.values[order[:-1]]
+            first, second = order[:-1][same], order[1:][same]
+            before[second] = first
+            after[first] = second
+            self._order = before, after
+        return self._order
+
+    def session_order(self) -> tuple[Ints, Ints]:
+        """The living rows that have a session, session by session, and where each session starts among
+        them.
+        """
+        if "session_order" not in self._derived:
+            inside = np.flatnonzero((self._session.values >= 0) & self._alive.values)
+            order = inside[np.argsort(self._session.values[inside], kind="stable")]
+            sorted_sessions = self._session.values[order]
+            starts = (
+                np.flatnonzero(np.r_[True, sorted_sessions[1:] != sorted_sessions[:-1]])
+                if len(order)
+                else order
+            )
+            self._derived["session_order"] = order, starts
+        pair: tuple[Ints, Ints] = self._derived["session_order"]
+        return pair
+
+    def derived(self, name: str, compute: Any) -> Any:
+        """What `compute()` gives, kept until the rows change."""
+        if name not in self._derived:
+            self._derived[name] = compute()
+        return self._derived[name]
+
+    def postings(self, stem: int) -> Postings:
+        """The living rows that have a stem."""
+        known = self._postings.get(stem)
+        if known is None:
+            # A scan: 1 ms for three million entries, and nothing to sort or to keep in order while the store
+            # grows.
+            at = np.flatnonzero(self._entry_stem.values == np.uint32(stem))
+            rows = self._entry_row.values[at].astype(np.int64)
+            counts = self._entry_count.values[at]
+            if self._dead:
+                living = self._alive.values[rows]
+                rows, counts = rows[living], counts[living]
+            if len(self._postings) >= _MAX_POSTINGS:
+                self._postings.clear()
+            known = self._postings[stem] = (rows, counts)
+        return known
+
+    def cosines(self, query: Floats) -> tuple[Any, Ints]:
+        """Compare a query with every vector.
+
+        Args:
+            query: Shape (d,), unit length.
+
+        Returns:
+            The best cosine of each row that has vectors, and those rows; dead ones included.
+        """
+        if self._vectors is None or not len(self._vectors):
+            return np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
+        matrix: Matrix = self._vectors.values
+        every = matrix @ query
+        starts = self._vector_start.values
+        best = every if len(starts) == len(every) else np.maximum.reduceat(every, starts)
+        return best, self._vector_row.values

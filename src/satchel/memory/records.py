@@ -1,0 +1,280 @@
+"""What memory gives and takes: memories, episodes, hits, surfaced context, receipts. Plain frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+__all__ = [
+    "Context",
+    "Episode",
+    "Forgotten",
+    "Hit",
+    "Kind",
+    "MemoryRecord",
+    "MemoryType",
+    "Mode",
+    "Receipt",
+    "Source",
+    "Stats",
+    "Tier",
+    "Trust",
+    "hit_to_json",
+    "receipt_to_json",
+    "record_to_json",
+]
+
+Kind: TypeAlias = Literal["episode", "fact", "summary"]
+"""Something that was said, word for word; something that is known; several of them in short."""
+
+Tier: TypeAlias = Literal["short_term", "long_term"]
+MemoryType: TypeAlias = Literal[
+    "general", "decision", "insight", "fact", "preference", "project", "conversation"
+]
+Trust: TypeAlias = Literal["user", "agent", "outside"]
+"""Whose words they are: a person's, a model's, or somebody's who is not part of the conversation."""
+
+Mode: TypeAlias = Literal["hybrid", "lexical", "dense"]
+"""Both arms of the search, the words alone, or the vectors alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a memory comes from; all None for one that was stored by hand.
+
+    Attributes:
+        session: The conversation, and `turn` the exchange in it, counted from 1 by Satchel itself.
+        position: Which of the things said in that turn.
+        quote: The words that a distilled fact rests on.
+    """
+
+    session: str | None = None
+    turn: int | None = None
+    position: int | None = None
+    quote: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRecord:
+    """One memory.
+
+    Attributes:
+        id: Names it in its store; the same for the same place of the same conversation.
+        importance: 1 (trivial) to 5 (critical).
+        priority: 0 to 1, as it was set; `decay_rate` is what it loses a day.
+        speaker: Who said it, or "".
+        said_at: When it was said, with the offset of the place where it was.
+        valid_from: From when on it holds, and `valid_to` until when; None where open.
+        last_accessed: When it was last shown to a model, or None.
+    """
+
+    id: str
+    content: str
+    kind: Kind
+    tier: Tier
+    memory_type: MemoryType
+    importance: int
+    priority: float
+    decay_rate: float
+    tags: tuple[str, ...]
+    speaker: str
+    said_at: datetime
+    valid_from: datetime | None
+    valid_to: datetime | None
+    source: Source
+    trust: Trust
+    created_at: datetime
+    last_accessed: datetime | None
+    access_count: int
+    scope: str
+    user: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """Something that was said in a conversation, to be kept word for word.
+
+    Attributes:
+        session: The conversation, and `turn` the exchange in it.
+        speaker: Who said it.
+        said_at: When; None takes the clock's time. Without an offset it is read as local time.
+        position: Which of the things said in that turn; None counts them in the order given.
+        trust: Whose words they are.
+    """
+
+    session: str
+    turn: int
+    speaker: str
+    text: str
+    said_at: datetime | None = None
+    position: int | None = None
+    trust: Trust = "user"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A memory that was found.
+
+    Attributes:
+        score: Higher is better; comparable within one search only.
+        signals: What the score is made of; "dense" is None where no vector could be compared.
+    """
+
+    memory: MemoryRecord
+    score: float
+    signals: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What to show a model now.
+
+    Attributes:
+        text: The marked block, or "" where nothing is relevant.
+        memories: What it shows, best first; their scores are in [0, 1].
+        tokens: Of `text`, estimated.
+    """
+
+    text: str = ""
+    memories: tuple[Hit, ...] = ()
+    tokens: int = 0
+
+    def __bool__(self) -> bool:
+        """Whether there is something to show."""
+        return bool(self.memories)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """One memory that is gone: what it was, without its words.
+
+    Attributes:
+        content_sha256: Of its words in UTF-8.
+        because_of: The id of the memory that it rested on, where it was not asked for itself.
+        vectors: Rows of vectors that went with it, one for each embedder; likewise `edges` and `tags`.
+    """
+
+    id: str
+    kind: Kind
+    source: Source
+    content_sha256: str
+    because_of: str | None
+    vectors: int
+    edges: int
+    tags: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What `forget` removed.
+
+    Attributes:
+        forgotten: Everything that is gone.
+        missing: Ids that were asked for and not there.
+        forgotten_at: When.
+        log_emptied: Whether the words are out of the database's write-ahead log too; where not, another
+        process was
+            reading, and they leave it when the last one closes the database.
+    """
+
+    forgotten: tuple[Forgotten, ...]
+    missing: tuple[str, ...]
+    forgotten_at: datetime
+    log_emptied: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """What a store holds for one user and scope.
+
+    Attributes:
+        memories: All of them; `by_kind`, `by_tier` and `by_type` split them.
+        embedded: How many have a vector of the embedder in use; `embedder` names it, None where there is none
+        yet.
+        forgotten: How many were forgotten.
+        oldest: When the first of them was said, and `newest` the last.
+    """
+
+    memories: int
+    by_kind: Mapping[str, int]
+    by_tier: Mapping[str, int]
+    by_type: Mapping[str, int]
+    sessions: int
+    embedder: str | None
+    embedded: int
+    forgotten: int
+    oldest: datetime | None
+    newest: datetime | None
+    notes: tuple[str, ...] = field(default=())
+
+
+def record_to_json(memory: MemoryRecord) -> dict[str, Any]:
+    """A memory as plain JSON data (DESIGN 3.3); times in ISO 8601."""
+
+    def iso(moment: datetime | None) -> str | None:
+        return None if moment is None else moment.isoformat()
+
+    return {
+        "id": memory.id,
+        "content": memory.content,
+        "kind": memory.kind,
+        "tier": memory.tier,
+        "memory_type": memory.memory_type,
+        "importance": memory.importance,
+        "priority": memory.priority,
+        "decay_rate": memory.decay_rate,
+        "tags": list(memory.tags),
+        "speaker": memory.speaker,
+        "said_at": iso(memory.said_at),
+        "valid_from": iso(memory.valid_from),
+        "valid_to": iso(memory.valid_to),
+        "source": _source_to_json(memory.source),
+        "trust": memory.trust,
+        "created_at": iso(memory.created_at),
+        "last_accessed": iso(memory.last_accessed),
+        "access_count": memory.access_count,
+        "scope": memory.scope,
+        "user": memory.user,
+    }
+
+
+def hit_to_json(hit: Hit) -> dict[str, Any]:
+    """A hit as plain JSON data (DESIGN 3.3)."""
+    return {"memory": record_to_json(hit.memory), "score": hit.score, "signals": dict(hit.signals)}
+
+
+def receipt_to_json(receipt: Receipt) -> dict[str, Any]:
+    """A receipt as plain JSON data (DESIGN 3.3): one entry for each memory under `receipt`."""
+    return {
+        "receipt": [
+            {
+                "id": gone.id,
+                "kind": gone.kind,
+                "source": _source_to_json(gone.source),
+                "content_sha256": gone.content_sha256,
+                "because_of": gone.because_of,
+                "removed": {
+                    "memory": 1,
+                    "index_entry": 1,
+                    "vectors": gone.vectors,
+                    "edges": gone.edges,
+                    "tags": gone.tags,
+                },
+            }
+            for gone in receipt.forgotten
+        ],
+        "missing": list(receipt.missing),
+        "forgotten_at": receipt.forgotten_at.isoformat(),
+        "log_emptied": receipt.log_emptied,
+    }
+
+
+def _source_to_json(source: Source) -> dict[str, Any]:
+    return {
+        "session": source.session,
+        "turn": source.turn,
+        "position": source.position,
+        "quote": source.quote,
+    }

@@ -1,0 +1,747 @@
+"""The statements of memory: rows in, rows out. Every function runs inside a transaction of
+`storage.Database`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, bindparam, delete, func, insert, literal, select, update
+from sqlalchemy.sql import Select
+
+from satchel.memory import lexicon
+from satchel.memory.records import Forgotten, MemoryRecord, Source, Stats
+from satchel.memory.tables import edges, memories, models, spaces, tags, tombstones, uses, vectors, words
+
+__all__ = [
+    "Changes",
+    "Draft",
+    "Filter",
+    "Pending",
+    "activate_model",
+    "count_rows",
+    "find_space",
+    "insert_drafts",
+    "list_records",
+    "load_changes",
+    "note_uses",
+    "open_model",
+    "open_space",
+    "pending_vectors",
+    "place_hash",
+    "read_records",
+    "read_stats",
+    "records_by_id",
+    "reread_words",
+    "remove",
+    "space_changed",
+    "to_micros",
+    "write_vectors",
+]
+
+T = TypeVar("T")
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local wall time is computed with it, year 1 included
+_EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+# SQLite takes 32,766 parameters in one statement (older ones 999): lists are asked for in slices.
+_SLICE = 500
+
+
+def to_micros(moment: datetime) -> int:
+    """Microseconds since 1970 of an aware time; exact from year 1 to 9999."""
+    return (moment - _EPOCH_UTC) // timedelta(microseconds=1)
+
+
+def from_micros(micros: int, offset_min: int = 0) -> datetime:
+    """The time again, with its offset."""
+    offset = timedelta(minutes=offset_min)
+    # Counted on the local clock: 0001-01-01 00:00+05:00 has no date in UTC.
+    return (_EPOCH + timedelta(microseconds=micros) + offset).replace(tzinfo=timezone(offset))
+
+
+def offset_minutes(moment: datetime) -> int:
+    """The offset of an aware time from UTC, in minutes."""
+    offset = moment.utcoffset()
+    return 0 if offset is None else int(offset.total_seconds() // 60)
+
+
+def content_hash(content: str) -> str:
+    """SHA-256 of the words, in hexadecimal digits."""
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _digest(*parts: object) -> str:
+    """A hash of a list; no two lists give the same text to hash."""
+    text = "".join(f"{len(str(part))}:{part};" for part in parts)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def place_hash(session: str, turn: int, position: int) -> str:
+    """What a tombstone keeps of a place in a conversation; also what an episode's id is made of."""
+    return _digest("place", session, turn, position)
+
+
+def _words_hash(session: str, content: str) -> str:
+    return _digest("words", session, content_hash(content))
+
+
+def _slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for at in range(0, len(items), _SLICE):
+        yield items[at : at + _SLICE]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A memory that is about to be written: its columns, its tags, its words."""
+
+    id: str
+    row: Mapping[str, Any]
+    tags: tuple[str, ...]
+    words: lexicon.WordList
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which memories to list; what is None or empty does not filter. Times are compared with `said_at`."""
+
+    kind: str | None = None
+    tier: str | None = None
+    memory_type: str | None = None
+    tags: tuple[str, ...] = ()
+    speaker: str | None = None
+    session: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+def find_space(connection: Connection, user: str, scope: str) -> int | None:
+    """The id of a user's scope, or None where there is none yet."""
+    return connection.execute(
+        select(spaces.c.id).where(spaces.c.user_id == user, spaces.c.scope == scope)
+    ).scalar()
+
+
+def open_space(connection: Connection, user: str, scope: str) -> int:
+    """The id of a user's scope; made where it is new."""
+    found = find_space(connection, user, scope)
+    if found is None:
+        found = connection.execute(
+            insert(spaces).values(user_id=user, scope=scope, changed=0).returning(spaces.c.id)
+        ).scalar_one()
+    return int(found)
+
+
+_SPACE_CHANGED = select(spaces.c.changed).where(spaces.c.id == bindparam("space"))
+_COUNT_UP = (
+    update(spaces)
+    .where(spaces.c.id == bindparam("space"))
+    .values(changed=spaces.c.changed + 1)
+    .returning(spaces.c.changed)
+)
+
+
+def space_changed(connection: Connection, space: int) -> int:
+    """The count of the last change in a space."""
+    return int(connection.execute(_SPACE_CHANGED, {"space": space}).scalar_one())
+
+
+def _count_up(connection: Connection, space: int) -> int:
+    """Count one more change. Taken first in a transaction, it orders the writers of a space."""
+    return int(connection.execute(_COUNT_UP, {"space": space}).scalar_one())
+
+
+_INSERT_MEMORY = insert(memories)
+_INSERT_WORDS = insert(words)
+_INSERT_TAG = insert(tags)
+_NEW_RIDS = select(memories.c.id, memories.c.rid).where(
+    memories.c.space_id == bindparam("space"), memories.c.changed == bindparam("changed")
+)
+_ANY_TOMBSTONE = select(literal(1)).where(tombstones.c.space_id == bindparam("space")).limit(1)
+
+
+def insert_drafts(connection: Connection, space: int, drafts: Sequence[Draft]) -> list[str]:
+    """Write memories that are not there yet and were not forgotten.
+
+    Returns:
+        The ids of those that are in the store now, in the order of `drafts`.
+    """
+    refused = _refused(connection, space, drafts)
+    wanted: dict[str, Draft] = {}
+    for draft in drafts:
+        if draft.id not in refused:
+            wanted.setdefault(draft.id, draft)
+    known = _known(connection, space, list(wanted))
+    new = [draft for id, draft in wanted.items() if id not in known]
+    if new:
+        changed = _count_up(connection, space)
+        common = {"space_id": space, "changed": changed}
+        connection.execute(_INSERT_MEMORY, [{**draft.row, "id": draft.id, **common} for draft in new])
+        rows = connection.execute(_NEW_RIDS, {"space": space, "changed": changed})
+        rids = {row.id: row.rid for row in rows}
+        connection.execute(
+            _INSERT_WORDS,
+            [
+                {
+                    "rid": rids[draft.id],
+                    "version": lexicon.VERSION,
+                    "words": draft.words.words,
+                    "features": draft.words.features,
+                    "stems": draft.words.to_bytes(),
+                }
+                for draft in new
+            ],
+        )
+        tagged = [
+            {"rid": rids[draft.id], "tag": tag, "position": position}
+            for draft in new
+            for position, tag in enumerate(draft.tags)
+        ]
+        if tagged:
+            connection.execute(_INSERT_TAG, tagged)
+    return [draft.id for draft in drafts if draft.id in wanted]
+
+
+def _known(connection: Connection, space: int, ids: Sequence[str]) -> set[str]:
+    """Which of the ids are there."""
+    known: set[str] = set()
+    for part in _slices(ids):
+        known.update(
+            connection.execute(
+                select(memories.c.id).where(memories.c.space_id == space, memories.c.id.in_(part))
+            ).scalars()
+        )
+    return known
+
+
+def _refused(connection: Connection, space: int, drafts: Sequence[Draft]) -> set[str]:
+    """The ids of the drafts whose source was forgotten: the same place, or the same words in the same
+    session.
+    """
+    sourced = [draft for draft in drafts if draft.row["source_session"] is not None]
+    if not sourced or connection.execute(_ANY_TOMBSTONE, {"space": space}).first() is None:
+        return set()
+    places: dict[str, list[str]] = {}
+    said: dict[str, list[str]] = {}
+    for draft in sourced:
+        row = draft.row
+        session = row["source_session"]
+        if row["source_turn"] is not None:
+            place = place_hash(session, row["source_turn"], row["source_position"] or 0)
+            places.setdefault(place, []).append(draft.id)
+        said.setdefault(_words_hash(session, row["content"]), []).append(draft.id)
+    refused: set[str] = set()
+    for column, by_hash in ((tombstones.c.place_hash, places), (tombstones.c.words_hash, said)):
+        for part in _slices(list(by_hash)):
+            found = connection.execute(
+                select(column).where(tombstones.c.space_id == space, column.in_(part))
+            ).scalars()
+            refused.update(id for number in found for id in by_hash[number])
+    return refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What happened in a space since a count: for `index.Index`.
+
+    Attributes:
+        changed: The count up to which this is complete.
+        memories: Rows (rid, session or None, turn, position, said_at, said_offset_min, speaker, words,
+        features, stems).
+        gone: The rids of what was forgotten.
+        vectors: Rows (rid, vectors) of one model.
+        vectors_changed: The count up to which the vectors are complete.
+    """
+
+    changed: int
+    memories: Sequence[Any]
+    gone: Sequence[int]
+    vectors: Sequence[Any]
+
+
+_CHANGED_MEMORIES = (
+    select(
+        memories.c.rid,
+        memories.c.kind,
+        memories.c.source_session,
+        memories.c.source_turn,
+        memories.c.source_position,
+        memories.c.said_at,
+        memories.c.said_offset_min,
+        memories.c.speaker,
+        words.c.words,
+        words.c.features,
+        words.c.stems,
+    )
+    .join(words, words.c.rid == memories.c.rid)
+    .where(memories.c.space_id == bindparam("space"), memories.c.changed > bindparam("since"))
+    .order_by(memories.c.rid)
+)
+_GONE = select(tombstones.c.rid).where(
+    tombstones.c.space_id == bindparam("space"), tombstones.c.changed > bindparam("since")
+)
+_CHANGED_VECTORS = (
+    select(vectors.c.rid, vectors.c.vectors)
+    .where(
+        vectors.c.space_id == bindparam("space"),
+        vectors.c.model_id == bindparam("model"),
+        vectors.c.changed > bindparam("since"),
+    )
+    .order_by(vectors.c.rid)
+)
+
+
+def load_changes(
+    connection: Connection, space: int, *, since: int, model: int | None, vectors_since: int
+) -> Changes | None:
+    """What changed since `since`, or None where nothing did.
+
+    Args:
+        connection: In a transaction.
+        space: Whose changes.
+        since: The count up to which the rows are known.
+        model: Whose vectors to read, or None for none.
+        vectors_since: The count up to which the vectors are known.
+    """
+    changed = space_changed(connection, space)
+    if changed == since and (model is None or vectors_since == changed):
+        return None
+    values = {"space": space, "since": since}
+    rows = connection.execute(_CHANGED_MEMORIES, values).all() if changed > since else []
+    # A first reading has nothing to take away.
+    gone = connection.execute(_GONE, values).scalars().all() if 0 < since < changed else []
+    found: Sequence[Any] = []
+    if model is not None and changed > vectors_since:
+        found = connection.execute(
+            _CHANGED_VECTORS, {"space": space, "model": model, "since": vectors_since}
+        ).all()
+    return Changes(changed=changed, memories=rows, gone=gone, vectors=found)
+
+
+_RECORD = (
+    select(
+        memories,
+        spaces.c.user_id,
+        spaces.c.scope,
+        uses.c.last_accessed,
+        uses.c.access_count,
+    )
+    .join(spaces, spaces.c.id == memories.c.space_id)
+    .outerjoin(uses, uses.c.rid == memories.c.rid)
+)
+
+
+def _records(connection: Connection, query: Select[Any]) -> dict[int, MemoryRecord]:
+    """The memories that a query over `_RECORD` gives, by rid, in its order."""
+    rows = connection.execute(query).all()
+    tagged: dict[int, list[str]] = {}
+    for part in _slices([row.rid for row in rows]):
+        found = connection.execute(
+            select(tags.c.rid, tags.c.tag).where(tags.c.rid.in_(part)).order_by(tags.c.rid, tags.c.position)
+        )
+        for rid, tag in found:
+            tagged.setdefault(rid, []).append(tag)
+    return {row.rid: _record(row, tuple(tagged.get(row.rid, ()))) for row in rows}
+
+
+def _record(row: Any, tagged: tuple[str, ...]) -> MemoryRecord:
+    def moment(micros: int | None) -> datetime | None:
+        return None if micros is None else from_micros(micros)
+
+    return MemoryRecord(
+        id=row.id,
+        content=row.content,
+        kind=row.kind,
+        tier=row.tier,
+        memory_type=row.memory_type,
+        importance=row.importance,
+        priority=row.priority,
+        decay_rate=row.decay_rate,
+        tags=tagged,
+        speaker=row.speaker,
+        said_at=from_micros(row.said_at, row.said_offset_min),
+        valid_from=moment(row.valid_from),
+        valid_to=moment(row.valid_to),
+        source=Source(
+            session=row.source_session,
+            turn=row.source_turn,
+            position=row.source_position,
+            quote=row.source_quote,
+        ),
+        trust=row.trust,
+        created_at=from_micros(row.created_at),
+        last_accessed=moment(row.last_accessed),
+        access_count=row.access_count or 0,
+        scope=row.scope,
+        user=row.user_id,
+    )
+
+
+def read_records(connection: Connection, space: int, rids: Sequence[int]) -> dict[int, MemoryRecord]:
+    """The memories with these rids, by rid."""
+    found: dict[int, MemoryRecord] = {}
+    for part in _slices(rids):
+        found.update(
+            _records(connection, _RECORD.where(memories.c.space_id == space, memories.c.rid.in_(part)))
+        )
+    return found
+
+
+def records_by_id(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, MemoryRecord]:
+    """The memories with these ids, by id."""
+    found: dict[str, MemoryRecord] = {}
+    for some in _slices(ids):
+        records = _records(connection, _RECORD.where(memories.c.space_id == space, memories.c.id.in_(some)))
+        found.update((record.id, record) for record in records.values())
+    return found
+
+
+def _filtered(query: Select[Any], space: int, wanted: Filter) -> Select[Any]:
+    query = query.where(memories.c.space_id == space)
+    for column, value in (
+        (memories.c.kind, wanted.kind),
+        (memories.c.tier, wanted.tier),
+        (memories.c.memory_type, wanted.memory_type),
+        (memories.c.speaker, wanted.speaker),
+        (memories.c.source_session, wanted.session),
+    ):
+        if value is not None:
+            query = query.where(column == value)
+    if wanted.since is not None:
+        query = query.where(memories.c.said_at >= to_micros(wanted.since))
+    if wanted.until is not None:
+        query = query.where(memories.c.said_at < to_micros(wanted.until))
+    for tag in wanted.tags:
+        query = query.where(
+            select(literal(1)).where(tags.c.rid == memories.c.rid, tags.c.tag == tag).exists()
+        )
+    return query
+
+
+def list_records(
+    connection: Connection, space: int, wanted: Filter, *, limit: int, offset: int
+) -> list[MemoryRecord]:
+    """The memories that a filter lets through, those said last first."""
+    query = (
+        _filtered(_RECORD, space, wanted)
+        .order_by(memories.c.said_at.desc(), memories.c.rid.desc())
+        .limit(limit)
+        .offset(offset)
+    )
+    return list(_records(connection, query).values())
+
+
+def count_rows(connection: Connection, space: int, wanted: Filter) -> int:
+    """How many memories a filter lets through."""
+    query = _filtered(select(func.count()).select_from(memories), space, wanted)
+    return int(connection.execute(query).scalar_one())
+
+
+def note_uses(connection: Connection, rids: Sequence[int], at: int) -> None:
+    """Count that these memories were shown to a model."""
+    known = set(connection.execute(select(uses.c.rid).where(uses.c.rid.in_(rids))).scalars())
+    there = set(connection.execute(select(memories.c.rid).where(memories.c.rid.in_(rids))).scalars())
+    if known:
+        connection.execute(
+            update(uses)
+            .where(uses.c.rid.in_(known))
+            .values(last_accessed=at, access_count=uses.c.access_count + 1)
+        )
+    new = [{"rid": rid, "last_accessed": at, "access_count": 1} for rid in rids if rid in there - known]
+    if new:
+        connection.execute(insert(uses), new)
+
+
+def open_model(connection: Connection, name: str, dimension: int, at: int) -> tuple[int, int, str | None]:
+    """Find an embedding model, or write it down where it is new; the first one is active at once.
+
+    Returns:
+        Its id, its dimension as stored, and the name of the model that is active where that is another one.
+    """
+    active = connection.execute(select(models.c.name).where(models.c.state == "active")).scalar()
+    found = connection.execute(select(models.c.id, models.c.dimension).where(models.c.name == name)).first()
+    if found is None:
+        found = connection.execute(
+            insert(models)
+            .values(name=name, dimension=dimension, state="building" if active else "active", created_at=at)
+            .returning(models.c.id, models.c.dimension)
+        ).one()
+    return found.id, found.dimension, active if active is not None and active != name else None
+
+
+def activate_model(connection: Connection, model: int) -> bool:
+    """Make a model the active one, once it has a vector for every memory of the database.
+
+    Returns:
+        Whether it is the active one now.
+    """
+    missing = (
+        select(literal(1))
+        .select_from(memories.outerjoin(vectors, _vector_of(model)))
+        .where(vectors.c.rid.is_(None))
+        .limit(1)
+    )
+    if connection.execute(missing).first() is not None:
+        return False
+    connection.execute(
+        update(models).where(models.c.state == "active", models.c.id != model).values(state="retired")
+    )
+    connection.execute(update(models).where(models.c.id == model).values(state="active"))
+    return True
+
+
+def _vector_of(model: int) -> Any:
+    """Joins a memory with its vectors of one model."""
+    return (vectors.c.rid == memories.c.rid) & (vectors.c.model_id == model)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A memory that has no vector of the model in use."""
+
+    rid: int
+    content: str
+
+
+def pending_vectors(
+    connection: Connection, space: int, model: int, *, limit: int, max_chars: int
+) -> list[Pending]:
+    """The newest memories without a vector of a model: what was said last is asked for first.
+
+    Args:
+        connection: In a transaction.
+        space: Whose memories.
+        model: The model.
+        limit: At most so many.
+        max_chars: Stop after so much text; one memory is given in any case.
+    """
+    query = (
+        select(memories.c.rid, memories.c.content)
+        .select_from(memories.outerjoin(vectors, _vector_of(model)))
+        .where(memories.c.space_id == space, vectors.c.rid.is_(None))
+        .order_by(memories.c.rid.desc())
+        .limit(limit)
+    )
+    found: list[Pending] = []
+    chars = 0
+    for rid, content in connection.execute(query):
+        found.append(Pending(rid=rid, content=content))
+        chars += len(content)
+        if chars >= max_chars:
+            break
+    return found
+
+
+def count_vectors(connection: Connection, space: int, model: int) -> int:
+    """How many memories have a vector of a model."""
+    query = select(func.count()).where(vectors.c.space_id == space, vectors.c.model_id == model)
+    return int(connection.execute(query).scalar_one())
+
+
+def write_vectors(connection: Connection, space: int, model: int, found: Mapping[int, bytes]) -> None:
+    """Keep vectors, for those memories that are still there and have none of the model yet."""
+    rids = list(found)
+    there: set[int] = set()
+    done: set[int] = set()
+    for part in _slices(rids):
+        there.update(
+            connection.execute(
+                select(memories.c.rid).where(memories.c.space_id == space, memories.c.rid.in_(part))
+            ).scalars()
+        )
+        done.update(
+            connection.execute(
+                select(vectors.c.rid).where(vectors.c.model_id == model, vectors.c.rid.in_(part))
+            ).scalars()
+        )
+    wanted = [rid for rid in rids if rid in there and rid not in done]
+    if not wanted:
+        return
+    changed = _count_up(connection, space)
+    connection.execute(
+        insert(vectors),
+        [
+            {"rid": rid, "model_id": model, "space_id": space, "changed": changed, "vectors": found[rid]}
+            for rid in wanted
+        ],
+    )
+
+
+def reread_words(connection: Connection, *, limit: int) -> int:
+    """Read again the words of memories that an older reading left; of any user, since what is derived is no
+    secret.
+
+    Returns:
+        How many were read; 0 when all are up to date.
+    """
+    old = connection.execute(
+        select(words.c.rid, memories.c.space_id, memories.c.content)
+        .join(memories, memories.c.rid == words.c.rid)
+        .where(words.c.version < lexicon.VERSION)
+        .limit(limit)
+    ).all()
+    changed: dict[int, int] = {}
+    for rid, space, content in old:
+        if space not in changed:
+            changed[space] = _count_up(connection, space)
+        tagged = connection.execute(
+            select(tags.c.tag).where(tags.c.rid == rid).order_by(tags.c.position)
+        ).scalars()
+        read = lexicon.read_text(content, tagged)
+        connection.execute(
+            update(words)
+            .where(words.c.rid == rid)
+            .values(version=lexicon.VERSION, words=read.words, features=read.features, stems=read.to_bytes())
+        )
+        connection.execute(update(memories).where(memories.c.rid == rid).values(changed=changed[space]))
+    return len(old)
+
+
+def remove(
+    connection: Connection, space: int, ids: Iterable[str], at: int
+) -> tuple[list[Forgotten], list[str]]:
+    """Remove memories, and every fact that rests on nothing else any more; leave tombstones.
+
+    Returns:
+        What was removed, and which ids were not there.
+    """
+    asked = list(dict.fromkeys(ids))
+    rows: dict[int, Any] = {}
+    for part in _slices(asked):
+        for row in connection.execute(
+            select(memories).where(memories.c.space_id == space, memories.c.id.in_(part))
+        ):
+            rows[row.rid] = row
+    there = {row.id for row in rows.values()}
+    missing = [id for id in asked if id not in there]
+    if not rows:
+        return [], missing
+    because: dict[int, str | None] = dict.fromkeys(rows)
+    frontier = list(rows)
+    while frontier:
+        derived = _resting_on(connection, frontier, set(rows))
+        frontier = []
+        for row, source_rid in derived:
+            if row.rid not in rows:
+                rows[row.rid] = row
+                because[row.rid] = rows[source_rid].id
+                frontier.append(row.rid)
+    rids = list(rows)
+    counts = {
+        "vectors": _counts(connection, vectors.c.rid, rids),
+        "tags": _counts(connection, tags.c.rid, rids),
+        "out": _counts(connection, edges.c.source_rid, rids),
+        "in": _counts(connection, edges.c.target_rid, rids),
+    }
+    changed = _count_up(connection, space)
+    connection.execute(
+        insert(tombstones),
+        [_tombstone(row, space, at, changed) for row in rows.values()],
+    )
+    for some in _slices(rids):
+        # Tags, words, vectors, uses and edges go with it: their foreign keys cascade.
+        connection.execute(delete(memories).where(memories.c.rid.in_(some)))
+    forgotten = [
+        Forgotten(
+            id=row.id,
+            kind=row.kind,
+            source=Source(session=row.source_session, turn=row.source_turn, position=row.source_position),
+            content_sha256=row.content_hash,
+            because_of=because[rid],
+            vectors=counts["vectors"].get(rid, 0),
+            edges=counts["out"].get(rid, 0) + counts["in"].get(rid, 0),
+            tags=counts["tags"].get(rid, 0),
+        )
+        for rid, row in rows.items()
+    ]
+    return forgotten, missing
+
+
+def _tombstone(row: Any, space: int, at: int, changed: int) -> dict[str, Any]:
+    session, turn = row.source_session, row.source_turn
+    return {
+        "rid": row.rid,
+        "space_id": space,
+        "place_hash": (
+            None if session is None or turn is None else place_hash(session, turn, row.source_position or 0)
+        ),
+        "words_hash": None if session is None else _words_hash(session, row.content),
+        "forgotten_at": at,
+        "changed": changed,
+    }
+
+
+def _counts(connection: Connection, column: Any, rids: Sequence[int]) -> dict[int, int]:
+    """Rows by the value of `column`, for these values."""
+    found: dict[int, int] = {}
+    for part in _slices(rids):
+        rows = connection.execute(select(column, func.count()).where(column.in_(part)).group_by(column))
+        found.update((rid, count) for rid, count in rows)
+    return found
+
+
+def _resting_on(connection: Connection, frontier: Sequence[int], going: set[int]) -> list[tuple[Any, int]]:
+    """What is derived from the frontier and from nothing that stays, with one memory that it rested on."""
+    found: dict[int, int] = {}
+    for part in _slices(frontier):
+        rows = connection.execute(
+            select(edges.c.source_rid, edges.c.target_rid).where(
+                edges.c.relation == "derived_from", edges.c.target_rid.in_(part)
+            )
+        )
+        for derived, source in rows:
+            if derived not in going:
+                found.setdefault(derived, source)
+    orphans: list[tuple[Any, int]] = []
+    for derived, source in found.items():
+        bases = connection.execute(
+            select(edges.c.target_rid).where(
+                edges.c.relation == "derived_from", edges.c.source_rid == derived
+            )
+        ).scalars()
+        if all(base in going for base in bases):
+            row = connection.execute(select(memories).where(memories.c.rid == derived)).one()
+            orphans.append((row, source))
+    return orphans
+
+
+def read_stats(connection: Connection, space: int, model: tuple[int, str] | None) -> Stats:
+    """Counts over a space.
+
+    Args:
+        connection: In a transaction.
+        space: Whose counts.
+        model: Id and name of the embedding model in use, or None.
+    """
+
+    def by(column: Any) -> dict[str, int]:
+        rows = connection.execute(
+            select(column, func.count()).where(memories.c.space_id == space).group_by(column).order_by(column)
+        )
+        return {row[0]: row[1] for row in rows}
+
+    totals = connection.execute(
+        select(
+            func.count().label("memories"),
+            func.count(memories.c.source_session.distinct()).label("sessions"),
+            func.min(memories.c.said_at).label("oldest"),
+            func.max(memories.c.said_at).label("newest"),
+        ).where(memories.c.space_id == space)
+    ).one()
+    forgotten = connection.execute(
+        select(func.count()).select_from(tombstones).where(tombstones.c.space_id == space)
+    ).scalar_one()
+    return Stats(
+        memories=totals.memories,
+        by_kind=by(memories.c.kind),
+        by_tier=by(memories.c.tier),
+        by_type=by(memories.c.memory_type),
+        sessions=totals.sessions,
+        embedder=None if model is None else model[1],
+        embedded=0 if model is None else count_vectors(connection, space, model[0]),
+        forgotten=forgotten,
+        oldest=None if totals.oldest is None else from_micros(totals.oldest),
+        newest=None if totals.newest is None else from_micros(totals.newest),
+    )

@@ -1,0 +1,220 @@
+"""The tables of memory. What they are after every migration is checked against the migrations by a test."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+__all__ = [
+    "edges",
+    "memories",
+    "metadata",
+    "models",
+    "spaces",
+    "tags",
+    "tombstones",
+    "uses",
+    "vectors",
+    "words",
+]
+
+metadata = MetaData()
+
+# SQLite numbers rows by itself only where the key is declared INTEGER.
+_KEY = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def _memory(name: str) -> Column[int]:
+    """The key of a table with rows that belong to one memory and go with it."""
+    reference = ForeignKey("memories.rid", name=name, ondelete="CASCADE")
+    return Column("rid", BigInteger, reference, primary_key=True, autoincrement=False)
+
+
+# One user's memories in one scope. `changed` counts the changes in it: every row below carries the count at
+# its last
+# change, so that a process finds what others changed by asking for higher ones.
+spaces = Table(
+    "memory_spaces",
+    metadata,
+    Column("id", _KEY, primary_key=True, autoincrement=True),
+    Column("user_id", Text, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+    UniqueConstraint("user_id", "scope", name="uq_memory_spaces_user_scope"),
+)
+
+# Times are microseconds since 1970 in UTC; `said_offset_min` is the offset of the place where it was said.
+memories = Table(
+    "memories",
+    metadata,
+    Column("rid", _KEY, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False),
+    Column(
+        "space_id",
+        BigInteger,
+        ForeignKey("memory_spaces.id", name="fk_memories_space", ondelete="CASCADE"),
+        nullable=False,
+    ),
+    Column("kind", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("content_hash", Text, nullable=False),
+    Column("tier", Text, nullable=False),
+    Column("memory_type", Text, nullable=False),
+    Column("importance", Integer, nullable=False),
+    Column("priority", Float(53), nullable=False),
+    Column("decay_rate", Float(53), nullable=False),
+    Column("speaker", Text, nullable=False),
+    Column("said_at", BigInteger, nullable=False),
+    Column("said_offset_min", Integer, nullable=False),
+    Column("valid_from", BigInteger),
+    Column("valid_to", BigInteger),
+    Column("source_session", Text),
+    Column("source_turn", BigInteger),
+    Column("source_position", BigInteger),
+    Column("source_quote", Text),
+    Column("trust", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+    UniqueConstraint("space_id", "id", name="uq_memories_space_id"),
+    CheckConstraint("kind IN ('episode', 'fact', 'summary')", name="ck_memories_kind"),
+    CheckConstraint("length(content) > 0", name="ck_memories_content"),
+    CheckConstraint("tier IN ('short_term', 'long_term')", name="ck_memories_tier"),
+    CheckConstraint(
+        "memory_type IN ('general', 'decision', 'insight', 'fact', 'preference', 'project', 'conversation')",
+        name="ck_memories_type",
+    ),
+    CheckConstraint("importance BETWEEN 1 AND 5", name="ck_memories_importance"),
+    CheckConstraint("priority BETWEEN 0 AND 1", name="ck_memories_priority"),
+    CheckConstraint("decay_rate >= 0", name="ck_memories_decay_rate"),
+    CheckConstraint("trust IN ('user', 'agent', 'outside')", name="ck_memories_trust"),
+    Index("ix_memories_changed", "space_id", "changed"),
+    Index("ix_memories_source", "space_id", "source_session", "source_turn"),
+    sqlite_autoincrement=True,
+)
+
+# Apart from the memory, so that using one never rewrites its words.
+uses = Table(
+    "memory_uses",
+    metadata,
+    _memory("fk_memory_uses_memory"),
+    Column("last_accessed", BigInteger, nullable=False),
+    Column("access_count", BigInteger, nullable=False),
+)
+
+tags = Table(
+    "memory_tags",
+    metadata,
+    _memory("fk_memory_tags_memory"),
+    Column("tag", Text, primary_key=True),
+    Column("position", Integer, nullable=False),
+    Index("ix_memory_tags_tag", "tag"),
+)
+
+# The lexical index, derived from the memory: see `lexicon.WordList`.
+words = Table(
+    "memory_words",
+    metadata,
+    _memory("fk_memory_words_memory"),
+    Column("version", Integer, nullable=False),
+    Column("words", Integer, nullable=False),
+    Column("features", Integer, nullable=False),
+    Column("stems", LargeBinary, nullable=False),
+    Index("ix_memory_words_version", "version"),
+)
+
+# `derived_from` leads from a fact to what it rests on.
+edges = Table(
+    "memory_edges",
+    metadata,
+    Column(
+        "source_rid",
+        BigInteger,
+        ForeignKey("memories.rid", name="fk_memory_edges_source", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    Column(
+        "target_rid",
+        BigInteger,
+        ForeignKey("memories.rid", name="fk_memory_edges_target", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    Column("relation", Text, primary_key=True),
+    Column("weight", Float(53), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    CheckConstraint("source_rid <> target_rid", name="ck_memory_edges_self"),
+    CheckConstraint("length(relation) > 0", name="ck_memory_edges_relation"),
+    Index("ix_memory_edges_target", "target_rid", "relation"),
+)
+
+models = Table(
+    "embedding_models",
+    metadata,
+    Column("id", _KEY, primary_key=True, autoincrement=True),
+    Column("name", Text, nullable=False),
+    Column("dimension", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("name", name="uq_embedding_models_name"),
+    CheckConstraint("dimension > 0", name="ck_embedding_models_dimension"),
+    CheckConstraint("state IN ('building', 'active', 'retired')", name="ck_embedding_models_state"),
+    Index(
+        "uq_embedding_models_active",
+        "state",
+        unique=True,
+        sqlite_where=text("state = 'active'"),
+        postgresql_where=text("state = 'active'"),
+    ),
+)
+
+# One row for each memory and model: the float32 vectors of its passages, one after the other.
+vectors = Table(
+    "memory_vectors",
+    metadata,
+    _memory("fk_memory_vectors_memory"),
+    Column(
+        "model_id",
+        BigInteger,
+        ForeignKey("embedding_models.id", name="fk_memory_vectors_model", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    Column("space_id", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+    Column("vectors", LargeBinary, nullable=False),
+    Index("ix_memory_vectors_changed", "space_id", "model_id", "changed"),
+)
+
+# What was forgotten, by hashes alone: of its place in its session, and of its words in that session.
+tombstones = Table(
+    "memory_tombstones",
+    metadata,
+    Column("rid", BigInteger, primary_key=True, autoincrement=False),
+    Column(
+        "space_id",
+        BigInteger,
+        ForeignKey("memory_spaces.id", name="fk_memory_tombstones_space", ondelete="CASCADE"),
+        nullable=False,
+    ),
+    Column("place_hash", Text),
+    Column("words_hash", Text),
+    Column("forgotten_at", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+    Index("ix_memory_tombstones_changed", "space_id", "changed"),
+    Index("ix_memory_tombstones_place", "space_id", "place_hash"),
+    Index("ix_memory_tombstones_words", "space_id", "words_hash"),
+)
