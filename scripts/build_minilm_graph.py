@@ -5,8 +5,8 @@ Run it with the `onnx` package beside the project's own (it is needed for nothin
     python scripts/build_minilm_graph.py SATCHEL_HOME/models/minilm-l6-v2/model.safetensors
 
 Each weight is an "external" tensor that names its place in model.safetensors; nothing is repacked. Attention
-and Gelu are onnxruntime's own fused operators (domain com.microsoft), so that nothing is left for its optimiser
-to do when the graph is loaded.
+and Gelu are onnxruntime's own fused operators (domain com.microsoft), so that nothing is left for its
+optimiser to do when the graph is loaded.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class GraphBuilder:
         for term in terms[1:]:
             total = self.node("Add", total, term)
         scale, shift = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
-        # Not the fused SkipLayerNormalization: on a CPU it was measured to take four times as long as the two.
+        # Not the fused SkipLayerNormalization: on a CPU it was measured to take four times as long as the
+        # two.
         return self.node("LayerNormalization", total, scale, shift, axis=-1, epsilon=EPSILON)
 
 

@@ -38,8 +38,8 @@ _MAX_CHARS = 32 * MINILM.max_tokens
 """A text is cut here before it is split into tokens, of which English has one in four or five characters:
 splitting a text of 1 MB takes half a second, and only the first 256 tokens count."""
 _TOKENS_AT_ONCE = 256
-"""Tokens in one run, padding included. Measured: short texts gain up to 1.8 × by going together, at 1,024
-tokens the intermediate results leave the processor's cache and it is slower than one by one."""
+"""Tokens in one run, padding included. Measured: going together, texts of 8 tokens take half of the time, of 20
+three quarters, and longer ones gain nothing; long ones lose when the results in between leave the cache."""
 _RETRY_FETCH_S = 300
 """How long after a failed fetch the next call tries again; until then it gets the same error at once."""
 

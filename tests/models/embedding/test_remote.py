@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+
+from satchel.errors import EmbedderError
+from satchel.models.embedding import RemoteEmbedder, record_of
+from satchel.models.embedding.remote import Wire
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+class Endpoint:
+    """A server on the loopback that answers as it is told and remembers what it was asked."""
+
+    def __init__(self, answer: Callable[[dict[str, Any]], Answer]) -> None:
+        self.answer = answer
+        self.requests: list[tuple[str, str | None, dict[str, Any]]] = []
+        self.url = ""
+
+
+@contextmanager
+def serving(answer: Callable[[dict[str, Any]], Answer]) -> Iterator[Endpoint]:
+    endpoint = Endpoint(answer)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            endpoint.requests.append((self.path, self.headers["authorization"], body))
+            status, headers, content = endpoint.answer(body)
+            self.send_response(status)
+            for name, value in {"content-length": str(len(content)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        endpoint.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield endpoint
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@asynccontextmanager
+async def embedder_at(
+    url: str, *, wire: Wire, model: str = "tiny", key: str | None = None
+) -> AsyncIterator[tuple[RemoteEmbedder, list[float]]]:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    embedder = RemoteEmbedder(
+        record_of(model, id=f"test:{model}"), wire=wire, model=model, base_url=url, api_key=key, sleep=sleep
+    )
+    try:
+        with anyio.fail_after(20):
+            yield embedder, waits
+    finally:
+        await embedder.aclose()
+
+
+def as_json(value: Any, status: int = 200, **headers: str) -> Answer:
+    return status, headers, json.dumps(value).encode()
+
+
+def ollama(body: dict[str, Any]) -> Answer:
+    return as_json({"embeddings": [[len(text), 1, 0] for text in body["input"]]})
+
+
+def openai_backwards(body: dict[str, Any]) -> Answer:
+    rows = [{"index": place, "embedding": [len(text), 1, 0]} for place, text in enumerate(body["input"])]
+    return as_json({"data": rows[::-1]})
+
+
+@requirement("models:embedder:nomic-prefixes")
+async def test_ollama_is_asked_with_the_prefixes_of_the_model() -> None:
+    def answer(body: dict[str, Any]) -> Answer:
+        return as_json({"embeddings": [[1.0] + [0.0] * 767 for _ in body["input"]]})
+
+    with serving(answer) as endpoint:
+        async with embedder_at(endpoint.url, wire="ollama", model="nomic-embed-text") as (embedder, _):
+            assert (await embedder.embed(["a"], "query")).shape == (1, 768)
+            assert (await embedder.embed(["b", ""], "document")).shape == (2, 768)
+    assert endpoint.requests == [
+        ("/api/embed", None, {"model": "nomic-embed-text", "input": ["search_query: a"]}),
+        (
+            "/api/embed",
+            None,
+            {"model": "nomic-embed-text", "input": ["search_document: b", "search_document: "]},
+        ),
+    ]
+
+
+@requirement("models:embedder:endpoint")
+async def test_an_openai_endpoint_gets_the_key_and_its_numbers_give_the_order() -> None:
+    with serving(openai_backwards) as endpoint:
+        async with embedder_at(f"{endpoint.url}/v1/", wire="openai", key="secret") as (embedder, _):
+            assert embedder.info.dimension == 0
+            vectors = await embedder.embed(["", "ab", "\ud800abc"], "document")
+            assert embedder.info.dimension == 3
+    assert vectors == pytest.approx(embed_lengths(1, 2, 4), abs=1e-6)
+    assert endpoint.requests == [
+        (
+            "/v1/embeddings",
+            "Bearer secret",
+            {"model": "tiny", "input": [" ", "ab", "\ufffdabc"], "encoding_format": "float"},
+        )
+    ]
+
+
+def embed_lengths(*lengths: int) -> Any:
+    rows = np.array([[length, 1, 0] for length in lengths], float)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+async def test_many_and_long_texts_go_in_requests_of_bounded_size() -> None:
+    with serving(ollama) as endpoint:
+        async with embedder_at(endpoint.url, wire="ollama") as (embedder, _):
+            vectors = await embedder.embed(["x" * (1 + n) for n in range(150)] + ["y" * 10**6], "document")
+            assert (await embedder.embed([], "document")).shape == (0, 3)
+    assert vectors == pytest.approx(embed_lengths(*range(1, 151), 512 * 3), abs=1e-6)
+    assert [len(body["input"]) for _, _, body in endpoint.requests] == [64, 64, 23]
+
+
+@requirement("models:embedder:bad-output")
+@pytest.mark.parametrize(
+    ("wire", "answer", "message"),
+    [
+        ("ollama", {"embeddings": [[1, 2]]}, "tiny at 127.0.0.1 gave 1 vectors for 2 texts"),
+        ("ollama", {"embeddings": [[1, 2], [1]]}, "equally long rows"),
+        ("ollama", {"embeddings": [[1, 2], [0, 0]]}, "only zeros for text 2"),
+        ("ollama", {"embedding": [1, 2]}, r"answered without vectors\. Is it an embedding model\?"),
+        ("ollama", [1], "answered without vectors"),
+        ("ollama", {"embeddings": [[1, float("nan")], [1, 1]]}, "NaN or infinity for text 1"),
+        ("openai", {"data": [{"embedding": [1, 2]}]}, "gave 1 vectors for 2 texts"),
+        ("openai", {"data": [{"embedding": "AAAA"}] * 2}, "answered without vectors"),
+        ("openai", {"data": [{"index": 0, "embedding": [1]}] * 2}, "numbered its vectors wrongly"),
+        ("openai", {"data": [{"index": [], "embedding": [1]}] * 2}, "numbered its vectors wrongly"),
+        ("openai", {"choices": []}, "answered without vectors"),
+    ],
+)
+async def test_an_answer_that_does_not_fit_is_an_error(wire: Wire, answer: Any, message: str) -> None:
+    with serving(lambda _: as_json(answer)) as endpoint:
+        async with embedder_at(endpoint.url, wire=wire) as (embedder, _):
+            with pytest.raises(EmbedderError, match=message):
+                await embedder.embed(["a", "b"], "document")
+
+
+async def test_a_model_that_changes_its_dimension_is_refused() -> None:
+    with serving(lambda body: as_json({"embeddings": [[1] * len(body["input"][0])]})) as endpoint:
+        async with embedder_at(endpoint.url, wire="ollama") as (embedder, _):
+            await embedder.embed(["abc"], "query")
+            with pytest.raises(EmbedderError, match="gave vectors of 2 numbers instead of 3"):
+                await embedder.embed(["ab"], "query")
+
+
+async def test_a_passing_failure_is_asked_again_and_a_lasting_one_is_told() -> None:
+    answers = [as_json({}, 503), as_json({}, 429, **{"retry-after": "2"})]
+    with serving(lambda body: answers.pop(0) if answers else ollama(body)) as endpoint:
+        async with embedder_at(endpoint.url, wire="ollama") as (embedder, waits):
+            assert (await embedder.embed(["a"], "query")).shape == (1, 3)
+            assert waits == [0.5, 2.0]
+            endpoint.answer = lambda _: as_json({"error": {"message": "loading"}}, 503)
+            with pytest.raises(EmbedderError, match=r"answered 503: loading\. It was asked 3 times\."):
+                await embedder.embed(["a"], "query")
+            endpoint.answer = lambda _: as_json({"error": "slow down"}, 429, **{"retry-after": "3600"})
+            with pytest.raises(EmbedderError, match=r"answered 429: slow down\. It asks to wait 3600 s\."):
+                await embedder.embed(["a"], "query")
+
+
+@pytest.mark.parametrize(
+    ("wire", "answer", "message"),
+    [
+        ("openai", as_json({}, 401), r"refused the key \(401\)\. Check the provider's `env_api_key`\."),
+        ("openai", as_json({"error": {"message": "too long"}}, 400), "answered 400: too long"),
+        ("openai", as_json({}, 307, location="http://elsewhere"), "answered 307"),
+        (
+            "ollama",
+            as_json({"error": 'model "tiny" not found'}, 404),
+            'model "tiny" not found. Type: ollama pull tiny',
+        ),
+        ("ollama", (200, {}, b"<html>hello"), "answered something that is no JSON: <html>hello"),
+        ("ollama", (200, {}, b"[" * 100_000), "answered something that is no JSON"),
+        ("ollama", (200, {}, b" " * (65 << 20)), "sent more than 64 MB"),
+    ],
+)
+async def test_a_refusal_is_told_once(wire: Wire, answer: Answer, message: str) -> None:
+    with serving(lambda _: answer) as endpoint:
+        async with embedder_at(endpoint.url, wire=wire, key="secret") as (embedder, waits):
+            with pytest.raises(EmbedderError, match=message) as caught:
+                await embedder.embed(["a"], "query")
+    assert (len(endpoint.requests), waits) == (1, [])
+    assert "secret" not in str(caught.value)
+
+
+async def test_an_endpoint_that_is_not_there_is_named() -> None:
+    with serving(ollama) as endpoint:
+        pass
+    async with embedder_at(endpoint.url, wire="ollama") as (embedder, _):
+        with pytest.raises(
+            EmbedderError, match=r"tiny at 127\.0\.0\.1 can't be reached: .*\. Is it running\?"
+        ):
+            await embedder.embed(["a"], "query")
