@@ -17,7 +17,7 @@ test: check ## everything: the checks, then all tests; ARGS="tests/memory -x" ch
 	$(BIN)/python -m pytest -q $(ARGS)
 
 check: .venv/dev.stamp ## the fast part: style, types, layers, dependencies
-	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff check --quiet --output-format concise .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
