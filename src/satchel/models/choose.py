@@ -21,15 +21,15 @@ __all__ = ["Choice", "Tried", "available_models", "choose_model"]
 _LOCAL_LIMIT_S: Final = 0.5
 _LIST_LIMIT_S: Final = 5.0
 
-# The models that serve where only a provider's key is there. Each provider's page names them; the "-latest"
-# ones are kept up to date by the provider. Providers that are not here are asked for their list.
+# The models that serve where only a provider's key is there: of each provider's current ones, the one that it
+# offers for everyday work, at a middle price (November 2026). Providers that are not here are asked for their
+# list.
 _DEFAULTS: Final[Mapping[str, str]] = {
-    "anthropic": "claude-sonnet-4-5",
-    "openai": "gpt-5.1",
-    "deepseek": "deepseek-chat",
+    "anthropic": "claude-sonnet-5-5",
+    "openai": "gpt-6.1-terra",
     "openrouter": "openrouter/auto",
     "mistral": "mistral-medium-latest",
-    "gemini": "gemini-2.5-flash",
+    "gemini": "gemini-3.8-flash",
 }
 
 _NO_CHAT: Final = re.compile(
@@ -127,11 +127,11 @@ async def available_models(provider: ProviderSettings, settings: Settings) -> tu
     base_url = provider.base_url.rstrip("/")
     key = settings.secret(provider.env_api_key)
     headers = {"accept": "application/json"}
+    if key is not None:
+        headers["authorization"] = f"Bearer {key}"
     if provider.kind == "anthropic":
         base_url = base_url.removesuffix("/v1") + "/v1"
         headers |= {"x-api-key": key or "none", "anthropic-version": "2023-06-01"}
-    elif key is not None:
-        headers["authorization"] = f"Bearer {key}"
     where = f"{provider.name} at {_host(provider)}"
     try:
         async with httpx2.AsyncClient(timeout=_LIST_LIMIT_S, follow_redirects=True) as client:

@@ -59,7 +59,14 @@ class AnthropicModel(HostedModel):
         # The SDK adds /v1 itself; addresses are often written with it.
         base_url = self._settings.base_url.rstrip("/").removesuffix("/v1")
         return sdk.AsyncAnthropic(
-            api_key=api_key, base_url=base_url or None, max_retries=0, timeout=timeout, open_telemetry=False
+            api_key=api_key,
+            base_url=base_url or None,
+            max_retries=0,
+            timeout=timeout,
+            open_telemetry=False,
+            # The SDK sends the key as a bearer token; endpoints that follow the format often know the older
+            # header.
+            default_headers=None if self._is_at_home() else {"X-Api-Key": api_key},
         )
 
     def _body(self, request: ModelRequest) -> bytes:

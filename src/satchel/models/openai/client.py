@@ -91,7 +91,7 @@ class OpenAIModel(HostedModel):
             messages.insert(0, encode({"role": "system", "content": request.system}))
         parts = [encode(head)[:-1], b',"messages":[', b",".join(filter(None, messages)), b"]"]
         if request.tools:
-            parts += [b',"tools":', self._tools_bytes(tuple(request.tools))]
+            parts += [b',"tools":', self._tools_bytes(tuple(request.tools)), b',"tool_choice":"auto"']
         parts.append(b"}")
         return b"".join(parts)
 
