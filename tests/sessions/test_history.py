@@ -24,6 +24,7 @@ from satchel.events import (
 from satchel.messages import Block, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock, Usage
 from satchel.sessions import rebuild
 from satchel.sessions.log import encode_records, read_log
+from tests.requirements import requirement
 from tests.sessions.worlds import (
     SPENT,
     answered,
@@ -91,6 +92,7 @@ def test_a_turn_with_memory_and_tools_comes_back_block_by_block() -> None:
     assert (history.provider, history.model) == ("openai", "gpt-x")
 
 
+@requirement("sessions:resume:interrupted", "sessions:resume:not-started", "promise:durable:interrupted-tool")
 def test_a_call_that_was_running_is_interrupted_and_one_that_was_not_begun_is_not_started() -> None:
     history = rebuild(
         records(
@@ -131,6 +133,7 @@ def test_what_is_said_after_an_interruption_follows_the_results_in_the_same_mess
     )
 
 
+@requirement("sessions:resume:question")
 def test_an_open_question_stays_open_and_the_next_message_is_its_result() -> None:
     asks = call("q", "ask_user", {"question": "Red or blue?"})
     events: list[Event] = [
@@ -217,7 +220,7 @@ def test_an_empty_log_is_an_empty_history() -> None:
     assert (history.messages, history.turns, history.question, history.status) == ((), 0, None, None)
 
 
-words = st.text(st.characters(codec=None), min_size=1, max_size=8).filter(str.strip)
+words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(str.strip)
 
 
 @st.composite

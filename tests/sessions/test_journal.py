@@ -17,6 +17,7 @@ from satchel.clock import ManualClock
 from satchel.errors import NotFound, StorageError, StorageLocked, StorageUnwritable, UsageError
 from satchel.events import Notice, Record, TextDelta
 from satchel.sessions import SessionStore, Skipped
+from tests.requirements import requirement
 from tests.sessions.worlds import began, exchange, said, started
 
 pytestmark = pytest.mark.anyio
@@ -41,6 +42,7 @@ def note(text: str) -> Notice:
     return Notice(part="test", text=text)
 
 
+@requirement("sessions:path")
 async def test_a_log_lies_below_its_working_directory_under_time_and_id_and_only_its_owner_reads_it(
     tmp_path: Path,
 ) -> None:
@@ -135,6 +137,7 @@ async def test_an_event_that_json_cannot_hold_is_refused_and_leaves_nothing(tmp_
     assert record.seq == 2
 
 
+@requirement("sessions:torn-line")
 @pytest.mark.parametrize("cut", [1, 20, 60])
 async def test_a_torn_last_line_counts_as_not_there_and_nothing_is_glued_to_it(
     tmp_path: Path, cut: int
@@ -184,6 +187,7 @@ async def test_lines_that_cannot_be_read_are_skipped_and_counted(tmp_path: Path)
     assert record.seq == log.last_seq + 1 == 7
 
 
+@requirement("sessions:one-writer")
 async def test_a_second_writer_is_told_which_process_has_the_session(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     async with await store.create("/w") as journal:
@@ -281,6 +285,7 @@ anyio.run(main)
 """
 
 
+@requirement("sessions:full-disk")
 @pytest.mark.parametrize("when", ["first", "later"])
 async def test_a_write_that_fails_half_way_leaves_nothing_half_written(tmp_path: Path, when: str) -> None:
     child = run(_FULL, str(tmp_path / "sessions"), when)
@@ -293,6 +298,7 @@ async def test_a_write_that_fails_half_way_leaves_nothing_half_written(tmp_path:
         assert [json.loads(line)["text"] for line in logs[0].read_bytes().splitlines()] == ["small", "again"]
 
 
+@requirement("sessions:full-disk")
 async def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "sessions").write_text("not a folder")
     with pytest.raises(StorageUnwritable, match=r"sessions.* can't be written: .*Check the folder"):

@@ -18,6 +18,7 @@ from satchel.events import Compaction, Event, Notice
 from satchel.messages import Message, TextBlock, ThinkingBlock, Usage
 from satchel.sessions import SessionStore, Words, rebuild
 from satchel.storage import Database
+from tests.requirements import requirement
 from tests.sessions.worlds import (
     SPENT,
     answered,
@@ -64,6 +65,7 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             yield World(tmp_path, database)
 
 
+@requirement("sessions:list")
 async def test_a_list_shows_titles_turns_and_costs_the_last_active_first(world: World) -> None:
     await world.session("s1", *exchange("Plan a   dinner\nfor six people", "Yes."), cwd="/w/kitchen")
     long = "Tell me about the history of the potato in Europe and everything that came of it, please"
@@ -88,6 +90,7 @@ async def test_a_list_shows_titles_turns_and_costs_the_last_active_first(world: 
     assert await world.store.info("s2") == second
 
 
+@requirement("sessions:search")
 async def test_search_finds_what_was_said_and_what_tools_got_and_gave(world: World) -> None:
     await world.session(
         "s1",
@@ -141,6 +144,7 @@ async def test_what_is_added_after_a_search_is_found_by_the_next(world: World) -
     assert (await world.found("plums"), await world.store.list()) == ([], [])
 
 
+@requirement("sessions:search", "storage:index:derived")
 async def test_search_works_while_the_full_text_index_is_broken(tmp_path: Path) -> None:
     async with Database.open(tmp_path / "satchel.db") as database:
         world = World(tmp_path, database)
@@ -160,6 +164,7 @@ async def test_search_works_while_the_full_text_index_is_broken(tmp_path: Path) 
         assert [info.id for info in await world.store.list()] == ["s2", "s1"]
 
 
+@requirement("sessions:export")
 async def test_export_as_markdown_reads_like_the_conversation(world: World) -> None:
     await world.session(
         "s1",
@@ -188,6 +193,7 @@ async def test_export_as_markdown_reads_like_the_conversation(world: World) -> N
     ]
 
 
+@requirement("sessions:delete")
 async def test_delete_takes_the_log_its_spilled_results_and_its_words_in_the_index(world: World) -> None:
     path = await world.session("s1", *exchange("apples", "red"))
     await world.session("s2", *exchange("apples too", "green"))
@@ -211,6 +217,7 @@ def everything_below(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
+@requirement("sessions:redact")
 async def test_redacted_words_are_gone_wherever_they_stood(world: World) -> None:
     secret = 'The "vault" code\nis 4711 & höher'
     spill = world.folder / "sessions" / "spilled.txt"
