@@ -168,6 +168,13 @@ class _Page:
         def read(at: int, count: int) -> bytes:
             return os.pread(handle, count, at)
 
+        def next_data(at: int) -> int:
+            # The hole of a sparse file holds no line break, and takes as long to read as if it did.
+            try:
+                return os.lseek(handle, at, os.SEEK_DATA)
+            except OSError:
+                return state.st_size
+
         self.seen = look(state, None)
         if self._offset < 0:
             start = _find_from_end(read, state.st_size, -self._offset, begin)
@@ -181,7 +188,7 @@ class _Page:
             and known.next_byte
         ):
             at, number = known.next_byte, known.next_line
-        start, number = _find_line(read, self._offset, at=at, number=number)
+        start, number = _find_line(read, self._offset, at=at, number=number, next_data=next_data)
         if number < self._offset or not read(start, 1):
             raise UsageError(
                 f"{self._place.name} has {number - (not read(start, 1)):,} lines; there is no line "
@@ -251,11 +258,13 @@ def _read_all(handle: int, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-def _find_line(read: Read, wanted: int, *, at: int, number: int) -> tuple[int, int]:
+def _find_line(
+    read: Read, wanted: int, *, at: int, number: int, next_data: Callable[[int], int] | None = None
+) -> tuple[int, int]:
     """Where line `wanted` begins, from a place `at` where line `number` does; the file's end and its line if
-    less.
+    it has fewer. `next_data` tells where to go on reading, from a place that may be a hole.
     """
-    while number < wanted and (chunk := read(at, CHUNK_BYTES)):
+    while number < wanted and (chunk := read(at := next_data(at) if next_data else at, CHUNK_BYTES)):
         breaks = chunk.count(b"\n")
         if number + breaks < wanted:
             number += breaks

@@ -38,6 +38,7 @@ MAX_FILE_BYTES = 67_108_864
 """Larger files are searched only when they are named."""
 SPARE_S = 3.0
 """What is kept of the call's time to end the search and tell what was found."""
+NOT_SHOWN = b": binary file matches (found "
 CUT_LINE = re.compile(r" \[\.\.\. (?:omitted end of long line|\d+ more match(?:es)?)\]$")
 RECORD = re.compile(rb"(?P<path>[^\0]*)\0(?P<line>\d+)(?P<sign>[:-])(?P<text>.*)", re.DOTALL)
 
@@ -333,6 +334,8 @@ class _Reader:
         if mode == "content":
             match = RECORD.fullmatch(record)
             if match is None:
+                if NOT_SHOWN in record and self._place.parts:
+                    found.ended = f"{self._place.name} matches, but holds NULs: `grep -a` by bash shows the lines"
                 return True
             path, is_match = self._path(match["path"]), match["sign"] == b":"
         else:

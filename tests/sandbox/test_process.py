@@ -1,0 +1,339 @@
+"""Starting processes: output, limits, and that nothing is left of them however they end."""
+
+# ruff: noqa: ASYNC220, ASYNC222, ASYNC240 - a test may block for the instant that it looks at a file or a process
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import pytest
+
+from satchel.errors import SandboxError
+from satchel.sandbox.process import MARK, REPORT_FD, Captured, ProcessResult, StreamName, run_process
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+ENVIRON: Mapping[str, str] = {"PATH": os.environ["PATH"]}
+
+
+async def bash(command: str, cwd: Path, **options: object) -> ProcessResult:
+    with anyio.fail_after(30):
+        return await run_process(["bash", "-c", command], cwd=cwd, environ=ENVIRON, **options)  # type: ignore[arg-type]
+
+
+class Lifeline:
+    """A named pipe that a process and its descendants hold open: its end says that the last of them is
+    gone.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "lifeline"
+        os.mkfifo(self.path)
+        self._reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+
+    @property
+    def hold(self) -> str:
+        """Shell: hold it from now on, and say so."""
+        return f"exec 9>{self.path}; echo held >&9"
+
+    async def held(self) -> None:
+        with anyio.fail_after(20):
+            await anyio.wait_readable(self._reader)
+        assert os.read(self._reader, 5) == b"held\n"
+
+    async def let_go(self) -> None:
+        with anyio.fail_after(20):
+            await anyio.wait_readable(self._reader)
+        assert os.read(self._reader, 100).replace(b"held\n", b"") == b""
+
+    def close(self) -> None:
+        os.close(self._reader)
+
+
+@pytest.fixture
+def lifeline(tmp_path: Path) -> Lifeline:
+    return Lifeline(tmp_path)
+
+
+async def test_output_exit_code_and_streams_come_apart(tmp_path: Path) -> None:
+    result = await bash("echo out; echo err >&2; exit 7", tmp_path)
+    assert (result.exit_code, result.signal, result.timed_out) == (7, None, False)
+    assert (result.stdout.data, result.stderr.data) == (b"out\n", b"err\n")
+
+
+async def test_a_signal_is_told_as_one(tmp_path: Path) -> None:
+    result = await bash("kill -9 $$", tmp_path)
+    assert (result.exit_code, result.signal) == (None, signal.SIGKILL)
+
+
+async def test_stdin_is_given_whole_and_closed(tmp_path: Path) -> None:
+    data = os.urandom(300_000)
+    result = await bash("cat", tmp_path, stdin=data)
+    assert result.stdout == Captured(
+        head=data[: len(result.stdout.head)], tail=data[len(result.stdout.head) :]
+    )
+
+
+async def test_without_stdin_there_is_nothing_to_read(tmp_path: Path) -> None:
+    result = await bash("cat; echo end", tmp_path)
+    assert result.stdout.data == b"end\n"
+
+
+async def test_a_program_that_closes_stdin_at_once_is_no_error(tmp_path: Path) -> None:
+    result = await bash("exec <&-; echo done", tmp_path, stdin=b"x" * 1_000_000)
+    assert (result.exit_code, result.stdout.data) == (0, b"done\n")
+
+
+async def test_a_program_that_never_reads_its_stdin_ends_all_the_same(tmp_path: Path) -> None:
+    result = await bash("echo done", tmp_path, stdin=b"x" * 1_000_000)
+    assert (result.exit_code, result.stdout.data) == (0, b"done\n")
+
+
+@requirement("sandbox:process:output")
+async def test_a_flood_keeps_its_head_and_tail_and_counts_the_rest(tmp_path: Path) -> None:
+    result = await bash("echo first; yes | head -c 5000000; echo last", tmp_path, max_output_bytes=1000)
+    assert len(result.stdout.head) == len(result.stdout.tail) == 500
+    assert result.stdout.head.startswith(b"first\ny\n")
+    assert result.stdout.tail.endswith(b"y\nlast\n")
+    assert result.stdout.omitted == 6 + 5_000_000 + 5 - 1000
+    assert f"[… {result.stdout.omitted:,} bytes left out …]" in result.stdout.text
+
+
+async def test_output_at_the_limit_is_whole(tmp_path: Path) -> None:
+    result = await bash("printf 0123456789", tmp_path, max_output_bytes=10)
+    assert result.stdout == Captured(head=b"01234", tail=b"56789")
+    assert result.stdout.text == "0123456789"
+
+
+async def test_an_endless_flood_is_stopped_by_the_time_limit(tmp_path: Path) -> None:
+    result = await bash("yes", tmp_path, timeout_s=0.3, max_output_bytes=1000)
+    assert (result.timed_out, result.exit_code) == (True, None)
+    assert len(result.stdout.data) == 1000
+
+
+@requirement("sandbox:process:output")
+async def test_output_is_told_while_the_program_runs(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    told: list[tuple[StreamName, bytes]] = []
+
+    async def tell(stream: StreamName, chunk: bytes) -> None:
+        told.append((stream, chunk))
+        if len(told) == 1:
+            # The program waits here for its first piece to have arrived.
+            handle = os.open(gate, os.O_WRONLY)
+            os.write(handle, b"go\n")
+            os.close(handle)
+
+    await bash(f"echo one; read line < {gate}; echo $line >&2", tmp_path, on_output=tell)
+    assert told == [("stdout", b"one\n"), ("stderr", b"go\n")]
+
+
+async def test_what_the_listener_raises_ends_the_program(tmp_path: Path, lifeline: Lifeline) -> None:
+    async def tell(stream: StreamName, chunk: bytes) -> None:
+        raise ValueError("enough")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await bash(f"{lifeline.hold}; echo x; sleep 1000", tmp_path, on_output=tell)
+    assert caught.group_contains(ValueError, match="enough")
+    await lifeline.held()
+    await lifeline.let_go()
+
+
+@requirement("sandbox:process:group")
+async def test_a_timeout_ends_the_whole_group(tmp_path: Path, lifeline: Lifeline) -> None:
+    result = await bash(
+        f"{lifeline.hold}; (sleep 1000 | sleep 1000) & echo before; sleep 1000", tmp_path, timeout_s=0.5
+    )
+    assert result.timed_out
+    assert result.stdout.data == b"before\n"
+    await lifeline.held()
+    await lifeline.let_go()
+
+
+async def test_who_ignores_sigterm_is_killed(tmp_path: Path, lifeline: Lifeline) -> None:
+    command = f"trap '' TERM; {lifeline.hold}; while true; do sleep 1000; done"
+    result = await bash(command, tmp_path, timeout_s=0.3, grace_s=0.1)
+    assert (result.timed_out, result.signal) == (True, signal.SIGKILL)
+    await lifeline.held()
+    await lifeline.let_go()
+
+
+async def test_sigterm_lets_a_program_say_goodbye(tmp_path: Path) -> None:
+    command = "trap 'echo bye; exit 5' TERM; echo up; while true; do read -t 1 x <> <(:); done"
+    result = await bash(command, tmp_path, timeout_s=0.5, grace_s=10)
+    assert (result.timed_out, result.stdout.data, result.exit_code) == (True, b"up\nbye\n", 5)
+
+
+async def test_a_stopped_program_is_ended_too(tmp_path: Path, lifeline: Lifeline) -> None:
+    result = await bash(f"{lifeline.hold}; kill -STOP $$", tmp_path, timeout_s=0.3)
+    assert (result.timed_out, result.signal) == (True, signal.SIGTERM)
+    await lifeline.held()
+    await lifeline.let_go()
+
+
+@requirement("sandbox:process:group")
+async def test_cancelling_the_caller_ends_everything_first(tmp_path: Path, lifeline: Lifeline) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(bash, f"{lifeline.hold}; setsid -f sleep 1000; sleep 1000", tmp_path)
+        await lifeline.held()
+        group.cancel_scope.cancel()
+    await lifeline.let_go()
+
+
+async def test_background_processes_end_with_the_program_and_are_counted(
+    tmp_path: Path, lifeline: Lifeline
+) -> None:
+    result = await bash(f"{lifeline.hold}; sleep 1000 & sleep 1000 & echo done", tmp_path)
+    assert (result.exit_code, result.stdout.data, result.left_behind) == (0, b"done\n", 2)
+    await lifeline.held()
+    await lifeline.let_go()
+
+
+async def test_a_daemon_in_a_session_of_its_own_is_found_by_its_mark(
+    tmp_path: Path, lifeline: Lifeline
+) -> None:
+    # Two forks and a new session: no parent, group or session leads to it.
+    command = (
+        f"{lifeline.hold}; (setsid bash -c '(trap \"\" TERM; sleep 1000; sleep 1000) & ' &); sleep "
+        f"0.3; echo done"
+    )
+    result = await bash(command, tmp_path, grace_s=0.1)
+    assert (result.exit_code, result.stdout.data) == (0, b"done\n")
+    assert result.left_behind >= 1
+    await lifeline.held()
+    await lifeline.let_go()
+
+
+async def test_someone_who_holds_the_pipe_and_escaped_does_not_hang_us(tmp_path: Path) -> None:
+    # `env -i` takes the mark away, the second fork the parent: the documented limit. We return all the same.
+    note = tmp_path / "pid"
+    escape = (
+        f'setsid env -i {sys.executable} -S -c "import os,time; os.fork() and os._exit(0); '
+        f"open('{note}','w').write(str(os.getpid())); time.sleep(60)\""
+    )
+    result = await bash(f"({escape} &); while [ ! -s {note} ]; do sleep 0.05; done; echo done", tmp_path)
+    assert (result.exit_code, result.stdout.data) == (0, b"done\n")
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int(note.read_text()), signal.SIGKILL)
+
+
+async def test_a_process_substitution_gets_a_moment_to_finish(tmp_path: Path) -> None:
+    result = await bash("echo a > >(cat; echo b)", tmp_path)
+    assert (result.stdout.data, result.left_behind) == (b"a\nb\n", 0)
+
+
+async def test_processes_that_start_new_ones_when_killed_lose_the_race(
+    tmp_path: Path, lifeline: Lifeline
+) -> None:
+    worker = "(trap '' TERM; while true; do sleep 1000; done)"
+    command = f"{lifeline.hold}; for i in 1 2 3 4 5 6 7 8 9; do {worker} & done; wait"
+    result = await bash(command, tmp_path, timeout_s=0.5, grace_s=0.05)
+    assert result.timed_out
+    await lifeline.held()
+    await lifeline.let_go()
+
+
+async def test_nothing_is_left_as_a_zombie_of_ours(tmp_path: Path) -> None:
+    for command in ("true", "sleep 1000 & true", "kill -9 $$"):
+        await bash(command, tmp_path)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    await bash("true", tmp_path)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        await bash("sleep 1000 & echo x", tmp_path, stdin=b"x", max_report_bytes=10)
+    with pytest.raises(SandboxError):
+        await run_process(["/nonexistent/program"], cwd=tmp_path, environ=ENVIRON)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize(
+    ("argv", "cwd", "why"),
+    [
+        (["/nonexistent/program"], "/", "No such file or directory"),
+        (["/"], "/", "Permission denied"),
+        (["true"], "/nonexistent", "No such file or directory"),
+        (["echo", "a\0b"], "/", "null byte"),
+        (["echo", "\ud800"], "/", "surrogates not allowed"),
+    ],
+)
+async def test_what_can_not_be_started_says_why(argv: list[str], cwd: str, why: str) -> None:
+    with pytest.raises(SandboxError, match=why):
+        await run_process(argv, cwd=Path(cwd), environ=ENVIRON)
+
+
+async def test_a_file_of_another_architecture_says_so(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(57))
+    program.chmod(0o755)
+    with pytest.raises(SandboxError, match="Exec format error"):
+        await run_process([str(program)], cwd=tmp_path, environ=ENVIRON)
+
+
+async def test_it_has_no_terminal_and_a_session_of_its_own(tmp_path: Path) -> None:
+    result = await bash(
+        "(echo x > /dev/tty) 2>/dev/null || echo none; ps -o sid= -p $$ | tr -d ' '; echo $$", tmp_path
+    )
+    none, session, pid = result.stdout.text.split()
+    assert (none, session) == ("none", pid)
+
+
+async def test_the_environment_is_the_given_one_and_the_mark(tmp_path: Path) -> None:
+    result = await run_process(["/usr/bin/env"], cwd=tmp_path, environ={"A": "1", MARK: "outer"})
+    names = dict(line.split("=", 1) for line in result.stdout.text.splitlines())
+    assert names.keys() == {"A", MARK}
+    assert names[MARK].startswith("outer:")
+
+
+async def test_a_report_comes_by_its_own_descriptor_and_is_cut(tmp_path: Path) -> None:
+    result = await bash(f"printf 0123456789 >&${REPORT_FD}; echo out", tmp_path, max_report_bytes=4)
+    assert (result.report, result.stdout.data) == (b"0123", b"out\n")
+
+
+async def test_many_run_side_by_side(tmp_path: Path) -> None:
+    """Each waits for all others to be there: run one after another they would wait for ever."""
+    ready = [tmp_path / f"ready{number}" for number in range(6)]
+    waits = "; ".join(f"while [ ! -e {path} ]; do sleep 0.02; done" for path in ready)
+    results: list[ProcessResult] = []
+
+    async def run(path: Path) -> None:
+        results.append(await bash(f"touch {path}; {waits}; echo met", tmp_path))
+
+    async with anyio.create_task_group() as group:
+        for path in ready:
+            group.start_soon(run, path)
+    assert [result.stdout.data for result in results] == [b"met\n"] * 6
+
+
+@requirement("sandbox:process:group")
+async def test_the_interpreters_exit_ends_what_still_runs(tmp_path: Path, lifeline: Lifeline) -> None:
+    program = textwrap.dedent(
+        f"""
+        import os, threading, anyio
+        from pathlib import Path
+        from satchel.sandbox.process import run_process
+        def work():
+            anyio.run(lambda: run_process(
+                ["bash", "-c", "trap '' TERM; {lifeline.hold}; setsid -f sleep 1000; sleep 1000"],
+                cwd=Path("/"), environ={{"PATH": os.environ["PATH"]}}))
+        threading.Thread(target=work, daemon=True).start()
+        input()
+        """
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as interpreter:
+        await lifeline.held()
+        interpreter.communicate(b"\n")
+    await lifeline.let_go()
+    assert interpreter.returncode == 0
