@@ -179,7 +179,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "loop:calls:isolation", "seed-3 §2", "One failing call does not affect the others."),
     built(2, "loop:calls:own-pool", "DESIGN 4", "Blocking tools run on the loop's own pool of tool_workers threads."),
     built(2, "loop:calls:colliding-effects", "DESIGN 4", "Calls whose effects collide run in the order asked; the others stay concurrent."),
-    planned(2, "loop:calls:eight", "issue 2", "A round with eight calls of 0.2 s ends in under twice the time of one."),
+    built(2, "loop:calls:eight", "issue 2", "A round with eight calls of 0.2 s ends in under twice the time of one."),
     built(2, "loop:observation:single", "seed-3 §3", "One call's observation is recorded as {observation, tool}."),
     built(2, "loop:observation:merged", "seed-3 §3", "Observations of several calls are merged as [tool1]: result1, blank line, [tool2]: result2."),
     built(2, "loop:input:validated", "DESIGN 4", "Input is validated against the tool's schema; the model is told the exact path of what is wrong."),
@@ -207,7 +207,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "loop:tokens:calibrated", "DESIGN 4", "Estimates need no network and are calibrated by the provider's usage."),
     built(2, "loop:history:always-valid", "issue 2", "With random models, tools, failures and cancellations the history stays valid for both wire formats."),
     built(2, "loop:bounded:nonsense", "issue 2", "Endless text, a thousand calls in one answer, and the same call for ever are bounded."),
-    planned(2, "loop:flat-rounds", "issue 2", "The work of a round does not grow with the rounds before it beyond sending them."),
+    built(2, "loop:flat-rounds", "issue 2", "The work of a round does not grow with the rounds before it beyond sending them."),
     built(2, "loop:no-disk", "DESIGN 2", "The loop imports no disk, no SQL, no HTTP and no configuration."),
     built(2, "loop:assistant-callback", "seed-3 entry API", "What the model says can be followed while it is said."),
 

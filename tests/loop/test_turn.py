@@ -25,7 +25,7 @@ from satchel.events import (
     TurnEnd,
     TurnStart,
 )
-from satchel.loop import HardBudget, Limits, PrefixWatch, Spent, Step, history_problems
+from satchel.loop import HardBudget, Limits, PrefixWatch, Spent, Step, history, history_problems
 from satchel.messages import Message, TextBlock, ToolResultBlock, ToolUseBlock, Usage
 from satchel.models.port import Retrying
 from satchel.models.scripted import Call, Reply
@@ -114,7 +114,7 @@ async def test_after_the_last_round_the_turn_ends_with_what_was_done_and_what_is
 
 async def test_the_next_turn_follows_the_results_of_a_turn_that_was_stopped_by_its_limit() -> None:
     replies = iter([Reply(calls=[Call(name="look")]), Reply(text="Fine.")])
-    world = World(lambda request: next(replies), gives("ok"))
+    world = World(lambda _: next(replies), gives("ok"))
     await world.run(limits=Limits(max_rounds=1))
     outcome = await world.run("Go on.")
     assert outcome.text == "Fine."
@@ -353,7 +353,7 @@ async def test_endless_text_is_stopped_and_what_came_is_kept() -> None:
 
 @requirement("loop:bounded:nonsense")
 async def test_the_same_call_with_the_same_result_is_pointed_out_and_then_ends_the_turn() -> None:
-    world = World(lambda request: Reply(calls=[Call(name="look", input={"x": 1})]), gives("nothing"))
+    world = World(lambda _: Reply(calls=[Call(name="look", input={"x": 1})]), gives("nothing"))
     outcome = await world.run()
     assert (outcome.status, outcome.rounds) == ("limit", 4)
     texts = [event.text for event in world.of(Observation)]
@@ -400,7 +400,7 @@ async def test_call_ids_that_come_again_are_made_unique() -> None:
             Reply(text="Done."),
         ]
     )
-    world = World(lambda request: next(replies), gives("ok"))
+    world = World(lambda _: next(replies), gives("ok"))
     outcome = await world.run()
     assert [event.call_id for event in world.of(Action)] == ["a", "a_2", "a_3"]
     assert [step.call_id for step in outcome.steps] == ["a", "a_2", "a_3"]
@@ -416,7 +416,7 @@ async def test_every_request_begins_with_the_bytes_of_the_one_before() -> None:
             Reply(text="Two."),
         ]
     )
-    world = World(lambda request: next(replies), gives("ok"))
+    world = World(lambda _: next(replies), gives("ok"))
     watch = PrefixWatch()
     await world.run("First.", watch=watch)
     await world.run("Second.", watch=watch)
@@ -498,3 +498,21 @@ async def test_a_failing_call_is_told_to_the_model_and_the_turn_goes_on() -> Non
         outcome = await world.run()
     assert outcome.text == "Sorry."
     assert outcome.steps[0].result == "Tool 'break' failed: ValueError: bad luck"
+
+
+@requirement("loop:flat-rounds")
+async def test_a_round_looks_at_its_own_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Message] = []
+    measure = history.size_of_message
+
+    def count(message: Message) -> int:
+        looked.append(message)
+        return measure(message)
+
+    monkeypatch.setattr(history, "size_of_message", count)
+    world = World(
+        lambda request: Reply(calls=[Call(name="look", input={"x": len(request.messages)})]), gives("ok")
+    )
+    outcome = await world.run(limits=Limits(max_rounds=50))
+    assert len(outcome.messages) == 101
+    assert len(looked) == 101

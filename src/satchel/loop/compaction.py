@@ -27,6 +27,8 @@ _SUMMARY_BYTES = 40_000
 """Where a summary that does not end is stopped; five times what was asked for."""
 _LEAST_RESULT = 500
 """Characters that a result keeps when the kept messages alone are too long."""
+_LEAST_GAIN = 1_000
+"""Bytes below which older messages are not worth a summary: it would hardly be shorter."""
 _UNKNOWN_WINDOW = 128_000
 """Tokens assumed for the summary's own request where the window is unknown; the middle of what is offered
 today."""
@@ -67,12 +69,13 @@ async def compact(
         The caller emits it.
     """
     before_size = _size(messages)
+    messages = _with_last_words_apart(messages)
     max_bytes = before_size // 3
     if model.context_window is not None:
         max_bytes = min(max_bytes, estimator.bytes(int(model.context_window * keep_part)))
     start = _start_of_kept(messages, max_bytes=max_bytes)
     older, kept = messages[:start], _trimmed(messages[start:], max_bytes=max_bytes)
-    if not older:
+    if _size(older) < _LEAST_GAIN:
         return None
     usage = Usage()
     summary = ""
@@ -102,6 +105,32 @@ async def compact(
 
 def _size(messages: Iterable[Message]) -> int:
     return sum(size_of_message(message) for message in messages)
+
+
+def _with_last_words_apart(messages: Sequence[Message]) -> list[Message]:
+    """The history with the newest words of the user in a message of their own.
+
+    A turn that failed leaves its message without an answer, and the next one is said in the same message: the older
+    words may be what does not fit.
+    """
+    last = messages[-1] if messages else None
+    if last is None or last.role != "user":
+        return list(messages)
+    place = _place_of_last_words(last)
+    if place == 0:
+        return list(messages)
+    before, newest = last.blocks[:place], last.blocks[place:]
+    return [*messages[:-1], Message(role="user", blocks=before), Message(role="user", blocks=newest)]
+
+
+def _place_of_last_words(message: Message) -> int:
+    """Where in a message of the user the block is that was said last; 0 where nothing was said."""
+    said = (
+        place
+        for place, block in enumerate(message.blocks)
+        if isinstance(block, TextBlock) and block.origin == "said"
+    )
+    return max(said, default=0)
 
 
 def _is_start(message: Message) -> bool:
@@ -163,10 +192,15 @@ def _joined(note: str, older: Sequence[Message], kept: Sequence[Message]) -> tup
     if not any(message.role == "user" and message.text.strip() for message in kept):
         said = next((m for m in reversed(older) if m.role == "user" and m.text.strip()), None)
         if said is not None:
-            head += [b for b in said.blocks if isinstance(b, TextBlock) and b.origin != "notice"]
-    if kept[0].role == "user":
-        return (Message(role="user", blocks=(*head, *kept[0].blocks)), *kept[1:])
-    return (Message(role="user", blocks=tuple(head)), *kept)
+            newest = said.blocks[_place_of_last_words(said) :]
+            head += [block for block in newest if isinstance(block, TextBlock) and block.origin != "notice"]
+    joined = [Message(role="user", blocks=tuple(head))]
+    for message in kept:
+        if joined[-1].role == message.role == "user":
+            joined[-1] = Message(role="user", blocks=joined[-1].blocks + message.blocks)
+        else:
+            joined.append(message)
+    return tuple(joined)
 
 
 def _summary_note(summary: str) -> str:

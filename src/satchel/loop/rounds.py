@@ -250,13 +250,14 @@ class Round:
                 self._number, call.block.name, call.block.input, call.text or ""
             )
             self._remind(call)
+        for call in refused:
+            # Before it is said: a write that began is finished even if the turn is cancelled meanwhile.
+            call.is_observed = True
         await self._emitter(
             *permissions,
             *(call.action for call in starting if call.action is not None),
             *(self._observation(call) for call in refused),
         )
-        for call in refused:
-            call.is_observed = True
         await self._run_side_by_side(starting)
         await self._settle_questions()
         merged = self._merge()
@@ -519,10 +520,8 @@ class Round:
         await self._observe(call)
 
     async def _observe(self, call: _Call) -> None:
-        observation = self._observation(call)
-        # Marked first: the write is finished even if the turn is cancelled while it waits.
         call.is_observed = True
-        await self._emitter(observation)
+        await self._emitter(self._observation(call))
 
     def _remind(self, call: _Call) -> None:
         if call.streak >= self._limits.max_repeats:

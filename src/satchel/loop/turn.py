@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TypeAlias
 
 import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from satchel.clock import Clock
 from satchel.errors import ContextOverflow, ModelError, SatchelError, UsageError
@@ -201,6 +202,11 @@ class Turn:
         self._end_is_out = False
 
     @property
+    def outcome(self) -> Outcome | None:
+        """How it ended, or None while it has not: for who was cancelled while waiting for `run`."""
+        return self._outcome() if self._state is TurnState.ENDED else None
+
+    @property
     def state(self) -> TurnState:
         """Where it stands."""
         return self._state
@@ -246,6 +252,9 @@ class Turn:
         }
         while self._state is not TurnState.ENDED:
             following = await steps[self._state]()
+            # A step may never have had to wait, so a cancellation is looked for between two of them.
+            if following is not TurnState.ENDED and self._final is None:
+                await checkpoint_if_cancelled()
             assert following in _NEXT[self._state], f"{self._state} -> {following}"
             self._state = following
 
@@ -582,6 +591,7 @@ class Turn:
                 events = []
             events += self._last_events()
             await self._emitter(*events, limit_s=self._limits.closing_timeout_s)
+            self._state = TurnState.ENDED
         # A boundary: the user wants it to stop, and it does, even when the journal can't take how it ended.
         except Exception as error:  # noqa: BLE001
             await self._close_failed(error)
@@ -596,9 +606,10 @@ class Turn:
             self._history.answer(answer.blocks)
         events = self._close_round(running=closing.FAILED_RUNNING, waiting=closing.FAILED_WAITING)
         self._history.close_calls(closing.FAILED_WAITING)
-        if not self._final_is_out:
-            self._question = None
-            self._decide("failed", closing.failure_text(error, self._model))
+        # Nobody may take for granted what the journal refused: neither an answer nor an open question.
+        said = f"{self._final.text}\n\n" if self._final is not None else ""
+        self._question = None
+        self._decide("failed", said + closing.failure_text(error, self._model))
         events = [self._failure("turn", error), *events, *self._last_events()]
         try:
             await self._emitter(*events, limit_s=self._limits.closing_timeout_s)

@@ -1,0 +1,185 @@
+"""The tools' own threads."""
+
+from __future__ import annotations
+
+import contextvars
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import pytest
+
+from satchel.errors import SatchelError
+from satchel.loop import ToolPool
+from satchel.models.scripted import Call, Reply
+from satchel.tools.port import ToolContext, ToolResult
+from tests.loop.world import World, tool
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+
+async def run_all(pool: ToolPool, *functions: Any) -> list[Any]:
+    results: list[Any] = [None] * len(functions)
+
+    async def run(position: int, function: Any) -> None:
+        results[position] = await pool.run(function)
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            for position, function in enumerate(functions):
+                group.start_soon(run, position, function)
+    return results
+
+
+@requirement("loop:calls:own-pool")
+async def test_sixteen_functions_block_at_the_same_time() -> None:
+    barrier = threading.Barrier(16, timeout=10)
+    pool = ToolPool(workers=16)
+    names = await run_all(pool, *[lambda: (barrier.wait(), threading.current_thread().name)[1]] * 16)
+    assert names == ["satchel-tool"] * 16
+    pool.close()
+
+
+async def test_more_functions_than_threads_wait_their_turn() -> None:
+    lock = threading.Lock()
+    running = most = 0
+
+    def work() -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        event.wait(0.01)
+        with lock:
+            running -= 1
+        return 1
+
+    event = threading.Event()
+    pool = ToolPool(workers=3)
+    assert await run_all(pool, *[work] * 12) == [1] * 12
+    assert most <= 3
+    pool.close()
+
+
+async def test_what_a_function_raises_comes_out_of_the_wait() -> None:
+    pool = ToolPool(workers=1)
+    with pytest.raises(ZeroDivisionError):
+        await pool.run(lambda: 1 // 0)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await pool.run(next, iter(()))
+    with pytest.raises(SystemExit):
+        await pool.run(sys.exit, 3)
+    assert await pool.run(int, "7") == 7
+    pool.close()
+
+
+async def test_context_variables_reach_the_thread() -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+    variable.set("here")
+    pool = ToolPool(workers=1)
+    assert await pool.run(variable.get) == "here"
+    pool.close()
+
+
+async def test_a_function_that_hangs_is_given_up_and_its_thread_replaced() -> None:
+    pool = ToolPool(workers=1)
+    hold = threading.Event()
+    with anyio.move_on_after(0.02) as scope:
+        await pool.run(hold.wait, 60)
+    assert scope.cancelled_caught
+    with anyio.fail_after(5):
+        assert await pool.run(int, "7") == 7
+    hold.set()
+    pool.close()
+
+
+async def test_a_function_that_was_given_up_before_its_turn_never_runs() -> None:
+    pool = ToolPool(workers=1)
+    hold, started = threading.Event(), threading.Event()
+    ran: list[str] = []
+
+    def first() -> None:
+        started.set()
+        hold.wait(60)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(pool.run, first)
+        while not started.is_set():
+            await anyio.lowlevel.checkpoint()
+        with anyio.move_on_after(0.01):
+            await pool.run(ran.append, "second")
+        hold.set()
+    assert await pool.run(int, "7") == 7
+    assert ran == []
+    pool.close()
+
+
+async def test_too_many_functions_that_hang_are_refused_with_what_to_do() -> None:
+    pool = ToolPool(workers=64)
+    hold = threading.Event()
+    with anyio.move_on_after(0.2):
+        async with anyio.create_task_group() as group:
+            for _ in range(64):
+                group.start_soon(pool.run, hold.wait, 60)
+    with pytest.raises(SatchelError, match="64 functions of tools hang"):
+        await pool.run(int, "7")
+    hold.set()
+    pool.close()
+
+
+async def test_a_closed_pool_takes_no_more() -> None:
+    pool = ToolPool()
+    pool.close()
+    pool.close()
+    with pytest.raises(SatchelError, match="have been closed"):
+        await pool.run(int)
+
+
+@requirement("loop:calls:eight")
+async def test_eight_blocking_calls_of_a_round_are_all_in_flight_at_once() -> None:
+    barrier = threading.Barrier(8, timeout=10)
+
+    async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        await context.blocking(barrier.wait)
+        return ToolResult(text="ok")
+
+    world = World([Reply(calls=[Call(name="block")] * 8), "Done."], tool("block", call))
+    with anyio.fail_after(20):
+        outcome = await world.run()
+    assert [step.result for step in outcome.steps] == ["ok"] * 8
+
+
+async def test_a_call_that_hangs_in_a_blocking_function_is_stopped_at_its_limit() -> None:
+    hold = threading.Event()
+
+    async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        await context.blocking(hold.wait, 60)
+        raise AssertionError
+
+    world = World([Reply(calls=[Call(name="slow")]), "Done."], tool("slow", call, timeout_s=0.02))
+    with anyio.fail_after(5):
+        outcome = await world.run()
+    assert outcome.steps[0].result == "Tool 'slow' was stopped after 0.02 s."
+    hold.set()
+
+
+def test_a_hung_function_does_not_keep_the_interpreter_from_exiting() -> None:
+    program = """
+import anyio, threading
+from satchel.loop import ToolPool
+
+async def main():
+    with anyio.move_on_after(0.05):
+        await ToolPool().run(threading.Event().wait)
+
+anyio.run(main)
+print("over")
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert ended.stdout == "over\n"
