@@ -21,6 +21,7 @@ from satchel.events import (
     TurnStatus,
 )
 from satchel.messages import Block, Message, TextBlock, ToolResultBlock, Usage
+from satchel.models.encoding import clean_text
 
 __all__ = ["History", "rebuild"]
 
@@ -153,7 +154,8 @@ def rebuild(records: Iterable[Record]) -> History:
                 builder.start_turn(event)
                 turns, status = max(turns, event.turn), None
             case MemorySurfaced() as event:
-                builder.say((TextBlock(text=event.text, origin="memory"),) if event.text else ())
+                if event.text.strip():
+                    builder.say((TextBlock(text=clean_text(event.text), origin="memory"),))
                 surfaced.update((memory.id, event.text) for memory in event.memories)
             case Assistant() as event:
                 builder.answer(event)
