@@ -1,0 +1,155 @@
+"""What the default embedder costs: texts per CPU-second beside the bare runtime, and a cold start.
+
+    python benchmarks/embedding.py [--home FOLDER] [--texts 300]
+
+The baseline is onnxruntime itself, given the same tokens one text at a time in the same process; a cold start is a
+process of its own that embeds one question, beside one that only imports numpy. CPU times are of the whole process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import anyio
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+from satchel.clock import SystemClock
+from satchel.models.embedding import MINILM, fetch_weights, open_embedder
+from satchel.models.port import Embedder
+
+TEXT = """
+the a network garden violin meeting budget sister allergic shellfish database decided yesterday morning to of and in on
+with for because before after train Lisbon recipe cook repair router window letter
+"""
+
+PEAK = """
+def peak_mb():
+    # Not getrusage: its peak begins with that of the process which started this one.
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
+"""
+COLD = """
+import sys, time
+from pathlib import Path
+import anyio
+from satchel.clock import SystemClock
+from satchel.models.embedding import open_embedder
+embedder = open_embedder("minilm", home=Path(sys.argv[1]), environ={}, clock=SystemClock())
+anyio.run(embedder.embed, ["What should I keep in mind when I cook for Mara?"], "query")
+print(time.process_time(), peak_mb())
+"""
+NUMPY = """
+import time
+import numpy
+print(time.process_time(), peak_mb())
+"""
+
+
+async def rate(count: int, work: Callable[[], Awaitable[None]]) -> float:
+    """Texts per CPU-second, the best of three."""
+    best = 0.0
+    for _ in range(3):
+        start = time.process_time()
+        await work()
+        best = max(best, count / (time.process_time() - start))
+    return round(best, 1)
+
+
+def bare(folder: Path, texts: list[str]) -> Callable[[], Awaitable[None]]:
+    """Onnxruntime alone: texts that are tokens already, one at a time, and the mean of what comes out."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    tokens = [np.array([tokenizer.encode(text).ids[: MINILM.max_tokens]]) for text in texts]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    graph = files("satchel.models.embedding").joinpath("minilm.onnx").read_bytes()
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+    async def run() -> None:
+        for ids in tokens:
+            lengths = np.array([ids.shape[1]], np.int32)
+            session.run(["hidden"], {"input_ids": ids, "lengths": lengths})[0][0].mean(axis=0)
+
+    return run
+
+
+def cold(program: str, *arguments: str) -> dict[str, float]:
+    """CPU seconds and peak memory of a new process, the least of five."""
+    runs = []
+    for _ in range(5):
+        done = subprocess.run(
+            [sys.executable, "-c", PEAK + program, *arguments], capture_output=True, text=True, check=True
+        )
+        runs.append([float(number) for number in done.stdout.split()])
+    return {
+        "cpu_s": round(min(run[0] for run in runs), 3),
+        "peak_rss_mb": round(min(run[1] for run in runs), 1),
+    }
+
+
+async def measure(home: Path, count: int) -> dict[str, Any]:
+    """Everything, as data."""
+    folder = await anyio.to_thread.run_sync(lambda: fetch_weights(home, environ=dict(os.environ)))
+    dice = random.Random(1)
+    figures: dict[str, Any] = {}
+    for words in (6, 18, 38, 150):
+        texts = [
+            " ".join(dice.choices(TEXT.split(), k=words)) for _ in range(max(10, count * 18 // words // 2))
+        ]
+        embedder = open_embedder("minilm", home=home, environ={}, clock=SystemClock())
+        await embedder.embed(texts[:1], "document")
+
+        async def one_by_one(texts: list[str] = texts, embedder: Embedder = embedder) -> None:
+            for text in texts:
+                await embedder.embed([text], "document")
+
+        async def together(texts: list[str] = texts, embedder: Embedder = embedder) -> None:
+            await embedder.embed(texts, "document")
+
+        baseline = await rate(len(texts), bare(folder, texts))
+        rates = {"bare": baseline}
+        for name, work in (("one_by_one", one_by_one), ("together", together)):
+            rates[name] = await rate(len(texts), work)
+            rates[f"{name}_ratio"] = round(rates[name] / baseline, 2)
+        figures[f"{words} words"] = rates
+        await embedder.aclose()
+    first, import_numpy = cold(COLD, str(home)), cold(NUMPY)
+    return {
+        "embedder": MINILM.id,
+        "texts_per_cpu_second": figures,
+        "cold_first_question": first,
+        "cold_import_numpy": import_numpy,
+        "cold_cpu_over_numpy_s": round(first["cpu_s"] - import_numpy["cpu_s"], 3),
+        "versions": {
+            "python": platform.python_version(),
+            "machine": f"{platform.system()} {platform.machine()}",
+            **{name: version(name) for name in ("numpy", "onnxruntime", "tokenizers", "satchel")},
+        },
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--home", type=Path, default=Path.home() / ".satchel", help="where the model is kept")
+    parser.add_argument("--texts", type=int, default=300, help="how many of 18 words; longer ones are fewer")
+    arguments = parser.parse_args()
+    print(json.dumps(anyio.run(measure, arguments.home, arguments.texts), indent=2))
