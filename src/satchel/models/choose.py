@@ -79,15 +79,16 @@ class Choice:
 async def choose_model(settings: Settings) -> Choice:
     """Choose: the configured model, else the first key in the environment, else a running Ollama, else none.
 
-    A model that is configured is taken as it is, reachable or not: it is for the user to change. Where a
-    provider is named without a model, its default is taken, or the first chat model that it lists.
+    A model that is configured is taken as it is, reachable or not: it is for the user to change. Otherwise a
+    provider serves with its default model, or with the first chat model that it lists.
 
     Raises:
         ConfigError: The configured model's provider is unknown.
-        ModelError: A provider was configured without a model, and its list could not be had.
     """
     if settings.model:
-        return await _configured(settings)
+        # The provider is looked up so that an unknown one is said here and not at the first question.
+        settings.provider(split_name(settings.model)[0])
+        return _chosen(settings.model.strip(), f"set by {settings.sources.get('model', 'the settings')}", [])
     tried: list[Tried] = []
     for provider in settings.providers.values():
         if not provider.env_api_key:
@@ -161,15 +162,6 @@ def _names_in(body: Any) -> list[str]:
             # Gemini lists its models with a prefix that its own endpoint takes or leaves.
             names.append(name.removeprefix("models/"))
     return names
-
-
-async def _configured(settings: Settings) -> Choice:
-    provider_name, model = split_name(settings.model)
-    provider = settings.provider(provider_name)
-    why = f"set by {settings.sources.get('model', 'the settings')}"
-    if model or provider.kind in ("none", "gguf"):
-        return _chosen(settings.model.strip(), why, [])
-    return _chosen(f"{provider_name}:{await _default_model(provider, settings)}", why, [])
 
 
 async def _default_model(provider: ProviderSettings, settings: Settings) -> str:

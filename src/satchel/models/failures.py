@@ -33,12 +33,12 @@ _FIELD: Final = r"\b(?:tools|tool_choice|functions)\b"
 
 _NO_TOOLS: Final = re.compile(
     rf"(?:does not|do not|doesn't|don't) support (?:the )?(?:use of )?{_TOOLS}"  # Ollama, Groq
-    rf"|{_TOOLS} (?:is|are) not (?:yet )?(?:supported|available|enabled)"
+    rf"|{_TOOLS}['\"`]? (?:is|are) not (?:yet )?(?:supported|available|enabled)"
     r"|no endpoints found that support tool"  # OpenRouter
     r"|enable-auto-tool-choice|tool-call-parser"  # vLLM
     r"|tools? param\w* requires? --jinja"  # llama.cpp
     rf"|unsupported param\w*: ['\"`]?{_FIELD}"  # llama.cpp, older
-    r"|(?:unknown|unexpected|unrecogni[sz]ed|unsupported|extra) (?:field|argument|parameter|key|inputs?)"
+    r"|(?:unknown|unexpected|unrecogni[sz]ed|unsupported|extra) (?:request )?(?:field|argument|parameter|key|inputs?)"
     rf"[^.]{{0,80}}{_FIELD}"
     rf"|{_FIELD}['\"`\]]*:? (?:extra (?:fields|inputs)"
     r"|(?:is |are )?(?:not permitted|unsupported|unrecogni[sz]ed))"

@@ -88,7 +88,7 @@ class AnswerReader:
             self._take_in()
             self._advance(at_end=False)
             self._forget_judged()
-        return "".join(self._shown[before:])
+        return clean_text("".join(self._shown[before:]))
 
     def finish(self, ids: CallIds) -> tuple[str, tuple[Block, ...]]:
         """End the text.
@@ -117,7 +117,7 @@ class AnswerReader:
             self._show_prose()
         said = clean_text("".join(self._shown))
         text = (TextBlock(text=said),) if said.strip() else ()
-        return "".join(self._shown[before:]), (*text, *calls)
+        return clean_text("".join(self._shown[before:])), (*text, *calls)
 
     def _take_in(self) -> None:
         if self._pieces:

@@ -1,0 +1,208 @@
+"""Models that take no tool definitions, driven by JSON in text."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from satchel.clock import ManualClock
+from satchel.errors import ToolsUnsupported
+from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
+from satchel.messages import Message, TextBlock, ThinkingBlock, ToolUseBlock
+from satchel.models import AbilityStore, AdaptiveTools, JsonTools, Reply, ScriptedModel, ToolDefinition
+from satchel.models.json_tools import answer_schema, instructions
+from tests.models.loopback import CLOCK, LOOK, ask, request, results, user
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+CALL = '{"action": {"tool": "look", "input": {"at": "a"}}}'
+
+
+async def test_tools_are_told_in_the_system_text_and_not_sent() -> None:
+    inner = ScriptedModel(['{"final": "Hi"}'])
+    await ask(JsonTools(inner), request())
+    (sent,) = inner.requests
+    assert sent.tools == ()
+    assert sent.system == f"Be brief.\n\n{instructions([LOOK])}"
+    assert '{"tool": "look", "description": "Looks.", "input": {"type": "object"' in sent.system
+    assert sent.response_schema == answer_schema([LOOK])
+
+
+async def test_the_system_text_keeps_its_bytes_from_request_to_request() -> None:
+    inner = ScriptedModel(["a", "b"])
+    model = JsonTools(inner)
+    await ask(model, request())
+    await ask(
+        model, request(user("Hello"), Message(role="assistant", blocks=(TextBlock(text="a"),)), user("More"))
+    )
+    assert inner.requests[0].system == inner.requests[1].system
+    assert inner.requests[0].messages[0] is inner.requests[1].messages[0] or (
+        inner.requests[0].messages[0] == inner.requests[1].messages[0]
+    )
+
+
+@requirement("models:layers:json")
+async def test_calls_and_results_of_the_history_are_written_as_the_model_was_told() -> None:
+    inner = ScriptedModel(["x"])
+    first, second = (ToolUseBlock(id=f"c{n}", name="look", input={"at": f"{n}"}) for n in (1, 2))
+    broken = ToolUseBlock(id="c3", name="look", input=None, unparsed="{oops")
+    history = (
+        user("Look"),
+        Message(role="assistant", blocks=(ThinkingBlock(text="Hm."), TextBlock(text="I will."), first)),
+        results(("c1", "A wall.")),
+        Message(role="assistant", blocks=(second, broken)),
+        Message(
+            role="user",
+            blocks=(*results(("c2", "A door."), ("c3", "No JSON.")).blocks, TextBlock(text="And?")),
+        ),
+        Message(role="assistant", blocks=(TextBlock(text="Done."),)),
+        user("Thanks"),
+    )
+    await ask(JsonTools(inner), request(*history))
+    assert [message.text for message in inner.requests[0].messages] == [
+        "Look",
+        'I will.\n{"action": {"tool": "look", "input": {"at": "1"}}}',
+        '{"observation": "A wall.", "tool": "look"}',
+        '{"actions": [{"tool": "look", "input": {"at": "2"}}, {"tool": "look", "input": "{oops"}]}',
+        '{"observation": "[look]: A door.\\n\\n[look]: No JSON."}\nAnd?',
+        '{"final": "Done."}',
+        "Thanks",
+    ]
+
+
+async def test_the_answer_comes_back_as_calls_and_its_thinking_stays() -> None:
+    inner = ScriptedModel([Reply(thinking="Hm.", text=f"I will look.\n{CALL}", chunk=5)])
+    events, completion = await ask(JsonTools(inner), request())
+    assert completion.blocks == (
+        ThinkingBlock(text="Hm."),
+        TextBlock(text="I will look."),
+        ToolUseBlock(id="call_1", name="look", input={"at": "a"}),
+    )
+    assert completion.stop_reason == "tool_use"
+    assert events == [
+        ThinkingDelta(text="Hm."),
+        TextDelta(text="I will look."),
+        ToolInputDelta(call_id="call_1", tool="look", text='{"at": "a"}'),
+    ]
+
+
+async def test_without_tools_an_answer_that_is_json_stays_as_it_is() -> None:
+    inner = ScriptedModel(['{"final": "Hi"}'])
+    _, completion = await ask(JsonTools(inner), request(tools=()))
+    assert completion.message.text == '{"final": "Hi"}'
+    assert inner.requests[0].system == "Be brief."
+
+
+def test_the_schema_of_an_answer_takes_calls_that_fit_and_nothing_else() -> None:
+    other = ToolDefinition(
+        name="now", description="Tells the time.", input_schema={"type": "object", "properties": {}}
+    )
+    fits = jsonschema.Draft202012Validator(answer_schema([LOOK, other])).is_valid
+    assert fits({"final": "Hi"})
+    assert fits({"action": {"tool": "look", "input": {"at": "a"}}})
+    assert fits({"actions": [{"tool": "now", "input": {}}]})
+    assert not fits({"action": {"tool": "look", "input": {}}})
+    assert not fits({"action": {"tool": "other", "input": {}}})
+    assert not fits({"actions": []})
+
+
+def refusing() -> ScriptedModel:
+    """A model that refuses tool definitions, and calls by JSON where it was told how."""
+
+    def reply(asked: object) -> Reply | ToolsUnsupported:
+        if getattr(asked, "tools", ()):
+            return ToolsUnsupported("m does not support tools.")
+        return Reply(text=CALL)
+
+    return ScriptedModel(reply)
+
+
+@requirement("models:layers:found-once")
+async def test_a_refusal_of_tools_is_met_once_per_model_and_endpoint(tmp_path: Path) -> None:
+    store = tmp_path / "home" / "abilities.json"
+    for tries in (2, 1):
+        inner = refusing()
+        model = AdaptiveTools(
+            inner, tool_use="auto", abilities=AbilityStore(store, clock=CLOCK), endpoint="http://a/v1"
+        )
+        _, completion = await ask(model, request())
+        assert completion.message.tool_uses == (ToolUseBlock(id="call_1", name="look", input={"at": "a"}),)
+        assert len(inner.requests) == tries
+    elsewhere = refusing()
+    model = AdaptiveTools(
+        elsewhere, tool_use="auto", abilities=AbilityStore(store, clock=CLOCK), endpoint="http://b/v1"
+    )
+    await ask(model, request())
+    assert len(elsewhere.requests) == 2
+
+
+async def test_json_and_native_calls_can_be_insisted_on() -> None:
+    abilities = AbilityStore(None, clock=CLOCK)
+    inner = refusing()
+    _, completion = await ask(
+        AdaptiveTools(inner, tool_use="json", abilities=abilities, endpoint="e"), request()
+    )
+    assert (len(inner.requests), completion.stop_reason) == (1, "tool_use")
+    with pytest.raises(ToolsUnsupported):
+        await ask(AdaptiveTools(refusing(), tool_use="native", abilities=abilities, endpoint="e"), request())
+    assert abilities.native_tools(endpoint="e", model="scripted") is None
+
+
+async def test_what_was_found_out_is_asked_anew_after_a_month(tmp_path: Path) -> None:
+    clock = ManualClock()
+    path = tmp_path / "abilities.json"
+    await AbilityStore(path, clock=clock).remember_native_tools(endpoint="e", model="m", native=False)
+    clock.advance(timedelta(days=29).total_seconds())
+    store = AbilityStore(path, clock=clock)
+    assert store.native_tools(endpoint="e", model="m") is False
+    clock.advance(timedelta(days=1).total_seconds())
+    assert store.native_tools(endpoint="e", model="m") is None
+    await store.remember_native_tools(endpoint="e", model="n", native=False)
+    assert "m @ e" not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"nonsense",
+        b"\xff\xfe",
+        b"[]",
+        b'{"models": 5}',
+        b'{"models": {"m @ e": {"native_tools": "no", "at": "x"}}}',
+        b'{"models": {"m @ e": {"native_tools": false, "at": "2026-01-01T00:00:00"}}}',
+        b"[" * 100_000,
+    ],
+)
+async def test_a_broken_file_of_abilities_is_as_good_as_none(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "abilities.json"
+    path.write_bytes(content)
+    store = AbilityStore(path, clock=CLOCK)
+    assert store.native_tools(endpoint="e", model="m") is None
+    await store.remember_native_tools(endpoint="e", model="m", native=False)
+    assert AbilityStore(path, clock=CLOCK).native_tools(endpoint="e", model="m") is False
+
+
+async def test_a_folder_that_cannot_be_written_costs_nothing_but_the_memory_of_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = AbilityStore(tmp_path / "file" / "abilities.json", clock=CLOCK)
+    await store.remember_native_tools(endpoint="e", model="m", native=False)
+    assert store.native_tools(endpoint="e", model="m") is False
+
+
+async def test_two_processes_keep_what_the_other_found_out(tmp_path: Path) -> None:
+    path = tmp_path / "abilities.json"
+    one, two = AbilityStore(path, clock=CLOCK), AbilityStore(path, clock=CLOCK)
+    assert two.native_tools(endpoint="e", model="m") is None
+    await one.remember_native_tools(endpoint="e", model="m", native=False)
+    await two.remember_native_tools(endpoint="e", model="n", native=False)
+    both = AbilityStore(path, clock=CLOCK)
+    assert (both.native_tools(endpoint="e", model="m"), both.native_tools(endpoint="e", model="n")) == (
+        False,
+        False,
+    )
+    assert [each.name for each in tmp_path.iterdir()] == ["abilities.json"]
