@@ -1,6 +1,4 @@
-"""Embedding models: the embedded default, a double without a model, and those behind endpoints and
-libraries.
-"""
+"""Embedding models: the embedded default, a double without a model, endpoints, libraries."""
 
 from satchel.models.embedding.fetching import Fetching, Progress, Source, SourceFailed
 from satchel.models.embedding.hashing import HashingEmbedder

@@ -18,9 +18,7 @@ COPY_BYTES: Final = 1 << 20
 
 
 class SourceFailed(Exception):
-    """A source does not have the files; the message says why, in half a sentence, and the next source is
-    tried.
-    """
+    """A source does not have the files; the message says why in half a sentence, and the next is tried."""
 
 
 class Fetching:

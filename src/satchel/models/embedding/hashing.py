@@ -28,9 +28,7 @@ _MAX_CHARS = 65_536
 
 
 class HashingEmbedder(Embedder):
-    """Says how many words two texts share, nothing of what they mean. The same text gives the same bits
-    everywhere.
-    """
+    """Says how many words two texts share, nothing of what they mean; the same bits on every machine."""
 
     def __init__(self) -> None:
         """It needs no weights and opens nothing."""
@@ -82,17 +80,13 @@ def _embed(texts: Sequence[str]) -> Vectors:
 
 
 def _pieces(word: str) -> Iterator[str]:
-    """Three-letter pieces with the word's ends marked, each told apart from a word by its marks or a leading
-    `#`.
-    """
+    """Three-letter pieces with the word's ends marked; a leading `#` tells them apart from words."""
     marked = f"<{word}>"
     for start in range(len(marked) - 2):
         yield "#" + marked[start : start + 3]
 
 
 def _place(feature: str) -> tuple[int, int]:
-    """Where a feature is counted, place 0 left out, and with which sign, so that collisions cancel on
-    average.
-    """
+    """Where a feature is counted, never at 0, and with which sign: collisions cancel on average."""
     digest = int.from_bytes(blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
     return 1 + (digest >> 1) % (HASHING.dimension - 1), 1 if digest & 1 else -1

