@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 
@@ -41,6 +41,11 @@ _MONTH_DAY = re.compile(rf"\b({_MONTH})\s+(\d{{1,2}})(?:st|nd|rd|th)?\b(?!\d),?\
 _ISO_DAY = re.compile(r"\b((?:19|20)\d\d)-(\d\d)-(\d\d)\b")
 _MONTH_YEAR = re.compile(rf"\b({_MONTH})\b,?(?:\s+of)?\s*((?:19|20)\d\d)?", re.I)
 _YEAR = re.compile(r"\b((?:19|20)\d\d)\b")
+# A capital letter after something that does not end a sentence, opening quotes and line starts included.
+_PROPER = re.compile(r"(?<=[\w,;:)'’\"] )[A-Z][\w&.+-]*\w")
+_CALENDAR = frozenset(
+    {*_MONTHS, *["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]}
+)
 _WHEN = re.compile(
     r"^\s*(?:when|what (?:date|day|month|year|time)|how long|how many (?:days|weeks|months|years)|since when"
     r"|which (?:day|month|year|week))\b|\bwhat (?:date|day|month|year)\b",
@@ -69,6 +74,7 @@ class Question:
         several.
         asks_when: Whether it asks for a time.
         dates: The dates that it names.
+        names: The stems of what it calls by a proper name, known speakers left out: "Mara", "PostgreSQL".
         quoted: What it puts in quotation marks, as words.
     """
 
@@ -77,6 +83,7 @@ class Question:
     speaker: int | None
     asks_when: bool
     dates: tuple[NamedDate, ...]
+    names: tuple[int, ...]
     quoted: tuple[str, ...]
 
 
@@ -101,6 +108,7 @@ def read_question(query: str, speakers: Iterable[tuple[str, int]]) -> Question:
         speaker=next(iter(named)) if len(named) == 1 else None,
         asks_when=_WHEN.search(query) is not None,
         dates=tuple(_dates(query)),
+        names=tuple(dict.fromkeys(_names(stripped))),
         quoted=tuple(words for words in quoted if words),
     )
 
@@ -134,6 +142,14 @@ def _strip_names(query: str, speakers: Iterable[tuple[str, int]]) -> tuple[str, 
 
     text = re.sub(r"\b([^\W\d_][\w.-]*\w|[^\W\d_])(?:'s|’s)?(?!\w)", replace, query)
     return (" ".join(text.split()) if named else query), named
+
+
+def _names(query: str) -> Iterator[int]:
+    """The stems of words that are written with a capital letter where a sentence does not begin."""
+    for match in _PROPER.finditer(query):
+        word = match.group()
+        if word.lower() not in _CALENDAR:
+            yield from lexicon.stems_of(word)
 
 
 def _dates(query: str) -> list[NamedDate]:

@@ -6,6 +6,7 @@ The recipe, its weights and what they were measured on stand in docs/retrieval.m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -34,6 +35,11 @@ GATE_WORDS = 80.0
 CANDIDATES = 100
 FOLLOWED = 30
 """Each arm gives its first 100; what was said right after its first 30 is looked at too."""
+
+SMALL_STORE = 500
+"""Rows that are thought added, without any of the question's words, when coverage is computed: in a store of
+three
+memories a word that one of them has would else count for less than one that none has."""
 
 _DAY_ZERO = date(1970, 1, 1).toordinal()
 _FIRST_DAY, _LAST_DAY = date.min.toordinal() - _DAY_ZERO, date.max.toordinal() - _DAY_ZERO
@@ -64,6 +70,9 @@ class Ranked:
         coverage: The share of the question's words that the row and its neighbours have, rare words counting
         more: 0
             to 1, comparable between questions.
+        named: How rare the rarest of the question's proper names is that the row has: 0 where it has none, 1
+        for one
+            that nothing else has.
         cosine: Of the row's best passage and the question, or None where it has no vector.
         signals: What `score` is made of.
     """
@@ -72,6 +81,7 @@ class Ranked:
     rid: int
     score: float
     coverage: float
+    named: float
     cosine: float | None
     signals: Mapping[str, float | None]
 
@@ -94,9 +104,9 @@ def rank(
     gate = _gate(index)
     before, after = index.neighbours()
     if mode == "dense":
-        lexical, known_idf = np.zeros(len(index), dtype=np.float32), 0.0
+        lexical = coverage = np.zeros(len(index), dtype=np.float32)
     else:
-        lexical, known_idf = _bm25(index, question.stems, gate)
+        lexical, coverage = _bm25(index, question.stems, gate)
     cosine = None
     if mode != "lexical" and vector is not None:
         cosine = _cosines(index, vector)
@@ -133,15 +143,16 @@ def rank(
         parts["date"] = _date_fit(index, question, chosen) if question.dates else None
         parts["statement"] = (~index.has_feature(QUESTION)[chosen]).astype(np.float32)
         score = sum(WEIGHTS[name] * part for name, part in parts.items() if part is not None) / _TOTAL
+    named = _named(index, question, chosen)
     # Of two that score the same, what was written later.
     best = np.lexsort((-chosen, -score))[:limit]
-    full = known_idf * (K1 + 1)
     return [
         Ranked(
             row=int(chosen[at]),
             rid=int(index.rids[chosen[at]]),
             score=float(score[at]),
-            coverage=float(lexical[chosen[at]] / full) if full else 0.0,
+            coverage=float(coverage[chosen[at]]),
+            named=float(named[at]),
             cosine=None if cosine is None or np.isnan(cosine[chosen[at]]) else float(cosine[chosen[at]]),
             signals=_signals(parts, at, None if cosine is None else cosine[chosen[at]]),
         )
@@ -188,21 +199,25 @@ def _length_norm(index: Index, gate: Any) -> Any:
     return index.derived("length_norm", compute)
 
 
-def _bm25(index: Index, stems: Sequence[int], gate: Any) -> tuple[Any, float]:
+def _bm25(index: Index, stems: Sequence[int], gate: Any) -> tuple[Any, Any]:
     """Score every row by the question's stems in it and, as weighted fields, in its neighbours.
 
     Returns:
-        Scores, and the sum of the stems' weights: `K1 + 1` times it is the greatest score there can be.
+        BM25, and the coverage: the same with weights that a small store does not distort, as a share of the
+        most
+        that there can be, 0 to 1.
     """
     count = index.alive_count
     before, after = index.neighbours()
     norm = _length_norm(index, gate)
     scores = np.zeros(len(index), dtype=np.float32)
+    coverage = np.zeros(len(index), dtype=np.float32)
     total = 0.0
     for stem in stems:
         rows, counts = index.postings(stem)
-        weight = float(np.log(1 + (count - len(rows) + 0.5) / (len(rows) + 0.5)))
-        total += weight
+        plain = _rarity(count, len(rows))
+        steady = _rarity(count + SMALL_STORE, len(rows))
+        total += steady
         if not len(rows):
             continue
         mixed = np.zeros(len(index), dtype=np.float32)
@@ -214,8 +229,27 @@ def _bm25(index: Index, stems: Sequence[int], gate: Any) -> tuple[Any, float]:
             mixed[target] += gate[target] * np.float32(share) * counts[there]
         touched = np.flatnonzero(mixed)
         part = mixed[touched]
-        scores[touched] += np.float32(weight * (K1 + 1)) * part / (part + norm[touched])
-    return scores, total
+        part /= part + norm[touched]
+        scores[touched] += np.float32(plain * (K1 + 1)) * part
+        coverage[touched] += np.float32(steady) * part
+    return scores, coverage / np.float32(max(total, 1e-9))
+
+
+def _rarity(count: int, having: int) -> float:
+    """BM25's weight of a stem that `having` of `count` rows have."""
+    return math.log(1 + (count - having + 0.5) / (having + 0.5))
+
+
+def _named(index: Index, question: Question, chosen: Ints) -> Any:
+    """How rare the rarest of the question's proper names is that each candidate has."""
+    found = np.zeros(len(chosen), dtype=np.float32)
+    count = index.alive_count + SMALL_STORE
+    for name in question.names:
+        rows, _ = index.postings(name)
+        if len(rows):
+            share = np.float32(_rarity(count, len(rows)) / _rarity(count, 1))
+            np.maximum(found, np.isin(chosen, rows) * share, out=found)
+    return found
 
 
 def _cosines(index: Index, vector: Floats) -> Any:
@@ -245,7 +279,7 @@ def _candidates(lexical: Any, cosine: Any, after: Ints, reach: int, alive: Any) 
         by_meaning = _top(comparable, reach)
         arms.append(by_meaning[comparable[by_meaning] > -2])
     followed = [after[arm[:FOLLOWED]] for arm in arms]
-    chosen = np.unique(np.concatenate([*arms, *followed]))
+    chosen: Ints = np.unique(np.concatenate([*arms, *followed]))
     chosen = chosen[chosen >= 0]
     return chosen[alive[chosen]]
 

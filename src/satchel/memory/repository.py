@@ -228,8 +228,8 @@ def _refused(connection: Connection, space: int, drafts: Sequence[Draft]) -> set
     for draft in sourced:
         row = draft.row
         session = row["source_session"]
-        if row["source_turn"] is not None:
-            place = place_hash(session, row["source_turn"], row["source_position"] or 0)
+        if row["source_turn"] is not None and row["source_position"] is not None:
+            place = place_hash(session, row["source_turn"], row["source_position"])
             places.setdefault(place, []).append(draft.id)
         said.setdefault(_words_hash(session, row["content"]), []).append(draft.id)
     refused: set[str] = set()
@@ -660,13 +660,13 @@ def remove(
 
 
 def _tombstone(row: Any, space: int, at: int, changed: int) -> dict[str, Any]:
-    session, turn = row.source_session, row.source_turn
+    session, turn, position = row.source_session, row.source_turn, row.source_position
+    # Only what was said has a place of its own; several facts may come from one turn.
+    placed = session is not None and turn is not None and position is not None
     return {
         "rid": row.rid,
         "space_id": space,
-        "place_hash": (
-            None if session is None or turn is None else place_hash(session, turn, row.source_position or 0)
-        ),
+        "place_hash": place_hash(session, turn, position) if placed else None,
         "words_hash": None if session is None else _words_hash(session, row.content),
         "forgotten_at": at,
         "changed": changed,

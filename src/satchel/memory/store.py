@@ -36,7 +36,7 @@ from satchel.memory.records import (
     Trust,
 )
 from satchel.memory.repository import Draft, Filter, place_hash, to_micros
-from satchel.memory.surfacing import Said, block_of, relevance, said_texts, strip_injected
+from satchel.memory.surfacing import Said, block_of, is_mere_question, relevance, said_texts, strip_injected
 from satchel.models.embedding import open_embedder
 from satchel.models.port import Embedder
 from satchel.storage import Database
@@ -234,8 +234,8 @@ class Memory:
         )
         if not ids:
             raise UsageError(
-                f"The place that this comes from (session {session}, turn {turn}) was forgotten, and what is "
-                "forgotten is not stored again. Store it without its source if you mean to keep it."
+                f"These words of session {session} were forgotten, and what is forgotten is not stored again from the "
+                "same source. Store them without the session if you mean to keep them."
             )
         self._wake.set()
         return ids[0]
@@ -354,6 +354,7 @@ class Memory:
         budget_tokens: int = 500,
         limit: int = 5,
         exclude: Collection[str] = (),
+        exclude_session: str | None = None,
         threshold: float | None = None,
     ) -> Context:
         """Find what a model should be shown now: what bears on the last three messages, or nothing.
@@ -363,6 +364,8 @@ class Memory:
             budget_tokens: The block is never longer, by an estimate that is rather too high.
             limit: At most so many memories.
             exclude: Ids that were shown already.
+            exclude_session: The conversation that is going on: what was said in it stands before the model
+            anyway.
             threshold: How sure to be, 0 to 1; None takes 0.5, which the embedder's own threshold stands
             behind.
 
@@ -400,7 +403,10 @@ class Memory:
         fresh = [
             hit
             for hit in hits
-            if hit.memory.id not in exclude and " ".join(hit.memory.content.split()) not in known
+            if hit.memory.id not in exclude
+            and (exclude_session is None or hit.memory.source.session != exclude_session)
+            and " ".join(hit.memory.content.split()) not in known
+            and not is_mere_question(hit.memory)
         ]
         context = block_of(fresh, stems=question.stems, budget_tokens=budget_tokens, limit=limit)
         if context:
@@ -669,7 +675,9 @@ class Memory:
         """Keep for each row the greatest relevance that a question gave it."""
         threshold = 0.0 if self._dense is None else self._dense.embedder.info.threshold
         for found in ranked:
-            sure = share * relevance(coverage=found.coverage, cosine=found.cosine, threshold=threshold)
+            sure = share * relevance(
+                coverage=found.coverage, named=found.named, cosine=found.cosine, threshold=threshold
+            )
             if found.rid not in best or sure > best[found.rid][1]:
                 best[found.rid] = (found, sure)
 
@@ -683,7 +691,7 @@ class Memory:
                 await dense.fill()
             except SatchelError as error:
                 dense.trouble = str(error)
-            except Exception:  # A background job: a defect in it must not end what the user is doing.
+            except Exception:  # noqa: BLE001 - A background job: a defect in it must not end what the user is doing.
                 _log.exception("Embedding memories in the background failed.")
             await self._wake.wait()
 
@@ -720,7 +728,7 @@ def _clean_tags(tags: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tag for tag in (_printable(tag).strip() for tag in tags) if tag))
 
 
-def _whole(value: int, what: str) -> int:
+def _whole(value: object, what: str) -> int:
     """A whole number that a database can hold."""
     if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
         raise UsageError(f"The {what} is {value!r}; it is a whole number.")

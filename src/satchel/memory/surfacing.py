@@ -19,7 +19,16 @@ from satchel.memory.passages import passages
 from satchel.memory.records import Context, Hit, MemoryRecord
 from satchel.messages import Message
 
-__all__ = ["Said", "block_of", "estimate_tokens", "relevance", "restates", "said_texts", "strip_injected"]
+__all__ = [
+    "Said",
+    "block_of",
+    "estimate_tokens",
+    "is_mere_question",
+    "relevance",
+    "restates",
+    "said_texts",
+    "strip_injected",
+]
 
 Said: TypeAlias = str | Message | Mapping[str, Any]
 """A message as it comes: words, a `Message`, or {"role", "content"} as model providers write it."""
@@ -40,7 +49,24 @@ _BLOCK = re.compile(
 )
 _BARE_LINE = re.compile(rf"^[ \t]*{_LINE}[ \t]*\r?\n?", re.MULTILINE)
 
+_SENTENCE = re.compile(
+    r"[^.!?\u2026\u3002\uff01\uff1f\u061f\u037e\n]+[.!?\u2026\u3002\uff01\uff1f\u061f\u037e]*"
+)
+_QUESTION_MARKS = frozenset("?\uff1f\u061f\u037e")
+
 _MIN_WORDS_TOKENS = 12  # Fewer words of a memory than that say nothing.
+
+
+def is_mere_question(memory: MemoryRecord) -> bool:
+    """Whether an episode only asks: it resembles the next question more than any answer does, and tells
+    nothing.
+
+    A sentence counts as a question by its mark, in any script that has one.
+    """
+    if memory.kind != "episode":
+        return False
+    sentences = [part for part in _SENTENCE.findall(memory.content) if part.strip(" \n\t\"')")]
+    return bool(sentences) and all(part.rstrip(" \n\t\"')")[-1:] in _QUESTION_MARKS for part in sentences)
 
 
 def said_texts(messages: Sequence[Said] | Said) -> list[tuple[str, str]]:
@@ -97,18 +123,23 @@ def strip_injected(text: str) -> str:
     return text
 
 
-def relevance(*, coverage: float, cosine: float | None, threshold: float) -> float:
-    """How likely it is that a memory bears on what was said: 0 to 1, and 0.5 where it is as likely as not.
+def relevance(*, coverage: float, named: float, cosine: float | None, threshold: float) -> float:
+    """How sure it is that a memory bears on what was said: 0 to 1, surfaced from 0.5 on.
+
+    Fitted on conversations asked about themselves and about one another (docs/retrieval.md has the numbers).
 
     Args:
         coverage: See `ranking.Ranked.coverage`.
+        named: The same.
         cosine: The same; None where no embedder serves.
         threshold: The embedder's own, `EmbedderInfo.threshold`.
     """
     if cosine is None:
-        strength = 8.0 * (coverage - 0.5)
+        strength = 25.0 * (coverage - 0.22) + 3.2 * named
     else:
-        strength = 12.0 * (cosine - threshold) + 4.0 * (coverage - 0.3)
+        strength = 10.8 * (cosine - threshold) + 18.9 * (coverage - 0.12) + 3.2 * named
+        # Hardly two texts that have nothing to do with each other are that near, whatever their words.
+        strength += 25.0 * max(0.0, cosine - threshold + 0.05)
     return 1 / (1 + math.exp(-max(-30.0, min(30.0, strength))))
 
 
@@ -131,7 +162,7 @@ def estimate_tokens(text: str) -> int:
     return math.ceil(plain / 3.5 + (len(text) - plain))
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Words in quotation marks, on one line, with nothing in them that could pass for markup."""
     shown = "".join(" " if char.isspace() else char for char in text)
     # Control and format characters: bidirectional overrides, zero-width marks, tags that only models see.
@@ -145,28 +176,29 @@ def _quoted(text: str) -> str:
 
 def _label(text: str) -> str:
     """A name or an id in a line's head: short, and without the marks that the line is made of."""
-    inner = _quoted(text)[1:-1]
+    inner = quoted(text)[1:-1]
     plain = "".join(char for char in inner if char not in '",:;\\')
     return plain[:60].strip() or "?"
 
 
-def _head(memory: MemoryRecord) -> str:
-    """When, who and where from."""
+def origin_of(memory: MemoryRecord) -> str:
+    """When, who and where from, in a few words that come from nowhere else than the store's own columns."""
     who = _label(memory.speaker) if memory.speaker else "user" if memory.trust == "user" else memory.trust
     source = memory.source
     if source.session is None:
-        where = "noted by hand" if memory.trust != "outside" else "imported"
+        where = "stored from outside" if memory.trust == "outside" else "noted by hand"
     else:
         turn = "" if source.turn is None else f" turn {source.turn}"
         where = f"session {_label(source.session)}{turn}"
-    return f"- {memory.said_at.strftime('%Y-%m-%d').zfill(10)}, {who}, {where}: "
+    said = memory.said_at
+    return f"{said.year:04d}-{said.month:02d}-{said.day:02d}, {who}, {where}"
 
 
-def _excerpt(content: str, stems: Iterable[int], max_tokens: int) -> str | None:
+def excerpt(content: str, stems: Iterable[int], max_tokens: int) -> str | None:
     """The words of a memory, or those of it that fit the question best, within a budget; None where it is too
     small.
     """
-    if estimate_tokens(_quoted(content)) <= max_tokens:
+    if estimate_tokens(quoted(content)) <= max_tokens:
         return content
     if max_tokens < _MIN_WORDS_TOKENS:
         return None
@@ -176,7 +208,7 @@ def _excerpt(content: str, stems: Iterable[int], max_tokens: int) -> str | None:
     low, high = 0, len(words)
     while low < high:
         middle = (low + high + 1) // 2
-        if estimate_tokens(_quoted("… " + " ".join(words[:middle]) + " …")) <= max_tokens:
+        if estimate_tokens(quoted("… " + " ".join(words[:middle]) + " …")) <= max_tokens:
             low = middle
         else:
             high = middle - 1
@@ -198,11 +230,11 @@ def block_of(hits: Sequence[Hit], *, stems: Iterable[int], budget_tokens: int, l
             break
         if any(restates(hit.memory.content, earlier.memory.content) for earlier in shown):
             continue
-        head = _head(hit.memory)
-        words = _excerpt(hit.memory.content, stems, left - estimate_tokens(head) - 1)
+        head = f"- {origin_of(hit.memory)}: "
+        words = excerpt(hit.memory.content, stems, left - estimate_tokens(head) - 1)
         if words is None:
             continue
-        line = f"{head}{_quoted(words)}\n"
+        line = f"{head}{quoted(words)}\n"
         cost = estimate_tokens(line)
         if cost > left:
             continue

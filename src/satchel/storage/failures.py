@@ -46,9 +46,8 @@ def explain(error: BaseException, place: str) -> StorageError:
         )
     if code in _CORRUPT:
         return StorageCorrupt(
-            f"The database {place} cannot be read ({words}). Move it aside, with its -wal and -shm files, "
-            "and restore a "
-            "backup; the session logs beside it hold every conversation and were not touched."
+            f"The database {place} cannot be read ({words}). It was not changed. Move it aside, with its -wal and -shm "
+            "files, and restore a backup or begin a new one."
         )
     if code == sqlite3.SQLITE_FULL:
         return StorageUnwritable(

@@ -96,38 +96,49 @@ def look(path: Path, *, busy_timeout_ms: int) -> str | None:
         StorageTooNew: This program does not know the revision.
         StorageError: It is not one of ours, or cannot be read.
     """
-    module = driver()
     place = str(path)
+    module = driver()
     try:
-        connection = module.connect(f"file:{quote(place)}?mode=ro", uri=True, isolation_level=None)
         try:
-            connection.execute(f"PRAGMA busy_timeout={busy_timeout_ms}")
-            tables = {
-                name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            }
-            row = None
-            if "alembic_version" in tables:
-                row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-        finally:
-            connection.close()
+            # Without a log there is nothing to recover, and SQLite need not make its two files to look at
+            # this one.
+            tables, row = _peek(module, place, "mode=ro" if Path(f"{place}-wal").exists() else "immutable=1")
+        except module.DatabaseError:
+            # Perhaps another process made the log in this moment: look again, with locks.
+            tables, row = _peek(module, place, "mode=ro", busy_timeout_ms=busy_timeout_ms)
     except module.Error as error:
         raise explain(error, place) from error
     if row is None:
         if tables - {"alembic_version"}:
             raise StorageError(
-                f"{place} is an SQLite database of another program (it has the table {min(tables)!r}). It "
-                "was not "
-                "touched; choose another file."
+                f"{place} is an SQLite database of another program (it has the table "
+                f"{min(tables)!r}). It was not touched; choose another file."
             )
         return None
     revision = str(row[0])
     if revision not in REVISIONS:
         raise StorageTooNew(
             f"A newer Satchel wrote the database {place}: its schema is {revision!r}, and this program knows "
-            "schemas up "
-            f"to {HEAD!r}. The file was not touched. Upgrade Satchel, or choose another database."
+            f"schemas up to {HEAD!r}. The file was not touched. Upgrade Satchel, or choose another database."
         )
     return revision
+
+
+def _peek(
+    module: ModuleType, place: str, how: str, *, busy_timeout_ms: int = 0
+) -> tuple[set[str], tuple[object] | None]:
+    """The names of a database's tables, and its row of `alembic_version`."""
+    connection = module.connect(f"file:{quote(place)}?{how}", uri=True, isolation_level=None)
+    try:
+        connection.execute(f"PRAGMA busy_timeout={busy_timeout_ms}")
+        found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        tables = {name for (name,) in found}
+        row = None
+        if "alembic_version" in tables:
+            row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        return tables, row
+    finally:
+        connection.close()
 
 
 def make_engine(place: str, *, busy_timeout_ms: int) -> Engine:
