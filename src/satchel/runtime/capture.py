@@ -1,0 +1,112 @@
+"""From what was said to what is remembered: the episodes of a turn, and those that a crash kept from being stored.
+
+The session log is written first and is what acknowledges; the store follows. A turn that the log has and the store has
+not is captured again when Satchel is opened, and since an episode is named by its session, turn and position, doing it
+twice changes nothing (DESIGN 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from satchel.errors import SatchelError
+from satchel.events import Final, MemoryCaptured, Notice, Record, SessionStart, TurnStart
+from satchel.memory import Episode, Memory
+from satchel.sessions import SessionStore
+
+__all__ = ["Said", "catch_up", "episodes_of", "said_in"]
+
+RECALL_PROVIDER = "none"
+"""Its answers quote memories: keeping them would make the store an echo of itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What both sides said in one turn, and when. `answer` is "" where there was none or it is not to be kept."""
+
+    turn: int
+    user: str
+    user_at: datetime
+    answer: str = ""
+    answer_at: datetime | None = None
+
+
+def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[Said, ...]:
+    """The turns of a log, or of a part of it, that may be kept and are not marked as captured, in order.
+
+    Turns of a private session are left out, and so are the answers of the recall-only model.
+
+    Args:
+        records: In order.
+        provider: Of the model, where the records begin after the session's start.
+    """
+    said: dict[int, Said] = {}
+    is_private = False
+    for record in records:
+        match record.event:
+            case SessionStart() as event:
+                provider, is_private = event.provider, event.private
+            case TurnStart() as event if not is_private:
+                said[event.turn] = Said(turn=event.turn, user=event.message.text, user_at=record.at)
+            case Final(turn=turn, text=text, status="done" | "asking") if turn in said:
+                if provider != RECALL_PROVIDER:
+                    before = said[turn]
+                    said[turn] = Said(
+                        turn=turn, user=before.user, user_at=before.user_at, answer=text, answer_at=record.at
+                    )
+            case MemoryCaptured(turn=turn):
+                said.pop(turn, None)
+            case _:
+                pass
+    return tuple(said.values())
+
+
+def episodes_of(session_id: str, said: Said) -> tuple[Episode, ...]:
+    """The episodes of a turn: what the user said, then what was answered; empty texts make none."""
+    episodes = []
+    if said.user.strip():
+        episodes.append(
+            Episode(
+                session=session_id,
+                turn=said.turn,
+                speaker="user",
+                text=said.user,
+                said_at=said.user_at,
+                position=0,
+            )
+        )
+    if said.answer.strip():
+        episodes.append(
+            Episode(
+                session=session_id,
+                turn=said.turn,
+                speaker="assistant",
+                text=said.answer,
+                said_at=said.answer_at or said.user_at,
+                position=1,
+            )
+        )
+    return tuple(episodes)
+
+
+async def catch_up(sessions: SessionStore, memory: Memory) -> list[Notice]:
+    """Store the turns that logs have and the store lacks, of all sessions that changed since the last time.
+
+    Returns:
+        A notice for each session that could not be read.
+    """
+    notices = []
+    for entry in await sessions.unsettled():
+        try:
+            log = await sessions.load(entry.session_id)
+            episodes = [e for said in said_in(log.records) for e in episodes_of(log.session_id, said)]
+            if episodes:
+                await memory.add_episodes(episodes)
+            await sessions.settle(entry)
+        except SatchelError as error:
+            notices.append(
+                Notice(part="memory", text=f"Session {entry.session_id} was not captured: {error}")
+            )
+    return notices

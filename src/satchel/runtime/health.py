@@ -1,0 +1,156 @@
+"""What `satchel doctor` looks at: each part is tried, and says what is wrong and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from satchel import __version__
+from satchel.errors import EmbedderError, SatchelError
+from satchel.models.embedding import find_weights
+from satchel.storage import Database
+
+if TYPE_CHECKING:
+    from satchel.runtime.satchel import Satchel
+
+__all__ = ["Check", "examine"]
+
+State: TypeAlias = Literal["ok", "warning", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One part and how it is.
+
+    Attributes:
+        state: It works; it works and could be better; it does not work.
+        text: What was found and, unless all is well, what to do.
+    """
+
+    part: str
+    state: State
+    text: str
+
+
+async def examine(satchel: Satchel, database: Database | None) -> tuple[Check, ...]:
+    """Try every part. What is broken is told, never raised."""
+    checks = [
+        Check(part="program", state="ok", text=f"Satchel {__version__}, Python {platform.python_version()}"),
+        _home(satchel.settings.home),
+    ]
+    checks += [Check(part=notice.part, state="failed", text=notice.text) for notice in satchel.notices]
+    if database is not None:
+        checks += await _database(database)
+    checks.append(await _sessions(satchel))
+    checks += await _memory(satchel)
+    checks.append(await _model(satchel))
+    checks.append(_ripgrep(satchel))
+    return tuple(checks)
+
+
+def _home(home: Path) -> Check:
+    try:
+        found = home.stat()
+    except OSError as error:
+        return Check(part="home", state="failed", text=f"{home} can't be reached: {error.strerror}.")
+    if not os.access(home, os.W_OK | os.X_OK):
+        return Check(part="home", state="failed", text=f"{home} can't be written: nothing said can be kept.")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        text = f"{home} can be entered by other users of this machine. Type: chmod 700 {home}"
+        return Check(part="home", state="warning", text=text)
+    free_mb = shutil.disk_usage(home).free // 2**20
+    if free_mb < 200:
+        return Check(part="home", state="warning", text=f"{home}: only {free_mb} MB are free on its disk.")
+    return Check(part="home", state="ok", text=str(home))
+
+
+async def _database(database: Database) -> list[Check]:
+    try:
+        report = await database.doctor()
+    except SatchelError as error:
+        return [Check(part="database", state="failed", text=str(error))]
+    whole = f"{report.place}, {report.engine}, {report.bytes / 2**20:.1f} MB, schema {report.revision}"
+    checks = [Check(part="database", state="failed", text=problem) for problem in report.problems]
+    checks += [Check(part="database", state="warning", text=warning) for warning in report.warnings]
+    return checks if report.problems else [Check(part="database", state="ok", text=whole), *checks]
+
+
+async def _sessions(satchel: Satchel) -> Check:
+    try:
+        sessions = await satchel.sessions.list()
+    except SatchelError as error:
+        return Check(part="sessions", state="failed", text=str(error))
+    return Check(
+        part="sessions", state="ok", text=f"{len(sessions)} sessions, {sum(s.turns for s in sessions)} turns"
+    )
+
+
+async def _memory(satchel: Satchel) -> list[Check]:
+    settings = satchel.settings
+    if satchel.memory is None:
+        if settings.memory.enabled:
+            return []
+        return [Check(part="memory", state="warning", text="Memory is off (memory.enabled = false).")]
+    try:
+        stats = await satchel.memory.stats()
+        pending = stats.memories - stats.embedded
+        checks = [
+            Check(
+                part="memory",
+                state="ok",
+                text=f"{stats.memories} memories, {pending} of them wait for a vector",
+            )
+        ]
+    except SatchelError as error:
+        return [Check(part="memory", state="failed", text=str(error))]
+    if not settings.memory.capture:
+        text = "What is said is not kept (memory.capture = false)."
+        checks.append(Check(part="memory", state="warning", text=text))
+    checks.append(_embedder(satchel))
+    return checks
+
+
+def _embedder(satchel: Satchel) -> Check:
+    name = satchel.settings.memory.embedder
+    if name == "none":
+        text = 'Search goes by words alone (memory.embedder = "none").'
+        return Check(part="embedder", state="warning", text=text)
+    degraded = satchel.memory.degraded if satchel.memory is not None else None
+    if degraded:
+        return Check(part="embedder", state="failed", text=degraded)
+    if name == "minilm":
+        try:
+            folder = find_weights(satchel.settings.home)
+        except EmbedderError as error:
+            return Check(part="embedder", state="failed", text=str(error))
+        if folder is None:
+            text = "The embedding model is not here yet: the first search fetches it, or type: satchel model fetch"
+            return Check(part="embedder", state="warning", text=text)
+        return Check(part="embedder", state="ok", text=f"{name}, in {folder}")
+    return Check(part="embedder", state="ok", text=name)
+
+
+async def _model(satchel: Satchel) -> Check:
+    try:
+        choice = await satchel.choice()
+    except SatchelError as error:
+        return Check(part="model", state="failed", text=str(error))
+    failed = "; ".join(f"{tried.name}: {tried.reason}" for tried in choice.failed)
+    if choice.name == "none":
+        return Check(
+            part="model", state="warning", text=f"none: {choice.why}. Satchel recalls only. {failed}".strip()
+        )
+    return Check(part="model", state="ok", text=f"{choice.name} ({choice.why})")
+
+
+def _ripgrep(satchel: Satchel) -> Check:
+    found = shutil.which("rg", path=satchel.settings.environ.get("PATH"))
+    if found is None:
+        text = "ripgrep is not installed: grep and glob work and are slower. Install the package ripgrep."
+        return Check(part="ripgrep", state="warning", text=text)
+    return Check(part="ripgrep", state="ok", text=found)

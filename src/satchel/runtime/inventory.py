@@ -1,0 +1,191 @@
+"""What `satchel model` shows: which models there are, whether one works, and fetching the embedding model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import anyio
+import anyio.to_thread
+
+from satchel.config import ProviderSettings, Settings
+from satchel.errors import ModelError, SatchelError
+from satchel.messages import Message, TextBlock, ToolUseBlock, Usage, text_of
+from satchel.models import Choice, Completion, ModelRequest, ToolDefinition, available_models, choose_model
+from satchel.models.embedding import Progress, fetch_weights, weights_source
+
+if TYPE_CHECKING:
+    from satchel.runtime.satchel import Satchel
+
+__all__ = ["ModelTest", "ProviderModels", "fetch_embedding_model", "list_models", "try_model"]
+
+State: TypeAlias = Literal["ready", "not set up", "failed"]
+
+_ECHO = ToolDefinition(
+    name="echo",
+    description="Gives back the word that it is called with.",
+    input_schema={"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]},
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderModels:
+    """One provider and what it serves.
+
+    Attributes:
+        models: Full names, as `model` in the settings takes them.
+        reason: Why there are none.
+    """
+
+    name: str
+    kind: str
+    state: State
+    models: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTest:
+    """How a model answered.
+
+    Attributes:
+        text: Its answer to a greeting.
+        calls_tools: Whether it called a tool when it was told to.
+        first_ms: Until its first sign, and `total_ms` until its end, of the greeting.
+    """
+
+    name: str
+    text: str
+    calls_tools: bool
+    first_ms: float
+    total_ms: float
+    usage: Usage
+
+
+async def list_models(
+    settings: Settings, *, only: str | None = None
+) -> tuple[Choice | None, Sequence[ProviderModels]]:
+    """The model that serves, and what each provider has; the endpoints are asked side by side.
+
+    Args:
+        settings: Where the providers are.
+        only: The one provider to ask.
+
+    Returns:
+        The choice, None where none could be made; and the providers, in the order in which they are tried.
+
+    Raises:
+        ConfigError: There is no such provider.
+    """
+    providers = [settings.provider(only)] if only else list(settings.providers.values())
+    found: dict[str, ProviderModels] = {}
+    choice: Choice | None = None
+
+    async def ask(provider: ProviderSettings) -> None:
+        found[provider.name] = await _models_of(provider, settings)
+
+    async def choose() -> None:
+        nonlocal choice
+        try:
+            choice = await choose_model(settings)
+        except ModelError:
+            choice = None  # the provider's own line says why
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(choose)
+        for provider in providers:
+            group.start_soon(ask, provider)
+    return choice, [found[provider.name] for provider in providers]
+
+
+async def _models_of(provider: ProviderSettings, settings: Settings) -> ProviderModels:
+    tell = partial(ProviderModels, name=provider.name, kind=provider.kind)
+    if provider.kind == "none":
+        return tell(state="ready", models=("none",))
+    if provider.kind == "gguf":
+        return tell(state="ready", reason="gguf:/path/to/model.gguf runs a model file in the process")
+    if provider.env_api_key and settings.secret(provider.env_api_key) is None and provider.builtin:
+        moved = f"providers.{provider.name}.base_url" in settings.sources
+        if not moved:
+            return tell(state="not set up", reason=f"{provider.env_api_key} is not set")
+    try:
+        names = await available_models(provider, settings)
+    except SatchelError as error:
+        return tell(state="failed", reason=str(error))
+    return tell(state="ready", models=tuple(f"{provider.name}:{name}" for name in names))
+
+
+async def try_model(satchel: Satchel, name: str | None = None) -> ModelTest:
+    """Ask a model two small things: a greeting, and to call a tool.
+
+    Args:
+        satchel: Knows the models.
+        name: "provider:model"; None takes the one that serves.
+
+    Raises:
+        ConfigError, ModelError: It can't serve; the message says why and who must act.
+    """
+    model = await satchel.model(name)
+    clock = satchel.clock
+    began_s = clock.monotonic_s()
+    first_s: float | None = None
+    greeting = ModelRequest(system="You are being tested.", messages=[_said("Answer with one word: ready.")])
+    answer: Completion | None = None
+    async for event in model.stream(greeting):
+        first_s = clock.monotonic_s() if first_s is None else first_s
+        if isinstance(event, Completion):
+            answer = event
+    ended_s = clock.monotonic_s()
+    assert answer is not None, "a stream ends with its completion"
+    calls_tools, usage = False, answer.usage
+    if model.provider != "none":
+        request = ModelRequest(
+            system="You are being tested. Use the tools that you are given.",
+            messages=[_said('Call the tool "echo" with the word "ready".')],
+            tools=[_ECHO],
+        )
+        async for event in model.stream(request):
+            if isinstance(event, Completion):
+                calls_tools = any(isinstance(b, ToolUseBlock) and b.name == "echo" for b in event.blocks)
+                usage += event.usage
+    return ModelTest(
+        name=f"{model.provider}:{model.model}",
+        text=text_of(answer.blocks).strip(),
+        calls_tools=calls_tools,
+        first_ms=((first_s or ended_s) - began_s) * 1000,
+        total_ms=(ended_s - began_s) * 1000,
+        usage=usage,
+    )
+
+
+def _said(text: str) -> Message:
+    return Message(role="user", blocks=(TextBlock(text=text),))
+
+
+async def fetch_embedding_model(settings: Settings, *, progress: Progress | None = None) -> tuple[Path, str]:
+    """Have the default embedding model's files under `SATCHEL_HOME`.
+
+    Args:
+        settings: Where that is.
+        progress: Told how far it is, from another thread.
+
+    Returns:
+        Their folder, and where they came from.
+
+    Raises:
+        EmbedderError: They could not be had; the message says what was tried.
+    """
+    folder = await anyio.to_thread.run_sync(
+        partial(
+            fetch_weights,
+            settings.home,
+            environ=settings.environ,
+            progress=progress,
+            check_cancelled=anyio.from_thread.check_cancelled,
+        ),
+        limiter=anyio.CapacityLimiter(1),
+    )
+    return folder, weights_source(settings.home) or "an unknown source"

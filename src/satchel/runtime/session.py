@@ -1,0 +1,491 @@
+"""One open session: its history, its journal, and the turns that run in it one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from satchel.errors import SatchelError, StorageError, UsageError
+from satchel.events import (
+    Action,
+    AskUser,
+    Compaction,
+    Event,
+    Final,
+    MemoryCaptured,
+    MemorySurfaced,
+    Notice,
+    Permission,
+    Record,
+    SessionEnd,
+    SurfacedMemory,
+    TurnEnd,
+    TurnStart,
+)
+from satchel.loop import (
+    HardBudget,
+    Hook,
+    Limits,
+    Outcome,
+    PrefixWatch,
+    Spent,
+    TokenEstimator,
+    Workshop,
+    compact,
+)
+from satchel.loop import Turn as LoopTurn
+from satchel.messages import Message, TextBlock, Usage
+from satchel.models import ChatModel
+from satchel.runtime.capture import RECALL_PROVIDER, episodes_of, said_in
+from satchel.runtime.direct import run_directly
+from satchel.runtime.turns import RunningTurn, Step, Turn
+from satchel.sessions import History, Journal, rebuild
+from satchel.tools import ModeGate, Registry, ToolResult
+
+if TYPE_CHECKING:
+    from satchel.runtime.satchel import Satchel
+
+__all__ = ["Session"]
+
+_DURABLE = (TurnStart, Action, AskUser, Final, TurnEnd, Compaction)
+"""What must survive a loss of power before anything goes on: what was acknowledged, and what a tool is about to do."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is gathered of the running turn for its result; `keeps`: what is said becomes memory."""
+
+    keeps: bool
+    said: list[Record] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)
+    notices: list[str] = field(default_factory=list)
+    memory: tuple[SurfacedMemory, ...] = ()
+
+
+class Session:
+    """A conversation. Made by `Satchel.session`; closed with it, or earlier by `aclose`.
+
+    Attributes:
+        id: Names it for ever.
+        cwd: Its working directory.
+        private: Nothing that is said is captured as memory, from here on.
+        gate: Who may run what; its `mode` may be changed.
+        tools: What the model may call.
+    """
+
+    def __init__(
+        self,
+        satchel: Satchel,
+        *,
+        journal: Journal,
+        history: History,
+        model: ChatModel,
+        system: str,
+        gate: ModeGate,
+        tools: Registry,
+        workshop: Workshop,
+        limits: Limits,
+        private: bool,
+        hooks: Sequence[Hook] = (),
+    ) -> None:
+        """Use `Satchel.session`."""
+        self.id = journal.session_id
+        self.cwd = workshop.cwd
+        self.private = private
+        self.gate = gate
+        self.tools = tools
+        self._satchel = satchel
+        self._journal = journal
+        self._model = model
+        self._system = system
+        self._workshop = workshop
+        self._limits = limits
+        self._hooks = hooks
+        self._estimator = TokenEstimator()
+        self._watch = PrefixWatch()
+        self._running: RunningTurn | None = None
+        self._turn_lock = anyio.Lock()
+        self._is_closed = False
+        self._direct_calls = 0
+        self._take(history)
+
+    def _take(self, history: History) -> None:
+        self._messages = history.messages
+        self._question = history.question
+        self._turns = history.turns
+        self._usage = history.usage
+        self._shown = set(history.surfaced_ids)
+        self._is_compacted = any(isinstance(record.event, Compaction) for record in self._journal.log.records)
+
+    @property
+    def path(self) -> Path:
+        """The log's file."""
+        return self._journal.path
+
+    @property
+    def model(self) -> ChatModel:
+        """What answers."""
+        return self._model
+
+    @property
+    def turns(self) -> int:
+        """How many turns were begun."""
+        return self._turns
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens and money of the whole session."""
+        return self._usage
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The history as the model would get it."""
+        return self._messages
+
+    @property
+    def pending_question(self) -> AskUser | None:
+        """The question that the next message answers, or None."""
+        return self._question
+
+    # Turns
+
+    async def run_turn(self, text: str, *, memory: bool = True) -> Turn:
+        """Say something and wait for the answer. A task that is cancelled meanwhile interrupts the turn in good order.
+
+        Args:
+            text: What the user says.
+            memory: Whether fitting memories are shown to the model, and this exchange is kept as one.
+
+        Raises:
+            UsageError: The text is empty.
+            StorageError: It could not be written down; nothing was asked of the model.
+        """
+        running = await self.start(text, memory=memory)
+        try:
+            return await running.result()
+        except anyio.get_cancelled_exc_class():
+            await self._stop(running)
+            raise
+
+    async def stream(self, text: str, *, memory: bool = True) -> AsyncIterator[Event]:
+        """The same, event by event while it happens. Who stops reading interrupts the turn."""
+        running = await self.start(text, memory=memory)
+        try:
+            async for event in running.events():
+                yield event
+        finally:
+            await self._stop(running)
+
+    async def start(self, text: str, *, memory: bool = True) -> RunningTurn:
+        """Begin a turn that goes on by itself, whoever follows it.
+
+        Raises:
+            UsageError: The text is empty, a turn is running, or the session is closed.
+        """
+        if self._is_closed:
+            raise UsageError(f"Session {self.id} is closed.")
+        if not text.strip():
+            raise UsageError("There is nothing to say: the message is empty.")
+        if self._running is not None and not self._running.is_over:
+            raise UsageError(f"A turn is running in session {self.id}. Wait for its end, or interrupt it.")
+        number = self._turns + 1
+        progress = _Progress(keeps=memory and not self.private and self._satchel.settings.keeps_memory)
+        turn = LoopTurn(
+            Message(role="user", blocks=(TextBlock(text=text),)),
+            history=self._messages,
+            question=self._question,
+            turn=number,
+            model=self._model,
+            system=self._system,
+            workshop=self._workshop,
+            emit=lambda events: self._emit(events, running, progress),
+            clock=self._satchel.clock,
+            limits=self._limits,
+            budget=self._budget(),
+            surface=self._surface if memory and self._satchel.memory is not None else None,
+            hooks=self._hooks,
+            estimator=self._estimator,
+            watch=self._watch,
+        )
+        running = self._running = RunningTurn(turn.cancel)
+        self._turns = number
+        self._satchel.run(self._drive, turn, running, progress)
+        return running
+
+    def cancel(self) -> None:
+        """Interrupt the running turn, if there is one."""
+        if self._running is not None:
+            self._running.cancel()
+
+    async def _stop(self, running: RunningTurn) -> None:
+        running.cancel()
+        with anyio.CancelScope(shield=True):
+            # Whoever reads the turn's events is told.
+            with suppress(SatchelError):
+                await running.result()
+
+    async def _drive(self, turn: LoopTurn, running: RunningTurn, progress: _Progress) -> None:
+        async with self._turn_lock:
+            try:
+                outcome = await turn.run()
+                self._messages, self._question = outcome.messages, outcome.question
+                self._usage += outcome.usage
+                if isinstance(outcome.error, StorageError):
+                    # What the log did not take was not acknowledged, and the user has to hear that.
+                    running.finish(outcome.error)
+                else:
+                    running.finish(self._result(outcome, progress))
+            # A boundary: the turn runs in the background, and whoever waits for it must hear of every end.
+            except Exception as error:  # noqa: BLE001
+                running.finish(error)
+            except BaseException:
+                running.finish(SatchelError(f"Session {self.id} was closed while a turn was running."))
+                raise
+
+    def _result(self, outcome: Outcome, progress: _Progress) -> Turn:
+        steps = tuple(
+            Step(
+                tool=step.tool,
+                input=step.input,
+                result=step.result,
+                is_error=step.is_error,
+                was_refused=step.call_id in progress.refused,
+                duration_ms=step.duration_ms,
+            )
+            for step in outcome.steps
+        )
+        return Turn(
+            session_id=self.id,
+            turn=outcome.turn,
+            status=outcome.status,
+            text=outcome.text,
+            steps=steps,
+            usage=outcome.usage,
+            memory=progress.memory,
+            pending_question=outcome.question.question if outcome.question is not None else None,
+            notices=tuple(progress.notices),
+        )
+
+    async def _emit(self, events: Sequence[Event], running: RunningTurn, progress: _Progress) -> None:
+        """Write down, remember, show: in this order, so that nothing is shown that a crash could take back."""
+        if not progress.keeps:
+            # Settled at once and with nothing: no later process may take it for a turn that a crash kept from memory.
+            starts = [event.turn for event in events if isinstance(event, TurnStart)]
+            events = [*events, *(MemoryCaptured(turn=turn, ids=()) for turn in starts)]
+        ending = [event for event in events if isinstance(event, TurnEnd)]
+        if ending:
+            before = [event for event in events if not isinstance(event, TurnEnd)]
+            await self._write(before, progress)
+            after = [*await self._capture(ending[0].turn, progress), *ending]
+            await self._write(after, progress)
+            events = [*before, *after]
+        else:
+            await self._write(events, progress)
+        for event in events:
+            match event:
+                case MemorySurfaced():
+                    progress.memory = event.memories
+                case Notice():
+                    progress.notices.append(event.text)
+                case Permission(decision="deny", by="nobody", call_id=call_id):
+                    progress.refused.add(call_id)
+                case _:
+                    pass
+        running.tell(events)
+
+    async def _write(self, events: Sequence[Event], progress: _Progress) -> None:
+        durable = any(isinstance(event, _DURABLE) for event in events)
+        records = await self._journal.append(events, durable=durable)
+        progress.said.extend(record for record in records if isinstance(record.event, TurnStart | Final))
+
+    # Memory
+
+    async def _surface(self, messages: Sequence[Message]) -> MemorySurfaced | None:
+        """What to show beside the newest message."""
+        memory = self._satchel.memory
+        assert memory is not None
+        settings = self._satchel.settings.memory
+        recalls_only = self._model.provider == RECALL_PROVIDER
+        context = await memory.surface(
+            messages,
+            budget_tokens=settings.budget_tokens,
+            limit=settings.limit,
+            threshold=settings.surface_threshold,
+            # A model still sees what was shown to it before; whoever has no model is answered anew each time.
+            exclude=() if recalls_only else self._shown,
+            exclude_session=None if self._is_compacted else self.id,
+        )
+        if not context:
+            return None
+        self._shown.update(hit.memory.id for hit in context.memories)
+        return MemorySurfaced(
+            turn=self._turns,
+            text=context.text,
+            memories=tuple(
+                SurfacedMemory(
+                    id=hit.memory.id,
+                    content=hit.memory.content,
+                    score=round(hit.score, 4),
+                    session=hit.memory.source.session,
+                    source_turn=hit.memory.source.turn,
+                )
+                for hit in context.memories
+            ),
+            tokens=context.tokens,
+        )
+
+    async def _capture(self, turn: int, progress: _Progress) -> list[Event]:
+        """Keep what was said in a turn; it is in the log already, so a store that fails now catches up later."""
+        if not progress.keeps or self._satchel.memory is None:
+            return []
+        episodes = [
+            episode
+            for said in said_in(progress.said, provider=self._model.provider)
+            for episode in episodes_of(self.id, said)
+        ]
+        try:
+            ids = await self._satchel.memory.add_episodes(episodes)
+        except SatchelError as error:
+            text = (
+                f"This turn is in the session log and not yet in memory; it will be captured later. {error}"
+            )
+            return [Notice(part="memory", text=text)]
+        return [MemoryCaptured(turn=turn, ids=tuple(ids))]
+
+    # Beside the turns
+
+    def _budget(self) -> HardBudget:
+        budget = self._satchel.settings.budget
+        return HardBudget(
+            session_usd=budget.session_usd,
+            day_usd=budget.day_usd,
+            turn_tokens=budget.turn_tokens,
+            spent=self._spent,
+        )
+
+    async def _spent(self) -> Spent:
+        day = f"{self._satchel.clock.now():%Y-%m-%d}"
+        rows = [row for info in await self._satchel.sessions.list() for row in info.spent if row.day == day]
+        return Spent(
+            session_usd=self._usage.cost_usd or 0.0,
+            # This turn's own calls are in the log already; the loop counts them itself.
+            day_usd=sum(row.usage.cost_usd or 0.0 for row in rows if row.session_id != self.id)
+            + (self._usage.cost_usd or 0.0),
+        )
+
+    async def compact(self, focus: str = "") -> Compaction | None:
+        """Replace older messages by a summary now.
+
+        Args:
+            focus: What the summary should keep above all.
+
+        Returns:
+            What was done, or None where there is nothing to leave out.
+        """
+        self._refuse_while_running()
+        if self._question is not None:
+            raise UsageError("A question to you is open. Answer it first, then compact.")
+        notices: list[Event] = []
+
+        async def tell(event: Event) -> None:
+            notices.append(event)
+
+        async with self._turn_lock:
+            event = await compact(
+                self._messages,
+                model=self._model,
+                turn=self._turns,
+                trigger="manual",
+                tell=tell,
+                estimator=self._estimator,
+                focus=focus,
+                session_id=self.id,
+            )
+            if event is None:
+                return None
+            await self._journal.append([*notices, event], durable=True)
+            self._messages = event.messages
+            self._usage += event.usage
+            self._is_compacted = True
+            self._shown.clear()
+            self._watch.restart()
+        return event
+
+    async def run_tool(
+        self,
+        name: str,
+        input: Mapping[str, Any],
+        *,
+        show: Callable[[Event], None] = lambda _: None,
+    ) -> ToolResult:
+        """Run a tool that the user asked for, without a model; it is written down like any other call.
+
+        Args:
+            name: Of the tool.
+            input: Its arguments.
+            show: Gets the events while it runs.
+
+        Raises:
+            NotFound: There is no such tool.
+            UsageError: The input does not fit its schema.
+        """
+        self._refuse_while_running()
+        self._direct_calls += 1
+
+        async def emit(events: Sequence[Event]) -> None:
+            await self._journal.append(events, durable=any(isinstance(event, _DURABLE) for event in events))
+            for event in events:
+                show(event)
+
+        async with self._turn_lock:
+            return await run_directly(
+                name,
+                input,
+                # The log's length makes it unique over all times that the session was open.
+                call_id=f"user_{len(self._journal.log.records)}_{self._direct_calls}",
+                turn=self._turns,
+                registry=self.tools,
+                workshop=self._workshop,
+                emit=emit,
+                clock=self._satchel.clock,
+                timeout_s=self._limits.tool_timeout_s,
+            )
+
+    def use_model(self, model: ChatModel) -> None:
+        """Let another model answer from the next turn on. The caller closes the one before."""
+        self._refuse_while_running()
+        self._model = model
+        self._watch.restart()
+
+    async def reload(self) -> None:
+        """Read the log again: words in it were forgotten."""
+        log = await self._satchel.sessions.load(self.id)
+        history = rebuild(log.records)
+        self._messages, self._question = history.messages, history.question
+        self._watch.restart()
+
+    def _refuse_while_running(self) -> None:
+        if self._running is not None and not self._running.is_over:
+            raise UsageError(f"A turn is running in session {self.id}. Wait for its end, or interrupt it.")
+
+    async def aclose(self, reason: str = "closed") -> None:
+        """Interrupt what runs, write down that the session ended, and give it free. It may be called twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        with anyio.CancelScope(shield=True):
+            if self._running is not None and not self._running.is_over:
+                await self._stop(self._running)
+            try:
+                if self._turns:
+                    await self._journal.append([SessionEnd(reason=reason)])
+            except StorageError:
+                pass  # everything that was said is there; how it ended is a courtesy
+            finally:
+                await self._journal.aclose()
+                self._satchel.release(self)

@@ -1,0 +1,175 @@
+"""Spoken dates are resolved by the conventions of docs/concepts/dates.md, and left unknown where they can't be."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from satchel.errors import UsageError
+from satchel.memory.dates import resolve_dates
+
+SATURDAY = "2026-11-21T14:00:00+01:00"
+WEDNESDAY = "2026-11-18T14:00:00+01:00"
+
+
+def spans(text: str, said_at: str) -> list[tuple[str, str] | None]:
+    """The ranges found, as ISO days; None where a mention stays unknown."""
+    return [
+        (found.start.isoformat(), found.end.isoformat()) if found.start and found.end else None
+        for found in resolve_dates(text, said_at)
+    ]
+
+
+def one(first: str, last: str | None = None) -> list[tuple[str, str] | None]:
+    """A single range."""
+    return [(first, last or first)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said_at", "expected"),
+    [
+        # 1 and 2: calendar steps, nights
+        ("I'm tired today", WEDNESDAY, one("2026-11-18")),
+        ("See you tomorrow", "2026-11-18T01:00:00", one("2026-11-19")),
+        ("I saw it the day before yesterday", WEDNESDAY, one("2026-11-16")),
+        ("Let's meet the day after tomorrow", WEDNESDAY, one("2026-11-20")),
+        ("Tonight we dance", WEDNESDAY, one("2026-11-18")),
+        ("Tonight we dance", "2026-11-18T04:59:00", [None]),
+        ("I slept badly last night", WEDNESDAY, one("2026-11-17", "2026-11-18")),
+        ("I slept badly last night", "2026-11-18T00:30:00", [None]),
+        # 3: weeks and other calendar units
+        ("I was ill last week", WEDNESDAY, one("2026-11-09", "2026-11-15")),
+        ("We fly next week", "2026-11-22", one("2026-11-23", "2026-11-29")),
+        ("This week is full", WEDNESDAY, one("2026-11-16", "2026-11-22")),
+        ("We met last month", WEDNESDAY, one("2026-10-01", "2026-10-31")),
+        ("We move next year", WEDNESDAY, one("2027-01-01", "2027-12-31")),
+        ("It was the week before last", WEDNESDAY, one("2026-11-02", "2026-11-08")),
+        # 4 to 6: weekdays
+        ("I met her last Tuesday", WEDNESDAY, one("2026-11-17")),
+        ("I met her last Wednesday", WEDNESDAY, one("2026-11-11")),
+        ("We'll talk next Friday", WEDNESDAY, [None]),
+        ("We'll talk next Tuesday", WEDNESDAY, one("2026-11-24")),
+        ("We'll talk next Wednesday", WEDNESDAY, one("2026-11-25")),
+        ("We will talk on Friday", WEDNESDAY, one("2026-11-20")),
+        ("I met her on Friday", WEDNESDAY, one("2026-11-13")),
+        ("I met her on Wednesday", WEDNESDAY, one("2026-11-11")),
+        ("I'll meet her on Wednesday", WEDNESDAY, [None]),
+        ("I'm free this Monday", WEDNESDAY, one("2026-11-16")),
+        ("The party is a week on Friday", WEDNESDAY, one("2026-11-27")),
+        ("The party is two weeks from Friday", WEDNESDAY, one("2026-12-04")),
+        ("Meet me on Tuesday next week", WEDNESDAY, one("2026-11-24")),
+        # 7: weekends
+        ("What are we doing this weekend", WEDNESDAY, one("2026-11-21", "2026-11-22")),
+        ("We hiked last weekend", WEDNESDAY, one("2026-11-14", "2026-11-15")),
+        ("We hike next weekend", WEDNESDAY, [None]),
+        ("We hike next weekend", SATURDAY, one("2026-11-28", "2026-11-29")),
+        # 8: counted
+        ("I quit three days ago", WEDNESDAY, one("2026-11-15")),
+        ("I started 2 weeks ago", WEDNESDAY, one("2026-11-04")),
+        ("It happened a fortnight ago", WEDNESDAY, one("2026-11-04")),
+        ("I fly in ten days", WEDNESDAY, one("2026-11-28")),
+        ("We met a month ago", "2026-03-31", one("2026-02-28")),
+        ("It expires in one year", "2024-02-29", one("2025-02-28")),
+        ("We married 5 years ago", WEDNESDAY, one("2021-11-18")),
+        # 9: parts of months, what comes once a year
+        ("We will move in early March", WEDNESDAY, one("2027-03-01", "2027-03-10")),
+        ("We moved in mid-March", WEDNESDAY, one("2026-03-11", "2026-03-20")),
+        ("They arrive late February 2028", WEDNESDAY, one("2028-02-21", "2028-02-29")),
+        ("I was in Rome in May", WEDNESDAY, one("2026-05-01", "2026-05-31")),
+        ("I will be in Rome in May", WEDNESDAY, one("2027-05-01", "2027-05-31")),
+        ("In May 2023 I was in Rome", WEDNESDAY, one("2023-05-01", "2023-05-31")),
+        ("The rent is due on the 15th", WEDNESDAY, one("2026-12-15")),
+        ("I paid on the 15th", WEDNESDAY, one("2026-11-15")),
+        ("I will pay on the 31st", "2026-02-03", one("2026-03-31")),
+        ("We will meet on the first Monday of May", WEDNESDAY, one("2027-05-03")),
+        ("We met on the last Friday in October", WEDNESDAY, one("2026-10-30")),
+        # 10: quarters, holidays, decades
+        ("We shipped it in Q1", WEDNESDAY, one("2026-01-01", "2026-03-31")),
+        ("It will ship in Q1 2028", WEDNESDAY, one("2028-01-01", "2028-03-31")),
+        ("We will ski at Christmas", WEDNESDAY, one("2026-12-24", "2026-12-26")),
+        ("We skied at Christmas", WEDNESDAY, one("2025-12-24", "2025-12-26")),
+        ("She visited at Easter", WEDNESDAY, one("2026-04-05")),
+        ("I was born in the nineties", WEDNESDAY, one("1990-01-01", "1999-12-31")),
+        ("She lived there in the 80s", WEDNESDAY, one("1980-01-01", "1989-12-31")),
+        # 11: digits
+        ("It was on 05/06/2023", WEDNESDAY, [None]),
+        ("It was on 25/06/2023", WEDNESDAY, one("2023-06-25")),
+        ("It was on 06/25/2023", WEDNESDAY, one("2023-06-25")),
+        ("It was on 7/7/2023", WEDNESDAY, one("2023-07-07")),
+        ("It was on 2023-06-05", WEDNESDAY, one("2023-06-05")),
+        ("It was on May 7, 2023", WEDNESDAY, one("2023-05-07")),
+        ("It was on the 7th of May 2023", WEDNESDAY, one("2023-05-07")),
+        ("The fair is from May 3-5, 2027", WEDNESDAY, one("2027-05-03", "2027-05-05")),
+        ("My flight leaves on December 3rd", WEDNESDAY, one("2026-12-03")),
+        # 12: vague
+        ("I'll do it soon", WEDNESDAY, [None]),
+        ("I saw him the other day", WEDNESDAY, [None]),
+        ("It was a few weeks ago", WEDNESDAY, [None]),
+        ("We will party on my birthday", WEDNESDAY, [None]),
+        ("I swim every Sunday", WEDNESDAY, [None]),
+        ("I swim on Sundays", WEDNESDAY, [None]),
+        ("I'll travel when I retire", WEDNESDAY, [None]),
+        # never guessed
+        ("It may rain, and they march on", WEDNESDAY, []),
+        ("Nothing here", WEDNESDAY, []),
+        ("It was on 31 April 2023", WEDNESDAY, [None]),
+        ("It was on Monday, May 9, 2023", WEDNESDAY, [None]),
+        ("It was two years ago", "0001-06-01", [None]),
+        ("It will be in ten years", "9995-06-01", [None]),
+    ],
+)
+def test_a_spoken_date_means_what_the_conventions_say(
+    text: str, said_at: str, expected: list[tuple[str, str] | None]
+) -> None:
+    assert spans(text, said_at) == expected
+
+
+def test_each_clause_has_its_own_tense() -> None:
+    assert spans("We met on Friday, but I'll call her on Monday.", WEDNESDAY) == [
+        ("2026-11-13", "2026-11-13"),
+        ("2026-11-23", "2026-11-23"),
+    ]
+
+
+def test_a_mention_tells_its_words_and_its_place() -> None:
+    (found,) = resolve_dates("So, last Tuesday it rained.", datetime(2026, 11, 18, 9, tzinfo=UTC))
+    assert (found.text, found.offset, found.start, found.end) == (
+        "last Tuesday",
+        4,
+        date(2026, 11, 17),
+        date(2026, 11, 17),
+    )
+
+
+def test_what_is_no_date_is_refused() -> None:
+    with pytest.raises(UsageError, match="'someday' is no date"):
+        resolve_dates("today", "someday")
+
+
+@given(
+    st.dates(min_value=date(1800, 1, 1), max_value=date(2190, 1, 1)),
+    st.sampled_from(["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]),
+)
+def test_last_and_coming_weekdays_lie_within_a_week_and_on_that_day(day: date, weekday: str) -> None:
+    (last,) = resolve_dates(f"I saw it last {weekday}", day)
+    (coming,) = resolve_dates(f"I will see it this coming {weekday}", day)
+    assert last.start
+    assert coming.start
+    assert timedelta(days=1) <= day - last.start <= timedelta(days=7)
+    assert timedelta(days=1) <= coming.start - day <= timedelta(days=7)
+    assert last.start.weekday() == coming.start.weekday()
+
+
+@given(st.text(max_size=300), st.dates())
+def test_any_text_on_any_day_gives_ordered_mentions_that_stand_in_the_text(text: str, day: date) -> None:
+    found = resolve_dates(text + " today and 3 weeks ago, in May", day)
+    reached = 0
+    for mention in found:
+        assert mention.offset >= reached
+        reached = mention.offset + len(mention.text)
+        assert (text + " today and 3 weeks ago, in May")[mention.offset : reached] == mention.text
+        assert (mention.start is None) == (mention.end is None)
+        assert mention.start is None or mention.end is None or mention.start <= mention.end

@@ -1,0 +1,116 @@
+"""`kill -9` at any moment of a conversation with tools: what was acknowledged is there, and it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satchel.loop import history_problems
+from satchel.messages import Message, ToolResultBlock
+from satchel.models import ScriptedModel
+from tests.requirements import requirement
+from tests.runtime.kill_worker import reply
+from tests.runtime.world import opened
+
+pytestmark = pytest.mark.anyio
+
+ROUNDS = 50
+LINES_OF_A_TURN = 8
+
+
+def run_until_killed(worker: subprocess.Popen[str], order: dict[str, Any], after: int) -> list[list[Any]]:
+    """Start a conversation, kill it when so many lines have come, and give all that it had told by then."""
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    print(json.dumps(order), file=worker.stdin, flush=True)
+    lines: list[list[Any]] = []
+    pid = None
+    for text in worker.stdout:
+        line = json.loads(text)
+        match line:
+            case ["pid", int(pid)]:
+                pass
+            case ["reaped"]:
+                break
+            case _:
+                lines.append(line)
+        if pid is not None and len(lines) == after:
+            os.kill(pid, signal.SIGKILL)
+    return lines
+
+
+def results_of(messages: tuple[Message, ...]) -> dict[str, ToolResultBlock]:
+    return {b.tool_use_id: b for m in messages for b in m.blocks if isinstance(b, ToolResultBlock)}
+
+
+@requirement("promise:durable:kill")
+async def test_nothing_acknowledged_is_lost_in_fifty_kills_and_every_session_goes_on(tmp_path: Path) -> None:
+    chance = random.Random(20261121)
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "tests.runtime.kill_worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    said: dict[str, set[str]] = {}
+    answered: dict[str, set[str]] = {}
+    interrupted = 0
+    session_id: str | None = None
+    try:
+        for _ in range(ROUNDS):
+            if chance.random() < 0.3:
+                session_id = None
+            lines = run_until_killed(
+                worker,
+                {"folder": str(tmp_path), "session": session_id},
+                after=chance.randint(1, 3 * LINES_OF_A_TURN),
+            )
+            assert lines[0][0] == "session"
+            session_id = str(lines[0][1])
+            said.setdefault(session_id, set()).update(line[2] for line in lines if line[0] == "said")
+            answered.setdefault(session_id, set()).update(line[2] for line in lines if line[0] == "final")
+            started = {line[1] for line in lines if line[0] == "action"}
+            ended = {line[1] for line in lines if line[0] == "observation"}
+            model = ScriptedModel(reply)
+            async with opened(tmp_path, model, agent__mode="bypass") as satchel:
+                assert satchel.memory is not None
+                kept = {
+                    r.content
+                    for r in await satchel.memory.list(limit=10_000)
+                    if r.source.session == session_id
+                }
+                assert said[session_id] <= kept
+                assert answered[session_id] <= kept
+                if said[session_id]:
+                    session = await satchel.session(session_id)
+                    assert history_problems(session.messages) == []
+                    texts = "\n".join(message.text for message in session.messages)
+                    assert all(text in texts for text in said[session_id] | answered[session_id])
+                    results = results_of(session.messages)
+                    for call in started - ended:
+                        # It was killed after the call had been announced: either it ended and only the news of it was
+                        # lost, or the model is told that nobody knows.
+                        if results[call].is_error:
+                            assert results[call].content.startswith("Interrupted: ")
+                            interrupted += 1
+                    turn = await session.run_turn("Please go on with more")
+                    assert (turn.status, turn.text) == ("done", "Done with more")
+                    said[session_id].add("Please go on with more")
+                else:
+                    session_id = None
+        assert interrupted > 0
+    finally:
+        assert worker.stdin is not None
+        worker.stdin.close()
+        worker.wait()
+        assert worker.stdout is not None
+        worker.stdout.close()

@@ -1,0 +1,186 @@
+"""What is said in one session is there in the next, and only where it helps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from satchel.events import MemoryCaptured, MemorySurfaced
+from satchel.messages import TextBlock
+from satchel.models import ModelRequest, ScriptedModel
+from tests.requirements import requirement
+from tests.runtime.world import opened
+
+pytestmark = pytest.mark.anyio
+
+
+def blocks_of(request: ModelRequest) -> list[tuple[str, str]]:
+    """Origin and words of the newest message's texts."""
+    return [(b.origin, b.text) for b in request.messages[-1].blocks if isinstance(b, TextBlock)]
+
+
+@requirement("promise:remembers:verbatim", "memory:surface:marked", "memory:capture:every-exchange")
+async def test_what_was_said_in_one_session_is_shown_to_the_model_in_another(tmp_path: Path) -> None:
+    model = ScriptedModel(["I'll keep that in mind.", "No shellfish for Mara."])
+    async with opened(tmp_path, model) as satchel:
+        first = await (await satchel.session()).run_turn("My sister Mara is allergic to shellfish.")
+    async with opened(tmp_path, model) as satchel:
+        second = await (await satchel.session()).run_turn("What is my sister Mara allergic to?")
+    shown = {(memory.session, memory.source_turn, memory.content) for memory in second.memory}
+    assert (first.session_id, 1, "My sister Mara is allergic to shellfish.") in shown
+    assert all(0 < memory.score <= 1 for memory in second.memory)
+    said, surfaced = blocks_of(model.requests[1])
+    assert said == ("said", "What is my sister Mara allergic to?")
+    assert surfaced[0] == "memory"
+    assert "My sister Mara is allergic to shellfish." in surfaced[1]
+
+
+@requirement("promise:remembers:nothing-irrelevant", "memory:surface:nothing")
+async def test_a_question_that_nothing_bears_on_carries_nothing(tmp_path: Path) -> None:
+    model = ScriptedModel(["Noted.", "Paris."])
+    async with opened(tmp_path, model) as satchel:
+        await (await satchel.session()).run_turn("My sister Mara is allergic to shellfish.")
+        turn = await (await satchel.session()).run_turn("Name the capital of France")
+    assert turn.memory == ()
+    assert blocks_of(model.requests[1]) == [("said", "Name the capital of France")]
+
+
+@requirement("memory:surface:once", "promise:cache:stable-prefix")
+async def test_a_memory_is_shown_once_in_a_session_and_replayed_byte_for_byte(tmp_path: Path) -> None:
+    model = ScriptedModel(["Noted.", "Shellfish.", "Still shellfish.", "Shellfish, as I said."])
+    async with opened(tmp_path, model) as satchel:
+        await (await satchel.session()).run_turn("My sister Mara is allergic to shellfish.")
+        session = await satchel.session()
+        first = await session.run_turn("What is my sister Mara allergic to?")
+        again = await session.run_turn("My sister Mara, what is she allergic to?")
+    assert [len(turn.memory) > 0 for turn in (first, again)] == [True, False]
+    assert model.requests[2].messages[0] == model.requests[1].messages[0]
+    async with opened(tmp_path, model) as satchel:
+        resumed = await satchel.session(session.id)
+        await resumed.run_turn("And once more?")
+    assert model.requests[3].messages[:4] == (*model.requests[2].messages, model.requests[3].messages[3])
+
+
+@requirement("memory:capture:echo")
+async def test_what_was_injected_is_never_captured_again(tmp_path: Path) -> None:
+    model = ScriptedModel(["Noted.", "Shellfish."])
+    async with opened(tmp_path, model) as satchel:
+        await (await satchel.session()).run_turn("My sister Mara is allergic to shellfish.")
+        turn = await (await satchel.session()).run_turn("What is my sister Mara allergic to?")
+        assert turn.memory
+        assert satchel.memory is not None
+        contents = sorted(record.content for record in await satchel.memory.list())
+    assert contents == sorted(
+        [
+            "My sister Mara is allergic to shellfish.",
+            "Noted.",
+            "What is my sister Mara allergic to?",
+            "Shellfish.",
+        ]
+    )
+
+
+@requirement("memory:capture:private")
+async def test_a_private_session_and_a_turn_without_memory_leave_nothing_in_the_store(tmp_path: Path) -> None:
+    model = ScriptedModel(["One.", "Two."])
+    async with opened(tmp_path, model) as satchel:
+        await (await satchel.session(private=True)).run_turn("My PIN is a secret.")
+        await (await satchel.session()).run_turn("Nobody may know this.", memory=False)
+    async with opened(tmp_path, model) as satchel:
+        assert satchel.memory is not None
+        assert await satchel.memory.list() == ()
+
+
+@requirement("sessions:recaptured")
+async def test_a_turn_that_only_the_log_has_is_captured_when_satchel_opens_again(tmp_path: Path) -> None:
+    model = ScriptedModel(["Noted."])
+    async with opened(tmp_path, model, memory__enabled=False) as satchel:
+        # As after a crash between the log and the store: the log tells of no capture.
+        session = await satchel.session()
+        await session.run_turn("The garage code changes on Monday.")
+        lines = session.path.read_text().splitlines(keepends=True)
+        path = session.path
+    path.write_text("".join(line for line in lines if "memory_captured" not in line))
+    async with opened(tmp_path, model) as satchel:
+        assert satchel.memory is not None
+        found = {(r.content, r.source.session, r.source.turn) for r in await satchel.memory.list()}
+    assert found == {
+        ("The garage code changes on Monday.", session.id, 1),
+        ("Noted.", session.id, 1),
+    }
+
+
+async def test_without_a_model_the_answer_quotes_what_fits_with_its_source_and_is_not_kept(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as satchel:
+        noted = await (await satchel.session()).run_turn("My sister Mara is allergic to shellfish.")
+        answer = await (await satchel.session()).run_turn("What is my sister Mara allergic to?")
+        assert satchel.memory is not None
+        kept = {record.speaker for record in await satchel.memory.list()}
+    assert "My sister Mara is allergic to shellfish." in answer.text
+    assert noted.session_id in answer.text
+    assert kept == {"user"}
+
+
+@requirement(
+    "promise:forget:session-log", "promise:forget:row-vector-index", "promise:forget:stays-forgotten"
+)
+async def test_forgetting_takes_the_words_out_of_the_store_and_out_of_every_log(tmp_path: Path) -> None:
+    model = ScriptedModel(["Noted.", "Shellfish it is."])
+    async with opened(tmp_path, model) as satchel:
+        first = await (await satchel.session()).run_turn("My sister Mara is allergic to shellfish.")
+        session = await satchel.session()
+        second = await session.run_turn("What is my sister Mara allergic to?")
+        (id,) = [memory.id for memory in second.memory if "shellfish" in memory.content]
+        receipt = await satchel.forget([id])
+        assert [gone.id for gone in receipt.store.forgotten] == [id]
+        assert {entry.session_id for entry in receipt.logs.sessions} == {first.session_id, session.id}
+        assert not any(
+            "allergic to shellfish" in b.text
+            for m in session.messages
+            for b in m.blocks
+            if isinstance(b, TextBlock)
+        )
+        assert (await satchel.forget([id])).is_empty
+    for path in (tmp_path / "home").rglob("*"):
+        if path.is_file():
+            assert b"allergic to shellfish" not in path.read_bytes(), path
+    async with opened(tmp_path, model) as satchel:
+        assert satchel.memory is not None
+        assert not [r for r in await satchel.memory.list() if "shellfish." in r.content]
+
+
+@requirement("promise:degrade:goes-on", "memory:resilient")
+async def test_when_the_database_is_corrupt_the_conversation_goes_on_and_catches_up_later(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(["Noted."])
+    database = tmp_path / "home" / "satchel.db"
+    database.parent.mkdir()
+    database.write_bytes(b"this is no database" * 100)
+    async with opened(tmp_path, model) as satchel:
+        assert [notice.part for notice in satchel.notices] == ["memory"]
+        turn = await (await satchel.session()).run_turn("Remember the milk.")
+    assert (turn.status, turn.text) == ("done", "Noted.")
+    assert database.read_bytes() == b"this is no database" * 100
+    database.unlink()
+    async with opened(tmp_path, model) as satchel:
+        assert satchel.memory is not None
+        assert {record.content for record in await satchel.memory.list()} == {"Remember the milk.", "Noted."}
+
+
+@requirement("memory:episodes:same-transaction")
+async def test_the_events_of_a_turn_tell_what_was_shown_and_what_was_kept(tmp_path: Path) -> None:
+    model = ScriptedModel(["Noted.", "Shellfish."])
+    async with opened(tmp_path, model) as satchel:
+        await (await satchel.session()).run_turn("My sister Mara is allergic to shellfish.")
+        session = await satchel.session()
+        events = [event async for event in session.stream("What is my sister Mara allergic to?")]
+    types = [event.type for event in events if event.type not in ("text_delta",)]
+    assert types == ["turn_start", "memory_surfaced", "assistant", "final", "memory_captured", "turn_end"]
+    (surfaced,) = [event for event in events if isinstance(event, MemorySurfaced)]
+    (captured,) = [event for event in events if isinstance(event, MemoryCaptured)]
+    assert surfaced.tokens <= 500
+    assert len(captured.ids) == 2
