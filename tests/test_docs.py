@@ -117,3 +117,12 @@ def test_every_make_target_that_a_page_names_exists() -> None:
         word for page in PAGES for word in re.findall(r"`make ([a-z]+)", page.read_text(encoding="utf-8"))
     }
     assert named - targets == set()
+
+
+@requirement("house:architecture-page")
+def test_every_place_that_the_architecture_page_names_exists() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    places = re.findall(r"`([a-z_]+(?:/[a-z_.]*)+|[a-z_]+\.py)`", page)
+    assert len(places) > 20
+    roots = (ROOT / "src" / "satchel", ROOT)
+    assert [place for place in places if not any((root / place).exists() for root in roots)] == []

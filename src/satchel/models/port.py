@@ -16,8 +16,6 @@ from satchel.messages import Block, Message, StopReason, Usage
 if TYPE_CHECKING:
     import numpy as np
 
-    Vectors: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float32]]
-
 __all__ = [
     "ChatModel",
     "Completion",
@@ -30,6 +28,9 @@ __all__ = [
     "ToolDefinition",
     "Vectors",
 ]
+
+# Written as text: numpy is heavy, and only embedders need it.
+Vectors: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.float32]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
