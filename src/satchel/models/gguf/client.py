@@ -90,6 +90,7 @@ class GGUFModel:
         finally:
             is_given_up = True
             receive.close()
+            send.close()
         result = answer.result()
         yield Completion(
             blocks=result.blocks,
