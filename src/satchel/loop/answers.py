@@ -9,6 +9,7 @@ from typing import Any, assert_never
 
 from satchel.errors import ModelUnavailable
 from satchel.events import Event, Notice, TextDelta, ThinkingDelta, ToolInputDelta
+from satchel.loop.history import size_of_text
 from satchel.messages import Block, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from satchel.models.encoding import clean_text
 from satchel.models.port import ChatModel, Completion, ModelRequest, Retrying
@@ -72,10 +73,10 @@ async def read_answer(
                 case TextDelta(text=text):
                     answer.pieces.append(text)
                     await tell(event)
-                    answer.size += len(text)
+                    answer.size += size_of_text(text)
                 case ThinkingDelta(text=text) | ToolInputDelta(text=text):
                     await tell(event)
-                    answer.size += len(text)
+                    answer.size += size_of_text(text)
                 case _:
                     assert_never(event)
             if answer.size > max_bytes:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import Any, Literal
 
 from satchel.errors import ModelError, ModelUnavailable
 from satchel.events import Compaction, Event, Notice
 from satchel.loop.answers import Answer, read_answer
-from satchel.loop.history import size_of_message
+from satchel.loop.history import size_of_message, size_of_text
 from satchel.loop.tokens import TokenEstimator
 from satchel.messages import Block, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock, Usage
 from satchel.models.encoding import clean_text
@@ -270,7 +271,10 @@ def _transcript(messages: Sequence[Message], *, max_bytes: int) -> str:
     left out.
     """
     lines = [line for message in messages for line in _lines(message)]
-    return _ends("\n\n".join(lines), max(1_000, max_bytes))
+    text = "\n\n".join(lines)
+    # Cut by characters, so that none is cut in half: as many of them as make up the bytes.
+    max_chars = max_bytes * len(text) // max(1, size_of_text(text))
+    return _ends(text, max(1_000, max_chars))
 
 
 def _lines(message: Message) -> Iterable[str]:
@@ -281,12 +285,16 @@ def _lines(message: Message) -> Iterable[str]:
             case TextBlock(text=text, origin="notice"):
                 yield f"NOTICE: {_ends(text, 4 * _MOST_CHARS)}"
             case ToolUseBlock(name=name, input=input, unparsed=unparsed):
-                yield f"CALL {name}: {_ends(str(input) if input is not None else unparsed, _MOST_CHARS)}"
+                yield f"CALL {name}: {_ends(_written(input, unparsed), _MOST_CHARS)}"
             case ToolResultBlock(content=content, is_error=is_error):
                 yield f"{'ERROR' if is_error else 'RESULT'}: {_ends(content, _MOST_CHARS)}"
             # Memory is surfaced anew when it is needed; thinking belongs to the answer that it led to.
             case TextBlock() | ThinkingBlock():
                 pass
+
+
+def _written(input: Mapping[str, Any] | None, unparsed: str) -> str:
+    return unparsed if input is None else json.dumps(input, ensure_ascii=False, default=str)
 
 
 def _ends(text: str, max_chars: int) -> str:

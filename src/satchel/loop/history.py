@@ -9,7 +9,7 @@ from satchel.errors import UsageError
 from satchel.messages import Block, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from satchel.models.encoding import clean_text
 
-__all__ = ["INTERRUPTED", "History", "history_problems", "size_of_message"]
+__all__ = ["INTERRUPTED", "History", "history_problems", "size_of_message", "size_of_text"]
 
 _BLOCK_OVERHEAD = 24
 """Bytes that a block's own JSON takes beside its words: `{"type":"text","text":""}` and a comma."""
@@ -17,7 +17,8 @@ _BLOCK_OVERHEAD = 24
 INTERRUPTED = "Interrupted: the outcome of this call is unknown. Check what it did before you repeat it."
 
 
-def _size_of_text(text: str) -> int:
+def size_of_text(text: str) -> int:
+    """In UTF-8, in bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -28,15 +29,15 @@ def size_of_message(message: Message) -> int:
         size += _BLOCK_OVERHEAD
         match block:
             case TextBlock(text=text):
-                size += _size_of_text(text)
+                size += size_of_text(text)
             case ThinkingBlock(text=text, signature=signature):
-                size += _size_of_text(text) + len(signature)
+                size += size_of_text(text) + len(signature)
             case ToolUseBlock(name=name, input=None, unparsed=unparsed):
-                size += len(name) + _size_of_text(unparsed)
+                size += len(name) + size_of_text(unparsed)
             case ToolUseBlock(name=name, input=input):
                 size += len(name) + len(json.dumps(input, ensure_ascii=True, default=str))
             case ToolResultBlock(content=content):
-                size += _size_of_text(content)
+                size += size_of_text(content)
     return size
 
 
@@ -166,6 +167,7 @@ class History:
         Raises:
             UsageError: They are no valid history.
         """
+        self._ids: set[str] = set()
         self._load(messages)
 
     def _load(self, messages: Iterable[Message]) -> None:
@@ -202,6 +204,7 @@ class History:
         self._messages.append(message)
         self._size += size_of_message(message)
         self._pending = message.tool_uses
+        self._ids.update(call.id for call in self._pending)
 
     def __len__(self) -> int:
         """The number of messages."""
@@ -214,8 +217,8 @@ class History:
 
     @property
     def call_ids(self) -> set[str]:
-        """The ids of all calls so far; the caller may look and must not change them."""
-        return self._checker.ids
+        """The ids of all calls so far, of those that a compaction left out too. To look at, not to change."""
+        return self._ids
 
     @property
     def open_calls(self) -> tuple[ToolUseBlock, ...]:

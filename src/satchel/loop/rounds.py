@@ -221,7 +221,7 @@ class Round:
             Step(
                 call_id=call.block.id,
                 tool=call.block.name,
-                input=call.action.input if call.action is not None else call.block.input or {},
+                input=_shown_input(call),
                 result=call.text or "",
                 is_error=call.is_error,
                 duration_ms=call.duration_ms,
@@ -564,6 +564,13 @@ class Round:
             if call.text is None and call.question is None:
                 call.refuse(f"Tool '{call.block.name}' ended without a result.")
                 await self._observe(call)
+
+
+def _shown_input(call: _Call) -> Mapping[str, Any]:
+    """What ran, or what was asked for; arguments that could not be read as they were sent."""
+    if call.action is not None:
+        return call.action.input
+    return call.block.input if call.block.input is not None else {"unparsed_arguments": call.block.unparsed}
 
 
 def _shorten(text: str, max_chars: int, where: str) -> str:

@@ -38,7 +38,7 @@ from satchel.loop.limits import Budget, Limits
 from satchel.loop.prompt import PrefixWatch
 from satchel.loop.rounds import Repeats, Round, Step, Workshop
 from satchel.loop.tokens import TokenEstimator
-from satchel.messages import Block, Message, StopReason, TextBlock, ToolResultBlock, Usage
+from satchel.messages import Block, Message, TextBlock, ToolResultBlock, Usage
 from satchel.models.encoding import clean_text
 from satchel.models.port import ChatModel, Completion, ModelRequest
 
@@ -168,7 +168,7 @@ class Turn:
         self._turn = turn
         self._model = model
         self._system = system
-        self._system_size = len(system.encode())
+        self._system_size = len(system.encode("utf-8", "replace"))
         self._workshop = workshop
         self._clock = clock
         self._limits = limits
@@ -387,7 +387,7 @@ class Turn:
         except Exception as error:  # noqa: BLE001
             return await self._model_failed(error)
         if answer.completion is None:
-            await self._keep_partial()
+            await self._emitter(*self._keep_partial())
             return self._decide("limit", closing.endless_text(self._said, self._limits.max_answer_bytes))
         return await self._take_answer(normalise(answer.completion, taken=self._history.call_ids))
 
@@ -412,7 +412,7 @@ class Turn:
             self._round = self._new_round(completion)
         text = completion.message.text
         self._said = text or self._said
-        await self._record(completion.blocks, completion.stop_reason, completion.usage, completion)
+        await self._emitter(self._record(completion))
         if not calls:
             return self._finish(completion, text)
         exceeded = await self._exceeded_budget(ahead_tokens=0)
@@ -422,20 +422,16 @@ class Turn:
             return self._decide("limit", closing.budget_text(exceeded, self._steps))
         return TurnState.CALLING
 
-    async def _record(
-        self, blocks: tuple[Block, ...], stop_reason: StopReason, usage: Usage, by: Completion | None = None
-    ) -> None:
-        self._spend(usage)
-        await self._emitter(
-            Assistant(
-                turn=self._turn,
-                round=self._rounds,
-                blocks=blocks,
-                stop_reason=stop_reason,
-                provider=by.provider if by is not None else self._model.provider,
-                model=by.model if by is not None else self._model.model,
-                usage=usage,
-            )
+    def _record(self, completion: Completion) -> Assistant:
+        self._spend(completion.usage)
+        return Assistant(
+            turn=self._turn,
+            round=self._rounds,
+            blocks=completion.blocks,
+            stop_reason=completion.stop_reason,
+            provider=completion.provider,
+            model=completion.model,
+            usage=completion.usage,
         )
 
     def _new_round(self, completion: Completion) -> Round:
@@ -485,28 +481,33 @@ class Turn:
         return await self._model_failed(error)
 
     async def _model_failed(self, error: Exception) -> TurnState:
-        await self._keep_partial()
-        await self._emitter(self._failure("model", error))
+        await self._emitter(*self._keep_partial(), self._failure("model", error))
         self._error = _as_ours(error)
         return self._decide("failed", closing.failure_text(error, self._model))
 
-    async def _keep_partial(self) -> None:
+    def _keep_partial(self) -> list[Event]:
         """What was shown of an answer that did not come to its end stays in the history: its text."""
         answer, self._answer = self._answer, None
-        if answer is None:
-            return
-        blocks = answer.blocks
-        if not blocks and not answer.size:
-            return
+        if answer is None or not answer.size:
+            return []
         self._rounds += 1
+        blocks = answer.blocks
         usage = Usage(
             input_tokens=self._estimator.tokens(self._request_size),
             output_tokens=self._estimator.tokens(answer.size),
             estimated=True,
         )
         self._history.answer(blocks)
-        self._said = "".join(b.text for b in blocks if isinstance(b, TextBlock)) or self._said
-        await self._record(blocks, "other", usage)
+        self._said = "".join(block.text for block in blocks if isinstance(block, TextBlock)) or self._said
+        partial = Completion(
+            blocks=blocks,
+            stop_reason="other",
+            # It may have ended a moment before it was stopped; then what it used is known.
+            usage=answer.completion.usage if answer.completion is not None else usage,
+            provider=self._model.provider,
+            model=self._model.model,
+        )
+        return [self._record(partial)]
 
     # Calling
 
@@ -582,8 +583,8 @@ class Turn:
         """
         try:
             if self._final is None:
-                await self._keep_partial()
-                events = self._close_round(
+                events = self._keep_partial()
+                events += self._close_round(
                     running=closing.CANCELLED_RUNNING, waiting=closing.CANCELLED_WAITING
                 )
                 self._decide("cancelled", self._said)
@@ -601,10 +602,8 @@ class Turn:
         happened.
         """
         self._error = self._error or _as_ours(error)
-        answer, self._answer = self._answer, None
-        if answer is not None:
-            self._history.answer(answer.blocks)
-        events = self._close_round(running=closing.FAILED_RUNNING, waiting=closing.FAILED_WAITING)
+        events = self._keep_partial()
+        events += self._close_round(running=closing.FAILED_RUNNING, waiting=closing.FAILED_WAITING)
         self._history.close_calls(closing.FAILED_WAITING)
         # Nobody may take for granted what the journal refused: neither an answer nor an open question.
         said = f"{self._final.text}\n\n" if self._final is not None else ""
