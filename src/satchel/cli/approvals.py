@@ -1,0 +1,79 @@
+"""Asks the user whether calls may run: all calls of a round at once, in one question."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from satchel.cli.editor import LineReader
+from satchel.cli.view import TurnView, brief_input
+from satchel.tools import Approval, ApprovalRequest
+
+__all__ = ["TerminalApprover", "read_answer"]
+
+_WORDS = {
+    "y": "once", "yes": "once", "once": "once", "n": "no", "no": "no", "": "no", "s": "session", "session": "session",
+    "a": "always", "always": "always",
+}  # fmt: skip
+
+
+def read_answer(text: str, count: int) -> list[Approval] | None:
+    """The answers that a line gives to `count` requests, or None where it can't be understood as one.
+
+    "y", "s", "a" and "n" answer all of them; followed by numbers, those alone, and no to the others; numbers
+    alone mean
+    yes. Other words are a no that the model is told.
+    """
+    words = text.strip().lower().replace(",", " ").split()
+    kind = "once"
+    if words and words[0] in _WORDS:
+        kind = _WORDS[words.pop(0)]
+    elif not words:
+        kind = "no"
+    if words and not all(re.fullmatch(r"\d{1,9}", word) for word in words):
+        return [Approval(answer="no", words=text.strip())] * count
+    chosen = {int(word) for word in words}
+    if any(not 1 <= number <= count for number in chosen):
+        return None
+    if not chosen:
+        return [Approval(answer=kind)] * count  # type: ignore[arg-type]
+    rest = "once" if kind == "no" else "no"
+    return [Approval(answer=kind if number in chosen else rest) for number in range(1, count + 1)]  # type: ignore[arg-type]
+
+
+class TerminalApprover:
+    """See `satchel.tools.Approver`."""
+
+    def __init__(self, reader: LineReader, view: TurnView, *, interrupt: Callable[[], None]) -> None:
+        """Take the terminal.
+
+        Args:
+            reader: Where the answer is typed.
+            view: Shows what is asked.
+            interrupt: Stops the turn: Ctrl-C at the question means that.
+        """
+        self._reader = reader
+        self._view = view
+        self._interrupt = interrupt
+
+    async def approve(self, requests: Sequence[ApprovalRequest]) -> Sequence[Approval]:
+        """Show the calls and read one answer for all of them."""
+        calls = "this call" if len(requests) == 1 else f"these {len(requests)} calls"
+        self._view.note(f"Satchel wants to run {calls}:", "bold")
+        for number, request in enumerate(requests, 1):
+            self._view.note(f"  {number}. {request.call.spec.name}  {brief_input(request.call.input)}")
+        rules = ", ".join(dict.fromkeys(rule for request in requests for rule in request.rules))
+        self._view.note(f"  y yes · s yes for this session, and always a, for {rules} · n no", "dim")
+        if len(requests) > 1:
+            self._view.note(
+                "  with numbers for some of them: y 1 3 · anything else is told to the model as a no", "dim"
+            )
+        while True:
+            try:
+                answers = read_answer(await self._reader.ask("run? "), len(requests))
+            except (EOFError, KeyboardInterrupt):
+                self._interrupt()
+                return [Approval(answer="no")] * len(requests)
+            if answers is not None:
+                return answers
+            self._view.note(f"There are {len(requests)} calls, numbered from 1.", "yellow")

@@ -1,0 +1,200 @@
+"""`satchel ask`: one message, one answer, and out again; for the shell and for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import click
+
+from satchel.cli.approvals import TerminalApprover
+from satchel.cli.commands import Text
+from satchel.cli.editor import Editor
+from satchel.cli.opening import opened, settled
+from satchel.cli.output import is_terminal, json_text, say, say_json, tell
+from satchel.cli.settings import read_settings
+from satchel.cli.view import TurnView
+from satchel.clock import SystemClock
+from satchel.config import Settings
+from satchel.errors import UsageError
+from satchel.events import event_to_json
+from satchel.messages import usage_to_json
+from satchel.runtime import RunningTurn, Turn
+
+__all__ = ["ask", "turn_to_json"]
+
+_MOST_STDIN = 64_000_000
+"""Bytes that a prompt on stdin may have: far beyond any model's window, and what a small machine can hold."""
+
+_EXIT = {"done": 0, "asking": 0, "limit": 1, "failed": 1, "cancelled": 130}
+_REFUSED = 4
+
+
+@click.command()
+@click.argument("text", nargs=-1, type=Text)
+@click.option("--session", "session_id", type=Text, metavar="ID", help="Go on with this session.")
+@click.option("--last", is_flag=True, help="Go on with this folder's last session.")
+@click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="Ask this model.")
+@click.option("--json", "as_json", is_flag=True, help="Print the turn as JSON.")
+@click.option(
+    "--stream-json", is_flag=True, help="Print each event as a line of JSON while it happens, then the turn."
+)
+@click.option("--no-memory", is_flag=True, help="Show the model no memories, and keep none of this.")
+@click.option(
+    "--allow", multiple=True, type=Text, metavar="RULE", help='Permit calls that fit, as in "bash(git *)".'
+)
+@click.option(
+    "--mode", type=click.Choice(["ask", "auto", "bypass"]), help="Who permits calls that no rule permits."
+)
+def ask(
+    text: Sequence[str],
+    session_id: str | None,
+    last: bool,
+    model: str | None,
+    as_json: bool,
+    stream_json: bool,
+    no_memory: bool,
+    allow: Sequence[str],
+    mode: str | None,
+) -> int:
+    """Ask one thing, print the answer, leave.
+
+    TEXT is what you say; "-" reads it from stdin. The exit code is 4 when a call was refused because nobody
+    could be
+    asked: stderr then names the rule that would allow it.
+    """
+    if session_id is not None and last:
+        raise UsageError("--session and --last exclude each other: give one of them.")
+    if as_json and stream_json:
+        raise UsageError("--json and --stream-json exclude each other: give one of them.")
+    words = _words(text)
+    settings = read_settings({"model": model, "agent.mode": mode})
+
+    async def body() -> int:
+        return await _ask(
+            words,
+            settings=settings,
+            session_id=session_id,
+            last=last,
+            form="json" if as_json else "stream" if stream_json else "text",
+            memory=not no_memory,
+            allow=allow,
+        )
+
+    return anyio.run(body)
+
+
+def _words(text: Sequence[str]) -> str:
+    if list(text) == ["-"] or (not text and not is_terminal(sys.stdin)):
+        raw = sys.stdin.buffer.read(_MOST_STDIN + 1)
+        if len(raw) > _MOST_STDIN:
+            raise UsageError(
+                f"What came on stdin is longer than {_MOST_STDIN // 1_000_000} MB. "
+                "Put it into a file and name the file."
+            )
+        words = raw.decode("utf-8", "replace")
+    else:
+        words = " ".join(text)
+    if not words.strip():
+        raise UsageError('There is nothing to ask: give it as an argument, or "-" and the text on stdin.')
+    return words
+
+
+async def _ask(
+    text: str,
+    *,
+    settings: Settings,
+    session_id: str | None,
+    last: bool,
+    form: str,
+    memory: bool,
+    allow: Sequence[str],
+) -> int:
+    streams = form == "text" and is_terminal(sys.stdout)
+    view = TurnView(
+        text_out=sys.stdout if streams else None,
+        notes_out=sys.stderr,
+        environ=settings.environ,
+        monotonic_s=SystemClock().monotonic_s,
+    )
+    running: RunningTurn | None = None
+
+    def interrupt() -> None:
+        if running is not None:
+            running.cancel()
+
+    approver = None
+    if form == "text" and is_terminal(sys.stdin) and is_terminal(sys.stderr):
+        approver = TerminalApprover(Editor.for_answers(), view, interrupt=interrupt)
+    async with opened(settings, with_notices=form == "text") as satchel:
+        session = await satchel.session(
+            session_id, last=last, allow=allow, approver=approver, private=not memory
+        )
+        running = await session.start(text, memory=memory)
+        try:
+            async for event in running.events():
+                if form == "stream":
+                    print(json_text(event_to_json(event)), flush=True)
+                elif is_terminal(sys.stderr):
+                    view.show(event)
+            turn = await running.result()
+        finally:
+            await settled(running)
+        _print(turn, form=form, is_shown=streams and is_terminal(sys.stderr))
+    return _REFUSED if turn.was_refused else _EXIT[turn.status]
+
+
+def _print(turn: Turn, *, form: str, is_shown: bool) -> None:
+    if form == "stream":
+        print(json_text({"type": "result", **turn_to_json(turn)}))
+    elif form == "json":
+        say_json(turn_to_json(turn))
+    elif not is_shown:
+        if turn.status == "failed":
+            tell(f"satchel: {turn.text}")
+        elif turn.text:
+            say(turn.text)
+        for notice in turn.notices if not is_terminal(sys.stderr) else ():
+            tell(f"! {notice}")
+    if turn.was_refused:
+        for step in turn.steps:
+            if step.was_refused:
+                tell(step.result)
+    if form == "text" and turn.status == "asking":
+        tell(f"Answer with: satchel ask --session {turn.session_id} TEXT")
+
+
+def turn_to_json(turn: Turn) -> dict[str, Any]:
+    """The turn as plain JSON data (DESIGN 3.3)."""
+    return {
+        "session_id": turn.session_id,
+        "turn": turn.turn,
+        "status": turn.status,
+        "text": turn.text,
+        "pending_question": turn.pending_question,
+        "build_id": None,
+        "usage": usage_to_json(turn.usage),
+        "steps": [
+            {
+                "tool": step.tool,
+                "input": dict(step.input),
+                "result": step.result,
+                "is_error": step.is_error,
+                "was_refused": step.was_refused,
+                "duration_ms": round(step.duration_ms, 1),
+            }
+            for step in turn.steps
+        ],
+        "memory": [
+            {
+                "id": memory.id,
+                "content": memory.content,
+                "score": memory.score,
+                "source": {"session": memory.session, "turn": memory.source_turn},
+            }
+            for memory in turn.memory
+        ],
+        "notices": list(turn.notices),
+    }

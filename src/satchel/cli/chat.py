@@ -1,0 +1,86 @@
+"""`satchel chat`: a conversation in the terminal."""
+
+from __future__ import annotations
+
+import sys
+
+import anyio
+import click
+
+from satchel.cli.approvals import TerminalApprover
+from satchel.cli.commands import Text
+from satchel.cli.editor import Editor, LineReader, PlainLines
+from satchel.cli.opening import opened
+from satchel.cli.output import is_terminal, tell
+from satchel.cli.settings import read_settings
+from satchel.cli.talk import Talk, said_before
+from satchel.cli.view import TurnView
+from satchel.cli.wizard import ask_settings, is_first_start
+from satchel.config import Settings, write_initial
+from satchel.errors import UsageError
+from satchel.runtime.inventory import list_models
+
+__all__ = ["chat"]
+
+
+@click.command()
+@click.option("--session", "session_id", type=Text, metavar="ID", help="Go on with this session.")
+@click.option("--last", is_flag=True, help="Go on with this folder's last session.")
+@click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="Talk with this model.")
+@click.option(
+    "--mode", type=click.Choice(["ask", "auto", "bypass"]), help="Who permits calls that no rule permits."
+)
+@click.option("--private", is_flag=True, help="Keep nothing that is said as memory.")
+@click.option("--plain", is_flag=True, help="Line by line, without taking over the screen.")
+def chat(
+    session_id: str | None, last: bool, model: str | None, mode: str | None, private: bool, plain: bool
+) -> int:
+    """Talk in the terminal."""
+    del plain  # there is no other screen to choose
+    if session_id is not None and last:
+        raise UsageError("--session and --last exclude each other: give one of them.")
+    overrides = {"model": model, "agent.mode": mode}
+    settings = read_settings(overrides)
+    if is_terminal(sys.stdin) and is_terminal(sys.stdout) and is_first_start(settings):
+        anyio.run(_first_start, settings)
+        settings = read_settings(overrides)
+
+    async def body() -> int:
+        return await _chat(settings, session_id=session_id, last=last, private=private)
+
+    return anyio.run(body)
+
+
+async def _first_start(settings: Settings) -> None:
+    """Ask what answers, unless something is there already that can."""
+    choice, _ = await list_models(settings, only="none")
+    if choice is not None and choice.name != "none":
+        return
+    tell("Welcome to Satchel. Two questions; Enter skips each.")
+    values = ask_settings(settings)
+    if any(value is not None for value in values.values()):
+        tell(f"Written to {write_initial(settings.config_path, values)}.")
+
+
+async def _chat(settings: Settings, *, session_id: str | None, last: bool, private: bool) -> int:
+    async with opened(settings) as satchel:
+        view = TurnView(
+            text_out=sys.stdout,
+            notes_out=sys.stdout,
+            environ=settings.environ,
+            monotonic_s=satchel.clock.monotonic_s,
+        )
+        talk: Talk | None = None
+        reader: LineReader = PlainLines()
+        approver = None
+        if is_terminal(sys.stdin):
+            reader = Editor(
+                complete=lambda text: talk.complete(text) if talk is not None else (),
+                recent=lambda: said_before(satchel),
+            )
+            approver = TerminalApprover(
+                reader, view, interrupt=lambda: talk.interrupt() if talk is not None else None
+            )
+        session = await satchel.session(session_id, last=last, private=private, approver=approver)
+        talk = Talk(satchel, session, reader=reader, view=view)
+        return await talk.run()

@@ -1,0 +1,79 @@
+"""The tree of commands: groups are imported when they are used, so that `satchel --version` costs nothing."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+__all__ = ["JSON", "LazyGroup", "Text", "json_option"]
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in modules that are imported when one of them is run."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        """Take the commands.
+
+        Args:
+            *args: For `click.Group`.
+            **kwargs: The same.
+            lazy: By name, in the order of the help: the place ("satchel.cli.ask:ask") and one line of help.
+        """
+        super().__init__(*args, **kwargs)
+        self._lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which they were given."""
+        return list(self._lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import it."""
+        if cmd_name not in self._lazy:
+            return None
+        module, _, name = self._lazy[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self._lazy.items()])
+
+
+class _Text(click.ParamType[str]):
+    """Text from the command line. What is no UTF-8 there is replaced: models, databases and logs hold text
+    only.
+    """
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+class _Json(click.ParamType[dict[str, Any]]):
+    """A JSON object."""
+
+    name = "json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        import json  # noqa: PLC0415 - seven milliseconds that most commands need not spend
+
+        if isinstance(value, dict):
+            return value
+        try:
+            parsed = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            self.fail(f"it is not JSON: {error}", param, ctx)
+        if not isinstance(parsed, dict):
+            self.fail('a JSON object is needed, such as \'{"path": "notes.md"}\'.', param, ctx)
+        return parsed
+
+
+Text = _Text()
+JSON = _Json()
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -1,0 +1,82 @@
+"""`satchel config`: what is set, where, and setting it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from satchel.cli.commands import Text, json_option
+from satchel.cli.output import is_terminal, say, say_json, tell
+from satchel.cli.settings import read_settings
+from satchel.cli.wizard import ask_settings
+from satchel.config import set_value, show_settings, write_initial
+from satchel.errors import NotFound
+
+__all__ = ["config"]
+
+
+@click.group()
+def config() -> None:
+    """Show and change the settings."""
+
+
+@config.command()
+@click.argument("key", required=False, type=Text)
+@json_option
+def show(key: str | None, as_json: bool) -> None:
+    """Show all settings, or those whose key begins with KEY, with where each was set. Secrets are never
+    shown.
+    """
+    shown = [
+        entry
+        for entry in show_settings(read_settings())
+        if key is None or f"{entry.key}.".startswith(f"{key}.")
+    ]
+    if key is not None and not shown:
+        raise NotFound(f"There is no setting {key!r}. `satchel config show` lists all of them.")
+    if as_json:
+        say_json([{"key": e.key, "value": e.value, "source": e.source, "doc": e.doc} for e in shown])
+        return
+    for entry in shown:
+        origin = "" if entry.source == "default" else f"   ({entry.source})"
+        say(f"{entry.key} = {_written(entry.value)}{origin}")
+        if key is not None:
+            tell(f"  {entry.doc}")
+
+
+def _written(value: Any) -> str:
+    return "not set" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+@config.command()
+def path() -> None:
+    """Print where the settings file is."""
+    say(str(read_settings().config_path))
+
+
+@config.command("set")
+@click.argument("key", type=Text)
+@click.argument("value", type=Text)
+def set_(key: str, value: str) -> None:
+    """Set KEY to VALUE in the settings file; an empty VALUE takes an optional setting out.
+
+    Lists are written with commas. Keys of providers stay in environment variables and are never written down.
+    """
+    settings = read_settings()
+    now = set_value(settings.config_path, key, value)
+    tell(f"{key} = {_written(list(now) if isinstance(now, tuple) else now)} in {settings.config_path}")
+
+
+@config.command()
+@click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="The model that answers.")
+@click.option("--no-capture", is_flag=True, help="Keep nothing of what is said as memory.")
+def init(model: str | None, no_capture: bool) -> None:
+    """Write a first settings file; on a terminal, without options, after two questions."""
+    settings = read_settings()
+    values: dict[str, object] = {"model": model, "memory.capture": False if no_capture else None}
+    if model is None and not no_capture and is_terminal(sys.stdin):
+        values = ask_settings(settings)
+    tell(f"Written to {write_initial(settings.config_path, values)}.")

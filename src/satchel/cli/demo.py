@@ -1,0 +1,105 @@
+"""`satchel demo`: a guided minute with the real program, in a home that is thrown away afterwards."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import anyio
+import click
+
+from satchel.cli.memory import memory_line, receipt_text
+from satchel.cli.opening import opened
+from satchel.cli.output import say
+from satchel.cli.settings import read_settings
+from satchel.cli.view import TurnView
+from satchel.config import Settings, load, process_environ
+from satchel.runtime import Satchel, Session
+
+__all__ = ["demo"]
+
+_SAID = "My sister Mara is allergic to shellfish."
+_ASKED = "What should I keep in mind when I cook for Mara?"
+_OTHER = "How tall is the Eiffel Tower?"
+
+
+@click.command()
+def demo() -> None:
+    """Show remember, recall, act and forget in a minute; needs no key and leaves nothing behind."""
+    models = read_settings().home / "models"
+    with tempfile.TemporaryDirectory(prefix="satchel-demo-") as folder:
+        home, work = Path(folder) / "home", Path(folder) / "work"
+        home.mkdir(mode=0o700)
+        work.mkdir()
+        if models.is_dir():
+            (home / "models").symlink_to(models)
+        environ = {
+            name: value for name, value in process_environ().items() if not name.startswith("SATCHEL_")
+        }
+        settings = load(
+            environ,
+            cwd=work,
+            home=home,
+            # Ninety megabytes are not fetched for a minute; by words alone it works as well.
+            overrides={"model": "none", "memory.embedder": None if models.is_dir() else "none"},
+        )
+        anyio.run(_demo, settings)
+
+
+async def _demo(settings: Settings) -> None:
+    view = TurnView(
+        text_out=sys.stdout,
+        notes_out=sys.stdout,
+        environ=process_environ(),
+        monotonic_s=lambda: 0.0,
+        with_usage=False,
+    )
+    async with opened(settings) as satchel:
+        view.note("1. Remember. You tell it something, and leave.", "bold")
+        session = await satchel.session()
+        await _say(session, _SAID, view)
+        await session.aclose("left")
+
+        view.note(
+            "\n2. Recall. Another day, another conversation; no language model is set up, so it quotes.",
+            "bold",
+        )
+        session = await satchel.session()
+        await _say(session, _ASKED, view)
+        view.note("   What does not fit is not brought up:", "dim")
+        await _say(session, _OTHER, view)
+
+        view.note("\n3. Act. Tools run by /run, and by a model when there is one.", "bold")
+        await _run(session, "file_write", {"path": "menu.md", "content": "Risotto, no shellfish\n"}, view)
+        await _run(session, "bash", {"command": "cat menu.md && wc -w menu.md"}, view)
+
+        view.note("\n4. Forget. The words go from the store, the index and the session log.", "bold")
+        await _forget(satchel, view)
+        await session.aclose("left")
+        session = await satchel.session()
+        await _say(session, _ASKED, view)
+        await session.aclose("left")
+    view.note("\nThat was the real program in a folder that is gone now. `satchel` begins your own.", "bold")
+
+
+async def _say(session: Session, text: str, view: TurnView) -> None:
+    say(f"› {text}")
+    async for event in session.stream(text):
+        view.show(event)
+    view.finish()
+
+
+async def _run(session: Session, tool: str, input: dict[str, str], view: TurnView) -> None:
+    result = await session.run_tool(tool, input, show=view.show)
+    say(result.text.rstrip())
+
+
+async def _forget(satchel: Satchel, view: TurnView) -> None:
+    if satchel.memory is None:
+        view.note("Memory could not be opened; see above.", "red")
+        return
+    records = [record for record in await satchel.memory.list() if "shellfish" in record.content]
+    for record in records:
+        say(memory_line(record))
+    say(receipt_text(await satchel.forget([record.id for record in records])))

@@ -1,0 +1,36 @@
+"""`satchel doctor`: tries every part and says what is wrong and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+import click
+
+from satchel.cli.commands import json_option
+from satchel.cli.opening import opened
+from satchel.cli.output import say, say_json
+from satchel.cli.settings import read_settings
+from satchel.runtime import Check
+
+__all__ = ["doctor"]
+
+_MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
+
+
+@click.command()
+@json_option
+def doctor(as_json: bool) -> int:
+    """Check that everything works; the exit code is 1 when something does not."""
+
+    async def body() -> Sequence[Check]:
+        async with opened(read_settings(), with_notices=False) as satchel:
+            return await satchel.doctor()
+
+    checks = anyio.run(body)
+    if as_json:
+        say_json([{"part": check.part, "state": check.state, "text": check.text} for check in checks])
+    else:
+        for check in checks:
+            say(f"{_MARKS[check.state]} {check.part}: {check.text}")
+    return 1 if any(check.state == "failed" for check in checks) else 0

@@ -1,0 +1,177 @@
+"""Where the user types: a line editor on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+import anyio.to_thread
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+
+__all__ = ["Editor", "LineReader", "PlainLines"]
+
+Complete = Callable[[str], Iterable[tuple[str, str]]]
+"""Given the text so far, the completions of its last word, each with a word of help."""
+
+
+class LineReader(Protocol):
+    """Reads what the user says."""
+
+    async def read(self, prompt: str, *, toolbar: str = "") -> str:
+        """The next message, which may have several lines.
+
+        Raises:
+            EOFError: There is none any more.
+            KeyboardInterrupt: The user pressed Ctrl-C.
+        """
+        ...
+
+    async def ask(self, prompt: str) -> str:
+        """The answer to a question of the program: one line, kept nowhere. Raises as `read` does."""
+        ...
+
+
+class PlainLines:
+    """Lines from a pipe or a file. A line that ends with a backslash goes on in the next."""
+
+    def __init__(self) -> None:
+        self._limiter = anyio.CapacityLimiter(1)
+
+    async def read(self, prompt: str, *, toolbar: str = "") -> str:
+        """See `LineReader`; nothing is printed."""
+        lines: list[str] = []
+        while True:
+            raw = await anyio.to_thread.run_sync(
+                sys.stdin.buffer.readline, limiter=self._limiter, abandon_on_cancel=True
+            )
+            if not raw and not lines:
+                raise EOFError
+            line = raw.decode("utf-8", "replace").rstrip("\r\n")
+            if not line.endswith("\\") or not raw:
+                return "\n".join([*lines, line])
+            lines.append(line[:-1])
+
+    async def ask(self, prompt: str) -> str:
+        """See `LineReader`."""
+        return await self.read(prompt)
+
+
+class Editor:
+    """A line editor: history, completion, several lines with Alt-Enter, a final backslash, or by pasting."""
+
+    def __init__(self, *, complete: Complete, recent: Callable[[], AsyncIterator[str]]) -> None:
+        """Make it; the terminal is touched when it reads.
+
+        Args:
+            complete: Offers completions.
+            recent: What was said before, the newest first, read when it is first asked for.
+        """
+        self._complete = complete
+        self._recent = recent
+        self._session: PromptSession[str] | None = None
+
+    @classmethod
+    def for_answers(cls) -> Editor:
+        """One that is only asked single questions: it completes nothing and remembers nothing."""
+
+        async def nothing() -> AsyncIterator[str]:
+            return
+            yield
+
+        return cls(complete=lambda _: (), recent=nothing)
+
+    async def read(self, prompt: str, *, toolbar: str = "") -> str:
+        """See `LineReader`."""
+        if self._session is None:
+            self._session = self._make()
+        # In the editor Ctrl-C is a key; the signal belongs to whoever runs the turns.
+        return await self._session.prompt_async(prompt, bottom_toolbar=toolbar or None, handle_sigint=False)
+
+    async def ask(self, prompt: str) -> str:
+        """See `LineReader`."""
+        # Imported when used: a tenth of a second that only a terminal needs.
+        from prompt_toolkit import PromptSession  # noqa: PLC0415
+
+        once: PromptSession[str] = PromptSession()
+        return await once.prompt_async(prompt, handle_sigint=False)
+
+    def _make(self) -> PromptSession[str]:
+        # Imported when used, see `ask`.
+        from prompt_toolkit import PromptSession  # noqa: PLC0415
+
+        return PromptSession(
+            history=_history(self._recent),
+            completer=_completer(self._complete),
+            complete_while_typing=True,
+            key_bindings=_keys(),
+            multiline=True,
+            prompt_continuation="  ",
+            enable_open_in_editor=True,
+            reserve_space_for_menu=4,
+        )
+
+
+def _history(recent: Callable[[], AsyncIterator[str]]) -> Any:
+    """What was said in earlier sessions, and in this one. It comes from the session logs and is written
+    nowhere else,
+    so what is forgotten there is forgotten here.
+    """
+    from prompt_toolkit.history import History  # noqa: PLC0415 - see `Editor.ask`
+
+    class SaidBefore(History):
+        async def load(self) -> AsyncIterator[str]:  # type: ignore[override]
+            if not self._loaded:
+                self._loaded_strings = [*self._loaded_strings, *[text async for text in recent()]]
+                self._loaded = True
+            for text in self._loaded_strings:
+                yield text
+
+        def load_history_strings(self) -> Sequence[str]:
+            return ()
+
+        def store_string(self, string: str) -> None:
+            pass
+
+    return SaidBefore()
+
+
+def _completer(complete: Complete) -> Any:
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion  # noqa: PLC0415 - see `Editor.ask`
+    from prompt_toolkit.document import Document  # noqa: PLC0415 - see `Editor.ask`
+
+    class Words(Completer):
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+            text = document.text_before_cursor
+            last = text.rsplit(" ", 1)[-1]
+            for word, help_text in complete(text):
+                yield Completion(word, start_position=-len(last), display_meta=help_text)
+
+    return Words()
+
+
+def _keys() -> Any:
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent  # noqa: PLC0415 - see `Editor.ask`
+
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
+            buffer.complete_state = None
+        elif buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+        elif buffer.text.strip():
+            buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    @keys.add("c-j")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys

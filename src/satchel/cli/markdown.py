@@ -1,0 +1,209 @@
+"""Text on its way to the screen: Markdown that grows while it is read, or plain where that is wanted.
+
+What is settled is printed once and never touched again; only the block that is still being written is painted
+anew, and
+of that only the lines that changed, so that nothing flickers and scrolling back works.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from collections.abc import Callable
+from typing import Protocol, TextIO
+
+from satchel.cli.output import plain
+
+__all__ = ["MarkdownStream", "PlainStream", "TextStream"]
+
+_PAINT_S = 0.05
+"""Twenty times a second looks steady; a block that takes long to lay out is painted less often."""
+_MOST_TAIL = 20_000
+"""Characters of an unsettled block, such as a very long list, after which its lines are settled anyway."""
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_ITEM = re.compile(r"(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
+
+
+class TextStream(Protocol):
+    """Where an answer's text goes, piece by piece."""
+
+    def feed(self, text: str) -> None:
+        """The next piece."""
+        ...
+
+    def finish(self) -> None:
+        """The text is complete; what comes next begins on a new line. Nothing happens where there was
+        none.
+        """
+        ...
+
+
+class PlainStream:
+    """The text as it comes."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._is_at_start = True
+
+    def feed(self, text: str) -> None:
+        """See `TextStream`."""
+        if text:
+            self._out.write(plain(text))
+            self._out.flush()
+            self._is_at_start = text.endswith("\n")
+
+    def finish(self) -> None:
+        """See `TextStream`."""
+        if not self._is_at_start:
+            self._out.write("\n")
+            self._out.flush()
+        self._is_at_start = True
+
+
+def _size() -> tuple[int, int]:
+    size = shutil.get_terminal_size()
+    return size.columns, size.lines
+
+
+class MarkdownStream:
+    """Markdown, laid out with rich for a terminal."""
+
+    def __init__(
+        self,
+        out: TextIO,
+        *,
+        monotonic_s: Callable[[], float],
+        size: Callable[[], tuple[int, int]] = _size,
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            out: The terminal.
+            monotonic_s: A clock, to paint no more often than can be seen.
+            size: Gives the terminal's columns and lines at that moment.
+        """
+        self._out = out
+        self._monotonic_s = monotonic_s
+        self._size = size
+        self._tail = ""
+        self._shown: list[str] = []
+        self._next_paint_s = 0.0
+        self._has_settled = False
+
+    def feed(self, text: str) -> None:
+        """See `TextStream`."""
+        self._tail += plain(text)
+        if self._monotonic_s() >= self._next_paint_s:
+            self._paint()
+
+    def finish(self) -> None:
+        """See `TextStream`."""
+        self._settle_blocks(is_complete=True)
+        if self._tail.strip() or self._shown:
+            self._settle(self._tail)
+        self._tail = ""
+        self._has_settled = False
+
+    def _paint(self) -> None:
+        began_s = self._monotonic_s()
+        self._settle_blocks(is_complete=False)
+        self._repaint(self._layout(self._tail))
+        took_s = self._monotonic_s() - began_s
+        self._next_paint_s = began_s + took_s + max(_PAINT_S, 4 * took_s)
+
+    def _settle_blocks(self, *, is_complete: bool) -> None:
+        # Always one block at a time, so that the same is on the screen however the pieces came.
+        while cut := _first_settled(self._tail, is_complete=is_complete):
+            head, self._tail = self._tail[:cut], self._tail[cut:]
+            self._settle(head)
+
+    def _settle(self, text: str) -> None:
+        """Print a part for good."""
+        self._repaint(self._layout(text))
+        self._has_settled = self._has_settled or bool(self._shown)
+        self._shown = []
+
+    def _layout(self, text: str) -> list[str]:
+        # Imported when used: a tenth of a second that only terminals need.
+        from rich.console import Console  # noqa: PLC0415
+        from rich.markdown import Markdown  # noqa: PLC0415
+
+        if not text.strip():
+            return []
+        columns, _ = self._size()
+        paper = io.StringIO()
+        console = Console(
+            file=paper,
+            force_terminal=True,
+            color_system="standard",
+            width=max(20, columns),
+            legacy_windows=False,
+        )
+        # No hyperlinks: where a link leads stands beside it, and a model can't hide it.
+        console.print(Markdown(text, code_theme="ansi_dark", hyperlinks=False))
+        lines = [line.rstrip(" ") for line in paper.getvalue().split("\n")]
+        while lines and _is_blank(lines[0]):
+            del lines[0]
+        while lines and _is_blank(lines[-1]):
+            del lines[-1]
+        return ["", *lines] if self._has_settled and lines else lines
+
+    def _repaint(self, lines: list[str]) -> None:
+        """Change what the unsettled block shows, from the first line that differs and that can still be
+        reached.
+        """
+        _, height = self._size()
+        same = 0
+        for old, new in zip(self._shown, lines, strict=False):
+            if old != new:
+                break
+            same += 1
+        # What has scrolled out of the screen stays as it is.
+        same = max(same, len(self._shown) - max(1, height - 1))
+        up = len(self._shown) - same
+        if up or lines[same:]:
+            back = f"\x1b[{up}A\r\x1b[J" if up else ""
+            self._out.write(back + "".join(f"{line}\n" for line in lines[same:]))
+            self._out.flush()
+        self._shown = [*self._shown[:same], *lines[same:]]
+
+
+def _is_blank(line: str) -> bool:
+    return not _COLOUR.sub("", line).strip()
+
+
+def _first_settled(text: str, *, is_complete: bool) -> int:
+    """How long the first block is, where another one follows and nothing can change it any more; else 0.
+
+    Args:
+        text: Begins with a block.
+        is_complete: Nothing will be added.
+    """
+    position = 0
+    fence = ""
+    is_after_blank = has_words = False
+    for line in text.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        if (
+            has_words
+            and not fence
+            and is_after_blank
+            and line[0] not in " \t\r\n"
+            # A list goes on after an empty line; what begins like one is not known before its first word is.
+            and (is_complete or re.match(r"\S+\s", line))
+            and not _ITEM.match(line)
+        ):
+            return position
+        if mark and not fence:
+            fence = mark[1]
+        elif mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
+            fence = ""
+        is_after_blank = not line.strip()
+        has_words = has_words or not is_after_blank
+        position += len(line)
+    if not fence and len(text) > _MOST_TAIL:
+        return text.rfind("\n", 0, _MOST_TAIL) + 1
+    return 0

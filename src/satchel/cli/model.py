@@ -1,0 +1,113 @@
+"""`satchel model`: which language models there are, whether one works, and the embedding model."""
+
+from __future__ import annotations
+
+import sys
+
+import anyio
+import click
+
+from satchel.cli.commands import Text, json_option
+from satchel.cli.opening import FetchLine, opened
+from satchel.cli.output import is_terminal, say, say_json, tell
+from satchel.cli.settings import read_settings
+from satchel.cli.view import one_line, usage_line
+from satchel.messages import usage_to_json
+from satchel.runtime.inventory import fetch_embedding_model, list_models, try_model
+
+__all__ = ["model"]
+
+_MOST_SHOWN = 12
+
+
+@click.group()
+def model() -> None:
+    """List and test language models, fetch the embedding model."""
+
+
+@model.command("list")
+@click.argument("provider", required=False, type=Text)
+@json_option
+def list_(provider: str | None, as_json: bool) -> None:
+    """Show which model serves and why, and what each provider has; PROVIDER shows all models of one."""
+    settings = read_settings()
+
+    async def body() -> None:
+        choice, providers = await list_models(settings, only=provider)
+        if as_json:
+            say_json(
+                {
+                    "chosen": choice.name if choice is not None else None,
+                    "why": choice.why if choice is not None else None,
+                    "providers": [
+                        {
+                            "name": p.name,
+                            "kind": p.kind,
+                            "state": p.state,
+                            "models": list(p.models),
+                            "reason": p.reason,
+                        }
+                        for p in providers
+                    ],
+                }
+            )
+            return
+        if choice is not None:
+            tell(f"{choice.name} serves: {choice.why}.")
+        for entry in providers:
+            shown = entry.models if provider else entry.models[:_MOST_SHOWN]
+            for name in shown:
+                say(name)
+            if len(shown) < len(entry.models):
+                tell(f"… and {len(entry.models) - len(shown)} more: satchel model list {entry.name}")
+            if entry.reason:
+                tell(f"{entry.name}: {entry.reason}")
+        tell("Choose one with: satchel config set model PROVIDER:MODEL")
+
+    anyio.run(body)
+
+
+@model.command()
+@click.argument("name", required=False, type=Text)
+@json_option
+def test(name: str | None, as_json: bool) -> None:
+    """Ask a model two small things: a greeting, and to call a tool. NAME is PROVIDER:MODEL, or the one that
+    serves.
+    """
+    settings = read_settings({"model": name})
+
+    async def body() -> None:
+        async with opened(settings, with_notices=False) as satchel:
+            found = await try_model(satchel)
+        if as_json:
+            say_json(
+                {
+                    "model": found.name,
+                    "text": found.text,
+                    "calls_tools": found.calls_tools,
+                    "first_ms": round(found.first_ms, 1),
+                    "total_ms": round(found.total_ms, 1),
+                    "usage": usage_to_json(found.usage),
+                }
+            )
+            return
+        say(f"{found.name} answers: {one_line(found.text) or '(nothing)'}")
+        tools = "calls tools" if found.calls_tools else "does not call tools"
+        tell(f"{tools} · first sign after {found.first_ms:.0f} ms, whole answer {found.total_ms:.0f} ms")
+        if usage_line(found.usage):
+            tell(usage_line(found.usage))
+
+    anyio.run(body)
+
+
+@model.command()
+def fetch() -> None:
+    """Fetch the embedding model now, instead of at the first search; about 90 MB, once."""
+    settings = read_settings()
+
+    async def body() -> None:
+        line = FetchLine() if is_terminal(sys.stderr) else None
+        folder, source = await fetch_embedding_model(settings, progress=line)
+        tell(f"The embedding model is in {folder}, from {source}.")
+
+    anyio.run(body)

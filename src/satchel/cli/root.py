@@ -1,0 +1,52 @@
+"""`satchel` itself: the tree of commands, and what happens without one."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from satchel import __version__
+from satchel.cli.commands import LazyGroup
+from satchel.cli.output import is_terminal
+
+__all__ = ["root"]
+
+_COMMANDS = {
+    "chat": ("satchel.cli.chat:chat", "Talk in the terminal."),
+    "ask": ("satchel.cli.ask:ask", "Ask one thing and leave."),
+    "session": ("satchel.cli.session:session", "List, show, search, export and delete conversations."),
+    "memory": ("satchel.cli.memory:memory", "Add, search, list, show and forget memories."),
+    "model": ("satchel.cli.model:model", "List and test language models, fetch the embedding model."),
+    "config": ("satchel.cli.config:config", "Show and change the settings."),
+    "usage": ("satchel.cli.usage:usage", "Tokens and money, by day and model."),
+    "doctor": ("satchel.cli.doctor:doctor", "Check that everything works, and say what does not."),
+    "demo": ("satchel.cli.demo:demo", "A guided minute with the real program; needs no key."),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy=_COMMANDS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="satchel", message="%(prog)s %(version)s")
+@click.pass_context
+def root(context: click.Context) -> None:
+    """Satchel: an agent that remembers you.
+
+    Without a command it opens a conversation; without a terminal it reads one prompt from stdin, answers and
+    leaves.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if is_terminal(sys.stdin) and is_terminal(sys.stdout):
+        command, arguments = "chat", []
+    else:
+        command, arguments = "ask", ["-"]
+    found = root.get_command(context, command)
+    if found is None:
+        raise LookupError(command)
+    with found.make_context(command, arguments, parent=context) as inner:
+        found.invoke(inner)

@@ -1,0 +1,169 @@
+"""`satchel session`: the conversations, as they were."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import click
+
+from satchel.cli.commands import Text, json_option
+from satchel.cli.opening import opened
+from satchel.cli.output import is_terminal, say, say_json, tell
+from satchel.cli.settings import read_settings
+from satchel.errors import StorageUnwritable, UsageError
+from satchel.sessions import SearchHit, SessionInfo, SessionStore, info_to_json, to_json, to_markdown
+
+__all__ = ["session", "session_line"]
+
+T = TypeVar("T")
+
+
+def _with_sessions(function: Callable[[SessionStore], Awaitable[T]]) -> T:
+    async def body() -> T:
+        async with opened(read_settings(), with_notices=False) as satchel:
+            return await function(satchel.sessions)
+
+    return anyio.run(body)
+
+
+def session_line(info: SessionInfo) -> str:
+    """A session in one line."""
+    turns = "1 turn" if info.turns == 1 else f"{info.turns} turns"
+    private = ", private" if info.private else ""
+    when = f"{info.last_at.astimezone():%Y-%m-%d %H:%M}"
+    return f"{info.id}  {when}  {info.title or '(nothing said)'}  ({turns}{private})"
+
+
+@click.group()
+def session() -> None:
+    """List, show, search, export and delete conversations."""
+
+
+@session.command("list")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+@click.option("--here", is_flag=True, help="Only those of this working directory.")
+@json_option
+def list_sessions(limit: int, here: bool, as_json: bool) -> None:
+    """List the sessions, the one that was active last first."""
+    cwd = str(Path.cwd().resolve()) if here else None
+    infos = [info for info in _with_sessions(lambda store: store.list()) if cwd in (None, info.cwd)]
+    shown = infos[:limit]
+    if as_json:
+        say_json([info_to_json(info) for info in shown])
+        return
+    for info in shown:
+        say(session_line(info))
+    if not infos:
+        tell("There are no sessions yet. `satchel` begins one.")
+    elif len(infos) > limit:
+        tell(f"… and {len(infos) - limit} more: --limit shows them.")
+
+
+@session.command()
+@click.argument("id", type=Text)
+@json_option
+def show(id: str, as_json: bool) -> None:
+    """Show a conversation; ID may be the beginning of one."""
+
+    async def read(store: SessionStore) -> dict[str, Any] | str:
+        info, log = await store.info(id), await store.load(id)
+        for skipped in log.skipped:
+            tell(f"! line {skipped.line} of {log.path} can't be read: {skipped.reason}")
+        return to_json(info, log.records) if as_json else to_markdown(info, log.records)
+
+    shown = _with_sessions(read)
+    if isinstance(shown, str):
+        say(shown.rstrip("\n"))
+    else:
+        say_json(shown)
+
+
+@session.command()
+@click.argument("query", nargs=-1, required=True, type=Text)
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
+@json_option
+def search(query: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """Search everything that was said, and the tools' inputs and outputs.
+
+    All words must be there, each as the beginning of a word; words in double quotes stand together.
+    """
+    hits = _with_sessions(lambda store: store.search(" ".join(query), limit=limit))
+    if as_json:
+        say_json([_hit_to_json(hit) for hit in hits])
+    else:
+        for hit in hits:
+            say(f"{hit.session_id}  turn {hit.turn}, {hit.kind}: {hit.snippet}")
+    if not hits:
+        tell(f"Nothing was said with {' '.join(query)!r} in it.")
+
+
+def _hit_to_json(hit: SearchHit) -> dict[str, Any]:
+    return {
+        "session": hit.session_id,
+        "title": hit.title,
+        "seq": hit.seq,
+        "turn": hit.turn,
+        "kind": hit.kind,
+        "at": hit.at,
+        "snippet": hit.snippet,
+    }
+
+
+@session.command()
+@click.argument("id", type=Text)
+@click.option(
+    "--format", "form", type=click.Choice(["markdown", "json"]), default="markdown", show_default=True
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="A file; it is not overwritten. Default: stdout."
+)
+def export(id: str, form: str, output: Path | None) -> None:
+    """Export a whole conversation as Markdown or JSON."""
+    text = _with_sessions(lambda store: store.export(id, form="json" if form == "json" else "markdown"))
+    if output is None:
+        say(text.rstrip("\n"))
+        return
+    try:
+        with output.open("x", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UsageError(f"{output} exists already. Choose another name, or remove it first.") from None
+    except OSError as error:
+        raise StorageUnwritable(f"{output} can't be written: {error.strerror}.") from error
+    tell(f"Written to {output}.")
+
+
+@session.command()
+@click.argument("ids", nargs=-1, required=True, type=Text)
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@json_option
+def delete(ids: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Delete conversations: their logs, for good.
+
+    What was remembered from them stays in memory; `satchel memory forget` forgets it.
+    """
+
+    async def find(store: SessionStore) -> list[SessionInfo]:
+        return [await store.info(id) for id in ids]
+
+    infos = _with_sessions(find)
+    if not yes:
+        for info in infos:
+            tell(session_line(info))
+        if not is_terminal(sys.stdin):
+            raise UsageError("Deleting needs --yes where nobody can be asked.")
+        click.confirm("Delete them for good?", abort=True, err=True)
+
+    async def remove(store: SessionStore) -> list[str]:
+        return [await store.delete(info.id) for info in infos]
+
+    deleted = _with_sessions(remove)
+    if as_json:
+        say_json({"deleted": deleted})
+    else:
+        for id in deleted:
+            tell(f"Deleted {id}.")

@@ -1,0 +1,193 @@
+"""A turn on the screen: the answer as it comes, what the tools do, which memory was shown, what it cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+from satchel.cli.markdown import MarkdownStream, PlainStream, TextStream
+from satchel.cli.output import is_terminal, plain
+from satchel.events import (
+    Action,
+    AskUser,
+    Assistant,
+    Compaction,
+    Event,
+    Failure,
+    Final,
+    MemorySurfaced,
+    Notice,
+    Observation,
+    Permission,
+    TextDelta,
+    TurnEnd,
+    TurnStart,
+)
+from satchel.messages import Usage, text_of
+
+__all__ = ["TurnView", "brief_input", "has_colour", "one_line", "usage_line"]
+
+_LINE = 100
+_STYLES = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+def has_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether colours are welcome there: on a terminal that can show them, unless NO_COLOR is set
+    (no-color.org).
+    """
+    return is_terminal(stream) and not environ.get("NO_COLOR") and environ.get("TERM", "") not in ("dumb", "")
+
+
+def one_line(text: str, limit: int = _LINE) -> str:
+    """The text as one line of at most `limit` characters, nothing in it that steers a terminal."""
+    line = " ".join(plain(text[: limit * 8]).split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def brief_input(input: Mapping[str, Any]) -> str:
+    """A call's input in one line: the value alone where there is only one, else JSON."""
+    if len(input) == 1:
+        (value,) = input.values()
+        if isinstance(value, str):
+            return one_line(value)
+    return one_line(json.dumps(dict(input), ensure_ascii=False, default=str)) if input else ""
+
+
+def usage_line(usage: Usage) -> str:
+    """Tokens and money in a few words; "" where nothing was spent."""
+    if not usage.total_tokens:
+        return ""
+    about = "about " if usage.estimated else ""
+    cached = f" ({usage.cache_read_tokens:,} cached)" if usage.cache_read_tokens else ""
+    cost = f" · ${usage.cost_usd:.4f}" if usage.cost_usd is not None else ""
+    return f"{about}{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{cost}"
+
+
+class TurnView:
+    """Shows the events of turns, one after the other."""
+
+    def __init__(
+        self,
+        *,
+        text_out: TextIO | None,
+        notes_out: TextIO,
+        environ: Mapping[str, str],
+        monotonic_s: Callable[[], float],
+        with_usage: bool = True,
+    ) -> None:
+        """Make it.
+
+        Args:
+            text_out: Where the answer goes while it comes; None shows everything but the answer.
+            notes_out: Where everything else goes.
+            environ: For NO_COLOR and TERM.
+            monotonic_s: A clock.
+            with_usage: Whether a line of tokens and money closes a turn.
+        """
+        self._notes = notes_out
+        self._has_colour = has_colour(notes_out, environ)
+        self._with_usage = with_usage
+        self._text: TextStream | None = None
+        if text_out is not None:
+            self._text = (
+                MarkdownStream(text_out, monotonic_s=monotonic_s)
+                if has_colour(text_out, environ)
+                else PlainStream(text_out)
+            )
+        self._streamed = False
+        self._said = ""
+        self._options: tuple[str, ...] = ()
+
+    def note(self, text: str, *styles: str) -> None:
+        """A line beside the answer; its words are made harmless."""
+        if self._text is not None:
+            self._text.finish()
+        words = plain(text)
+        if self._has_colour and styles:
+            words = f"\x1b[{';'.join(_STYLES[style] for style in styles)}m{words}\x1b[0m"
+        self._notes.write(f"{words}\n")
+        self._notes.flush()
+
+    def finish(self) -> None:
+        """Leave the screen so that something else can be written."""
+        if self._text is not None:
+            self._text.finish()
+
+    def show(self, event: Event) -> None:
+        """Show what happened."""
+        match event:
+            case TurnStart():
+                self._streamed, self._said, self._options = False, "", ()
+            case TextDelta(text=text):
+                self._streamed = True
+                self._feed(text)
+            case Assistant(blocks=blocks):
+                self._answered(text_of(blocks))
+            case MemorySurfaced(memories=memories):
+                for memory in memories:
+                    place = (
+                        f"session {memory.session}, turn {memory.source_turn}" if memory.session else "stored"
+                    )
+                    self.note(f"◆ {one_line(memory.content)}  ({place}, {memory.score:.2f})", "dim")
+            case Permission(decision="deny", tool=tool, reason=reason):
+                self.note(f"✗ {tool}: {one_line(reason, 300)}", "yellow")
+            case Action(tool=tool, input=input):
+                self.note(f"● {tool}  {brief_input(input)}", "cyan")
+            case Observation():
+                self._observed(event)
+            case Compaction(before_tokens=before, after_tokens=after):
+                self.note(
+                    f"— Older messages were summed up: about {before:,} tokens became {after:,}.", "dim"
+                )
+            case Notice(text=text):
+                self.note(f"! {one_line(text, 1000)}", "yellow")
+            case Failure(part=part, message=message):
+                self.note(f"! {part}: {one_line(message, 1000)}", "red")
+            case AskUser(options=options):
+                self._options = options
+            case Final():
+                self._ended(event)
+            case TurnEnd(usage=usage, duration_ms=duration_ms):
+                spent = usage_line(usage)
+                if self._with_usage and spent:
+                    self.note(f"{spent} · {duration_ms / 1000:.1f} s", "dim")
+            case _:
+                pass
+
+    def _feed(self, text: str) -> None:
+        if self._text is not None:
+            self._text.feed(text)
+
+    def _answered(self, said: str) -> None:
+        # Endpoints that answer in one piece stream nothing.
+        if not self._streamed:
+            self._feed(said)
+        self.finish()
+        self._streamed = False
+        self._said = said or self._said
+
+    def _observed(self, event: Observation) -> None:
+        seconds = f"{event.duration_ms / 1000:.1f} s"
+        if event.is_error:
+            self.note(f"  ✗ {event.tool}, {seconds}: {one_line(event.text, 300)}", "red")
+            return
+        first, _, rest = event.text.strip().partition("\n")
+        more = f" … {rest.count(chr(10)) + 2} lines" if rest else ""
+        self.note(f"  ↳ {event.tool}, {seconds}: {one_line(first, 80) or '(nothing)'}{more}", "dim")
+
+    def _ended(self, final: Final) -> None:
+        self.finish()
+        rest = final.text.removeprefix(self._said) if self._said else final.text
+        if final.status == "asking":
+            self.note(f"? {final.text}", "bold")
+            for number, option in enumerate(self._options, 1):
+                self.note(f"  {number}. {one_line(option)}")
+        elif final.status == "cancelled":
+            self.note("(interrupted)", "yellow")
+        elif rest.strip():
+            # What Satchel itself has to say about how the turn ended.
+            self.note(
+                rest.strip(),
+                *(["red"] if final.status == "failed" else ["yellow"] if final.status == "limit" else []),
+            )

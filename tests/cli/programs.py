@@ -1,0 +1,121 @@
+"""The real program in a process of its own, and an endpoint on loopback that it talks to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from tests.models.loopback import Answer, Asked, Loopback, as_events, as_json, chat, chunk
+
+PROGRAM = [sys.executable, "-c", "import sys; from satchel.cli import main; sys.exit(main())"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def environ_for(folder: Path, server: Loopback | None = None, **more: str) -> dict[str, str]:
+    """An empty home, no key but the endpoint's, and memory by words alone."""
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "SATCHEL_HOME": str(folder / "home"),
+        "SATCHEL_MEMORY_EMBEDDER": "none",
+        "LANG": "C.UTF-8",
+        # Nothing runs at this port: no machine's own Ollama takes part in a test.
+        "OLLAMA_HOST": "127.0.0.1:9",
+        "SATCHEL_PROVIDERS_OLLAMA_BASE_URL": "http://127.0.0.1:9/v1",
+    }
+    if server is not None:
+        environ |= {
+            "OPENAI_API_KEY": "key-o",
+            "OPENAI_BASE_URL": f"{server.url}/v1",
+            "SATCHEL_MODEL": "openai:m-1",
+        }
+    return environ | more
+
+
+async def satchel(
+    folder: Path,
+    *arguments: str | bytes,
+    server: Loopback | None = None,
+    stdin: str | bytes = b"",
+    cwd: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Ran:
+    """Run `satchel`, without a terminal."""
+    work = cwd or folder / "work"
+    work.mkdir(exist_ok=True)
+    with anyio.fail_after(60):
+        ended = await anyio.run_process(
+            [*PROGRAM, *arguments],  # type: ignore[list-item]
+            input=stdin.encode() if isinstance(stdin, str) else stdin,
+            check=False,
+            cwd=work,
+            env=environ_for(folder, server, **(environ or {})),
+        )
+    return Ran(code=ended.returncode, out=ended.stdout.decode(), err=ended.stderr.decode())
+
+
+def start(
+    folder: Path, *arguments: str, server: Loopback | None = None, **more: Any
+) -> subprocess.Popen[bytes]:
+    """Start `satchel` and leave it to the test."""
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    return subprocess.Popen([*PROGRAM, *arguments], cwd=work, env=environ_for(folder, server), **more)
+
+
+def calls(*planned: tuple[str, Mapping[str, Any]], text: str = "", start: int = 1) -> Answer:
+    """A streamed answer that asks for tools."""
+    events: list[Any] = [chunk({"content": text})] if text else []
+    for index, (name, input) in enumerate(planned):
+        function = {"name": name, "arguments": json.dumps(input)}
+        call = {"index": index, "id": f"call_{start + index}", "type": "function", "function": function}
+        events.append(chunk({"tool_calls": [call]}))
+    return as_events([*events, chunk({}, "tool_calls"), *chat()[1:]])
+
+
+def speaks(text: str) -> Answer:
+    """A streamed answer that says something."""
+    return as_events(chat(text))
+
+
+def scripted(*answers: Answer) -> Callable[[Asked], Answer]:
+    """Answers chats in their order, and a question for the models with one."""
+    left = list(answers)
+
+    def answer(asked: Asked) -> Answer:
+        if asked.path.endswith("/models"):
+            return as_json({"data": [{"id": "m-1"}]})
+        return left.pop(0)
+
+    return answer
+
+
+def said_to(asked: Asked) -> str:
+    """The newest message of a request."""
+    content = asked.body["messages"][-1]["content"]
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+def chats(server: Loopback) -> Sequence[Asked]:
+    """The requests for an answer."""
+    return [asked for asked in server.asked if asked.path.endswith("/chat/completions")]

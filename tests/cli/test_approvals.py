@@ -1,0 +1,41 @@
+"""One line answers for all calls of a round."""
+
+from __future__ import annotations
+
+import pytest
+
+from satchel.cli.approvals import read_answer
+
+
+@pytest.mark.parametrize(
+    ("typed", "answers"),
+    [
+        ("y", ["once", "once", "once"]),
+        (" YES ", ["once", "once", "once"]),
+        ("s", ["session", "session", "session"]),
+        ("always", ["always", "always", "always"]),
+        ("n", ["no", "no", "no"]),
+        ("", ["no", "no", "no"]),
+        ("1 3", ["once", "no", "once"]),
+        ("y 2", ["no", "once", "no"]),
+        ("s 1,2", ["session", "session", "no"]),
+        ("n 2", ["once", "no", "once"]),
+    ],
+)
+def test_letters_answer_all_and_numbers_choose(typed: str, answers: list[str]) -> None:
+    found = read_answer(typed, 3)
+    assert found is not None
+    assert [approval.answer for approval in found] == answers
+    assert {approval.words for approval in found} == {""}
+
+
+@pytest.mark.parametrize("typed", ["4", "y 0", "1 99999999"])
+def test_a_number_that_no_call_has_is_asked_again(typed: str) -> None:
+    assert read_answer(typed, 3) is None
+
+
+@pytest.mark.parametrize("typed", ["use trash instead", "y please", "no, wait", "yes 1 2 three", "1" * 5000])
+def test_other_words_are_a_no_that_the_model_is_told(typed: str) -> None:
+    found = read_answer(typed, 2)
+    assert found is not None
+    assert [(approval.answer, approval.words) for approval in found] == [("no", typed.strip())] * 2

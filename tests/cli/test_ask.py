@@ -1,0 +1,286 @@
+"""`satchel ask`: one message, one answer, for the shell and for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.cli.programs import calls, chats, said_to, satchel, scripted, speaks, start
+from tests.models.loopback import as_json, loopback
+
+pytestmark = pytest.mark.anyio
+
+BASH = ("bash", {"command": "touch made.txt && echo done"})
+ASKS = ("ask_user", {"question": "Red or blue?", "options": ["red", "blue"]})
+
+
+async def test_the_answer_goes_to_stdout_and_nothing_else(tmp_path: Path) -> None:
+    async with loopback(scripted(speaks("Hello, Ann."))) as server:
+        ran = await satchel(tmp_path, "ask", "Hello", "there", server=server)
+    assert (ran.code, ran.out, ran.err) == (0, "Hello, Ann.\n", "")
+    assert said_to(chats(server)[0]) == "Hello there"
+
+
+async def test_what_was_said_is_remembered_in_the_next_process_and_shown_only_where_it_fits(
+    tmp_path: Path,
+) -> None:
+    answers = scripted(speaks("Noted."), speaks("No shellfish."), speaks("330 m."))
+    async with loopback(answers) as server:
+        first = await satchel(
+            tmp_path, "ask", "My sister Mara is allergic to shellfish.", "--json", server=server
+        )
+        second = await satchel(
+            tmp_path, "ask", "What should I keep in mind when I cook for Mara?", "--json", server=server
+        )
+        third = await satchel(tmp_path, "ask", "How tall is the Eiffel Tower?", "--json", server=server)
+    assert set(first.json) >= {
+        "session_id", "turn", "status", "text", "pending_question", "build_id", "usage", "steps", "memory"
+    }  # fmt: skip
+    assert (first.json["status"], first.json["turn"], first.json["text"], first.json["memory"]) == (
+        "done", 1, "Noted.", []
+    )  # fmt: skip
+    (memory,) = [
+        m for m in second.json["memory"] if m["content"] == "My sister Mara is allergic to shellfish."
+    ]
+    assert memory["source"] == {"session": first.json["session_id"], "turn": 1}
+    assert 0 < memory["score"] <= 1
+    assert "allergic to shellfish" in said_to(chats(server)[1])
+    assert (third.json["memory"], "shellfish" in said_to(chats(server)[2])) == ([], False)
+    assert second.json["session_id"] != first.json["session_id"]
+
+
+async def test_no_memory_shows_the_model_none(tmp_path: Path) -> None:
+    async with loopback(scripted(speaks("Noted."), speaks("Hm."))) as server:
+        await satchel(tmp_path, "ask", "My sister Mara is allergic to shellfish.", server=server)
+        ran = await satchel(tmp_path, "ask", "--no-memory", "--json", "What about Mara?", server=server)
+    assert ran.json["memory"] == []
+    assert "shellfish" not in said_to(chats(server)[1])
+
+
+async def test_without_a_model_memories_are_quoted_and_the_way_to_add_one_is_told(tmp_path: Path) -> None:
+    await satchel(tmp_path, "ask", "My sister Mara is allergic to shellfish.")
+    ran = await satchel(tmp_path, "ask", "What should I keep in mind when I cook for Mara?")
+    assert ran.code == 0
+    assert "My sister Mara is allergic to shellfish." in ran.out
+    assert "ANTHROPIC_API_KEY" in ran.out
+
+
+async def test_a_refused_call_ends_with_4_and_names_the_rule_that_would_allow_it(tmp_path: Path) -> None:
+    answers = scripted(calls(BASH), speaks("I may not."), calls(BASH), speaks("Made."))
+    async with loopback(answers) as server:
+        refused = await satchel(tmp_path, "ask", "Make it", server=server)
+        allowed = await satchel(
+            tmp_path,
+            "ask",
+            "Make it",
+            "--json",
+            "--allow",
+            "bash(touch *)",
+            "--allow",
+            "bash(echo *)",
+            server=server,
+        )
+    assert (refused.code, refused.out) == (4, "I may not.\n")
+    assert "--allow 'bash(touch *)'" in refused.err
+    assert not (tmp_path / "work" / "made.txt").exists() or allowed.code == 0
+    assert allowed.code == 0
+    (step,) = allowed.json["steps"]
+    assert (step["tool"], step["input"], step["is_error"]) == ("bash", BASH[1], False)
+    assert "done" in step["result"]
+    assert (tmp_path / "work" / "made.txt").exists()
+
+
+async def test_bypass_runs_everything(tmp_path: Path) -> None:
+    async with loopback(scripted(calls(BASH), speaks("Made."))) as server:
+        ran = await satchel(tmp_path, "ask", "--mode", "bypass", "Make it", server=server)
+    assert (ran.code, ran.out) == (0, "Made.\n")
+    assert (tmp_path / "work" / "made.txt").exists()
+
+
+async def test_a_question_is_printed_and_the_next_message_answers_it(tmp_path: Path) -> None:
+    answers = scripted(calls(ASKS, text="Let me see."), speaks("Blue it is."))
+    async with loopback(answers) as server:
+        asking = await satchel(tmp_path, "ask", "Paint it", "--json", server=server)
+        session = asking.json["session_id"]
+        answered = await satchel(tmp_path, "ask", "--session", session[:6], "blue", "--json", server=server)
+    assert (asking.code, asking.json["status"]) == (0, "asking")
+    assert asking.json["pending_question"] == "Red or blue?"
+    assert (answered.json["status"], answered.json["text"], answered.json["turn"]) == (
+        "done",
+        "Blue it is.",
+        2,
+    )
+    assert answered.json["session_id"] == session
+    last = chats(server)[1].body["messages"][-1]
+    assert (last["role"], last["tool_call_id"], last["content"]) == ("tool", "call_1", "blue")
+
+
+async def test_a_question_in_words_says_how_to_answer(tmp_path: Path) -> None:
+    async with loopback(scripted(calls(ASKS))) as server:
+        ran = await satchel(tmp_path, "ask", "Paint it", server=server)
+    assert (ran.code, ran.out) == (0, "Red or blue?\n")
+    assert "Answer with: satchel ask --session " in ran.err
+
+
+async def test_last_goes_on_with_this_folders_session(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    answers = scripted(speaks("one"), speaks("two"), speaks("three"))
+    async with loopback(answers) as server:
+        first = await satchel(tmp_path, "ask", "first", "--json", server=server)
+        await satchel(tmp_path, "ask", "other", "--json", server=server, cwd=elsewhere)
+        third = await satchel(tmp_path, "ask", "--last", "third", "--json", server=server)
+    assert (third.json["session_id"], third.json["turn"]) == (first.json["session_id"], 2)
+    assert [m["role"] for m in chats(server)[2].body["messages"]] == ["system", "user", "assistant", "user"]
+
+
+async def test_a_resumed_session_sends_the_same_bytes_before_the_new_message(tmp_path: Path) -> None:
+    answers = scripted(calls(BASH, text="On it."), speaks("Made."), speaks("Yes."))
+    async with loopback(answers) as server:
+        await satchel(tmp_path, "ask", "--mode", "bypass", "Make it", server=server)
+        await satchel(tmp_path, "ask", "--mode", "bypass", "--last", "Is it there?", server=server)
+    first, second, third = chats(server)
+    before = second.body["messages"]
+    assert third.body["messages"][: len(before)] == before
+    assert third.body["tools"] == second.body["tools"] == first.body["tools"]
+
+
+async def test_events_are_streamed_as_lines_and_the_turn_comes_last(tmp_path: Path) -> None:
+    async with loopback(scripted(calls(BASH), speaks("Made."))) as server:
+        ran = await satchel(tmp_path, "ask", "--stream-json", "--mode", "bypass", "Make it", server=server)
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    kinds = [line["type"] for line in lines]
+    assert kinds[0] == "turn_start"
+    assert kinds[-2:] == ["turn_end", "result"]
+    assert kinds.index("action") < kinds.index("observation") < kinds.index("final")
+    assert {"text": "Made.", "status": "done"}.items() <= lines[-1].items()
+
+
+@pytest.mark.parametrize(
+    ("stdin", "said"),
+    [
+        ("from stdin\n", "from stdin\n"),
+        (b"broken \xff utf-8", "broken \ufffd utf-8"),
+        (b"a\x00b", "a\ufffdb"),
+        ("x" * 10_000_000, "x" * 10_000_000),
+    ],
+    ids=["words", "no utf-8", "NUL", "10 MB"],
+)
+async def test_a_prompt_on_stdin_of_any_kind_is_taken(tmp_path: Path, stdin: str | bytes, said: str) -> None:
+    async with loopback(scripted(speaks("Read."))) as server:
+        ran = await satchel(tmp_path, "ask", "-", server=server, stdin=stdin)
+    assert (ran.code, ran.out) == (0, "Read.\n"), ran.err
+    assert said_to(chats(server)[0]) == said
+
+
+async def test_without_a_command_and_a_terminal_the_prompt_is_read_from_stdin(tmp_path: Path) -> None:
+    async with loopback(scripted(speaks("Read."))) as server:
+        ran = await satchel(tmp_path, server=server, stdin="hello")
+    assert (ran.code, ran.out) == (0, "Read.\n")
+
+
+async def test_an_argument_that_is_no_utf8_is_taken(tmp_path: Path) -> None:
+    async with loopback(scripted(speaks("Read."))) as server:
+        ran = await satchel(tmp_path, "ask", b"caf\xe9", server=server)
+    assert (ran.code, ran.out) == (0, "Read.\n"), ran.err
+    assert said_to(chats(server)[0]) == "caf\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["ask", "  "], "nothing to ask"),
+        (["ask", "--session", "a", "--last", "x"], "exclude each other"),
+        (["ask", "--json", "--stream-json", "x"], "exclude each other"),
+        (["ask", "--mode", "plan", "x"], "Invalid value for '--mode'"),
+        (["ask", "--allow", "bash(", "x"], "no permission rule"),
+        (["ask", "--model", "nope:x", "x"], "no provider 'nope'"),
+        (["ask", "--nope"], "No such option"),
+    ],
+)
+async def test_misuse_ends_with_2_and_says_what_was_wrong(
+    tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    ran = await satchel(tmp_path, *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert words in ran.err
+    assert "Traceback" not in ran.err
+
+
+async def test_a_session_that_is_not_there_ends_with_3(tmp_path: Path) -> None:
+    ran = await satchel(tmp_path, "ask", "--session", "nope", "hello")
+    assert (ran.code, ran.out) == (3, "")
+    assert "There is no session 'nope'" in ran.err
+
+
+async def test_a_wrong_key_is_said_once_and_ends_with_1(tmp_path: Path) -> None:
+    error = {"error": {"message": "Incorrect API key provided", "type": "invalid_request_error"}}
+    async with loopback(lambda _: as_json(error, status=401)) as server:
+        ran = await satchel(tmp_path, "ask", "hello", server=server)
+    assert (ran.code, ran.out, len(chats(server))) == (1, "", 1)
+    assert "OPENAI_API_KEY" in ran.err
+    assert "Traceback" not in ran.err
+
+
+async def test_an_unreachable_model_fails_in_words_and_the_message_is_kept(tmp_path: Path) -> None:
+    environ = {
+        "OPENAI_API_KEY": "k",
+        "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
+        "SATCHEL_MODEL": "openai:m-1",
+    }
+    ran = await satchel(tmp_path, "ask", "remember the milk", "--json", environ=environ)
+    assert (ran.code, ran.json["status"]) == (1, "failed")
+    assert "openai:m-1" in ran.json["text"]
+    found = await satchel(tmp_path, "session", "search", "milk", "--json")
+    assert [hit["session"] for hit in found.json] == [ran.json["session_id"]]
+
+
+async def test_an_interrupt_ends_the_turn_in_good_order_with_130(tmp_path: Path) -> None:
+    pipe = tmp_path / "begun"
+    os.mkfifo(pipe)
+    async with loopback(scripted(calls(("bash", {"command": f"echo begun > {pipe}; sleep 60"})))) as server:
+        process = start(
+            tmp_path,
+            "ask",
+            "--mode",
+            "bypass",
+            "Wait",
+            server=server,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        with anyio.fail_after(30):
+            await anyio.to_thread.run_sync(pipe.read_text)
+            process.send_signal(signal.SIGINT)
+            out, err = await anyio.to_thread.run_sync(process.communicate)
+    assert (process.returncode, out) == (130, b"")
+    assert b"Traceback" not in err
+    shown = await satchel(tmp_path, "session", "list", "--json")
+    (info,) = shown.json
+    events = (await satchel(tmp_path, "session", "show", info["id"], "--json")).json["events"]
+    (end,) = [event for event in events if event["type"] == "turn_end"]
+    (observation,) = [event for event in events if event["type"] == "observation"]
+    assert (end["status"], observation["is_error"]) == ("cancelled", True)
+
+
+async def test_a_reader_that_leaves_is_no_error_to_shout_about(tmp_path: Path) -> None:
+    text = "word " * 200_000
+    async with loopback(scripted(speaks(text))) as server:
+        process = start(
+            tmp_path, "ask", "much", server=server, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with anyio.fail_after(30):
+            await anyio.to_thread.run_sync(process.stdout.read, 10)
+            process.stdout.close()
+            err = await anyio.to_thread.run_sync(process.stderr.read)
+            await anyio.to_thread.run_sync(process.wait)
+            process.stderr.close()
+    assert err == b""
+    assert process.returncode == 1

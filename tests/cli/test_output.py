@@ -1,0 +1,57 @@
+"""Data to stdout, the rest to stderr, and nothing that steers a terminal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from satchel.cli.output import json_text, plain, say, tell
+from satchel.cli.view import brief_input, one_line, usage_line
+from satchel.messages import Usage
+
+
+def test_control_characters_become_marks_and_lines_and_tabs_stay() -> None:
+    assert plain("a\x1b[31mb\r\nc\td\x00\x9b\u202e\u2066") == "a\ufffd[31mb\nc\td\ufffd\ufffd\ufffd\ufffd"
+
+
+@pytest.mark.parametrize("text", ["plain", "ß日本🎒", "\x1b[31m \x9b \u202e", "\ud800", "line\nbreak"])
+def test_json_says_the_same_and_is_harmless(text: str) -> None:
+    written = json_text({"text": text})
+    assert json.loads(written) == {"text": text}
+    assert not any(c in written for c in "\x1b\x9b\u202e\ud800\n")
+
+
+def test_json_keeps_letters_readable() -> None:
+    assert json_text(["Zürich"]) == '["Zürich"]'
+
+
+def test_data_and_messages_take_their_own_streams(capsys: pytest.CaptureFixture[str]) -> None:
+    say("data \x1b[0m")
+    tell("message \x1b[0m")
+    captured = capsys.readouterr()
+    # A pipe gets its data unchanged.
+    assert (captured.out, captured.err) == ("data \x1b[0m\n", "message \ufffd[0m\n")
+
+
+def test_long_and_broken_text_fits_one_line() -> None:
+    assert one_line("a\n\n b\tc") == "a b c"
+    assert one_line("x" * 300, 10) == "x" * 9 + "…"
+    assert brief_input({"command": "ls\n-l"}) == "ls -l"
+    assert brief_input({"path": "a", "limit": 3}) == '{"path": "a", "limit": 3}'
+    assert brief_input({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("usage", "line"),
+    [
+        (Usage(), ""),
+        (Usage(input_tokens=1234, output_tokens=5), "1,234 tokens in, 5 out"),
+        (
+            Usage(input_tokens=10, output_tokens=5, cache_read_tokens=7, cost_usd=0.01234, estimated=True),
+            "about 10 tokens in (7 cached), 5 out · $0.0123",
+        ),
+    ],
+)
+def test_what_was_spent_fits_one_line(usage: Usage, line: str) -> None:
+    assert usage_line(usage) == line

@@ -1,0 +1,52 @@
+"""Lines that begin with a slash."""
+
+from __future__ import annotations
+
+import pytest
+
+from satchel.cli.slash import completions, parse
+from satchel.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("typed", "name", "rest"),
+    [
+        ("/help", "help", ""),
+        ("/HELP  tool", "help", "tool"),
+        ('/run bash {"command": "ls\n-l"}', "run", 'bash {"command": "ls\n-l"}'),
+        ("/compact focus on\nthe soup", "compact", "focus on\nthe soup"),
+    ],
+)
+def test_a_command_and_what_follows_it(typed: str, name: str, rest: str) -> None:
+    found = parse(typed)
+    assert found is not None
+    assert (found[0].name, found[1]) == (name, rest)
+
+
+@pytest.mark.parametrize(
+    "typed", ["/etc/hosts is what?", "hello /help", "/", "//help", "/2 of them", "/home"]
+)
+def test_a_message_may_hold_slashes(typed: str) -> None:
+    if typed == "/home":
+        with pytest.raises(UsageError, match="no command /home"):
+            parse(typed)
+    else:
+        assert parse(typed) is None
+
+
+def test_an_unknown_command_is_told_what_it_may_have_meant() -> None:
+    with pytest.raises(UsageError, match=r"no command /memries\. Did you mean /memory\?"):
+        parse("/memries shellfish")
+    with pytest.raises(UsageError, match=r"no command /xyz\. /help lists the commands"):
+        parse("/xyz")
+
+
+def test_completion_offers_commands_tools_and_models() -> None:
+    def offered(text: str) -> list[str]:
+        return [word for word, _ in completions(text, tools=["bash", "file_read"], models=["openai:"])]
+
+    assert offered("/me") == ["/memory"]
+    assert offered("/run f") == ["file_read"]
+    assert offered("/tool ") == ["bash", "file_read"]
+    assert offered("/model o") == ["openai:"]
+    assert offered("hello") == offered("/memory x") == offered("/he\n") == []
