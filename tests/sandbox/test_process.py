@@ -1,7 +1,5 @@
 """Starting processes: output, limits, and that nothing is left of them however they end."""
 
-# ruff: noqa: ASYNC220, ASYNC222, ASYNC240 - a test may block for the instant that it looks at a file or a process
-
 from __future__ import annotations
 
 import contextlib

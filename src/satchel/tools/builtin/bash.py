@@ -30,7 +30,7 @@ doubles."""
 QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
 """There is no terminal: no colours, no pager that waits for a key, no question for a password."""
 SCRIPT = f"""_satchel_fd=${REPORT_FD}; unset {REPORT_FD} BASH_ENV ENV
-trap 'printf "%s\\0" "$PWD" >&"$_satchel_fd"' EXIT
+trap 'printf "%s\\0" "$PWD" >"/dev/fd/$_satchel_fd"' EXIT
 eval "$1"
 """
 """Runs the command, its first argument, in the shell itself, and reports where it ended."""
@@ -160,9 +160,8 @@ def _result(result: ProcessResult, limit_s: float, cwd: Path, note: str, context
         if text:
             rows += [f"{name}:", text]
     if result.left_behind:
-        rows.append(
-            f"[{result.left_behind} background processes were still running and were ended with the command]"
-        )
+        were = "process was" if result.left_behind == 1 else "processes were"
+        rows.append(f"[{result.left_behind} background {were} still running and ended with the command]")
     if note:
         rows.append(f"[{note}]")
     if cwd != context.cwd:

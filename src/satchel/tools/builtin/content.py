@@ -67,6 +67,9 @@ MAGIC = (
     (b"OTTO", "an OpenType font"),
 )
 
+NEVER_TEXT = (b"%PDF-", b"\xff\xd8\xff", *(magic for magic, _ in MAGIC if max(magic) > 127))
+"""What a file begins with that is none even where it holds no NUL so far."""
+
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
@@ -95,7 +98,7 @@ def detect_encoding(sample: bytes) -> Encoding | None:
         return None
     # A log that was emptied while it was written to, or a sparse one, has a hole of NULs between its lines.
     sample = HOLE.sub(b"", sample)
-    if b"\0" in sample or any(sample.startswith(magic) for magic, _ in MAGIC if max(magic) > 127):
+    if b"\0" in sample or sample.startswith(NEVER_TEXT):
         return None
     # The sample may end within a character.
     decoder = codecs.getincrementaldecoder("utf-8")("strict")
@@ -103,7 +106,7 @@ def detect_encoding(sample: bytes) -> Encoding | None:
         decoder.decode(sample)
     except UnicodeDecodeError:
         return _guess(sample)
-    return Encoding("utf-8") if not sample.startswith(b"%PDF-") else None
+    return Encoding("utf-8")
 
 
 def describe_binary(head: bytes, size: int) -> str:

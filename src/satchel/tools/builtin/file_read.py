@@ -6,7 +6,7 @@ import codecs
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -31,9 +31,6 @@ LONG_LINE_BYTES = 4 * PAGE_CHARS
 FOLDER_ENTRIES = 100
 NULS = re.compile("\0{2,}")
 
-Read: TypeAlias = Callable[[int, int], bytes]
-"""Gives up to so many bytes (second) from a place in the file (first); b"" behind its end."""
-
 DESCRIPTION = """Read a text file. Gives its lines as `number<TAB>text`, at most 2000 lines or about 26,000 \
 characters a call; the last line in brackets says how to go on. Use `offset` and `limit` to page; a \
 negative `offset` counts from the end (-50: the last 50 lines) and is fast in huge files. Images, archives \
@@ -48,6 +45,43 @@ class _Line:
     start: int
     end: int
     is_cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """A file's bytes that were read already."""
+
+    data: bytes
+
+    def read(self, at: int, count: int) -> bytes:
+        """Up to so many bytes from a place; b"" behind the end."""
+        return self.data[at : at + count]
+
+    def skip_hole(self, at: int) -> int:
+        """The next place from `at` on where there may be a line break."""
+        return at
+
+
+@dataclass(frozen=True, slots=True)
+class _Disk:
+    """A file that is read where it is looked at."""
+
+    handle: int
+    size: int
+
+    def read(self, at: int, count: int) -> bytes:
+        """As in `_Memory`."""
+        return os.pread(self.handle, count, at)
+
+    def skip_hole(self, at: int) -> int:
+        """As in `_Memory`: the hole of a sparse file takes as long to read as if it held something."""
+        try:
+            return os.lseek(self.handle, at, os.SEEK_DATA)
+        except OSError:
+            return self.size
+
+
+_Source: TypeAlias = _Memory | _Disk
 
 
 def file_read_tool(fence: Fence) -> Tool:
@@ -156,29 +190,18 @@ class _Page:
         if first > total:
             raise UsageError(f"{self._place.name} has {total:,} lines; there is no line {first:,}.")
 
-        def read(at: int, count: int) -> bytes:
-            return data[at : at + count]
-
-        start, number = _find_line(read, first, at=0, number=1)
-        return self._show(read, start, number, encoding, total=total)
+        source = _Memory(data)
+        start, number = _find_line(source, first, at=0, number=1)
+        return self._show(source, start, number, encoding, total=total)
 
     def _part(self, handle: int, state: os.stat_result, encoding: Encoding) -> ToolResult:
         begin = len(encoding.bom)
 
-        def read(at: int, count: int) -> bytes:
-            return os.pread(handle, count, at)
-
-        def next_data(at: int) -> int:
-            # The hole of a sparse file holds no line break, and takes as long to read as if it did.
-            try:
-                return os.lseek(handle, at, os.SEEK_DATA)
-            except OSError:
-                return state.st_size
-
+        source = _Disk(handle, state.st_size)
         self.seen = look(state, None)
         if self._offset < 0:
-            start = _find_from_end(read, state.st_size, -self._offset, begin)
-            return self._show(read, start, self._offset, encoding, total=None)
+            start = _find_from_end(source, state.st_size, -self._offset, begin)
+            return self._show(source, start, self._offset, encoding, total=None)
         at, number = begin, 1
         known = self._before
         if (
@@ -188,25 +211,25 @@ class _Page:
             and known.next_byte
         ):
             at, number = known.next_byte, known.next_line
-        start, number = _find_line(read, self._offset, at=at, number=number, next_data=next_data)
-        if number < self._offset or not read(start, 1):
+        start, number = _find_line(source, self._offset, at=at, number=number)
+        if number < self._offset or not source.read(start, 1):
             raise UsageError(
-                f"{self._place.name} has {number - (not read(start, 1)):,} lines; there is no line "
+                f"{self._place.name} has {number - (not source.read(start, 1)):,} lines; there is no line "
                 f"{self._offset:,}."
             )
-        return self._show(read, start, number, encoding, total=None)
+        return self._show(source, start, number, encoding, total=None)
 
     def _show(
-        self, read: Read, start: int, number: int, encoding: Encoding, *, total: int | None
+        self, source: _Source, start: int, number: int, encoding: Encoding, *, total: int | None
     ) -> ToolResult:
         rows: list[str] = []
         room = PAGE_CHARS
         first, column = number, self._column
         if column > 1:
-            start = _skip_columns(read, start, column - 1, encoding)
+            start = _skip_columns(source, start, column - 1, encoding)
         at_end = True
         go_on = ""
-        for line in _lines(read, start):
+        for line in _lines(source, start):
             if len(rows) == self._limit:
                 at_end = False
                 break
@@ -258,13 +281,16 @@ def _read_all(handle: int, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-def _find_line(
-    read: Read, wanted: int, *, at: int, number: int, next_data: Callable[[int], int] | None = None
-) -> tuple[int, int]:
-    """Where line `wanted` begins, from a place `at` where line `number` does; the file's end and its line if
-    it has fewer. `next_data` tells where to go on reading, from a place that may be a hole.
+def _find_line(source: _Source, wanted: int, *, at: int, number: int) -> tuple[int, int]:
+    """Where a line begins, and its number.
+
+    Args:
+        source: The file.
+        wanted: The line's number; where the file has fewer, its end and the number of the line there are given.
+        at: A place before it, where line `number` begins.
+        number: See `at`.
     """
-    while number < wanted and (chunk := read(at := next_data(at) if next_data else at, CHUNK_BYTES)):
+    while number < wanted and (chunk := source.read(at := source.skip_hole(at), CHUNK_BYTES)):
         breaks = chunk.count(b"\n")
         if number + breaks < wanted:
             number += breaks
@@ -277,15 +303,15 @@ def _find_line(
     return at, number
 
 
-def _find_from_end(read: Read, size: int, lines: int, begin: int) -> int:
+def _find_from_end(source: _Source, size: int, lines: int, begin: int) -> int:
     """Where the last `lines` lines of a file begin."""
     end = size
     # The break that ends the last line begins no line.
-    if read(size - 1, 1) == b"\n":
+    if source.read(size - 1, 1) == b"\n":
         end -= 1
     while end > begin:
         start = max(begin, end - CHUNK_BYTES)
-        chunk = read(start, end - start)
+        chunk = source.read(start, end - start)
         breaks = chunk.count(b"\n")
         if breaks < lines:
             lines -= breaks
@@ -298,13 +324,13 @@ def _find_from_end(read: Read, size: int, lines: int, begin: int) -> int:
     return begin
 
 
-def _lines(read: Read, at: int) -> Iterator[_Line]:
+def _lines(source: _Source, at: int) -> Iterator[_Line]:
     """The lines from a place where one begins."""
     buffer, base, here = b"", at, 0
     while True:
         place = buffer.find(b"\n", here)
         if place < 0 and len(buffer) - here < LONG_LINE_BYTES:
-            more = read(base + len(buffer), CHUNK_BYTES)
+            more = source.read(base + len(buffer), CHUNK_BYTES)
             if more:
                 base, buffer, here = base + here, buffer[here:] + more, 0
                 continue
@@ -316,15 +342,15 @@ def _lines(read: Read, at: int) -> Iterator[_Line]:
             here = place + 1
             continue
         start, data = base + here, buffer[here : here + LONG_LINE_BYTES]
-        end = _find_line(read, 2, at=start, number=1)[0]
+        end = _find_line(source, 2, at=start, number=1)[0]
         yield _Line(data=data, start=start, end=end, is_cut=True)
         buffer, base, here = b"", end, 0
 
 
-def _skip_columns(read: Read, at: int, columns: int, encoding: Encoding) -> int:
+def _skip_columns(source: _Source, at: int, columns: int, encoding: Encoding) -> int:
     """The place of a character in a line that begins at `at`; the line's end where it is shorter."""
     decoder = codecs.getincrementaldecoder(encoding.name)("surrogateescape")
-    while chunk := read(at, CHUNK_BYTES):
+    while chunk := source.read(at, CHUNK_BYTES):
         line, *rest = chunk.split(b"\n", 1)
         text = decoder.decode(line)
         pending = len(decoder.getstate()[0])

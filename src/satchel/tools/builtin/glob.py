@@ -34,7 +34,13 @@ def glob_tool(fence: Fence) -> Tool:
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         above, pattern = _split(input["pattern"])
-        place = fence.locate(os.path.join(input.get("path", "."), above), context)  # noqa: PTH118  # keeps "~" and "" as they are
+        base = fence.locate(input.get("path", "."), context)
+        place = fence.locate(str(base.path / above), context)
+        # Whether the call may run was decided by its `path`.
+        if not place.path.is_relative_to(base.path):
+            raise UsageError(
+                f"{shown(input['pattern'])} leads out of {base.name}. Give the folder as `path`."
+            )
         wants_folders = pattern.endswith("/")
         found = await _find(place, pattern, context, wants_folders=wants_folders)
         hits = [

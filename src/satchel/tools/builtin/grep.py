@@ -38,9 +38,13 @@ MAX_FILE_BYTES = 67_108_864
 """Larger files are searched only when they are named."""
 SPARE_S = 3.0
 """What is kept of the call's time to end the search and tell what was found."""
-NOT_SHOWN = b": binary file matches (found "
 CUT_LINE = re.compile(r" \[\.\.\. (?:omitted end of long line|\d+ more match(?:es)?)\]$")
-RECORD = re.compile(rb"(?P<path>[^\0]*)\0(?P<line>\d+)(?P<sign>[:-])(?P<text>.*)", re.DOTALL)
+LINE = re.compile(rb"(?P<line>\d+)(?P<sign>[:-])(?P<text>.*)", re.DOTALL)
+REMARK = re.compile(
+    rb"\A(?s:.*?): (?:WARNING: stopped searching binary file after match|binary file matches) "
+    rb"\(found [^\n]* byte around offset \d+\)\n"
+)
+"""What ripgrep says of a file with a NUL in it, among the records."""
 
 DESCRIPTION = """Search file contents for a regular expression. Gives `file:line:text` (`file-line-text` \
 for lines of context), sorted by path. `output` "files" gives only the names, "count" the number of \
@@ -292,8 +296,7 @@ async def _collect(
         )
         if result.timed_out:
             found.ended = f"stopped after {limit_s:g} s; narrow the path, the glob or the pattern"
-    if found.rows and found.rows[-1] == "--":
-        found.rows.pop()
+    reader.finish()
     return found, result
 
 
@@ -319,44 +322,58 @@ class _Reader:
         self._names: dict[str, str] = {}
 
     def feed(self, chunk: bytes) -> bool:
-        """Take the next piece of output; False when no more is wanted."""
-        end = b"\0" if self._search.mode == "files" else b"\n"
-        *records, self._rest = (self._rest + chunk).split(end)
-        return all(self._take(record) for record in records)
+        """Take the next piece of output; False when no more is wanted.
 
-    def _take(self, record: bytes) -> bool:
-        found, mode = self._found, self._search.mode
-        if record == b"--" and mode == "content":
-            if found.rows and found.rows[-1] != "--":
-                found.rows.append("--")
-            return True
+        A record is not a line: a path may hold line breaks. It begins with "./" or "/" and ends at the NUL.
+        """
+        data, at = self._rest + chunk, 0
+        wanted = True
+        while wanted:
+            if data.startswith(b"--\n", at):
+                self._separate()
+                at += 3
+                continue
+            nul = data.find(b"\0", at)
+            end = nul if self._search.mode == "files" else data.find(b"\n", nul)
+            if nul < 0 or end < 0:
+                break
+            path = self._path(REMARK.sub(b"", data[at:nul]))
+            wanted = not self._takes(path) or self._take(path, data[nul + 1 : end])
+            at = end + 1
+        self._rest = data[at:]
+        return wanted
+
+    def finish(self) -> None:
+        """Take what is left behind the last record."""
+        if self._found.rows and self._found.rows[-1] == "--":
+            self._found.rows.pop()
+        if REMARK.search(self._rest) and not self._search.glob and not self._found.ended:
+            name = self._fence.name(self._place.path, self._context)
+            self._found.ended = f"in {name} there are NULs; `grep -a` by bash shows what matches behind them"
+
+    def _separate(self) -> None:
+        if self._found.rows and self._found.rows[-1] != "--":
+            self._found.rows.append("--")
+
+    def _take(self, path: str, rest: bytes) -> bool:
+        found, mode, name = self._found, self._search.mode, self._name(path)
         is_match = True
-        if mode == "content":
-            match = RECORD.fullmatch(record)
+        row = name
+        if mode == "count":
+            row = f"{name}:{rest.decode()}"
+        elif mode == "content":
+            match = LINE.fullmatch(rest)
             if match is None:
-                if NOT_SHOWN in record and self._place.parts:
-                    found.ended = f"{self._place.name} matches, but holds NULs: `grep -a` by bash shows the lines"
                 return True
-            path, is_match = self._path(match["path"]), match["sign"] == b":"
-        else:
-            path = self._path(record.split(b"\0")[0])
-        if not self._takes(path):
-            return True
+            sign = match["sign"].decode()
+            is_match = sign == ":"
+            text = CUT_LINE.sub(" […]", match["text"].decode("utf-8", "replace").removesuffix("\r"))
+            row = f"{name}{sign}{match['line'].decode()}{sign}{text}"
         if is_match and found.matches == self._search.limit:
             found.ended = (
                 f"the first {found.matches}; there are more: narrow the pattern, the path or the glob"
             )
             return False
-        name = self._name(path)
-        match mode:
-            case "content":
-                line, sign, text = record.split(b"\0", 1)[1].partition(b":" if is_match else b"-")
-                shown = CUT_LINE.sub(" […]", text.decode("utf-8", "replace").removesuffix("\r"))
-                row = f"{name}{sign.decode()}{line.decode()}{sign.decode()}{shown}"
-            case "files":
-                row = name
-            case _:
-                row = f"{name}:{record.split(bytes(1))[1].decode()}"
         found.rows.append(row)
         found.matches += is_match
         found.chars += len(row) + 1

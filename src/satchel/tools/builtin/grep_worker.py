@@ -66,7 +66,7 @@ def search(job: dict[str, Any], out: BinaryIO) -> None:
         file = open_file(path, job["max_file_bytes"])
         if file is None:
             continue
-        name = os.fsencode(relative or path)
+        name = os.fsencode(f"./{relative}" if relative else path)
         count, number, last_shown, after = 0, 0, 0, 0
         before: deque[tuple[int, str]] = deque(maxlen=around)
         with file:

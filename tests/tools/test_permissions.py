@@ -1,0 +1,514 @@
+"""Rules, modes and questions: what may run."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from satchel.config import Mode
+from satchel.errors import StorageUnwritable, UsageError
+from satchel.tools import (
+    Annotations,
+    Approval,
+    ApprovalRequest,
+    Decision,
+    ModeGate,
+    PlannedCall,
+    Registry,
+    Rule,
+    Tool,
+    ToolSpec,
+    builtin_tools,
+    parse_rule,
+)
+from satchel.tools.shell import possible_commands, simple_commands, words_text
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+CWD = Path("/home/ann/project")
+HARMLESS = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
+
+
+async def tool(name: str) -> Tool:
+    found = (await Registry.load([builtin_tools()])).get(name)
+    assert found is not None
+    return found
+
+
+async def call(name: str, **input: Any) -> PlannedCall:
+    return PlannedCall(call_id="c1", spec=(await tool(name)).spec, input=input)
+
+
+def bash(command: str) -> PlannedCall:
+    spec = ToolSpec(name="bash", description="", input_schema={"type": "object"}, pattern_key="command")
+    return PlannedCall(call_id="c1", spec=spec, input={"command": command})
+
+
+def rules(action: Literal["allow", "ask", "deny"], *texts: str) -> list[Rule]:
+    return [parse_rule(action, text) for text in texts]
+
+
+class Answers:
+    """A user who gives these answers, and remembers what they were asked."""
+
+    def __init__(self, *answers: Approval) -> None:
+        self.asked: list[list[ApprovalRequest]] = []
+        self._answers = list(answers)
+
+    async def approve(self, requests: Sequence[ApprovalRequest]) -> Sequence[Approval]:
+        self.asked.append(list(requests))
+        await anyio.lowlevel.checkpoint()
+        return [self._answers.pop(0) for _ in requests]
+
+
+def gate(
+    mode: Mode, given_rules: Sequence[Rule] = (), approver: Answers | None = None, **options: Any
+) -> ModeGate:
+    return ModeGate(mode, given_rules, approver, cwd=CWD, environ={"HOME": "/home/ann"}, **options)
+
+
+async def allowed(mode: Mode, given_rules: Sequence[Rule], planned: PlannedCall) -> bool:
+    [decision] = await gate(mode, given_rules).decide([planned])
+    return decision.allowed
+
+
+# ---- Rules
+
+
+@pytest.mark.parametrize(
+    "text", ["bash", "file_*", "bash(git *)", "mcp__hub__*(x)", "*", "bash(a(b)c)", "bash(a\nb)"]
+)
+def test_a_rule_is_written_as_it_was_read(text: str) -> None:
+    assert parse_rule("allow", text).text == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "bash(", "bash)", "ba sh", "bash(git *) x", "(git *)", "bash()", "bash( )", "bash[git]"]
+)
+def test_what_is_no_rule_says_what_one_looks_like(text: str) -> None:
+    with pytest.raises(UsageError, match=r"bash\(git \*\)|\(git \*\)"):
+        parse_rule("allow", text)
+
+
+@given(st.text(string.ascii_letters + "*_-", min_size=1), st.text(min_size=1).filter(str.strip))
+def test_every_name_and_pattern_can_be_read_back(name: str, pattern: str) -> None:
+    rule = parse_rule("deny", f"{name}({pattern})")
+    assert (rule.tool, rule.pattern) == (name, pattern)
+    assert parse_rule("deny", rule.text) == rule
+
+
+@requirement("permissions:rule:pattern")
+@pytest.mark.parametrize(
+    ("command", "is_allowed"),
+    [
+        ("git status", True),
+        ("git", True),
+        ("  git   log --oneline ", True),
+        ("git log | git shortlog", True),
+        ("git add . && git commit -m 'a; b && c'", True),
+        ("git log 2>&1", True),
+        ("git log >/dev/null", True),
+        ("git status &", True),
+        ("git status\ngit log\n", True),
+        ("git status; rm -rf /", False),
+        ("git status && rm -rf /", False),
+        ("git status || rm -rf /", False),
+        ("git status | sh", False),
+        ("git status |& sh", False),
+        ("git status & rm -rf /", False),
+        ("git status\nrm -rf /", False),
+        ("git status\r\nrm -rf /", False),
+        ("git $(rm -rf /)", False),
+        ('git "$(rm -rf /)"', False),
+        ("git `rm -rf /`", False),
+        ('git "`rm -rf /`"', False),
+        ("git <(rm -rf /)", False),
+        ("git log > ~/.bashrc", False),
+        ("git log >>.bashrc", False),
+        ("git log >& file", False),
+        ("git log &>file", False),
+        ("git log >| file", False),
+        ("git < /etc/passwd", False),
+        ("git <<< x", False),
+        ("git << E\nrm\nE", False),
+        ("git $IFS", False),
+        ("git ${x}", False),
+        ("git {a,b}", False),
+        ("git (a)", False),
+        ("(git a)", False),
+        ("{ git a; }", False),
+        ("! git a", False),
+        ("if git a; then rm x; fi", False),
+        ("GIT_SSH_COMMAND=evil git fetch", False),
+        ("PATH=. git a", False),
+        ("gi\\\nt a", False),
+        ("git a # b\nrm x", False),
+        ("git 'a", False),
+        ('git "a', False),
+        ("git a\\", False),
+        ("git a\0b", False),
+        ("gitx", False),
+        ("./git a", False),
+        ("/usr/bin/git a", False),
+        ("g* a", False),
+        ("git a ;; git b", False),
+        ("&& git a", False),
+        ("git a &&", False),
+        ("", False),
+        (";", False),
+        ("git" + " a" * 40_000, False),
+    ],
+)
+async def test_a_pattern_for_a_command_is_not_fooled(command: str, is_allowed: bool) -> None:
+    assert await allowed("ask", rules("allow", "bash(git *)"), bash(command)) is is_allowed
+
+
+async def test_each_part_may_be_allowed_by_another_rule() -> None:
+    two = rules("allow", "bash(git *)", "bash(head)", "bash(wc -l)")
+    [decision] = await gate("ask", two).decide([bash("git log | head && git status | wc -l")])
+    assert decision == Decision(allowed=True, by="rule", rule="bash(git *), bash(head), bash(wc -l)")
+    assert not await allowed("ask", two, bash("git log | head -3"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "command", "is_allowed"),
+    [
+        ("npm run *", "npm run", True),
+        ("npm run *", "npm runx", False),
+        ("npm run*", "npm runx", True),
+        ("*", "anything at all", True),
+        ("*", "a; b", True),
+        ("*", "a $(b)", False),
+        ("* --help", "git --help", True),
+        ("git * --stat *", "git log -3 --stat x", True),
+        ("git * --stat *", "git log -3", False),
+        (r"echo \*", "echo '*'", True),
+        (r"echo \*", "echo x", False),
+        ("echo 'a b'", "echo 'a b'", True),
+        ("echo 'a b'", "echo a b", False),
+        ("echo a b", "echo 'a b'", False),
+        ("for f in x; do rm $f; done", "for f in x; do rm $f; done", True),
+        ("for f in *; do rm $f; done", "for f in x; do rm $f; done", False),
+    ],
+)
+async def test_stars_and_words(pattern: str, command: str, is_allowed: bool) -> None:
+    assert await allowed("ask", rules("allow", f"bash({pattern})"), bash(command)) is is_allowed
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf /",
+        "rm",
+        "ls; rm x",
+        "ls && rm x",
+        "ls | rm x",
+        "ls & rm x",
+        "ls\nrm x",
+        "$(rm x)",
+        "echo `rm x`",
+        'echo "$(rm x)"',
+        "(rm x)",
+        "{ rm x; }",
+        "if true; then rm x; fi",
+        "while rm x; do true; done",
+        "! rm x",
+        "A=1 rm x",
+        "/bin/rm x",
+        "sudo rm x",
+        "sudo -u ann -- rm x",
+        "env A=1 rm x",
+        "nohup nice -n 5 rm x",
+        "timeout 5 rm x",
+        "xargs rm",
+        "find . -exec rm {} ;",
+        "sh -c 'rm x'",
+        'bash -c "rm x"',
+        "eval 'rm x'",
+        "r''m x",
+        'r"m" x',
+        "r\\m x",
+        "\\rm x",
+        "r\\\nm x",
+        "rm<x",
+        "rm>x",
+        "true" + " " * 70_000,
+    ],
+)
+async def test_a_rule_that_denies_finds_the_command_in_every_disguise(command: str) -> None:
+    assert not await allowed("bypass", rules("deny", "bash(rm *)"), bash(command))
+
+
+@pytest.mark.parametrize("command", ["ls", "git rm x", "rmdir x", "echo farm", "grep -r rm ."])
+async def test_a_rule_that_denies_leaves_other_commands_alone(command: str) -> None:
+    assert await allowed("bypass", rules("deny", "bash(rm *)"), bash(command))
+
+
+@given(st.text(alphabet=string.printable + "é\u2028\x00", max_size=60))
+def test_reading_a_command_never_fails_and_what_is_understood_is_plain(command: str) -> None:
+    parts = simple_commands(command)
+    generous = [words_text(words) for words in possible_commands(command)]
+    if parts is not None:
+        assert all(words and words[0] for words in parts)
+        # The generous reading knows all that the strict one does.
+        assert {words_text(words) for words in parts} <= set(generous)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.text(alphabet=string.ascii_letters + " ;&|$`'\"\\#*?(){}<>\t", min_size=1, max_size=8),
+            min_size=1,
+            max_size=4,
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from([" ; ", " && ", " || ", " | ", " & ", "\n", ";"]),
+)
+def test_quoted_words_are_read_back_whatever_is_in_them(parts: list[list[str]], joint: str) -> None:
+    """Words in single quotes mean themselves: the reading gives them back, one list for each command."""
+
+    def quoted(word: str) -> str:
+        return "'" + word.replace("'", "'\\''") + "'"
+
+    command = joint.join(" ".join(["run", *map(quoted, words)]) for words in parts)
+    assert simple_commands(command) == [["run", *words] for words in parts]
+
+
+@given(st.text(alphabet="ab *", max_size=12), st.text(alphabet="ab *", max_size=12))
+def test_a_pattern_matches_as_its_regular_expression_would(pattern: str, text: str) -> None:
+    import re  # noqa: PLC0415
+
+    from satchel.tools.permissions import _fit  # noqa: PLC0415
+
+    expected = re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text) is not None
+    if pattern.endswith(" *"):
+        expected = (
+            expected or re.fullmatch(".*".join(map(re.escape, pattern[:-2].split("*"))), text) is not None
+        )
+    assert _fit(pattern)(text) is expected
+
+
+# ---- Paths
+
+
+async def test_a_pattern_for_paths_is_not_fooled_by_dots_or_links(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "src" / "link").symlink_to(tmp_path / "secret")
+    one = ModeGate("ask", rules("allow", "file_write(src/*)"), cwd=tmp_path)
+
+    async def may(path: str) -> bool:
+        return (await one.decide([await call("file_write", path=path, content="")]))[0].allowed
+
+    assert await may("src/a.py")
+    assert await may("./src/sub/a.py")
+    assert await may(str(tmp_path / "src" / "a.py"))
+    assert await may("other/../src/a.py")
+    assert not await may("src/../secret/a.py")
+    assert not await may("src/link/a.py")
+    assert not await may("src")
+    assert not await may("srcs/a.py")
+    assert not await may("/etc/src/a.py")
+
+
+async def test_a_path_that_is_denied_is_found_by_every_way_to_it(tmp_path: Path) -> None:
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "link").symlink_to("keys")
+    one = ModeGate(
+        "bypass", rules("deny", "file_*(keys/*)", "file_read(~/.ssh/*)"), cwd=tmp_path, environ={"HOME": "/h"}
+    )
+    for path in (
+        "keys/a",
+        "./keys/a",
+        "x/../keys/a",
+        "link/a",
+        str(tmp_path / "keys" / "a"),
+        "~/.ssh/id",
+        "/h/.ssh/id",
+    ):
+        [decision] = await one.decide([await call("file_read", path=path)])
+        assert (decision.allowed, decision.by) == (False, "rule"), path
+
+
+# ---- Modes
+
+
+@requirement("permissions:mode:auto")
+@pytest.mark.parametrize(
+    ("mode", "name", "input", "is_allowed"),
+    [
+        ("ask", "think", {"thought": "x"}, True),
+        ("ask", "todo", {}, True),
+        ("ask", "ask_user", {"question": "x"}, True),
+        ("ask", "file_read", {"path": "a.txt"}, True),
+        ("ask", "file_read", {"path": "/home/ann/project/sub/a.txt"}, True),
+        ("ask", "file_read", {"path": "/var/spill/a.txt"}, True),
+        ("ask", "file_read", {"path": "../other/a.txt"}, False),
+        ("ask", "file_read", {"path": "/home/ann/projects/a.txt"}, False),
+        ("ask", "file_read", {"path": "~/.ssh/id"}, False),
+        ("ask", "grep", {"pattern": "x"}, True),
+        ("ask", "grep", {"pattern": "x", "path": "/etc"}, False),
+        ("ask", "glob", {"pattern": "*"}, True),
+        ("ask", "file_write", {"path": "a.txt", "content": ""}, False),
+        ("ask", "file_edit", {"path": "a.txt", "old": "a", "new": "b"}, False),
+        ("ask", "bash", {"command": "ls"}, False),
+        ("auto", "file_read", {"path": "/etc/passwd"}, True),
+        ("auto", "grep", {"pattern": "x", "path": "/etc"}, True),
+        ("auto", "todo", {}, True),
+        ("auto", "file_write", {"path": "a.txt", "content": ""}, False),
+        ("auto", "bash", {"command": "ls"}, False),
+        ("bypass", "bash", {"command": "rm -rf /"}, True),
+        ("bypass", "file_write", {"path": "/etc/passwd", "content": ""}, True),
+    ],
+)
+async def test_what_a_mode_lets_run_without_a_question(
+    mode: Mode, name: str, input: dict[str, str], is_allowed: bool
+) -> None:
+    [decision] = await gate(mode, open_folders=[Path("/var/spill")]).decide([await call(name, **input)])
+    assert decision.allowed is is_allowed
+    assert decision.by == ("mode" if is_allowed else "nobody")
+
+
+@pytest.mark.parametrize("source", ["external", "mcp", "capability"])
+@pytest.mark.parametrize("mode", ["ask", "auto"])
+async def test_what_a_strangers_tool_says_about_itself_counts_for_nothing(
+    mode: Mode, source: Literal["external", "mcp", "capability"]
+) -> None:
+    spec = ToolSpec(
+        name="x", description="", input_schema={"type": "object"}, source=source, annotations=HARMLESS
+    )
+    assert not await allowed(mode, [], PlannedCall(call_id="c1", spec=spec, input={}))
+
+
+@requirement("permissions:mode:bypass")
+async def test_deny_beats_ask_beats_allow_beats_the_mode() -> None:
+    all_three = [*rules("allow", "bash"), *rules("ask", "bash(git *)"), *rules("deny", "bash(git push *)")]
+    assert await allowed("ask", all_three, bash("ls"))
+    assert not await allowed("auto", all_three, bash("ls && git log"))
+    assert not await allowed("bypass", all_three, bash("ls && git push"))
+    assert await allowed("bypass", all_three, bash("ls && git log"))
+    [decision] = await gate("bypass", all_three).decide([bash("git push")])
+    assert (decision.by, decision.rule) == ("rule", "bash(git push *)")
+    assert "deny bash(git push *)" in decision.reason
+
+
+@requirement("permissions:mode:ask-headless")
+async def test_without_anyone_to_ask_the_refusal_names_the_rule() -> None:
+    [decision] = await gate("ask").decide([bash("git push origin && rm -rf build")])
+    assert decision == Decision(
+        allowed=False,
+        by="nobody",
+        reason="Refused: bash has to be allowed by the user (mode ask), and there is no terminal to ask on. "
+        "What would allow it: --allow 'bash(git push *)' --allow 'bash(rm -rf build)'",
+    )
+
+
+# ---- Questions
+
+
+@requirement("permissions:mode:ask")
+async def test_a_rounds_calls_are_asked_in_one_batch() -> None:
+    user = Answers(Approval(answer="once"), Approval(answer="no", words="not the build folder"))
+    decisions = await gate("ask", rules("allow", "bash(ls)"), user).decide(
+        [bash("make"), bash("ls"), bash("rm -r build")]
+    )
+    assert [decision.allowed for decision in decisions] == [True, True, False]
+    assert [decision.by for decision in decisions] == ["user", "rule", "user"]
+    assert [[request.call.input["command"] for request in batch] for batch in user.asked] == [
+        ["make", "rm -r build"]
+    ]
+    assert "not the build folder" in decisions[2].reason
+
+
+async def test_yes_for_once_is_asked_again_and_for_the_session_is_not() -> None:
+    user = Answers(Approval(answer="once"), Approval(answer="session"))
+    one = gate("ask", [], user)
+    for command in ("git log -1", "git log -2", "git log -3"):
+        [decision] = await one.decide([bash(command)])
+        assert decision.allowed
+    assert [batch[0].rules for batch in user.asked] == [("bash(git log *)",), ("bash(git log *)",)]
+    assert [rule.text for rule in one.rules] == ["bash(git log *)"]
+
+
+async def test_yes_for_ever_is_handed_to_who_writes_it_down() -> None:
+    written: list[Rule] = []
+
+    async def write(rule: Rule) -> None:
+        written.append(rule)
+
+    [decision] = await gate("ask", [], Answers(Approval(answer="always")), on_always=write).decide(
+        [bash("make test")]
+    )
+    assert decision == Decision(allowed=True, by="user", rule="bash(make test *)")
+    assert written == [parse_rule("allow", "bash(make test *)")]
+
+
+async def test_a_rule_that_can_not_be_written_down_holds_for_the_session() -> None:
+    async def write(rule: Rule) -> None:
+        raise StorageUnwritable("The disk is full.")
+
+    one = gate("ask", [], Answers(Approval(answer="always")), on_always=write)
+    [decision] = await one.decide([bash("make test")])
+    assert decision.allowed
+    assert decision.reason == "bash(make test *) holds for this session only: The disk is full."
+    assert (await one.decide([bash("make test")]))[0].by == "rule"
+
+
+async def test_an_answer_settles_what_another_round_waits_to_ask() -> None:
+    user = Answers(Approval(answer="session"))
+    one = gate("ask", [], user)
+    decisions: list[Decision] = []
+
+    async def decide() -> None:
+        decisions.extend(await one.decide([bash("make test")]))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(decide)
+        group.start_soon(decide)
+    assert [decision.allowed for decision in decisions] == [True, True]
+    assert len(user.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "suggested"),
+    [
+        ("git push origin main", ["bash(git push *)"]),
+        ("git -C x push", ["bash(git *)"]),
+        ("ls -la", ["bash(ls *)"]),
+        ("ls", ["bash(ls)"]),
+        ("rm -rf build", ["bash(rm -rf build)"]),
+        ("rm *.pyc", [r"bash(rm \*.pyc)"]),
+        ("python -c 'x = 1'", ["bash(python -c 'x = 1')"]),
+        ("cd a && make test | tee log", ["bash(cd *)", "bash(make test *)", "bash(tee log)"]),
+        ("x=$(date); echo $x > *", [r"bash(x=$(date); echo $x > \*)"]),
+        ("echo a\\*b > f", [r"bash(echo a\\\*b > f)"]),
+    ],
+)
+async def test_a_suggested_rule_allows_the_call_and_is_narrow(command: str, suggested: list[str]) -> None:
+    one = gate("ask")
+    assert list(one.suggest(bash(command))) == suggested
+    assert await allowed("ask", rules("allow", *suggested), bash(command))
+
+
+@given(st.text(alphabet="ab \\*';|&$\n(", min_size=1, max_size=20).filter(str.strip))
+async def test_whatever_the_command_the_suggested_rules_allow_it(command: str) -> None:
+    one = gate("ask")
+    assert await allowed("ask", rules("allow", *one.suggest(bash(command))), bash(command))
+
+
+async def test_a_suggested_rule_for_a_file_names_its_folder() -> None:
+    one = gate("ask")
+    assert one.suggest(await call("file_write", path="src/a/b.py", content="")) == ("file_write(src/a/*)",)
+    assert one.suggest(await call("file_write", path="notes.md", content="")) == ("file_write(notes.md)",)
+    assert one.suggest(await call("file_read", path="/etc/hosts")) == ("file_read(/etc/hosts)",)
+    spec = ToolSpec(name="weather", description="", input_schema={"type": "object"}, source="external")
+    assert one.suggest(PlannedCall(call_id="c", spec=spec, input={})) == ("weather",)

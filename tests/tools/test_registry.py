@@ -1,0 +1,151 @@
+"""Registry, wrappers and function tools."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from satchel.errors import NotFound
+from satchel.tools import (
+    Annotations,
+    Effect,
+    FunctionTool,
+    Registry,
+    StaticToolset,
+    Tool,
+    ToolContext,
+    ToolResult,
+    builtin_tools,
+    filtered,
+    function_tool,
+)
+from tests.requirements import requirement
+from tests.tools.conftest import Session
+
+pytestmark = pytest.mark.anyio
+
+
+async def echo(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+    return ToolResult(text=str(input))
+
+
+def named(name: str, **options: Any) -> Tool:
+    return function_tool(
+        echo, name=name, description="Echoes.", properties={"text": {"type": "string"}}, **options
+    )
+
+
+@requirement("tools:registry:order")
+async def test_tools_come_in_the_order_of_their_toolsets() -> None:
+    registry = await Registry.load([builtin_tools(), StaticToolset([named("zebra"), named("ape")])])
+    assert [definition.name for definition in registry.definitions] == [
+        "bash",
+        "file_read",
+        "file_write",
+        "file_edit",
+        "glob",
+        "grep",
+        "think",
+        "todo",
+        "ask_user",
+        "zebra",
+        "ape",
+    ]
+    assert [tool.spec.name for tool in registry.tools] == [
+        definition.name for definition in registry.definitions
+    ]
+
+
+async def test_definitions_keep_their_bytes_whatever_a_tool_does_to_its_schema() -> None:
+    tool = named("echo")
+    registry = Registry([tool])
+    before = json.dumps([dataclasses.asdict(definition) for definition in registry.definitions])
+    tool.spec.input_schema["properties"]["more"] = {}
+    assert json.dumps([dataclasses.asdict(definition) for definition in registry.definitions]) == before
+    assert registry.definitions is registry.definitions
+
+
+@requirement("tools:registry:names")
+async def test_what_can_not_be_offered_is_left_out_and_told() -> None:
+    first, second = named("echo", origin="/a/echo"), named("echo", source="external", origin="/b/echo")
+    assert isinstance(first, FunctionTool)
+    odd = dataclasses.replace(first.spec, name="array", input_schema={"type": "array"})
+    registry = Registry(
+        [first, second, named("two words"), named("x" * 65), dataclasses.replace(first, spec=odd)]
+    )
+    assert registry.get("echo") is first
+    assert [definition.name for definition in registry.definitions] == ["echo"]
+    assert registry.problems == (
+        "The tool 'echo' (/b/echo) was left out: /a/echo has one of that name and came first.",
+        "The tool 'two words' (builtin) was left out: a name has 1 to 64 letters, digits, underscores and "
+        "hyphens.",
+        f"The tool '{'x' * 65}' (builtin) was left out: a name has 1 to 64 letters, digits, underscores "
+        f"and hyphens.",
+        "The tool 'array' (/a/echo) was left out: its input schema is not of type 'object'.",
+    )
+
+
+async def test_a_misspelt_name_gets_those_that_are_close() -> None:
+    registry = await Registry.load([builtin_tools()])
+    assert registry.get("fileread") is None
+    assert registry.close_matches("FileRead")[0] == "file_read"
+    assert registry.close_matches("file-wirte")[0] == "file_write"
+    assert registry.close_matches("qqqq") == ()
+
+
+@requirement("tools:registry:disabled")
+async def test_a_filter_takes_tools_away() -> None:
+    registry = await Registry.load(
+        [filtered(builtin_tools(), lambda spec: spec.name not in {"bash", "grep"})]
+    )
+    assert registry.get("bash") is None
+    assert registry.get("glob") is not None
+
+
+@requirement("tools:annotations")
+async def test_built_in_tools_say_what_they_do() -> None:
+    registry = await Registry.load([builtin_tools()])
+    read_only = {tool.spec.name for tool in registry.tools if tool.spec.annotations.read_only}
+    destructive = {tool.spec.name for tool in registry.tools if tool.spec.annotations.destructive}
+    assert read_only == {"file_read", "glob", "grep", "think", "ask_user"}
+    assert destructive == {"bash", "file_write", "file_edit"}
+    assert named("echo").spec.annotations == Annotations(
+        read_only=False, destructive=True, idempotent=False, open_world=True
+    )
+
+
+@requirement("tools:context")
+async def test_an_error_on_purpose_is_a_result_and_a_defect_is_not(session: Session) -> None:
+    async def fail(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        if input["text"] == "purpose":
+            raise NotFound("There is no such thing.")
+        raise ZeroDivisionError
+
+    tool = function_tool(fail, name="fail", description="Fails.", properties={"text": {"type": "string"}})
+    assert await tool.call({"text": "purpose"}, session.context) == ToolResult(
+        text="There is no such thing.", is_error=True
+    )
+    with pytest.raises(ZeroDivisionError):
+        await tool.call({"text": "defect"}, session.context)
+
+
+async def test_effects_name_the_real_file_and_nothing_for_a_place_that_is_refused(session: Session) -> None:
+    (session.cwd / "link").symlink_to("a.txt")
+    registry = await Registry.load([builtin_tools()])
+
+    def effects(name: str, **input: Any) -> list[Effect]:
+        tool = registry.get(name)
+        assert tool is not None
+        return list(tool.effects(input, session.context))
+
+    real = f"path:{(session.cwd / 'a.txt').resolve()}"
+    assert effects("file_read", path="./link") == [Effect(resource=real, writes=False)]
+    assert effects("file_write", path="sub/../a.txt", content="") == [Effect(resource=real, writes=True)]
+    assert effects("file_edit", path="link", old="a", new="b") == [Effect(resource=real, writes=True)]
+    assert effects("file_edit", path="/etc/passwd", old="a", new="b") == []
+    assert effects("bash", command="true") == []
+    assert effects("todo", items=[]) == [Effect(resource="todo", writes=True)]
