@@ -382,7 +382,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "memory:capture:echo", "DESIGN 5", "What Satchel injected is never captured."),
     planned(2, "memory:capture:off", "DESIGN 5", "Capture can be switched off globally, per project and per session."),
     built(2, "memory:capture:private", "DESIGN 5", "A private session is not captured."),
-    planned(2, "memory:capture:redacted", "DESIGN 5", "Secrets are redacted before anything is written."),
+    planned(3, "memory:capture:redacted", "DESIGN 5", "Secrets are redacted before anything is written."),
     planned(3, "memory:capture:private-turn", "DESIGN 5", "A <private> turn is not captured."),
     planned(3, "memory:distill:gate", "seed-2 §4.2", "A small model says whether a window holds anything worth keeping."),
     planned(3, "memory:distill:extract", "seed-2 §4.2", "A larger one extracts content, importance, memory_type and tags."),

@@ -57,7 +57,6 @@ def test_the_defaults_are_those_of_the_design(tmp_path: Path) -> None:
         limit=5,
         surface_threshold=None,
         embedder="minilm",
-        redact=True,
     )
     assert (settings.budget.session_usd, settings.budget.day_usd, settings.budget.turn_tokens) == (
         None,
@@ -156,7 +155,7 @@ def sample(key: str) -> tuple[str, object]:
             return "0.5", 0.5
         case "words":
             return "bash, grep", ("bash", "grep")
-        case "text" if key in ("model", "small_model"):
+        case "text" if key == "model":
             return "openai:x", "openai:x"
         case "text" if key.endswith("base_url"):
             return "https://h/v1", "https://h/v1"
@@ -244,7 +243,7 @@ def test_a_folder_or_a_huge_file_in_place_of_the_settings_is_said(tmp_path: Path
             'model = "none"\n[agnet]\nmode = "ask"\n',
             'HOME/config.toml, line 2: there is no section "agnet". Did you mean "agent"? There are the '
             "settings "
-            "model, small_model, database and the sections agent, budget, memory, tools, providers, "
+            "model, database and the sections agent, budget, memory, tools, providers, "
             "permissions.",
         ),
         (

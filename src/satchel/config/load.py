@@ -97,7 +97,6 @@ def load(
         project=project,
         project_trusted=trusted,
         model=found.text("model"),
-        small_model=found.text("small_model"),
         database=found.text("database"),
         providers=found.providers,
         agent=AgentSettings(**found.section("agent")),

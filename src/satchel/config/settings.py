@@ -91,7 +91,6 @@ class MemorySettings:
     limit: int = 5
     surface_threshold: float | None = None
     embedder: str = "minilm"
-    redact: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +118,6 @@ class Settings:
         project: The nearest folder, from `cwd` upwards, with a `.satchel` folder or an `AGENTS.md`, or None.
         project_trusted: The user trusted `project`: only then do its files count.
         model: "provider:model", or "" where Satchel shall choose.
-        small_model: The same for side jobs; "" takes the provider's own small one.
         database: "" for `home / "satchel.db"`, a path, or a URL. May hold a password.
         permissions: The project's rules first, then the user's own, in the order written.
         environ: The environment for started processes: the process's own without the providers' keys.
@@ -133,7 +131,6 @@ class Settings:
     project: Path | None = None
     project_trusted: bool = False
     model: str = ""
-    small_model: str = ""
     database: str = field(default="", repr=False)
     providers: Mapping[str, ProviderSettings] = field(default_factory=dict)
     agent: AgentSettings = field(default_factory=AgentSettings)
@@ -239,12 +236,6 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default="",
         doc='The language model, as "provider:model"; "gguf:/path/model.gguf" runs it in the process, "none" '
         "recalls only, and empty lets Satchel choose.",
-    ),
-    Setting(
-        key="small_model",
-        kind="text",
-        default="",
-        doc="The model for side jobs such as summaries; empty takes the one that answers.",
     ),
     Setting(
         key="database",
@@ -364,12 +355,6 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default="minilm",
         doc='What turns text into vectors: "minilm" runs in the process, "none" searches by words alone, and '
         '"provider:model" asks an OpenAI-compatible endpoint.',
-    ),
-    Setting(
-        key="memory.redact",
-        kind="bool",
-        default=True,
-        doc="Whether keys, passwords and tokens are taken out of a text before it is kept.",
     ),
     Setting(
         key="tools.disabled",
