@@ -49,7 +49,7 @@ async def test_lines_are_numbered_and_pages_say_how_to_go_on(session: Session) -
     assert rows(await session("file_read", path="a.txt", offset=2, limit=2)) == [
         "     2\ttwo",
         "     3\tthree",
-        "[lines 2-3 of 4; go on with offset=4]",
+        "[lines 2 to 3 of 4; go on with offset=4]",
     ]
     assert rows(await session("file_read", path="a.txt", offset=4)) == ["     4\tfour", "[end of the file]"]
     assert rows(await session("file_read", path="a.txt", offset=-2)) == [
@@ -115,7 +115,7 @@ async def test_a_log_of_a_gigabyte_is_paged_from_both_ends(session: Session) -> 
         file.write(b"\nlast but one\nlast\n")
     assert rows(await session("file_read", path="big.log", limit=1)) == [
         f"     1\thead 1 {'x' * 100}",
-        "[lines 1-1; go on with offset=2]",
+        "[lines 1 to 1; go on with offset=2]",
     ]
     assert rows(await session("file_read", path="big.log", offset=-2)) == [
         "    -2\tlast but one",

@@ -107,9 +107,15 @@ async def test_a_flood_is_cut_in_the_result_and_told_by_its_size(session: Sessio
     assert result.text.startswith("exit code: 0\nstdout:\nfirst\ny\n")
     assert result.text.endswith("y\nlast")
     assert "bytes left out" in result.text
-    assert len(session.progress) < 30
+    assert len(session.progress) < 300
     assert sum(len(data.get("text", "")) for data in session.progress) <= 262_144
     assert session.progress[-1]["bytes"] > 5_000_000
+
+
+async def test_output_letter_by_letter_is_not_told_letter_by_letter(session: Session) -> None:
+    result = await session("bash", command="for i in {1..20000}; do printf x; done")
+    assert result.data["stdout"] == "x" * 20_000
+    assert len(session.progress) < 210
 
 
 @requirement("tools:bash:group")

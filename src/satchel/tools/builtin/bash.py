@@ -27,6 +27,9 @@ MAX_CWD_BYTES = 8192
 SHOWN_BYTES = 262_144
 """So much output is shown while it comes; of a flood behind it only the size is told, each time that it
 doubles."""
+SINGLE_PIECES = 200
+GATHERED_CHARS = 4096
+"""After so many pieces, small ones are gathered to this: a program may write its output letter by letter."""
 QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
 """There is no terminal: no colours, no pager that waits for a key, no question for a password."""
 SCRIPT = f"""_satchel_fd=${REPORT_FD}; unset {REPORT_FD} BASH_ENV ENV
@@ -91,25 +94,30 @@ def bash_tool(*, default_timeout_s: float) -> Tool:
 
 
 class _Progress:
-    """Shows output as it comes, decoded piece by piece, up to `SHOWN_BYTES`."""
+    """Shows output as it comes, decoded piece by piece, up to `SHOWN_BYTES` and in not too many pieces."""
 
     def __init__(self, context: ToolContext) -> None:
         self._context = context
         self._decoders = {
             name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")
         }
+        self._pending = {"stdout": "", "stderr": ""}
+        self._told = 0
         self._total = 0
-        self._next_told = 2 * SHOWN_BYTES
+        self._next_total = 2 * SHOWN_BYTES
 
     async def tell(self, stream: StreamName, chunk: bytes) -> None:
         """Take one piece of output."""
         self._total += len(chunk)
         if self._total <= SHOWN_BYTES:
-            text = self._decoders[stream].decode(chunk)
-            if text:
+            self._pending[stream] += self._decoders[stream].decode(chunk)
+            text = self._pending[stream]
+            if text and (self._told < SINGLE_PIECES or len(text) >= GATHERED_CHARS):
+                self._pending[stream] = ""
+                self._told += 1
                 await self._context.progress({"stream": stream, "text": text})
-        elif self._total >= self._next_told:
-            self._next_told = 2 * self._total
+        elif self._total >= self._next_total:
+            self._next_total = 2 * self._total
             await self._context.progress({"bytes": self._total})
 
 

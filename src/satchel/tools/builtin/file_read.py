@@ -258,7 +258,7 @@ class _Page:
         if at_end:
             return "" if first == 1 else "[end of the file]"
         of = "" if total is None else f" of {total:,}"
-        return f"[lines {first}-{last}{of}; go on with offset={last + 1}]"
+        return f"[lines {first} to {last}{of}; go on with offset={last + 1}]"
 
     def _folder(self, handle: int) -> str:
         names = sorted(os.listdir(handle))
