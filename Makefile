@@ -37,8 +37,10 @@ lock: ## resolve the dependencies anew (needs uv); UPGRADE=--upgrade takes newer
 
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
 
-bench: .venv/dev.stamp ## measure; each line names what it is compared with
-	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+bench: .venv/dev.stamp ## measure, beside a baseline in the same run; SET=questions.json measures retrieval too
+	@for name in turn_cpu parallel_tools chain embedding; do \
+	    echo "== $$name"; $(BIN)/python "benchmarks/$$name.py" || exit 1; done
+	@test -z "$(SET)" || $(BIN)/python benchmarks/retrieval.py "$(SET)"
 
 clean: ## remove the environment and all caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
