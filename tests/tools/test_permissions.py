@@ -407,7 +407,7 @@ async def test_without_anyone_to_ask_the_refusal_names_the_rule() -> None:
     assert decision == Decision(
         allowed=False,
         by="nobody",
-        reason="Refused: bash has to be allowed by the user (mode ask), and there is no terminal to ask on. "
+        reason="bash has to be allowed by the user (mode ask), and there is no terminal to ask on. "
         "What would allow it: --allow 'bash(git push *)' --allow 'bash(rm -rf build)'",
     )
 

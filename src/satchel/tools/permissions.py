@@ -363,9 +363,8 @@ class ModeGate:
         return Decision(
             allowed=False,
             by="nobody",
-            reason=f"Refused: {name} has to be allowed by the user ({request.reason}), and there is no "
-            f"terminal to ask "
-            f"on. What would allow it: {allows}",
+            reason=f"{name} has to be allowed by the user ({request.reason}), and there is no terminal to ask on. "
+            f"What would allow it: {allows}",
         )
 
     def _without_asking(self, call: PlannedCall) -> Decision | str:
@@ -376,9 +375,8 @@ class ModeGate:
                     allowed=False,
                     by="rule",
                     rule=rule.text,
-                    reason=f"Refused: the rule 'deny {rule.text}' forbids this call of {call.spec.name}. "
-                    f"Only the user "
-                    "can change that, in the permissions of the configuration.",
+                    reason=f"the rule 'deny {rule.text}' forbids this call of {call.spec.name}. Only the user can "
+                    "change that, in the permissions of the configuration.",
                 )
         if self.mode == "bypass":
             return Decision(allowed=True, by="mode")
