@@ -549,6 +549,60 @@ async def test_reasoning_goes_back_with_its_calls_where_the_endpoint_insists(tmp
     assert [each.body["messages"][2].get("reasoning_content") for each in server.asked] == [None, "Hm."]
 
 
+async def test_a_proof_that_came_with_a_call_goes_back_where_the_endpoint_insists(tmp_path: Path) -> None:
+    signed = {"index": 0, "id": "id_a", "function": {"name": "look", "arguments": '{"at":"a"}'}}
+    signed["extra_content"] = {"google": {"thought_signature": "proof"}}
+    words = [
+        {
+            "error": {
+                "code": 400,
+                "message": "Function call is missing a thought_signature in functionCall parts.",
+            }
+        }
+    ]
+    stream = as_events([chunk({"tool_calls": [signed]}), chunk({}, "tool_calls")])
+    answers = [stream, as_json(words, status=400), as_events(chat("A wall."))]
+    async with loopback(answers) as server, model_at(server, "openai", tmp_path) as model:
+        _, first = await ask(model, request())
+        older = Message(role="assistant", blocks=(ToolUseBlock(id="id_0", name="look", input={"at": "b"}),))
+        history = (
+            user("Look"),
+            older,
+            results(("id_0", "A door.")),
+            first.message,
+            results(("id_a", "A wall.")),
+        )
+        await ask(model, request(*history))
+    assert first.blocks[0] == ThinkingBlock(text="", signature="google:proof")
+    sent = [
+        message.get("tool_calls", [{}])[0].get("extra_content")
+        for message in server.asked[2].body["messages"]
+    ]
+    unsigned = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+    assert [each for each in sent if each] == [unsigned, {"google": {"thought_signature": "proof"}}]
+    assert "extra_content" not in server.asked[1].raw.decode()
+
+
+async def test_an_answer_in_one_piece_may_lack_its_reason_but_not_its_words(tmp_path: Path) -> None:
+    whole = as_json({"choices": [{"message": {"content": "Hi"}}]})
+    async with loopback([whole, *[as_json({})] * 4]) as server, model_at(server, "openai", tmp_path) as model:
+        _, completion = await ask(model, request())
+        assert (completion.message.text, completion.stop_reason) == ("Hi", "other")
+        with pytest.raises(ModelUnavailable, match="holds no answer"):
+            await ask(model, request())
+
+
+async def test_an_input_that_is_no_object_keeps_its_words(tmp_path: Path) -> None:
+    call = {"type": "tool_use", "id": "id_a", "name": "look", "input": "{oops"}
+    whole = as_json({"content": [call, {**call, "id": "id_b", "input": [1]}], "stop_reason": "tool_use"})
+    async with loopback([whole]) as server, model_at(server, "anthropic", tmp_path) as model:
+        _, completion = await ask(model, request())
+    assert [(each.input, each.unparsed) for each in completion.message.tool_uses] == [
+        (None, "{oops"),
+        (None, "[1]"),
+    ]
+
+
 @requirement("models:text:hostile")
 @both
 async def test_what_is_no_text_is_made_safe_on_its_way_out(wire: Wire, tmp_path: Path) -> None:
@@ -593,11 +647,10 @@ async def test_an_endpoint_that_refuses_tools_is_driven_by_json_and_asked_only_o
             )
             server.asked.clear()
             _, first = await ask(model, request())
-            assert first.blocks == (ToolUseBlock(id="call_1", name="look", input={"at": "a"}),)
+            (call,) = first.message.tool_uses
+            assert first.blocks == (ToolUseBlock(id=call.id, name="look", input={"at": "a"}),)
             assert first.stop_reason == "tool_use"
-            _, second = await ask(
-                model, request(user("Hello"), first.message, results(("call_1", "Bricks.")))
-            )
+            _, second = await ask(model, request(user("Hello"), first.message, results((call.id, "Bricks."))))
             assert second.message.text == "A wall."
             assert sum("tools" in asked.body for asked in server.asked) == tools_refused
             assert server.asked[-1].body["messages"][-1] == {

@@ -42,6 +42,11 @@ def refusal(status: int | None, message: str, **more: Any) -> ModelError:
         (422, "tools: Extra inputs are not permitted"),
         (400, "Unrecognized request argument supplied: tools"),
         (501, "Tool use is not supported"),
+        (400, "tools not supported"),
+        (400, "This endpoint cannot use tools."),
+        (400, "tools are unavailable here"),
+        (422, "No tool support in this build"),
+        (400, "Function calling has been disabled by the administrator"),
         (400, "deepseek-reasoner does not support Function Calling"),
     ],
 )
@@ -76,6 +81,11 @@ def test_requests_that_are_too_long_are_known_by_their_words(
     ("status", "message", "kind"),
     [
         (400, "Invalid value for messages", ModelRejected),
+        (400, "messages.2: `tool_use` ids were found without `tool_result` blocks", ModelRejected),
+        (400, "tools.0.input_schema: JSON schema is invalid, unsupported keyword", ModelRejected),
+        (400, "tools: Tool names must be unique", ModelRejected),
+        (400, "Messages with role 'tool' cannot come first", ModelRejected),
+        (500, "The tool server is not available", ModelUnavailable),
         (404, "The model `x` does not exist", ModelRejected),
         (422, "Unprocessable", ModelRejected),
         (401, "Incorrect API key provided", ModelAuthError),

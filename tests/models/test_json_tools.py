@@ -77,17 +77,30 @@ async def test_calls_and_results_of_the_history_are_written_as_the_model_was_tol
 async def test_the_answer_comes_back_as_calls_and_its_thinking_stays() -> None:
     inner = ScriptedModel([Reply(thinking="Hm.", text=f"I will look.\n{CALL}", chunk=5)])
     events, completion = await ask(JsonTools(inner), request())
+    (call,) = completion.message.tool_uses
     assert completion.blocks == (
         ThinkingBlock(text="Hm."),
         TextBlock(text="I will look."),
-        ToolUseBlock(id="call_1", name="look", input={"at": "a"}),
+        ToolUseBlock(id=call.id, name="look", input={"at": "a"}),
     )
     assert completion.stop_reason == "tool_use"
     assert events == [
         ThinkingDelta(text="Hm."),
         TextDelta(text="I will look."),
-        ToolInputDelta(call_id="call_1", tool="look", text='{"at": "a"}'),
+        ToolInputDelta(call_id=call.id, tool="look", text='{"at": "a"}'),
     ]
+
+
+async def test_ids_are_the_same_for_the_same_history_and_new_after_a_compaction() -> None:
+    async def ids(*history: Message) -> str:
+        _, completion = await ask(JsonTools(ScriptedModel([CALL])), request(*history, session_id="s"))
+        return completion.message.tool_uses[0].id
+
+    first = await ids(user("Look"))
+    assert await ids(user("Look")) == first
+    assert await ids(user("Summary: you looked.")) != first
+    call = ToolUseBlock(id=first, name="look", input={"at": "a"})
+    assert await ids(user("Look"), Message(role="assistant", blocks=(call,)), results((first, "x"))) != first
 
 
 async def test_without_tools_an_answer_that_is_json_stays_as_it_is() -> None:
@@ -130,7 +143,7 @@ async def test_a_refusal_of_tools_is_met_once_per_model_and_endpoint(tmp_path: P
             inner, tool_use="auto", abilities=AbilityStore(store, clock=CLOCK), endpoint="http://a/v1"
         )
         _, completion = await ask(model, request())
-        assert completion.message.tool_uses == (ToolUseBlock(id="call_1", name="look", input={"at": "a"}),)
+        assert [(call.name, call.input) for call in completion.message.tool_uses] == [("look", {"at": "a"})]
         assert len(inner.requests) == tries
     elsewhere = refusing()
     model = AdaptiveTools(

@@ -46,6 +46,22 @@ _NO_TOOLS: Final = re.compile(
     re.IGNORECASE,
 )
 
+# Endpoints that nobody has met yet say it in words of their own: tools, and that they cannot be had. A refusal of
+# one tool's schema or of a broken history speaks of tools too, and is another matter.
+_ABOUT_TOOLS: Final = re.compile(
+    r"\b(?:tools?|functions?)\b|\b(?:tool|function)[ _-]?(?:us|call|choice)", re.IGNORECASE
+)
+_CANNOT: Final = re.compile(
+    r"\b(?:not?|n't|never|without)\b[^.]{0,30}(?:support|available|enabled|allowed|permitted|recogni[sz]ed|implemented)"
+    r"|n't (?:support|accept|take)|\bun(?:supported|available|recogni[sz]ed|known|expected)|\bcan(?:not|'t)\b|disabled",
+    re.IGNORECASE,
+)
+_OTHER_MATTER: Final = re.compile(
+    r"tool_use_id|tool_call_id|tool_result|tool_use`? (?:ids?|blocks?)|schema|role ['\"`]?tool|duplicate|too many"
+    r"|names?\b|signature",
+    re.IGNORECASE,
+)
+
 _TOO_LONG: Final = re.compile(
     r"context_length_exceeded|exceed_context_size|context[ _](?:length|window|size|limit)"
     r"|prompt is too long|input is too long|request_too_large|too many (?:input )?tokens"
@@ -103,6 +119,9 @@ class Endpoint:
 
 def message_in(body: Any) -> str:
     """What an error's body says, in its own words; "" where it says nothing."""
+    if isinstance(body, list) and body:
+        # Gemini puts its error into a list.
+        body = body[0]
     match body:
         case {"error": {"message": str(message), **rest}}:
             details = [str(rest[key]) for key in ("type", "code") if isinstance(rest.get(key), str)]
@@ -166,7 +185,7 @@ def failure_of(
         what += "."
     key = f"the key in {endpoint.env_api_key}" if endpoint.env_api_key else "the key"
 
-    if offered_tools and code not in (401, 402, 403, 429) and _NO_TOOLS.search(said):
+    if offered_tools and code not in (401, 402, 403, 429) and _refuses_tools(code, said):
         return ToolsUnsupported(what)
     # Gemini says "exceeded your current quota" of a limit per minute too, and then when to come back.
     comes_back = wait_s is not None or bool(_COMES_BACK.search(said))
@@ -190,6 +209,17 @@ def failure_of(
     if code == 404:
         return ModelRejected(f"{what} Is the model's name right? `satchel model list` shows what there is.")
     return ModelRejected(what)
+
+
+def _refuses_tools(code: int | None, said: str) -> bool:
+    if _NO_TOOLS.search(said):
+        return True
+    return (
+        code in (400, 404, 405, 422, 501)
+        and bool(_ABOUT_TOOLS.search(said))
+        and bool(_CANNOT.search(said))
+        and not _OTHER_MATTER.search(said)
+    )
 
 
 def _status_in(body: Any) -> int | None:

@@ -248,7 +248,7 @@ class HostedModel(ABC):
         except sdk.APIStatusError as error:
             raise failure_of(
                 error.status_code,
-                _json_object(error.response.text) or error.response.text,
+                _json(error.response.text),
                 endpoint=self._endpoint,
                 offered_tools=offered_tools,
                 wait_s=retry_after_s(error.response.headers, self._clock.now()),
@@ -284,6 +284,10 @@ class HostedModel(ABC):
                 yield self._deltas(reader.finish(), answer, offered_tools)
             else:
                 yield self._whole(await response.aread(), answer, offered_tools)
+                # Some endpoints leave the reason out of an answer in one piece, which nothing can have cut.
+                if not answer.is_finished and not answer.result().blocks:
+                    raise ModelUnavailable(f"{self._endpoint.name} answered with JSON that holds no answer.")
+                return
         except httpx2.HTTPError as error:
             if not answer.is_finished:
                 raise self._cut(error) from error
@@ -353,11 +357,16 @@ class HostedModel(ABC):
         return own is not None and bool(own.env_api_key) and own.base_url == self._settings.base_url
 
 
-def _json_object(text: str) -> dict[str, Any] | None:
+def _json(text: str) -> Any:
+    """The JSON data that the text is, or the text where it is none."""
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return None
+        return text
+
+
+def _json_object(text: str) -> dict[str, Any] | None:
+    value = _json(text)
     return value if isinstance(value, dict) else None
 
 

@@ -6,6 +6,8 @@ import hashlib
 import re
 from collections.abc import Callable, Set
 
+from satchel.models.port import ModelRequest
+
 __all__ = ["CallIds", "wire_id", "wire_name"]
 
 _NOT_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
@@ -34,10 +36,34 @@ class CallIds:
     conversation alone, so that the same answer to the same history gets the same id.
     """
 
-    def __init__(self, taken: Callable[[], Set[str]]) -> None:
-        """Keep the door to the ids of the history; it is opened at the first call only."""
+    def __init__(self, taken: Callable[[], Set[str]], *, seed: Callable[[], str] | None = None) -> None:
+        """Take the doors to the history; they are opened when the first id is asked for, and made, only.
+
+        Args:
+            taken: The ids that are in the history.
+            seed: A text that goes into every id that is made, so that it differs from those of histories before
+                this one; None counts only.
+        """
         self._look_up = taken
+        self._seed = seed
         self._taken: set[str] | None = None
+
+    @classmethod
+    def of(cls, request: ModelRequest) -> CallIds:
+        """The ids of an answer to this request.
+
+        A compacted history begins with another message than the one before it, so that what is made after it differs
+        from what was made before, though the session's log holds both.
+        """
+
+        def taken() -> set[str]:
+            return {call.id for message in request.messages for call in message.tool_uses}
+
+        def seed() -> str:
+            first = request.messages[0].text if request.messages else ""
+            return f"{request.session_id}\n{len(request.messages)}\n{first}"
+
+        return cls(taken, seed=seed)
 
     def claim(self, proposed: str) -> str:
         """The id to use for a call that the endpoint named `proposed` (perhaps "")."""
@@ -46,6 +72,12 @@ class CallIds:
         chosen, number = proposed, len(self._taken)
         while not chosen or chosen in self._taken:
             number += 1
-            chosen = f"call_{number}"
+            chosen = self._made(number)
         self._taken.add(chosen)
         return chosen
+
+    def _made(self, number: int) -> str:
+        if self._seed is None:
+            return f"call_{number}"
+        text = f"{number}\n{self._seed()}"
+        return f"call_{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"

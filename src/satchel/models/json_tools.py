@@ -128,8 +128,7 @@ class JsonTools:
     async def _completed(
         self, completion: Completion, reader: AnswerReader, request: ModelRequest
     ) -> AsyncIterator[ModelEvent]:
-        taken = CallIds(lambda: {call.id for message in request.messages for call in message.tool_uses})
-        shown, blocks = reader.finish(taken)
+        shown, blocks = reader.finish(CallIds.of(request))
         if shown:
             yield TextDelta(text=shown)
         calls = [block for block in blocks if isinstance(block, ToolUseBlock)]

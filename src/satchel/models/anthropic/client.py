@@ -114,9 +114,7 @@ class AnthropicModel(HostedModel):
         return self._tools[2]
 
     def _answer(self, request: ModelRequest) -> MessagesAnswer:
-        return MessagesAnswer(
-            CallIds(lambda: {call.id for message in request.messages for call in message.tool_uses})
-        )
+        return MessagesAnswer(CallIds.of(request))
 
     def _mend(self, refusal: str, sent: bytes) -> bool:
         if (found := _TOO_MANY.search(refusal)) and f'"max_tokens":{found[1]},'.encode() not in sent:

@@ -90,8 +90,9 @@ def message_to_wire(
 
 
 def _thinking_to_wire(block: ThinkingBlock) -> dict[str, Any] | None:
-    # Reasoning without Anthropic's proof, as other providers give it, is refused.
-    if not block.signature:
+    # Reasoning without Anthropic's own proof is refused. Other providers give none, or say whose theirs is
+    # ("google:…"); Anthropic's is base64 and holds no colon.
+    if not block.signature or ":" in block.signature:
         return None
     if block.redacted:
         return {"type": "redacted_thinking", "data": block.signature}
@@ -244,6 +245,10 @@ class MessagesAnswer:
                 part.id = self._ids.claim(str(block.get("id") or ""))
                 part.name = str(block.get("name") or "")
                 part.input = block.get("input")
+                if part.input is not None and not isinstance(part.input, dict):
+                    # Something else than an object: its words are kept, as those that come in pieces are.
+                    text = part.input if isinstance(part.input, str) else encode(part.input).decode()
+                    return self._piece(part, "input_json_delta", text)
             case _:
                 pass
         return []

@@ -81,9 +81,7 @@ class GGUFModel:
 
         thread.submit(self._answer, request, take, send, token)
         body = _body(request, self._settings.max_tokens)
-        answer = ChatAnswer(
-            CallIds(lambda: {call.id for message in request.messages for call in message.tool_uses})
-        )
+        answer = ChatAnswer(CallIds.of(request))
         try:
             async for event in self._events(receive, answer, bool(request.tools)):
                 yield event

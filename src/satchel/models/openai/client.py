@@ -50,6 +50,7 @@ class OpenAIModel(HostedModel):
         host = urlsplit(self._settings.base_url).hostname or "api.openai.com"
         self._is_openai = host == "api.openai.com" or host.endswith(".openai.azure.com")
         self._replays_thinking = host.endswith(_REPLAYS_THINKING)
+        self._signs_calls = host.endswith("googleapis.com")
         # OpenAI's newer models refuse max_tokens, most other endpoints know nothing else.
         self._limit_name = "max_completion_tokens" if self._is_openai else "max_tokens"
         self._refused: set[str] = set()
@@ -96,7 +97,8 @@ class OpenAIModel(HostedModel):
         return b"".join(parts)
 
     def _message(self, message: Message) -> bytes:
-        return encode(message_to_wire(message, replay_thinking=self._replays_thinking))[1:-1]
+        wire = message_to_wire(message, replay_thinking=self._replays_thinking, sign_calls=self._signs_calls)
+        return encode(wire)[1:-1]
 
     def _tools_bytes(self, tools: tuple[ToolDefinition, ...]) -> bytes:
         if self._tools[0] != tools:
@@ -104,13 +106,14 @@ class OpenAIModel(HostedModel):
         return self._tools[1]
 
     def _answer(self, request: ModelRequest) -> ChatAnswer:
-        return ChatAnswer(
-            CallIds(lambda: {call.id for message in request.messages for call in message.tool_uses})
-        )
+        return ChatAnswer(CallIds.of(request))
 
     def _mend(self, refusal: str, sent: bytes) -> bool:
         if "reasoning_content" in refusal and not self._replays_thinking:
             self._replays_thinking, self._cache = True, self._new_cache()
+            return True
+        if "thought_signature" in refusal and not self._signs_calls:
+            self._signs_calls, self._cache = True, self._new_cache()
             return True
         for name, other in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
             # "Unsupported parameter: 'max_tokens' … Use 'max_completion_tokens' instead" names both: the one

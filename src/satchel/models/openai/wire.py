@@ -36,13 +36,23 @@ _STOP_REASONS: Final[Mapping[str, StopReason]] = {
 }
 
 
-def message_to_wire(message: Message, *, replay_thinking: bool = False) -> list[dict[str, Any]]:
+# Gemini's models from 3 on refuse a history in which the first call of an answer lacks the proof that came with it.
+# The proof travels in our thinking block; where a call has none (another provider's, an older log) Google documents a
+# word that says so.
+_GOOGLE: Final = "google:"
+_NO_PROOF: Final = "skip_thought_signature_validator"
+
+
+def message_to_wire(
+    message: Message, *, replay_thinking: bool = False, sign_calls: bool = False
+) -> list[dict[str, Any]]:
     """One of our messages as theirs: results as messages of their own, before what was said.
 
     Args:
         message: Any of a valid history.
         replay_thinking: Send the model's reasoning back with its calls: DeepSeek and Moonshot refuse a
             history without it; others do not know the field.
+        sign_calls: Send the proof back that came with a call, as Gemini wants it.
     """
     texts = [block.text for block in message.blocks if isinstance(block, TextBlock) and block.text]
     text = "\n\n".join(texts)
@@ -63,12 +73,21 @@ def message_to_wire(message: Message, *, replay_thinking: bool = False) -> list[
     calls = [_call_to_wire(call) for call in message.tool_uses]
     if not calls:
         return [{"role": "assistant", "content": text}] if text else []
+    if sign_calls:
+        calls[0]["extra_content"] = {"google": {"thought_signature": _proof_in(message)}}
     answer: dict[str, Any] = {"role": "assistant", "content": text or None, "tool_calls": calls}
     if replay_thinking:
         answer["reasoning_content"] = "".join(
             block.text for block in message.blocks if isinstance(block, ThinkingBlock)
         )
     return [answer]
+
+
+def _proof_in(message: Message) -> str:
+    for block in message.blocks:
+        if isinstance(block, ThinkingBlock) and block.signature.startswith(_GOOGLE):
+            return block.signature.removeprefix(_GOOGLE)
+    return _NO_PROOF
 
 
 def _call_to_wire(call: ToolUseBlock) -> dict[str, Any]:
@@ -157,6 +176,7 @@ class ChatAnswer:
         self._thinking: list[str] = []
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
+        self._proof = ""
         self._finish: str | None = None
         self._usage: Usage | None = None
         self._model = ""
@@ -213,6 +233,11 @@ class ChatAnswer:
     def _call(self, item: dict[str, Any], position: int, events: list[Delta]) -> None:
         function = item.get("function")
         function = function if isinstance(function, dict) else {}
+        match item.get("extra_content"):
+            case {"google": {"thought_signature": str(proof)}} if proof and not self._proof:
+                self._proof = _GOOGLE + proof
+            case _:
+                pass
         proposed = item.get("id") if isinstance(item.get("id"), str) else ""
         index = item.get("index")
         call = self._by_index.get(index) if isinstance(index, int) else None
@@ -246,8 +271,8 @@ class ChatAnswer:
     def result(self) -> Result:
         """The answer as it is by now."""
         blocks: list[Block] = []
-        if self._thinking:
-            blocks.append(ThinkingBlock(text=clean_text("".join(self._thinking))))
+        if self._thinking or self._proof:
+            blocks.append(ThinkingBlock(text=clean_text("".join(self._thinking)), signature=self._proof))
         if self._text:
             blocks.append(TextBlock(text=clean_text("".join(self._text))))
         blocks.extend(call.block() for call in self._calls)
