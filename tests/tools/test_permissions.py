@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ from satchel.tools import (
 )
 from satchel.tools.shell import possible_commands, simple_commands, words_text
 from tests.requirements import requirement
+from tests.tools.conftest import Session
 
 pytestmark = pytest.mark.anyio
 CWD = Path("/home/ann/project")
@@ -363,6 +364,9 @@ async def test_a_path_that_is_denied_is_found_by_every_way_to_it(tmp_path: Path)
         ("ask", "bash", {"command": "ls"}, False),
         ("auto", "file_read", {"path": "/etc/passwd"}, True),
         ("auto", "grep", {"pattern": "x", "path": "/etc"}, True),
+        ("auto", "file_read", {"path": "~/.ssh/id"}, False),
+        ("auto", "glob", {"pattern": "*", "path": "/home/ann/.config"}, False),
+        ("auto", "file_read", {"path": "/home/ann/project/.env"}, True),
         ("auto", "todo", {}, True),
         ("auto", "file_write", {"path": "a.txt", "content": ""}, False),
         ("auto", "bash", {"command": "ls"}, False),
@@ -410,6 +414,44 @@ async def test_without_anyone_to_ask_the_refusal_names_the_rule() -> None:
         reason="bash has to be allowed by the user (mode ask), and there is no terminal to ask on. "
         "What would allow it: --allow 'bash(git push *)' --allow 'bash(rm -rf build)'",
     )
+
+
+@requirement("tools:files:symlinks")
+async def test_an_allowed_call_reaches_what_was_decided_on_and_nothing_else(
+    tmp_path: Path, open_session: Callable[..., Session]
+) -> None:
+    project, other = tmp_path / "project", tmp_path / "other"
+    for folder in (project, other):
+        folder.mkdir()
+    for name in ("a.txt", "b.txt"):
+        (other / name).write_text(f"{name}\n")
+    (project / "link").symlink_to(other / "a.txt")
+    one = ModeGate("ask", [], Answers(Approval(answer="once")), cwd=project)
+    session = open_session(project, roots=one.roots)
+    assert (await session("file_read", path="link")).is_error
+    [decision] = await one.decide([await call("file_read", path="link")])
+    assert decision.allowed
+    assert (await session("file_read", path="link")).text == "     1\ta.txt"
+    assert (await session("file_read", path=str(other / "b.txt"))).is_error
+    # The link is changed after the user said yes: what they said yes to is not what it leads to.
+    (project / "link").unlink()
+    (project / "link").symlink_to(other / "b.txt")
+    assert (await session("file_read", path="link")).is_error
+
+
+async def test_a_new_file_elsewhere_can_be_written_once_allowed(
+    tmp_path: Path, open_session: Callable[..., Session]
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    one = ModeGate("bypass", [], cwd=project)
+    session = open_session(project, roots=one.roots)
+    planned = await call("file_write", path="../new/a.txt", content="x")
+    assert (await session("file_write", **planned.input)).is_error
+    await one.decide([planned])
+    assert (
+        await session("file_write", **planned.input)
+    ).text == f"Created {tmp_path.resolve()}/new/a.txt: 1 lines, 1 bytes."
 
 
 # ---- Questions

@@ -3,12 +3,13 @@ tools.
 
 The order is: a rule that denies, a rule that asks, a rule that allows, the mode.
 
-- `ask`, the default: built-in tools that are plainly harmless run: they change nothing outside Satchel, reach
-no network, and
-  touch no file outside the session's own folders. Everything else is asked.
-- `auto`: built-in tools that only read run wherever they may read. Everything else is asked. What a
-stranger's tool says
-  about itself counts for nothing here.
+- `ask`, the default: built-in tools that are plainly harmless run: they destroy nothing, reach no network,
+and
+  touch no file outside the session's own folders. Everything else is asked, reading a file elsewhere
+  included.
+- `auto`: built-in tools that only read run too, wherever that is, except in the hidden folders of the user's
+  home, where keys and passwords are. Everything else is asked. What a stranger's tool says about itself
+  counts for nothing here.
 - `bypass`: everything runs but what a rule denies.
 
 Where there is nobody to ask, "asked" means refused, and the refusal names the rule that would have allowed
@@ -283,7 +284,9 @@ class ModeGate:
         self._approver = approver
         self._cwd = cwd
         self._open = [os.path.realpath(folder) for folder in (cwd, *open_folders)]
+        self._roots = [Path(os.path.realpath(cwd))]
         self._user_home = (environ or {}).get("HOME", "")
+        self._hidden_in_home = os.path.realpath(self._user_home).rstrip("/") + "/."
         self._on_always = on_always
         self._asking = anyio.Lock()
 
@@ -297,18 +300,31 @@ class ModeGate:
         other.
         """
         decided = [self._without_asking(call) for call in calls]
-        if all(isinstance(found, Decision) for found in decided):
-            return [found for found in decided if isinstance(found, Decision)]
-        async with self._asking:
-            # An answer that another round got meanwhile may have settled it.
-            decided = [self._without_asking(call) for call in calls]
-            requests = [
-                ApprovalRequest(call=call, rules=self.suggest(call), reason=found)
-                for call, found in zip(calls, decided, strict=True)
-                if not isinstance(found, Decision)
-            ]
-            answered = iter(await self._ask(requests))
-            return [found if isinstance(found, Decision) else next(answered) for found in decided]
+        if not all(isinstance(found, Decision) for found in decided):
+            async with self._asking:
+                # An answer that another round got meanwhile may have settled it.
+                decided = [self._without_asking(call) for call in calls]
+                requests = [
+                    ApprovalRequest(call=call, rules=self.suggest(call), reason=found)
+                    for call, found in zip(calls, decided, strict=True)
+                    if not isinstance(found, Decision)
+                ]
+                answered = iter(await self._ask(requests))
+                decided = [found if isinstance(found, Decision) else next(answered) for found in decided]
+        decisions = [found for found in decided if isinstance(found, Decision)]
+        for call, decision in zip(calls, decisions, strict=True):
+            if decision.allowed:
+                self._open_for(call)
+        return decisions
+
+    @property
+    def roots(self) -> Sequence[Path]:
+        """The folders and files that calls were allowed to touch so far, the session's folder first.
+
+        It is the same list all the time and grows: given to the file tools, it lets an allowed call reach
+        exactly what was decided on, even if a symlink on the way is changed between the two.
+        """
+        return self._roots
 
     def suggest(self, call: PlannedCall) -> tuple[str, ...]:
         """The narrowest rules, as texts, that would allow this call and those most like it."""
@@ -363,7 +379,8 @@ class ModeGate:
         return Decision(
             allowed=False,
             by="nobody",
-            reason=f"{name} has to be allowed by the user ({request.reason}), and there is no terminal to ask on. "
+            reason=f"{name} has to be allowed by the user ({request.reason}), and there is no terminal to "
+            f"ask on. "
             f"What would allow it: {allows}",
         )
 
@@ -375,7 +392,8 @@ class ModeGate:
                     allowed=False,
                     by="rule",
                     rule=rule.text,
-                    reason=f"the rule 'deny {rule.text}' forbids this call of {call.spec.name}. Only the user can "
+                    reason=f"the rule 'deny {rule.text}' forbids this call of {call.spec.name}. Only the "
+                    f"user can "
                     "change that, in the permissions of the configuration.",
                 )
         if self.mode == "bypass":
@@ -394,14 +412,21 @@ class ModeGate:
         notes = call.spec.annotations
         if call.spec.source != "builtin":
             return False
+        is_local = call.spec.pattern_key != PATH_KEY or _is_below(self._real(call), self._open)
         if self.mode == "auto" and notes.read_only:
-            return True
-        if notes.destructive or notes.open_world:
-            return False
-        if call.spec.pattern_key != PATH_KEY:
-            return True
-        real = self._forms(call.subject or ".")[-1][-1]
-        return any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in self._open)
+            # Keys and passwords of other programs are in the hidden folders of the user's home.
+            return is_local or not (self._user_home and self._real(call).startswith(self._hidden_in_home))
+        return is_local and not notes.destructive and not notes.open_world
+
+    def _open_for(self, call: PlannedCall) -> None:
+        if call.spec.pattern_key == PATH_KEY:
+            real = self._real(call)
+            if not _is_below(real, [str(root) for root in self._roots]):
+                self._roots.append(Path(real))
+
+    def _real(self, call: PlannedCall) -> str:
+        """The absolute path, without symlinks, of a call that is about a path."""
+        return self._forms(call.subject or ".")[-1][-1]
 
     def _allowing(self, call: PlannedCall) -> tuple[str, ...]:
         """The rules that together allow the call, or nothing: every part of it has to be covered."""
@@ -472,6 +497,10 @@ class ModeGate:
         if self._user_home and pattern.startswith("~/"):
             pattern = _escaped(self._user_home) + pattern[1:]
         return _fit(pattern.removeprefix("./"))
+
+
+def _is_below(path: str, folders: Sequence[str]) -> bool:
+    return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
 def _fit(pattern: str) -> Fits:

@@ -120,7 +120,8 @@ class ToolContext:
 
     Attributes:
         cwd: The session's working directory; `state` may hold a tool's own, such as the shell's.
-        roots: Folders that file tools may touch; everything below them, after symlinks are resolved.
+        roots: Folders (with all below) and single files that file tools may touch, after symlinks are
+            resolved.
         spill_dir: Where long results are kept; readable by the file tools.
         state: The session's own scratch, one key a tool ("bash.cwd"); lives as long as the session is open.
         progress: Tell how far the call is; the data is shown, not logged.

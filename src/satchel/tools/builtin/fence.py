@@ -193,7 +193,7 @@ class Fence:
 
         Args:
             text: As the model wrote it: absolute, from `~`, or relative to `context.cwd`. It need not exist.
-            context: `roots` may be touched; `spill_dir` may be read too.
+            context: `roots`, folders or single files, may be touched; `spill_dir` may be read too.
             writing: Whether the place will be written.
 
         Raises:
@@ -231,6 +231,9 @@ class Fence:
                 f"{shown(text)} is outside of what the file tools may touch{leads}. They may touch: "
                 f"{allowed}."
             )
+        # One file alone may be touched, and need not exist: it is reached from the nearest folder, like any other.
+        while not root.is_dir():
+            root = root.parent
         place = Place(root=root, parts=real.relative_to(root).parts, name=name)
         self._check_protected(place, writing=writing)
         return place
