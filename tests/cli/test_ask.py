@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.programs import calls, chats, said_to, satchel, scripted, speaks, start
 from tests.models.loopback import as_json, loopback
+from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
@@ -20,6 +21,7 @@ BASH = ("bash", {"command": "touch made.txt && echo done"})
 ASKS = ("ask_user", {"question": "Red or blue?", "options": ["red", "blue"]})
 
 
+@requirement("cli:streams")
 async def test_the_answer_goes_to_stdout_and_nothing_else(tmp_path: Path) -> None:
     async with loopback(scripted(speaks("Hello, Ann."))) as server:
         ran = await satchel(tmp_path, "ask", "Hello", "there", server=server)
@@ -27,6 +29,7 @@ async def test_the_answer_goes_to_stdout_and_nothing_else(tmp_path: Path) -> Non
     assert said_to(chats(server)[0]) == "Hello there"
 
 
+@requirement("cli:ask:remembers", "cli:ask:json", "memory:surface:recorded")
 async def test_what_was_said_is_remembered_in_the_next_process_and_shown_only_where_it_fits(
     tmp_path: Path,
 ) -> None:
@@ -55,6 +58,7 @@ async def test_what_was_said_is_remembered_in_the_next_process_and_shown_only_wh
     assert second.json["session_id"] != first.json["session_id"]
 
 
+@requirement("cli:ask:no-memory")
 async def test_no_memory_shows_the_model_none(tmp_path: Path) -> None:
     async with loopback(scripted(speaks("Noted."), speaks("Hm."))) as server:
         await satchel(tmp_path, "ask", "My sister Mara is allergic to shellfish.", server=server)
@@ -71,6 +75,7 @@ async def test_without_a_model_memories_are_quoted_and_the_way_to_add_one_is_tol
     assert "ANTHROPIC_API_KEY" in ran.out
 
 
+@requirement("cli:exit-codes", "permissions:rule:allow-option")
 async def test_a_refused_call_ends_with_4_and_names_the_rule_that_would_allow_it(tmp_path: Path) -> None:
     answers = scripted(calls(BASH), speaks("I may not."), calls(BASH), speaks("Made."))
     async with loopback(answers) as server:
@@ -103,6 +108,7 @@ async def test_bypass_runs_everything(tmp_path: Path) -> None:
     assert (tmp_path / "work" / "made.txt").exists()
 
 
+@requirement("cli:ask:question")
 async def test_a_question_is_printed_and_the_next_message_answers_it(tmp_path: Path) -> None:
     answers = scripted(calls(ASKS, text="Let me see."), speaks("Blue it is."))
     async with loopback(answers) as server:
@@ -128,6 +134,7 @@ async def test_a_question_in_words_says_how_to_answer(tmp_path: Path) -> None:
     assert "Answer with: satchel ask --session " in ran.err
 
 
+@requirement("cli:ask:session")
 async def test_last_goes_on_with_this_folders_session(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     answers = scripted(speaks("one"), speaks("two"), speaks("three"))
@@ -139,6 +146,7 @@ async def test_last_goes_on_with_this_folders_session(tmp_path: Path) -> None:
     assert [m["role"] for m in chats(server)[2].body["messages"]] == ["system", "user", "assistant", "user"]
 
 
+@requirement("cli:ask:session")
 async def test_a_resumed_session_sends_the_same_bytes_before_the_new_message(tmp_path: Path) -> None:
     answers = scripted(calls(BASH, text="On it."), speaks("Made."), speaks("Yes."))
     async with loopback(answers) as server:
@@ -150,6 +158,7 @@ async def test_a_resumed_session_sends_the_same_bytes_before_the_new_message(tmp
     assert third.body["tools"] == second.body["tools"] == first.body["tools"]
 
 
+@requirement("cli:ask:stream-json")
 async def test_events_are_streamed_as_lines_and_the_turn_comes_last(tmp_path: Path) -> None:
     async with loopback(scripted(calls(BASH), speaks("Made."))) as server:
         ran = await satchel(tmp_path, "ask", "--stream-json", "--mode", "bypass", "Make it", server=server)
@@ -161,6 +170,7 @@ async def test_events_are_streamed_as_lines_and_the_turn_comes_last(tmp_path: Pa
     assert {"text": "Made.", "status": "done"}.items() <= lines[-1].items()
 
 
+@requirement("cli:ask:stdin")
 @pytest.mark.parametrize(
     ("stdin", "said"),
     [
@@ -178,6 +188,7 @@ async def test_a_prompt_on_stdin_of_any_kind_is_taken(tmp_path: Path, stdin: str
     assert said_to(chats(server)[0]) == said
 
 
+@requirement("cli:bare:stdin")
 async def test_without_a_command_and_a_terminal_the_prompt_is_read_from_stdin(tmp_path: Path) -> None:
     async with loopback(scripted(speaks("Read."))) as server:
         ran = await satchel(tmp_path, server=server, stdin="hello")
@@ -191,33 +202,7 @@ async def test_an_argument_that_is_no_utf8_is_taken(tmp_path: Path) -> None:
     assert said_to(chats(server)[0]) == "caf\ufffd"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["ask", "  "], "nothing to ask"),
-        (["ask", "--session", "a", "--last", "x"], "exclude each other"),
-        (["ask", "--json", "--stream-json", "x"], "exclude each other"),
-        (["ask", "--mode", "plan", "x"], "Invalid value for '--mode'"),
-        (["ask", "--allow", "bash(", "x"], "no permission rule"),
-        (["ask", "--model", "nope:x", "x"], "no provider 'nope'"),
-        (["ask", "--nope"], "No such option"),
-    ],
-)
-async def test_misuse_ends_with_2_and_says_what_was_wrong(
-    tmp_path: Path, arguments: list[str], words: str
-) -> None:
-    ran = await satchel(tmp_path, *arguments)
-    assert (ran.code, ran.out) == (2, "")
-    assert words in ran.err
-    assert "Traceback" not in ran.err
-
-
-async def test_a_session_that_is_not_there_ends_with_3(tmp_path: Path) -> None:
-    ran = await satchel(tmp_path, "ask", "--session", "nope", "hello")
-    assert (ran.code, ran.out) == (3, "")
-    assert "There is no session 'nope'" in ran.err
-
-
+@requirement("cli:exit-codes", "cli:no-traceback", "config:error:exit-code")
 async def test_a_wrong_key_is_said_once_and_ends_with_1(tmp_path: Path) -> None:
     error = {"error": {"message": "Incorrect API key provided", "type": "invalid_request_error"}}
     async with loopback(lambda _: as_json(error, status=401)) as server:
@@ -240,6 +225,7 @@ async def test_an_unreachable_model_fails_in_words_and_the_message_is_kept(tmp_p
     assert [hit["session"] for hit in found.json] == [ran.json["session_id"]]
 
 
+@requirement("cli:exit-codes")
 async def test_an_interrupt_ends_the_turn_in_good_order_with_130(tmp_path: Path) -> None:
     pipe = tmp_path / "begun"
     os.mkfifo(pipe)
@@ -268,6 +254,7 @@ async def test_an_interrupt_ends_the_turn_in_good_order_with_130(tmp_path: Path)
     assert (end["status"], observation["is_error"]) == ("cancelled", True)
 
 
+@requirement("cli:ask:broken-pipe")
 async def test_a_reader_that_leaves_is_no_error_to_shout_about(tmp_path: Path) -> None:
     text = "word " * 200_000
     async with loopback(scripted(speaks(text))) as server:

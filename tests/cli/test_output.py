@@ -9,6 +9,7 @@ import pytest
 from satchel.cli.output import json_text, plain, say, tell
 from satchel.cli.view import brief_input, one_line, usage_line
 from satchel.messages import Usage
+from tests.requirements import requirement
 
 
 def test_control_characters_become_marks_and_lines_and_tabs_stay() -> None:
@@ -26,6 +27,7 @@ def test_json_keeps_letters_readable() -> None:
     assert json_text(["Zürich"]) == '["Zürich"]'
 
 
+@requirement("cli:streams")
 def test_data_and_messages_take_their_own_streams(capsys: pytest.CaptureFixture[str]) -> None:
     say("data \x1b[0m")
     tell("message \x1b[0m")
