@@ -311,6 +311,24 @@ async def test_words_of_one_turn_are_forgotten_there_and_where_they_were_carried
     assert "yes" not in await told("s3")
 
 
+async def test_words_that_memory_brought_into_another_session_are_forgotten_in_its_answers_too(
+    world: World,
+) -> None:
+    words = "Mara is allergic to shellfish."
+    await world.session("s1", *exchange(words, "Noted."), *exchange(f"I said: {words}", "Yes.", turn=2))
+    await world.session(
+        "s2", said("?"), surfaced(words, id="m9", session="s1", source_turn=1), answered(f"You said: {words}")
+    )
+    recalled = observed("c1", f"m9: {words}")
+    await world.session(
+        "s3", said("?"), answered(call("c1")), began("c1"), recalled, answered(f"Well: {words}")
+    )
+    await world.session("s4", *exchange(words, "Somebody else said the same."))
+    await world.store.redact([Words(text=words, session="s1", turn=1)], memory_ids=["m9"])
+    for id, expected in (("s1", False), ("s2", False), ("s3", False), ("s4", True)):
+        assert (words in await world.store.export(id, form="json")) is expected, id
+
+
 async def test_what_was_surfaced_under_a_forgotten_id_is_forgotten(world: World) -> None:
     await world.session("s1", said("?"), surfaced("A fact, cut sh…", id="m1"), surfaced("Another", id="m2"))
     await world.store.redact([], memory_ids=["m1"])

@@ -19,6 +19,8 @@ from satchel.sessions.log import read_lines
 __all__ = ["FORGOTTEN", "Redacted", "Redaction", "Words", "redact_log"]
 
 FORGOTTEN = "[forgotten]"
+_LONG = 12
+"""Characters from which on the same words are a quotation and not a coincidence."""
 _BUFFER = 1 << 20
 
 _STRUCTURE = frozenset(
@@ -144,13 +146,18 @@ class _Scope:
     def __init__(self, session_id: str, words: Sequence[Words], memory_ids: Collection[str]) -> None:
         self._session_id = session_id
         self._words = words
-        self._ids = memory_ids
+        self._ids = re.compile("|".join(re.escape(id) for id in memory_ids)) if memory_ids else None
         self._turn: int | None = None
-        self._everywhere = {w.text for w in words if w.session in (None, session_id) and w.turn is None}
-        self._carried: set[str] = {w.text for w in words if w.session == session_id and w.turn is not None}
+        # Long words that were said in this session are a quotation wherever they stand in it.
+        self._everywhere = {
+            w.text
+            for w in words
+            if w.session is None or (w.session == session_id and (w.turn is None or len(w.text) >= _LONG))
+        }
+        self._carried = {w.text for w in words if w.session == session_id}
         self._patterns: dict[frozenset[str], re.Pattern[str] | None] = {}
 
-    def pattern(self, value: Any) -> re.Pattern[str] | None:
+    def pattern(self, value: Any, raw: bytes) -> re.Pattern[str] | None:
         """The pattern for a line's value; for a line that can't be read: for everything that may stand in
         it.
         """
@@ -163,20 +170,24 @@ class _Scope:
                 self._turn = value.get("turn")
             turn = value.get("turn", self._turn)
             texts.update(w.text for w in self._words if w.session == self._session_id and w.turn == turn)
-            if kind == "memory_surfaced":
-                texts |= self._surfaced(value)
+            texts |= self._brought(value, raw)
         key = frozenset(texts)
         if key not in self._patterns:
             self._patterns[key] = _pattern(key)
         return self._patterns[key]
 
-    def _surfaced(self, value: dict[str, Any]) -> set[str]:
+    def _brought(self, value: dict[str, Any], raw: bytes) -> set[str]:
+        """The words that this line brings into the session, as surfaced memory or as what a memory tool
+        found.
+        """
         texts: set[str] = set()
-        for memory in value.get("memories") or ():
+        if self._ids is not None and self._ids.search(raw.decode("utf-8", "replace")):
+            texts.update(w.text for w in self._words)
+        for memory in value.get("memories") or () if value.get("type") == "memory_surfaced" else ():
             if not isinstance(memory, dict):
                 continue
-            if memory.get("id") in self._ids and isinstance(memory.get("content"), str):
-                texts.add(memory["content"])
+            if self._ids is not None and self._ids.fullmatch(str(memory.get("id"))):
+                texts.add(str(memory.get("content", "")))
             texts.update(
                 w.text
                 for w in self._words
@@ -184,8 +195,10 @@ class _Scope:
                 and w.session == memory.get("session")
                 and w.turn in (None, memory.get("source_turn"))
             )
-        # From here on a compaction of this session may carry them.
+        # From here on the session may carry them: a compaction anything, an answer what is long enough to be
+        # a quotation.
         self._carried |= texts
+        self._everywhere.update(text for text in texts if len(text) >= _LONG)
         return texts
 
 
@@ -230,7 +243,7 @@ def redact_log(
                     value = json.loads(raw)
                 except (ValueError, RecursionError):
                     value = None
-                pattern = scope.pattern(value)
+                pattern = scope.pattern(value, raw)
                 if pattern is not None:
                     new = _rewrite_line(raw, value, pattern)
                     if new != raw:
