@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -63,7 +64,8 @@ async def run_directly(
         turn=turn,
         call_id=call_id,
         cwd=workshop.cwd,
-        roots=workshop.roots,
+        # The user asked for this call in person: they may go wherever they may go.
+        roots=(Path("/"),),
         spill_dir=workshop.spill_dir,
         state=workshop.state,
         progress=progress,
