@@ -15,6 +15,7 @@ import anyio
 
 from tests.models.loopback import Answer, Asked, Loopback, as_events, as_json, chat, chunk
 
+PATH = os.environ["PATH"]
 PROGRAM = [sys.executable, "-c", "import sys; from satchel.cli import main; sys.exit(main())"]
 
 
@@ -34,7 +35,7 @@ class Ran:
 def environ_for(folder: Path, server: Loopback | None = None, **more: str) -> dict[str, str]:
     """An empty home, no key but the endpoint's, and memory by words alone."""
     environ = {
-        "PATH": os.environ["PATH"],
+        "PATH": PATH,
         "HOME": str(folder),
         "SATCHEL_HOME": str(folder / "home"),
         "SATCHEL_MEMORY_EMBEDDER": "none",

@@ -202,7 +202,7 @@ async def test_an_argument_that_is_no_utf8_is_taken(tmp_path: Path) -> None:
     assert said_to(chats(server)[0]) == "caf\ufffd"
 
 
-@requirement("cli:exit-codes", "cli:no-traceback", "config:error:exit-code")
+@requirement("cli:exit-codes", "cli:no-traceback")
 async def test_a_wrong_key_is_said_once_and_ends_with_1(tmp_path: Path) -> None:
     error = {"error": {"message": "Incorrect API key provided", "type": "invalid_request_error"}}
     async with loopback(lambda _: as_json(error, status=401)) as server:

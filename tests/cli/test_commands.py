@@ -1,0 +1,284 @@
+"""Every command but the conversations: data to stdout, the rest to stderr, honest exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+SHELLFISH = "My sister Mara is allergic to shellfish."
+
+
+def test_the_version_is_told_without_loading_models_storage_or_the_runtime() -> None:
+    program = (
+        "import sys\nfrom satchel.cli import main\ncode = main(['--version'])\n"
+        "heavy = {'satchel.models', 'satchel.storage', 'satchel.runtime', 'sqlalchemy', 'numpy', 'rich', 'asyncio',"
+        " 'prompt_toolkit', 'openai', 'anthropic', 'onnxruntime'}\n"
+        "print(code, sorted(heavy & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "satchel 0.1.0\n0 []\n"
+
+
+def test_help_names_every_command(run: Run) -> None:
+    ran = run("--help")
+    assert ran.code == 0
+    for command in ("chat", "ask", "session", "memory", "model", "config", "usage", "doctor", "demo"):
+        assert f"\n  {command} " in ran.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nope"],
+        ["memory", "nope"],
+        ["memory", "search"],
+        ["memory", "search", "x", "--limit", "0"],
+        ["memory", "add"],
+        ["memory", "add", "x", "--said-at", "yesterday"],
+        ["session", "search", "  "],
+        ["config", "set", "agent.max_rounds", "many"],
+        ["config", "set", "agent.nope", "1"],
+        ["ask", "  "],
+        ["ask", "--session", "a", "--last", "x"],
+        ["ask", "--json", "--stream-json", "x"],
+        ["ask", "--mode", "plan", "x"],
+        ["ask", "--allow", "bash(", "x"],
+        ["ask", "--model", "nope:x", "x"],
+        ["chat", "--session", "a", "--last"],
+    ],
+    ids=" ".join,
+)
+def test_misuse_ends_with_2_and_says_what_was_wrong(run: Run, arguments: list[str]) -> None:
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.strip()
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["memory", "show", "nope"],
+        ["memory", "forget", "nope", "--yes"],
+        ["session", "show", "nope"],
+        ["session", "export", "nope"],
+        ["session", "delete", "nope", "--yes"],
+        ["ask", "--session", "nope", "x"],
+        ["config", "show", "nope"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_there_ends_with_3(run: Run, arguments: list[str]) -> None:
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (3, "")
+    assert "nope" in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_broken_settings_file_is_named_with_its_line(run: Run, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.toml").write_text('model = "none"\n\n[agent]\nmax_round = 3\n')
+    for arguments in (["ask", "x"], ["memory", "list"], ["doctor"], ["config", "show"]):
+        ran = run(*arguments)
+        assert (ran.code, ran.out) == (2, "")
+        assert f"{home / 'config.toml'}, line 4" in ran.err
+        assert "max_rounds" in ran.err
+
+
+def test_an_internal_error_is_one_line_and_its_traceback_is_in_the_log(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_settings: object) -> None:
+        raise ZeroDivisionError("the cat sat on it")
+
+    monkeypatch.setattr("satchel.cli.config.show_settings", broken)
+    ran = run("config", "show")
+    assert (ran.code, ran.out) == (1, "")
+    first, second = ran.err.strip().splitlines()
+    assert first == "satchel: an internal error: ZeroDivisionError: the cat sat on it"
+    (log,) = (tmp_path / "home" / "logs").iterdir()
+    assert str(log) in second
+    assert "Traceback (most recent call last)" in log.read_text()
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_memories_are_added_found_listed_shown_counted_and_forgotten(run: Run, tmp_path: Path) -> None:
+    added = run("memory", "add", SHELLFISH, "--tag", "food", "--tag", "Mara", "--json")
+    id = added.json["id"]
+    other = run("memory", "add", "-", stdin="The spare key lies under the blue pot.\n")
+    assert (other.code, other.err) == (0, "")
+
+    (hit, *_) = run("memory", "search", "seafood", "allergic", "--json").json
+    assert (hit["memory"]["id"], hit["memory"]["content"], hit["memory"]["tags"]) == (
+        id,
+        SHELLFISH,
+        ["food", "Mara"],
+    )
+    assert set(hit) == {"memory", "score", "signals"}
+    assert set(hit["memory"]["source"]) >= {"session", "turn"}
+    assert [m["id"] for m in run("memory", "list", "--json").json] == [other.out.strip(), id]
+    assert [m["id"] for m in run("memory", "list", "--tag", "food", "--json").json] == [id]
+    assert run("memory", "show", id, "--json").json["content"] == SHELLFISH
+    assert run("memory", "show", id).out == f"{SHELLFISH}\n"
+    assert run("memory", "stats", "--json").json["memories"] == 2
+    listed = run("memory", "list", "--limit", "1")
+    assert other.out.strip() in listed.out
+    assert "1 more" in listed.err
+
+    unsure = run("memory", "forget", id)
+    assert (unsure.code, unsure.out) == (2, "")
+    assert SHELLFISH in unsure.err
+    assert "--yes" in unsure.err
+    gone = run("memory", "forget", id, "--yes", "--json")
+    assert gone.code == 0
+    assert [row["id"] for row in gone.json["receipt"] if row["where"] == "store"] == [id]
+    assert run("memory", "forget", id, "--yes").code == 3
+    assert run("memory", "search", "shellfish", "--json").json == []
+    everything = b"".join(path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file())
+    assert b"shellfish" not in everything
+
+
+def test_nothing_found_is_no_failure(run: Run) -> None:
+    for arguments in (
+        ["memory", "search", "x"],
+        ["memory", "list"],
+        ["session", "search", "x"],
+        ["session", "list"],
+    ):
+        ran = run(*arguments)
+        assert (ran.code, ran.out) == (0, "")
+        assert ran.err
+        assert run(*arguments, "--json").json == []
+
+
+def test_forgetting_what_was_said_takes_the_words_out_of_the_log(run: Run, tmp_path: Path) -> None:
+    turn = run("ask", SHELLFISH, "--json", "--model", "none").json
+    (memory,) = run("memory", "list", "--json").json
+    assert memory["source"]["session"] == turn["session_id"]
+    assert run("ask", "What about Mara?", "--json").json["memory"][0]["id"] == memory["id"]
+    receipt = run("memory", "forget", memory["id"], "--yes", "--json").json["receipt"]
+    assert {row["where"] for row in receipt} == {"store", "session_log"}
+    everything = b"".join(path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file())
+    assert b"allergic" not in everything
+    assert run("session", "search", "allergic", "--json").json == []
+    assert run("ask", "What about Mara?", "--json").json["memory"] == []
+
+
+def test_sessions_are_listed_shown_searched_exported_and_deleted(run: Run, tmp_path: Path) -> None:
+    turn = run("ask", SHELLFISH, "--json").json
+    id = turn["session_id"]
+    (listed,) = run("session", "list", "--json").json
+    assert set(listed) >= {"id", "title", "started_at", "turns", "cwd", "model"}
+    assert (listed["id"], listed["title"], listed["turns"]) == (id, SHELLFISH, 1)
+    assert listed["cwd"] == str(tmp_path / "work")
+    line = run("session", "list").out
+    assert line.startswith(f"{id}  ")
+    assert line.endswith(f"  {SHELLFISH}  (1 turn)\n")
+    assert run("session", "list", "--here").out == line
+
+    shown = run("session", "show", id[:4], "--json").json
+    assert shown["id"] == id
+    assert [event["type"] for event in shown["events"]][:2] == ["session_start", "turn_start"]
+    assert run("session", "show", id).out.startswith(f"# {SHELLFISH}\n")
+    (hit,) = run("session", "search", "allergic", "shell", "--json").json
+    assert (hit["session"], hit["turn"], hit["kind"], hit["snippet"]) == (id, 1, "user", SHELLFISH)
+    exported = run("session", "export", id, "-o", "out.md")
+    assert (exported.code, exported.out) == (0, "")
+    assert (tmp_path / "work" / "out.md").read_text().startswith(f"# {SHELLFISH}\n")
+    assert run("session", "export", id, "-o", "out.md").code == 2
+    assert json.loads(run("session", "export", id, "--format", "json").out)["id"] == id
+
+    assert run("session", "delete", id).code == 2
+    assert run("session", "delete", id, "--yes", "--json").json == {"deleted": [id]}
+    assert run("session", "list", "--json").json == []
+
+
+def test_settings_are_shown_set_and_taken_back(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "home" / "config.toml"
+    assert run("config", "path").out == f"{path}\n"
+    assert run("config", "set", "agent.max_rounds", "7").code == 0
+    assert run("config", "show", "agent.max_rounds").out == f"agent.max_rounds = 7   ({path})\n"
+    shown = {entry["key"]: entry for entry in run("config", "show", "--json").json}
+    assert shown["agent.max_rounds"]["value"] == 7
+    assert shown["memory.embedder"]["source"] == "SATCHEL_MEMORY_EMBEDDER"
+    assert run("config", "set", "budget.day_usd", "2.5").code == 0
+    assert run("config", "set", "budget.day_usd", "").code == 0
+    assert run("config", "show", "budget.day_usd").out == "budget.day_usd = not set\n"
+    assert run("config", "init").code == 2
+
+
+def test_a_first_settings_file_is_written_without_questions(run: Run, tmp_path: Path) -> None:
+    assert run("config", "init", "--model", "none", "--no-capture").code == 0
+    assert run("config", "show", "memory.capture").out.startswith("memory.capture = false")
+    run("ask", SHELLFISH)
+    assert run("memory", "list", "--json").json == []
+
+
+def test_usage_sums_by_day_and_model(run: Run) -> None:
+    assert run("usage", "--json").json == []
+    run("ask", "hello")
+    (row,) = run("usage", "--json").json
+    assert (row["model"], row["calls"], row["cost_usd"]) == ("none:recall", 1, 0.0)
+    assert "none:recall" in run("usage").out
+
+
+def test_the_doctor_tells_of_every_part(run: Run) -> None:
+    ran = run("doctor", "--json")
+    assert ran.code == 0
+    parts = {check["part"]: check["state"] for check in ran.json}
+    assert parts.items() >= {"home": "ok", "sessions": "ok", "memory": "ok"}.items()
+    assert run("doctor").out.count("\n") == len(ran.json)
+
+
+def test_the_doctor_ends_with_1_when_the_database_is_broken_and_the_conversation_goes_on(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "satchel.db").write_bytes(b"this is no database" * 100)
+    ran = run("doctor", "--json")
+    assert ran.code == 1
+    assert any(check["state"] == "failed" and "satchel.db" in check["text"] for check in ran.json)
+    asked = run("ask", "hello")
+    assert asked.code == 0
+    assert "satchel.db" in asked.err
+    assert run("memory", "list").code == 1
+    assert run("session", "search", "hello", "--json").json[0]["snippet"] == "hello"
+
+
+def test_the_models_are_listed_with_the_reason_why_one_does_not_serve(run: Run) -> None:
+    ran = run("model", "list", "--json")
+    assert ran.code == 0
+    assert ran.json["chosen"] == "none"
+    states = {p["name"]: (p["state"], p["reason"]) for p in ran.json["providers"]}
+    assert states["anthropic"] == ("not set up", "ANTHROPIC_API_KEY is not set")
+    assert "none\n" in run("model", "list").out
+    assert run("model", "list", "nope").code == 2
+
+
+def test_a_model_is_tried(run: Run) -> None:
+    ran = run("model", "test", "none", "--json")
+    assert (ran.code, ran.json["model"], ran.json["calls_tools"]) == (0, "none:recall", False)
+    assert (
+        run("model", "test", "openai:m", OPENAI_BASE_URL="http://127.0.0.1:9/v1", OPENAI_API_KEY="k").code
+        == 1
+    )
+
+
+def test_the_demo_remembers_recalls_acts_forgets_and_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    ran = run("demo")
+    assert ran.code == 0, ran.err
+    told = ran.out
+    assert told.count(f"› {SHELLFISH}") == 1
+    recalled, forgotten = told.split("4. Forget.")
+    assert "allergic to shellfish" in recalled.split("2. Recall.")[1]
+    assert "Risotto" in recalled.split("3. Act.")[1]
+    assert "Forgotten: " in forgotten
+    assert "allergic" not in forgotten.split("Forgotten: ")[1].split("›")[-1]
+    assert not (tmp_path / "home" / "satchel.db").exists()

@@ -1,0 +1,49 @@
+"""How the program starts: quickly, and with a sentence where the settings are wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from satchel import __version__
+from tests.requirements import requirement
+
+
+@requirement("config:error:exit-code", "cli:no-traceback")
+def test_wrong_settings_end_a_command_with_2_and_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[agent]\nmax_round = 3\n")
+    environ = {"HOME": str(tmp_path), "SATCHEL_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    program = "import sys; from satchel.cli import main; sys.exit(main(['ask', 'Hello']))"
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        f'satchel: {tmp_path}/config.toml, line 2: [agent] has no setting "max_round". Did you mean "max_rounds"? It has: '
+        "max_rounds, tool_timeout_s, tool_workers, max_result_chars, mode.\n"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.toml"]
+
+
+@requirement("cli:version")
+def test_the_version_is_told_without_loading_the_program() -> None:
+    program = (
+        "import sys; from satchel.cli import main; main(['--version']); "
+        "print(' '.join(name for name in sys.modules if name.count('.') == 1 and name.startswith('satchel.')))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100
+    )
+    version, loaded = ended.stdout.splitlines()
+    assert version == f"satchel {__version__}"
+    assert (
+        set(loaded.split()) & {"satchel.runtime", "satchel.models", "satchel.storage", "satchel.memory"}
+        == set()
+    )
