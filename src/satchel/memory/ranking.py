@@ -67,12 +67,10 @@ class Ranked:
 
     Attributes:
         score: In [0, 1].
-        coverage: The share of the question's words that the row and its neighbours have, rare words counting
-        more: 0
-            to 1, comparable between questions.
+        coverage: The share of the question's words that the row has, rare words counting more: 0 to 1,
+            comparable between questions.
         named: How rare the rarest of the question's proper names is that the row has: 0 where it has none, 1
-        for one
-            that nothing else has.
+            for one that nothing else has.
         cosine: Of the row's best passage and the question, or None where it has no vector.
         signals: What `score` is made of.
     """
@@ -210,6 +208,7 @@ def _bm25(index: Index, stems: Sequence[int], gate: Any) -> tuple[Any, Any]:
     count = index.alive_count
     before, after = index.neighbours()
     norm = _length_norm(index, gate)
+    questions = index.has_feature(QUESTION)
     scores = np.zeros(len(index), dtype=np.float32)
     coverage = np.zeros(len(index), dtype=np.float32)
     total = 0.0
@@ -222,16 +221,21 @@ def _bm25(index: Index, stems: Sequence[int], gate: Any) -> tuple[Any, Any]:
             continue
         mixed = np.zeros(len(index), dtype=np.float32)
         mixed[rows] = counts
+        following = after[rows]
+        # Coverage is of what a row says itself, and of the question that it answers.
+        answered = (following >= 0) & questions[rows]
+        said = mixed.copy()
+        said[following[answered]] += gate[following[answered]] * np.float32(PREVIOUS) * counts[answered]
+        covered = np.flatnonzero(said)
+        coverage[covered] += np.float32(steady) * said[covered] / (said[covered] + norm[covered])
         # No row is twice the next of another, so that plain indexing adds up right.
-        for neighbour, share in ((after[rows], PREVIOUS), (before[rows], NEXT)):
+        for neighbour, share in ((following, PREVIOUS), (before[rows], NEXT)):
             there = neighbour >= 0
             target = neighbour[there]
             mixed[target] += gate[target] * np.float32(share) * counts[there]
         touched = np.flatnonzero(mixed)
         part = mixed[touched]
-        part /= part + norm[touched]
-        scores[touched] += np.float32(plain * (K1 + 1)) * part
-        coverage[touched] += np.float32(steady) * part
+        scores[touched] += np.float32(plain * (K1 + 1)) * part / (part + norm[touched])
     return scores, coverage / np.float32(max(total, 1e-9))
 
 

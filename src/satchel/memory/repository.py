@@ -58,8 +58,11 @@ def to_micros(moment: datetime) -> int:
 def from_micros(micros: int, offset_min: int = 0) -> datetime:
     """The time again, with its offset."""
     offset = timedelta(minutes=offset_min)
-    # Counted on the local clock: 0001-01-01 00:00+05:00 has no date in UTC.
-    return (_EPOCH + timedelta(microseconds=micros) + offset).replace(tzinfo=timezone(offset))
+    # Counted on the local clock: 0001-01-01 00:00+05:00 has no date in UTC. Without its offset such a time is
+    # shown as
+    # the end of the calendar.
+    local = min(max(timedelta(microseconds=micros) + offset, datetime.min - _EPOCH), datetime.max - _EPOCH)
+    return (_EPOCH + local).replace(tzinfo=timezone(offset))
 
 
 def offset_minutes(moment: datetime) -> int:

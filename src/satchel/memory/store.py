@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +55,8 @@ memory.
 # seed-0, "Memory tiers and decay": the middle of each tier's range.
 _PRIORITY: dict[Tier, float] = {"short_term": 0.55, "long_term": 0.85}
 _DECAY_RATE: dict[Tier, float] = {"short_term": 0.02, "long_term": 0.005}
+
+_UNPRINTABLE = re.compile("[\x00\ud800-\udfff]")
 
 _FILL_BEFORE_SEARCH = (
     2_048  # Memories without a vector that a search embeds first: some seconds, once, after an import.
@@ -698,19 +701,7 @@ class Memory:
 
 def _printable(text: str) -> str:
     """The text as UTF-8 can hold it and SQLite can compare it: no NUL, no lone surrogate."""
-    if "\x00" in text:
-        text = text.replace("\x00", "\ufffd")
-    if text.isascii():
-        return text
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if _has_surrogate(text) else text
-
-
-def _has_surrogate(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
+    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def _clean(name: str, what: str) -> str:
