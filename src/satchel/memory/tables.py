@@ -19,6 +19,8 @@ from sqlalchemy import (
 )
 
 __all__ = [
+    "distill_windows",
+    "distilled",
     "edges",
     "memories",
     "metadata",
@@ -26,6 +28,7 @@ __all__ = [
     "spaces",
     "tags",
     "tombstones",
+    "usage",
     "uses",
     "vectors",
     "words",
@@ -176,7 +179,8 @@ models = Table(
         "uq_embedding_models_active",
         "state",
         unique=True,
-        # `postgresql_where` stands in the migration alone: naming it here loads that dialect at every start, 75 ms.
+        # `postgresql_where` stands in the migration alone: naming it here loads that dialect at every start,
+        # 75 ms.
         sqlite_where=text("state = 'active'"),
     ),
 )
@@ -217,4 +221,63 @@ tombstones = Table(
     Index("ix_memory_tombstones_changed", "space_id", "changed"),
     Index("ix_memory_tombstones_place", "space_id", "place_hash"),
     Index("ix_memory_tombstones_words", "space_id", "words_hash"),
+)
+
+# How many characters of an episode were read for facts; one that is not in here, or not whole, is yet to be
+# distilled.
+distilled = Table(
+    "memory_distilled",
+    metadata,
+    _memory("fk_memory_distilled_memory"),
+    Column("chars", BigInteger, nullable=False),
+    Column("distilled_at", BigInteger, nullable=False),
+)
+
+# What windows came to, by counts and by Satchel's own words. None of the conversation's are in here: what is
+# forgotten need not be looked for. `place` is a hash of where the window begins.
+distill_windows = Table(
+    "memory_distill_windows",
+    metadata,
+    Column("id", _KEY, primary_key=True, autoincrement=True),
+    Column(
+        "space_id",
+        BigInteger,
+        ForeignKey("memory_spaces.id", name="fk_memory_distill_windows_space", ondelete="CASCADE"),
+        nullable=False,
+    ),
+    Column("at", BigInteger, nullable=False),
+    Column("place", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("facts", Integer, nullable=False),
+    Column("dropped", Integer, nullable=False),
+    Column("error", Text, nullable=False),
+    CheckConstraint(
+        "outcome IN ('facts', 'nothing', 'failed', 'given_up')", name="ck_memory_distill_windows_outcome"
+    ),
+    Index("ix_memory_distill_windows_place", "space_id", "place"),
+)
+
+# What memory's own calls of language models cost, by local day.
+usage = Table(
+    "memory_usage",
+    metadata,
+    Column("id", _KEY, primary_key=True, autoincrement=True),
+    Column(
+        "space_id",
+        BigInteger,
+        ForeignKey("memory_spaces.id", name="fk_memory_usage_space", ondelete="CASCADE"),
+        nullable=False,
+    ),
+    Column("day", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("provider", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("calls", Integer, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("cache_read_tokens", BigInteger, nullable=False),
+    Column("cache_write_tokens", BigInteger, nullable=False),
+    Column("cost_usd", Float(53)),
+    Column("estimated", Integer, nullable=False),
+    UniqueConstraint("space_id", "day", "purpose", "provider", "model", name="uq_memory_usage"),
 )
