@@ -299,7 +299,7 @@ async def measure(
 def versions() -> dict[str, str]:
     """Of everything that is compared."""
     found = {"python": platform.python_version()}
-    for name in ("satchel", "openai", "anthropic", "anyio", *OPTIONAL):
+    for name in ("satchel", "openai", "anthropic", "anyio", "pydantic-ai-slim", "openai-agents", "langgraph"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

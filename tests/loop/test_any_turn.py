@@ -227,6 +227,19 @@ class Trials:
     ],
     context_window=None,
 )
+@example(
+    trials=[
+        Trial(
+            replies=[Reply(calls=[Call(name="look"), Call(name="nope"), Call(name="look", input="{")])],
+            fault="cancel the task",
+            at_event=n,
+            hooks_fail=False,
+            memory="",
+        )
+        for n in range(1, 14)
+    ],
+    context_window=None,
+)
 def test_whatever_happens_the_history_stays_valid_and_the_log_tells_the_same(
     trials: list[Trial], context_window: int | None
 ) -> None:

@@ -44,6 +44,14 @@ async def test_sixteen_functions_block_at_the_same_time() -> None:
     pool.close()
 
 
+async def test_one_idle_thread_does_not_make_two_functions_wait_for_each_other() -> None:
+    pool = ToolPool(workers=4)
+    assert await pool.run(int, "7") == 7
+    barrier = threading.Barrier(3, timeout=10)
+    assert sorted(await run_all(pool, *[barrier.wait] * 3)) == [0, 1, 2]
+    pool.close()
+
+
 async def test_more_functions_than_threads_wait_their_turn() -> None:
     lock = threading.Lock()
     running = most = 0

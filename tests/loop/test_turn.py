@@ -478,6 +478,19 @@ async def test_a_journal_that_breaks_ends_the_turn_before_the_tool_starts() -> N
     assert len(world.of(Final)) == len(world.of(TurnEnd)) == 1
 
 
+async def test_a_question_that_could_not_be_written_down_is_not_open() -> None:
+    async def full(event: object) -> None:
+        if isinstance(event, AskUser):
+            raise OSError(28, "No space left on device")
+
+    world = World([Reply(calls=[Call(name="ask_user")])], asks("Which one?"))
+    world.on_emit = full
+    outcome = await world.run()
+    assert (outcome.status, outcome.question) == ("failed", None)
+    assert outcome.text.startswith("Which one?\n\nSomething in Satchel itself failed (OSError")
+    assert history_problems(outcome.messages, sendable=True) == []
+
+
 async def test_a_turn_adds_up_what_it_used() -> None:
     world = World(
         [
