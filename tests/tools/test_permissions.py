@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import string
+import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from satchel.config import Mode
@@ -296,6 +298,46 @@ def test_a_pattern_matches_as_its_regular_expression_would(pattern: str, text: s
             expected or re.fullmatch(".*".join(map(re.escape, pattern[:-2].split("*"))), text) is not None
         )
     assert _fit(pattern)(text) is expected
+
+
+TOKENS = [
+    *"ab12-=!#*?[]{}()<>$`'\"\\;&|", " ", "  ", "\t", "\n", "\r", "&&", "||", "|&", "2>&1", ">/dev/null", "&>/dev/null",
+    "< /dev/null", ">a", "<<b", "$(", "$((", "A=", "if", "do", "time", "function", "coproc", "é", "\x07", "\u00a0", ";;", "'a'", '"b"',
+]  # fmt: skip
+
+
+@settings(max_examples=400)
+@given(st.lists(st.sampled_from(TOKENS), min_size=1, max_size=9).map("".join))
+@example("a\n&& b")
+@example("a 2>&1b")
+@example("a &>/dev/null b")
+@example("a 1>&2 & b")
+def test_bash_runs_nothing_that_was_not_read(command: str) -> None:
+    """The real shell against the reading: each command that it looks for is one of those that were read."""
+    parts = simple_commands(command)
+    if parts is None:
+        return
+    note = 'command_not_found_handle() { printf "%s\\0" "$@" END >&9; }; eval " $1"; wait'
+    with tempfile.TemporaryDirectory() as folder:
+        # On this PATH no program is found, and bash hands every command with its words to the handler.
+        log = Path(folder).parent / f"{Path(folder).name}.log"
+        with log.open("wb") as file:
+            subprocess.run(
+                ["/bin/bash", "-c", f"exec 9>&{file.fileno()}; {note}", "bash", command],
+                cwd=folder,
+                env={"PATH": "/nonexistent", "LC_ALL": "C.UTF-8"},
+                pass_fds=[file.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=20,
+                check=False,
+            )
+        ran = [record.split("\0") for record in log.read_bytes().decode().split("\0END\0")[:-1]]
+        log.unlink()
+    assert [words for words in ran if words not in parts] == []
+    # Something runs first, unless it is a name with a slash, which bash looks for by itself.
+    assert ran or "/" in parts[0][0] or len(parts) > 1
 
 
 # ---- Paths

@@ -188,6 +188,11 @@ async def test_output_that_is_no_text_has_marks_in_its_place(session: Session) -
     assert (await session("bash", command="printf 'a\\xff\\x00b'")).data["stdout"] == "a\ufffd\0b"
 
 
+async def test_a_command_may_begin_with_a_hyphen(session: Session) -> None:
+    result = await session("bash", command="-x")
+    assert (result.data["exit_code"], "-x: command not found" in result.text) == (127, True)
+
+
 async def test_a_syntax_error_is_a_result(session: Session) -> None:
     result = await session("bash", command="if then")
     assert result.is_error

@@ -34,7 +34,7 @@ QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMP
 """There is no terminal: no colours, no pager that waits for a key, no question for a password."""
 SCRIPT = f"""_satchel_fd=${REPORT_FD}; unset {REPORT_FD} BASH_ENV ENV
 trap 'printf "%s\\0" "$PWD" >"/dev/fd/$_satchel_fd"' EXIT
-eval "$1"
+eval " $1"
 """
 """Runs the command, its first argument, in the shell itself, and reports where it ended."""
 
