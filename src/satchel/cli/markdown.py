@@ -140,6 +140,8 @@ class MarkdownStream:
             force_terminal=True,
             color_system="standard",
             width=max(20, columns),
+            # Without a height, TERM=dumb makes rich forget the width as well.
+            height=25,
             legacy_windows=False,
         )
         # No hyperlinks: where a link leads stands beside it, and a model can't hide it.
