@@ -160,22 +160,21 @@ def cli_page() -> str:
         "Data goes to stdout, everything else to stderr; `--json` gives data to programs. Exit codes are on the page of "
         "[errors](errors.md).\n",
     ]
-    for names, command in _commands(root, ("satchel",)):
-        context = click.Context(command, info_name=" ".join(names), terminal_width=96, max_content_width=96)
-        parts += [f"## `{' '.join(names)}`\n", "```", command.get_help(context).rstrip(), "```\n"]
+    for context in _contexts(root, None, "satchel"):
+        parts += [f"## `{context.command_path}`\n", "```", context.get_help().rstrip(), "```\n"]
     return "\n".join(parts)
 
 
-def _commands(
-    command: click.Command, names: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    yield names, command
+def _contexts(command: click.Command, parent: click.Context | None, name: str) -> Iterator[click.Context]:
+    """The command and all below it, each as if it was called: settings such as the help's names are inherited."""
+    settings = {**command.context_settings, "terminal_width": 96, "max_content_width": 96}
+    context = click.Context(command, parent=parent, info_name=name, **settings)
+    yield context
     if isinstance(command, click.Group):
-        context = click.Context(command, info_name=names[-1])
-        for name in command.list_commands(context):
-            inner = command.get_command(context, name)
+        for inner_name in command.list_commands(context):
+            inner = command.get_command(context, inner_name)
             if inner is not None and not inner.hidden:
-                yield from _commands(inner, (*names, name))
+                yield from _contexts(inner, context, inner_name)
 
 
 def _escape(text: str) -> str:
