@@ -21,6 +21,7 @@ import secrets
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,11 @@ at."""
 LINGER_S = 0.1
 """How long what the program left running may take to end by itself, such as the `tee` of a process
 substitution."""
+UNCLEAR_S = 0.005
+UNCLEAR_LOOKS = 3
+"""A process that can't be told is looked at again so often, with this between: execve takes less than
+that."""
+KERNEL_THREADS_PARENT = 2
 KILL_ROUNDS = 10
 """How often SIGKILL is repeated for what was forked between looking and killing; a fork loses against it
 quickly."""
@@ -361,11 +367,17 @@ class _Tree:
         self._began_s = time.monotonic()
         self._owner = os.getpid()
         self._over = False
+        self._closed = False
+        self._unclear = False
+        # The interpreter's exit comes in another thread than the event loop's, where that is not the main
+        # one.
+        self._lock = threading.Lock()
         # A pidfd names one process for ever, where a pid may be another's by the time that it is used.
         self._pidfds: dict[int, int] = {}
         if hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
                 self._pidfds[leader.pid] = os.pidfd_open(leader.pid)
+        self._has_pidfds = bool(self._pidfds)
         _live.add(self)
 
     @property
@@ -377,7 +389,7 @@ class _Tree:
         """Wait for the leader to exit. Where there are pidfds it stays a zombie, so that its pid stays its
         own.
         """
-        if self._leader.pid in self._pidfds:
+        if self._has_pidfds:
             await anyio.wait_readable(self._pidfds[self._leader.pid])
         else:
             await anyio.to_thread.run_sync(self._leader.wait, abandon_on_cancel=True, limiter=_waiters)
@@ -390,10 +402,10 @@ class _Tree:
         """
         if self._over:
             return
-        running = self._running()
+        running = await self._look()
         if running and self._leader.pid not in running:
             await self._gone(LINGER_S)
-            running = self._running()
+            running = await self._look()
             self.left_behind = max(self.left_behind, len(running))
         if running:
             self._signal(signal.SIGTERM)
@@ -401,7 +413,7 @@ class _Tree:
             self._signal(signal.SIGCONT)
             await self._gone(grace_s)
         for _ in range(KILL_ROUNDS):
-            if not self._running():
+            if not await self._look():
                 break
             self._signal(signal.SIGKILL)
             await self._gone(KILL_WAIT_S)
@@ -414,29 +426,49 @@ class _Tree:
         if os.getpid() != self._owner:
             return
         for _ in range(KILL_ROUNDS):
-            if not self._running():
+            running = self._running()
+            if running:
+                self._signal(signal.SIGKILL)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._leader.wait(timeout=KILL_WAIT_S)
+            elif not self._unclear:
                 break
-            self._signal(signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._leader.wait(timeout=KILL_WAIT_S)
+            else:
+                time.sleep(UNCLEAR_S)
 
     def close(self) -> None:
         """Give the descriptors back."""
-        for pidfd in self._pidfds.values():
-            os.close(pidfd)
-        self._pidfds.clear()
+        with self._lock:
+            for pidfd in self._pidfds.values():
+                os.close(pidfd)
+            self._pidfds.clear()
+            self._closed = True
         _live.discard(self)
+
+    async def _look(self) -> list[int]:
+        """`_running`, again where a process could not be told."""
+        running = self._running()
+        for _ in range(UNCLEAR_LOOKS):
+            if running or not self._unclear:
+                break
+            await anyio.sleep(UNCLEAR_S)
+            running = self._running()
+        return running
 
     def _running(self) -> list[int]:
         """Look for relatives and give the pids of all that run. Without pidfds: the leader's for the whole
         group.
         """
-        if not self._pidfds:
+        if not self._has_pidfds:
             return [self._leader.pid] if _group_exists(self._leader.pid) else []
-        self._find_relatives()
-        return [pid for pid, pidfd in self._pidfds.items() if not _has_exited(pidfd)]
+        with self._lock:
+            if self._closed:
+                return []
+            self._find_relatives()
+            return [pid for pid, pidfd in self._pidfds.items() if not _has_exited(pidfd)]
 
     def _find_relatives(self) -> None:
+        self._unclear = False
         stats = [stat for pid in self._candidates() if (stat := _stat(pid)) is not None]
         growing = True
         while growing:
@@ -464,9 +496,13 @@ class _Tree:
         if stat.session == leader or stat.group == leader or stat.parent in self._pidfds:
             return True
         try:
-            return self._mark in Path(f"/proc/{stat.pid}/environ").read_bytes()
+            environ = Path(f"/proc/{stat.pid}/environ").read_bytes()
         except OSError:
             return False
+        # While a process becomes another program, it has no environment for an instant. So have the kernel's.
+        if not environ and stat.parent != KERNEL_THREADS_PARENT:
+            self._unclear = True
+        return self._mark in environ
 
     def _hold(self, stat: _Stat) -> bool:
         try:
@@ -484,17 +520,18 @@ class _Tree:
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._leader.pid, number)
-        for pid, pidfd in self._pidfds.items():
-            if pid != self._leader.pid:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    signal.pidfd_send_signal(pidfd, number)
+        with self._lock:
+            for pid, pidfd in self._pidfds.items():
+                if pid != self._leader.pid:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        signal.pidfd_send_signal(pidfd, number)
 
     async def _gone(self, limit_s: float) -> None:
         """Wait until all known ones have exited, at most so long."""
         with anyio.move_on_after(limit_s):
             for pidfd in list(self._pidfds.values()):
                 await anyio.wait_readable(pidfd)
-            while not self._pidfds and _group_exists(self._leader.pid):
+            while not self._has_pidfds and _group_exists(self._leader.pid):
                 self._leader.poll()
                 await anyio.sleep(0.02)
 
