@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
 from satchel.messages import Block, Message, StopReason, Usage
@@ -25,6 +25,8 @@ __all__ = [
     "ModelEvent",
     "ModelRequest",
     "Retrying",
+    "TokenEmbedder",
+    "TokenVectors",
     "ToolDefinition",
     "Vectors",
 ]
@@ -140,6 +142,7 @@ class EmbedderInfo:
         dimension: Length of a vector; 0 where only the first answer of an endpoint will tell.
         max_tokens: Longer texts are cut; the caller chunks before.
         threshold: Cosine above which two texts speak of the same thing, calibrated for this model.
+        token_dimension: Length of a token's vector; 0 where it gives none (see `TokenEmbedder`).
         query_prefix: Put before a query, and `document_prefix` before a stored text, by the embedder itself.
     """
 
@@ -147,6 +150,7 @@ class EmbedderInfo:
     dimension: int
     max_tokens: int
     threshold: float
+    token_dimension: int = 0
     query_prefix: str = ""
     document_prefix: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -180,19 +184,38 @@ class Embedder(Protocol):
         """Give back threads and memory. It may be called twice."""
 
 
-class TokenEmbedder(Embedder, Protocol):
-    """An embedder that can also give a vector for each token, for late interaction. Not every one can."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenVectors:
+    """A text, token by token.
 
-    async def embed_tokens(self, texts: Sequence[str], role: EmbedRole) -> list[Vectors]:
-        """Embed each token of each text.
+    Attributes:
+        vectors: Shape (tokens, `EmbedderInfo.token_dimension`), float32, every row of unit length, in the order of
+            the text. Marks that the model adds are left out, so an empty text has 0 rows.
+        spans: Where each token stands: shape (tokens, 2), int32, first character and the one after the last,
+            counted in the text as it was given.
+    """
+
+    vectors: Vectors
+    spans: np.ndarray[tuple[int, int], np.dtype[np.int32]]
+
+
+@runtime_checkable
+class TokenEmbedder(Embedder, Protocol):
+    """An embedder that can also give a vector for each token, for late interaction. Not every one can; those
+    that can have a `token_dimension` in their record.
+    """
+
+    async def embed_tokens(
+        self, texts: Sequence[str], role: EmbedRole
+    ) -> tuple[Vectors, Sequence[TokenVectors]]:
+        """Embed each text as a whole and by its tokens, in one pass of the model.
 
         Args:
             texts: As in `embed`.
             role: As in `embed`.
 
         Returns:
-            In the order of `texts`: shape (tokens, dimension), float32, every row of unit length; marks that
-            the model adds are left out, so an empty text has 0 rows.
+            What `embed` gives, and the tokens of each text, both in the order of `texts`.
 
         Raises:
             EmbedderError: As in `embed`.

@@ -89,14 +89,18 @@ async def test_odd_texts_get_vectors_and_long_ones_are_cut(minilm_home: Path) ->
     await embedder.aclose()
 
 
-async def test_each_token_can_have_its_vector(minilm_home: Path) -> None:
+async def test_each_token_can_have_its_vector_in_the_pass_that_embeds_the_text(minilm_home: Path) -> None:
     embedder = opened(minilm_home)
-    short, empty, long = await embedder.embed_tokens(["network problem", "", "network " * 300], "document")
-    assert (short.shape, empty.shape, long.shape) == ((2, 384), (0, 384), (254, 384))
-    assert np.linalg.norm(short, axis=1) == pytest.approx(1, abs=1e-6)
+    texts = ["network problem", "", "network " * 300]
+    whole, (short, empty, long) = await embedder.embed_tokens(texts, "document")
+    assert np.array_equal(whole, await embedder.embed(texts, "document"))
+    assert (short.vectors.shape, empty.vectors.shape, long.vectors.shape) == ((2, 64), (0, 64), (254, 64))
+    assert short.spans.tolist() == [[0, 7], [8, 15]]
+    assert (empty.spans.shape, long.spans.shape) == ((0, 2), (254, 2))
+    assert np.linalg.norm(short.vectors, axis=1) == pytest.approx(1, abs=1e-6)
     # A token's vector knows what stands around it.
-    (other,) = await embedder.embed_tokens(["network of friends"], "document")
-    assert 0.3 < float(short[0] @ other[0]) < 0.95
+    _, (other,) = await embedder.embed_tokens(["network of friends"], "document")
+    assert 0.3 < float(short.vectors[0] @ other.vectors[0]) < 0.95
     await embedder.aclose()
 
 

@@ -102,7 +102,9 @@ MINILM_WEIGHTS: Final = Weights(
 # 256 tokens: the model's own sentence_bert_config.json. The threshold was measured on 495 questions over three long
 # conversations: the best place to tell the turn that answers (41 % are above it) from the best of some 480 turns of
 # another conversation (11 % are above it). Of two texts taken at random, 1 % are above 0.17.
-MINILM: Final = EmbedderInfo(id="minilm-l6-v2/fp32", dimension=384, max_tokens=256, threshold=0.45)
+MINILM: Final = EmbedderInfo(
+    id="minilm-l6-v2/fp32", dimension=384, max_tokens=256, threshold=0.45, token_dimension=64
+)
 
 # The words and pieces of words that two texts share decide; two texts of one topic with other words score 0.
 HASHING: Final = EmbedderInfo(id="hashing-512/1", dimension=512, max_tokens=4096, threshold=0.3)
