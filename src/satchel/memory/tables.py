@@ -8,6 +8,7 @@ from sqlalchemy import (
     Column,
     Float,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -19,14 +20,18 @@ from sqlalchemy import (
 )
 
 __all__ = [
+    "changes",
+    "compared",
     "distill_windows",
     "distilled",
+    "earlier_words",
     "edges",
     "memories",
     "metadata",
     "models",
     "spaces",
     "tags",
+    "tokens",
     "tombstones",
     "usage",
     "uses",
@@ -56,6 +61,8 @@ spaces = Table(
     Column("user_id", Text, nullable=False),
     Column("scope", Text, nullable=False),
     Column("changed", BigInteger, nullable=False),
+    # Chat requests so far: the cycles of `decay` where those count and not days.
+    Column("requests", BigInteger, nullable=False, server_default=text("0")),
     UniqueConstraint("user_id", "scope", name="uq_memory_spaces_user_scope"),
 )
 
@@ -91,6 +98,8 @@ memories = Table(
     Column("trust", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False),
+    # How many chat requests there had been when it was stored.
+    Column("request", BigInteger, nullable=False, server_default=text("0")),
     UniqueConstraint("space_id", "id", name="uq_memories_space_id"),
     CheckConstraint("kind IN ('episode', 'fact', 'summary')", name="ck_memories_kind"),
     CheckConstraint("length(content) > 0", name="ck_memories_content"),
@@ -105,6 +114,8 @@ memories = Table(
     CheckConstraint("trust IN ('user', 'agent', 'outside')", name="ck_memories_trust"),
     Index("ix_memories_changed", "space_id", "changed"),
     Index("ix_memories_source", "space_id", "source_session", "source_turn"),
+    # As below: `postgresql_where` stands in the migration alone.
+    Index("ix_memories_valid_to", "space_id", "valid_to", sqlite_where=text("valid_to IS NOT NULL")),
     sqlite_autoincrement=True,
 )
 
@@ -115,6 +126,7 @@ uses = Table(
     _memory("fk_memory_uses_memory"),
     Column("last_accessed", BigInteger, nullable=False),
     Column("access_count", BigInteger, nullable=False),
+    Column("request", BigInteger, nullable=False, server_default=text("0")),
 )
 
 tags = Table(
@@ -172,6 +184,11 @@ models = Table(
     Column("dimension", Integer, nullable=False),
     Column("state", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    # The vectors of `relevance.examples`, float32, and the hash of those examples.
+    Column("examples_hash", Text),
+    Column("examples_vectors", LargeBinary),
+    # When another model took over; its vectors are dropped some days later.
+    Column("retired_at", BigInteger),
     UniqueConstraint("name", name="uq_embedding_models_name"),
     CheckConstraint("dimension > 0", name="ck_embedding_models_dimension"),
     CheckConstraint("state IN ('building', 'active', 'retired')", name="ck_embedding_models_state"),
@@ -201,6 +218,22 @@ vectors = Table(
     Column("changed", BigInteger, nullable=False),
     Column("vectors", LargeBinary, nullable=False),
     Index("ix_memory_vectors_changed", "space_id", "model_id", "changed"),
+)
+
+# One row for each row of vectors whose model gives token vectors: see `tokens.pack`. Apart from them, since all
+# vectors are read when a store is opened, and of these a search reads some hundreds.
+tokens = Table(
+    "memory_tokens",
+    metadata,
+    Column("rid", BigInteger, primary_key=True, autoincrement=False),
+    Column("model_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("tokens", LargeBinary, nullable=False),
+    ForeignKeyConstraint(
+        ["rid", "model_id"],
+        ["memory_vectors.rid", "memory_vectors.model_id"],
+        name="fk_memory_tokens_vectors",
+        ondelete="CASCADE",
+    ),
 )
 
 # What was forgotten, by hashes alone: of its place in its session, and of its words in that session.
@@ -280,4 +313,52 @@ usage = Table(
     Column("cost_usd", Float(53)),
     Column("estimated", Integer, nullable=False),
     UniqueConstraint("space_id", "day", "purpose", "provider", "model", name="uq_memory_usage"),
+)
+
+# Every change of a memory after it was stored, by ids: what it was before and after, as JSON. A memory that is
+# forgotten takes its rows along; one row says that it was, and has a hash of its words.
+changes = Table(
+    "memory_changes",
+    metadata,
+    Column("id", _KEY, primary_key=True, autoincrement=True),
+    Column(
+        "space_id",
+        BigInteger,
+        ForeignKey("memory_spaces.id", name="fk_memory_changes_space", ondelete="CASCADE"),
+        nullable=False,
+    ),
+    Column("memory_id", Text, nullable=False),
+    Column("other_id", Text),
+    Column("action", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("before", Text, nullable=False),
+    Column("after", Text, nullable=False),
+    Column("undoes", BigInteger),
+    Index("ix_memory_changes_memory", "space_id", "memory_id"),
+    Index("ix_memory_changes_other", "space_id", "other_id"),
+    sqlite_autoincrement=True,
+)
+
+# Facts that were compared with those that were there before them; one that is not in here is yet to be.
+compared = Table(
+    "memory_compared",
+    metadata,
+    _memory("fk_memory_compared_memory"),
+    Column("compared_at", BigInteger, nullable=False),
+)
+
+# What a forgotten memory said before it was edited, by hashes as in `tombstones`.
+earlier_words = Table(
+    "memory_earlier_words",
+    metadata,
+    Column(
+        "space_id",
+        BigInteger,
+        ForeignKey("memory_spaces.id", name="fk_memory_earlier_words_space", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    Column("words_hash", Text, primary_key=True),
 )
