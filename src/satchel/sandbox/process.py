@@ -235,23 +235,26 @@ def _start(
         theirs.append(report.write)
         os.set_blocking(report.read.fileno(), False)
         child_environ[REPORT_FD] = str(report.write.fileno())
-    try:
-        leader = subprocess.Popen(
-            list(argv),
-            cwd=cwd,
-            env=child_environ,
-            stdin=subprocess.DEVNULL if stdin is None else stdin.read,
-            stdout=stdout.write,
-            stderr=stderr.write,
-            pass_fds=() if report is None else (report.write.fileno(),),
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise SandboxError(f"{argv[0]!r} could not be started in {str(cwd)!r}: {why}.") from error
+    # Between the start and the entry into `_live`, the interpreter's exit in another thread has to wait.
+    with _starting:
+        try:
+            leader = subprocess.Popen(
+                list(argv),
+                cwd=cwd,
+                env=child_environ,
+                stdin=subprocess.DEVNULL if stdin is None else stdin.read,
+                stdout=stdout.write,
+                stderr=stderr.write,
+                pass_fds=() if report is None else (report.write.fileno(),),
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise SandboxError(f"{argv[0]!r} could not be started in {str(cwd)!r}: {why}.") from error
+        tree = _Tree(leader, mark)
     for end in theirs:
         end.close()
-    return _Tree(leader, mark)
+    return tree
 
 
 class _Pump:
@@ -545,10 +548,13 @@ class _Tree:
 
 
 _live: set[_Tree] = set()
+_starting = threading.Lock()
 _waiters = anyio.CapacityLimiter(64)
 
 
 def _end_all_at_exit() -> None:
+    # Never given back: what is not started by now is not started any more.
+    _starting.acquire(timeout=KILL_WAIT_S)
     for tree in list(_live):
         tree.kill_now()
 
