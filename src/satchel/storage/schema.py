@@ -4,7 +4,13 @@ from __future__ import annotations
 
 __all__ = ["HEAD", "REVISIONS"]
 
-REVISIONS: tuple[str, ...] = ("0001_memory", "0002_sessions", "0003_distilling", "0004_lifecycle")
+REVISIONS: tuple[str, ...] = (
+    "0001_memory",
+    "0002_sessions",
+    "0003_distilling",
+    "0004_lifecycle",
+    "0005_token_vectors",
+)
 """Every migration in `migrations/versions`, in the order they are applied. Add yours at the end.
 
 A database whose revision is not in here was written by a newer program and is refused untouched. The list

@@ -146,6 +146,8 @@ def upgrade() -> None:
         sa.Column("dimension", sa.Integer, nullable=False),
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("examples_hash", sa.Text),
+        sa.Column("examples_vectors", sa.LargeBinary),
         sa.UniqueConstraint("name", name="uq_embedding_models_name"),
         sa.CheckConstraint("dimension > 0", name="ck_embedding_models_dimension"),
         sa.CheckConstraint("state IN ('building', 'active', 'retired')", name="ck_embedding_models_state"),
