@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from satchel.clock import ManualClock
 from satchel.errors import UsageError
 from satchel.memory import Context, Episode, Hit, Memory, MemoryRecord, Source, strip_injected
-from satchel.memory.surfacing import block_of, estimate_tokens, relevance, restates
+from satchel.memory.lexicon import stems_of
+from satchel.memory.surfacing import block_of, estimate_tokens, restates
 from satchel.messages import Message, TextBlock, ToolResultBlock
 from satchel.models.embedding import HashingEmbedder
 from tests.memory.embedders import Topical
@@ -95,18 +96,8 @@ async def test_a_higher_threshold_shows_less_and_a_threshold_of_zero_shows_whate
         question = "Is Mara allergic to shellfish?"
         assert shown(await memory.surface(question)) == [ALLERGY]
         assert shown(await memory.surface(question, threshold=1.0)) == []
-        assert len(shown(await memory.surface(question, threshold=0.0))) == 2
-
-
-def test_relevance_is_half_at_the_boundary_and_grows_with_each_sign() -> None:
-    def sure(coverage: float, named: float, cosine: float | None) -> float:
-        return relevance(coverage=coverage, named=named, cosine=cosine, threshold=0.45)
-
-    assert sure(0.12, 0, 0.40) < 0.5 < sure(0.16, 0, 0.42)
-    assert sure(0.0, 0, 0.2) < sure(0.1, 0, 0.2) < sure(0.1, 0, 0.3) < sure(0.1, 1, 0.3)
-    assert sure(0.0, 0, None) < 0.01
-    assert sure(0.3, 0, None) > 0.5
-    assert 0 <= sure(0, 0, -1) < sure(1, 1, 1) <= 1
+        assert shown(await memory.surface("allergic", threshold=0.9)) == []
+        assert shown(await memory.surface("allergic", threshold=0.0)) == [ALLERGY]
 
 
 @requirement("memory:surface:last-messages")
@@ -171,8 +162,6 @@ async def test_the_block_is_never_over_its_budget(budget: int) -> None:
 
 def test_a_long_memory_is_shown_by_the_part_that_fits() -> None:
     long = "Nothing of note. " * 300 + "The lighthouse keeper sings at dawn. " + "More of nothing. " * 300
-    from satchel.memory.lexicon import stems_of
-
     context = block_of([hit(long)], stems=stems_of("lighthouse keeper"), budget_tokens=150, limit=5)
     assert "lighthouse keeper sings" in context.text
     assert context.tokens <= 150

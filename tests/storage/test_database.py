@@ -157,7 +157,7 @@ async def test_an_upgrade_that_would_lose_rows_changes_nothing(
     def lossy(config: Any, to: str) -> None:
         config.attributes["connection"].exec_driver_sql(statement)
 
-    monkeypatch.setattr(migrate.command, "upgrade", lossy)
+    monkeypatch.setattr(command, "upgrade", lossy)
     monkeypatch.setattr("satchel.storage.sqlite.REVISIONS", (*REVISIONS, "9999_later"))
     monkeypatch.setattr("satchel.storage.database.HEAD", "9999_later")
     with pytest.raises(StorageError, match="would have lost rows"):

@@ -19,6 +19,7 @@ from satchel.errors import EmbedderError, EmbedderMismatch
 from satchel.memory import repository
 from satchel.memory.index import Floats
 from satchel.memory.passages import passages
+from satchel.memory.relevance import Gate, examples, examples_hash
 from satchel.memory.repository import Pending, to_micros
 from satchel.models.port import Embedder, EmbedRole
 from satchel.storage import Database
@@ -56,6 +57,7 @@ class DenseArm:
         self._retry_at = float("-inf")
         self._filling = anyio.Lock()
         self._replaces: str | None = None
+        self._gate: Gate | None = None
 
     @property
     def notice(self) -> str | None:
@@ -116,6 +118,28 @@ class DenseArm:
         """The vector of a question, or None where the embedder does not serve."""
         found = await self.embed([text], "query")
         return None if found is None else found[0]
+
+    async def gate(self) -> Gate | None:
+        """What the embedder makes of the examples; they are embedded once for each store and kept in it."""
+        model = self.model
+        if self._gate is None and model is not None:
+            name = examples_hash()
+            stored = await self._database.read(
+                lambda connection: repository.read_examples(connection, model, name)
+            )
+            if stored is not None:
+                vectors: Vectors | None = np.frombuffer(stored, dtype="<f4").reshape(-1, self.dimension)
+            else:
+                vectors = await self.embed([text for text, _ in examples()], "query")
+                if vectors is None:
+                    return None
+                found = vectors.astype("<f4").tobytes()
+                await self._database.write(
+                    lambda connection: repository.write_examples(connection, model, name, found)
+                )
+            assert vectors is not None
+            self._gate = Gate.calibrate(vectors)
+        return self._gate
 
     async def fill(
         self, *, limit: int | None = None, progress: Callable[[int], None] = lambda _: None

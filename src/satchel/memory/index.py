@@ -5,13 +5,13 @@ changes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from satchel.memory.repository import Changes
 
-__all__ = ["Index", "Postings"]
+__all__ = ["Cosines", "Floats", "Index", "Ints", "Matrix", "Postings"]
 
 Ints: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 Floats: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float32]]
@@ -21,6 +21,19 @@ Postings: TypeAlias = tuple[Ints, Floats]
 
 _DAY_MICROS = 86_400_000_000
 _MAX_POSTINGS = 4096  # Stems whose rows are remembered; a conversation of days asks for fewer.
+
+
+class Cosines(NamedTuple):
+    """How near a query is to the vectors of an index.
+
+    Attributes:
+        best: The best cosine of each row that has vectors; `rows` says which. Dead rows are among them.
+        every: The cosine of every vector.
+    """
+
+    best: Floats
+    rows: Any
+    every: Floats
 
 
 class _Column:
@@ -325,19 +338,13 @@ class Index:
             known = self._postings[stem] = (rows, counts)
         return known
 
-    def cosines(self, query: Floats) -> tuple[Any, Ints]:
-        """Compare a query with every vector.
-
-        Args:
-            query: Shape (d,), unit length.
-
-        Returns:
-            The best cosine of each row that has vectors, and those rows; dead ones included.
-        """
+    def cosines(self, query: Floats) -> Cosines:
+        """Compare a query with every vector; shape (d,), unit length."""
         if self._vectors is None or not len(self._vectors):
-            return np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
+            nothing = np.empty(0, dtype=np.float32)
+            return Cosines(best=nothing, rows=np.empty(0, dtype=np.int64), every=nothing)
         matrix: Matrix = self._vectors.values
         every = matrix @ query
         starts = self._vector_start.values
         best = every if len(starts) == len(every) else np.maximum.reduceat(every, starts)
-        return best, self._vector_row.values
+        return Cosines(best=best, rows=self._vector_row.values, every=every)

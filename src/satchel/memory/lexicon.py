@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 
 import numpy as np
 import Stemmer
 
-__all__ = ["QUESTION", "TIME_WORDS", "VERSION", "WordList", "hash_stem", "read_text", "stems_of", "words_of"]
+__all__ = [
+    "QUESTION",
+    "RARE",
+    "TIME_WORDS",
+    "VERSION",
+    "WordList",
+    "commonness",
+    "hash_stem",
+    "read_text",
+    "stems_of",
+    "words_of",
+]
 
 VERSION = 1
 """Of everything in here that decides what is stored; a memory with another version is read again."""
@@ -248,6 +262,9 @@ _TIME = re.compile(
 # dog]".
 _QUESTION_END = re.compile(r"\?[\"'”’)\s]*(?:\[[^\[\]]{0,400}\]\s*)?$")
 
+RARE = 0.002
+"""The share of English texts that have a word which is not among the common ones."""
+
 _stemmer = Stemmer.Stemmer("porter")
 _hashes: dict[str, int] = {}
 _MAX_HASHES = 200_000  # About 20 MB. A person's vocabulary is far below it; random words must not grow it.
@@ -324,6 +341,23 @@ def hash_stem(word: str) -> int:
         known = 0 if word in _STOP else (zlib.crc32(stem.encode("utf-8", "surrogatepass")) or 1)
         _hashes[word] = known
     return known
+
+
+@cache
+def _common() -> dict[int, float]:
+    """The shares of `common_words.json`, by hash."""
+    text = resources.files(__package__).joinpath("common_words.json").read_text(encoding="utf-8")
+    return {zlib.crc32(stem.encode()) or 1: share for stem, share in json.loads(text).items()}
+
+
+def commonness(number: int) -> float:
+    """The share of English texts that have a stem, by its hash.
+
+    The file beside this module holds the 6,000 commonest words; it was made from the order of the vocabulary
+    of
+    bert-base-uncased (Apache-2.0), which goes by frequency, and Zipf's law.
+    """
+    return _common().get(number, RARE)
 
 
 def stems_of(text: str) -> list[int]:

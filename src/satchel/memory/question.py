@@ -41,10 +41,10 @@ _MONTH_DAY = re.compile(rf"\b({_MONTH})\s+(\d{{1,2}})(?:st|nd|rd|th)?\b(?!\d),?\
 _ISO_DAY = re.compile(r"\b((?:19|20)\d\d)-(\d\d)-(\d\d)\b")
 _MONTH_YEAR = re.compile(rf"\b({_MONTH})\b,?(?:\s+of)?\s*((?:19|20)\d\d)?", re.I)
 _YEAR = re.compile(r"\b((?:19|20)\d\d)\b")
-# A capital letter after something that does not end a sentence, opening quotes and line starts included.
-_PROPER = re.compile(r"(?<=[\w,;:)'’\"] )[A-Z][\w&.+-]*\w")
+_NAME_LIKE = re.compile(r"[^\W_]+")
+_COMMON_NAME = 0.004  # Of all English texts.
 _CALENDAR = frozenset(
-    {*_MONTHS, *["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]}
+    {*_MONTHS, "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 )
 _WHEN = re.compile(
     r"^\s*(?:when|what (?:date|day|month|year|time)|how long|how many (?:days|weeks|months|years)|since when"
@@ -74,7 +74,7 @@ class Question:
         several.
         asks_when: Whether it asks for a time.
         dates: The dates that it names.
-        names: The stems of what it calls by a proper name, known speakers left out: "Mara", "PostgreSQL".
+        names: The stems of what it calls by a name, known speakers left out: "Mara", "QX-4711".
         quoted: What it puts in quotation marks, as words.
     """
 
@@ -145,11 +145,17 @@ def _strip_names(query: str, speakers: Iterable[tuple[str, int]]) -> tuple[str, 
 
 
 def _names(query: str) -> Iterator[int]:
-    """The stems of words that are written with a capital letter where a sentence does not begin."""
-    for match in _PROPER.finditer(query):
+    """The stems of what is written as a name: with a capital letter inside the message, or with a digit in
+    it.
+
+    Words that every other text has are none, however they are written: "I asked Good Old Tom".
+    """
+    for place, match in enumerate(_NAME_LIKE.finditer(query)):
         word = match.group()
-        if word.lower() not in _CALENDAR:
-            yield from lexicon.stems_of(word)
+        if word.lower() in _CALENDAR:
+            continue
+        if (place and word[0].isupper()) or any(char.isdigit() for char in word):
+            yield from (stem for stem in lexicon.stems_of(word) if lexicon.commonness(stem) < _COMMON_NAME)
 
 
 def _dates(query: str) -> list[NamedDate]:

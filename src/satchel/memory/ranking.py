@@ -15,11 +15,11 @@ from typing import Any, cast
 import numpy as np
 
 from satchel.memory.index import Floats, Index, Ints
-from satchel.memory.lexicon import QUESTION, TIME_WORDS
+from satchel.memory.lexicon import QUESTION, TIME_WORDS, commonness
 from satchel.memory.question import Question, date_closeness
 from satchel.memory.records import Mode
 
-__all__ = ["Ranked", "rank"]
+__all__ = ["Found", "Ranked", "rank"]
 
 K1 = 1.2
 B = 0.75
@@ -36,27 +36,29 @@ CANDIDATES = 100
 FOLLOWED = 30
 """Each arm gives its first 100; what was said right after its first 30 is looked at too."""
 
-SMALL_STORE = 500
-"""Rows that are thought added, without any of the question's words, when coverage is computed: in a store of
+PRIOR = 50.0
+"""Texts of general English that are thought added to a store when the weight of a word is computed: in one of
 three
-memories a word that one of them has would else count for less than one that none has."""
+memories every word is rare."""
 
 _DAY_ZERO = date(1970, 1, 1).toordinal()
 _FIRST_DAY, _LAST_DAY = date.min.toordinal() - _DAY_ZERO, date.max.toordinal() - _DAY_ZERO
 
 WEIGHTS: Mapping[str, float] = {
-    "lexical": 3.6,
+    "lexical": 2.7,
     "session": 2.5,
-    "dense": 3.1,
+    "dense": 3.8,
     "answer": 2.3,
     "speaker": 1.1,
-    "time": 2.4,
-    "date": 4.3,
-    "statement": 0.9,
+    "time": 2.2,
+    "date": 3.6,
+    "statement": 0.85,
+    "page_lexical": 0.8,
+    "page_dense": 3.0,
 }
-"""Learned on three conversations, each scored with what the other two taught; none may be negative, so that
-no
-memory is ever pushed down for what it says."""
+"""Learned on conversations, each scored with what the others taught, and weighed against pages and one-line
+facts;
+none may be negative, so that no memory is ever pushed down for what it says."""
 
 _TOTAL = sum(WEIGHTS.values())
 
@@ -68,9 +70,11 @@ class Ranked:
     Attributes:
         score: In [0, 1].
         coverage: The share of the question's words that the row has, rare words counting more: 0 to 1,
-            comparable between questions.
-        named: How rare the rarest of the question's proper names is that the row has: 0 where it has none, 1
-            for one that nothing else has.
+        comparable
+            between questions.
+        telling: The same, not as a share: the sum of -ln of how common each word is in English; 6.2 for a
+        rare one.
+        named: Whether the row has one of the question's proper names.
         cosine: Of the row's best passage and the question, or None where it has no vector.
         signals: What `score` is made of.
     """
@@ -79,14 +83,29 @@ class Ranked:
     rid: int
     score: float
     coverage: float
-    named: float
+    telling: float
+    named: bool
     cosine: float | None
     signals: Mapping[str, float | None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a search found, best first, and what the question's cosines with all vectors are like.
+
+    Attributes:
+        compared: The number of vectors; `cosine_sum` and `cosine_square_sum` are over all of them.
+    """
+
+    ranked: tuple[Ranked, ...] = ()
+    compared: int = 0
+    cosine_sum: float = 0.0
+    cosine_square_sum: float = 0.0
+
+
 def rank(
     index: Index, question: Question, vector: Floats | None, *, limit: int, mode: Mode = "hybrid"
-) -> list[Ranked]:
+) -> Found:
     """Find the rows that fit a question, best first.
 
     Args:
@@ -97,20 +116,17 @@ def rank(
         mode: "lexical" takes no notice of vectors, "dense" of nothing else.
     """
     if not index.alive_count or limit <= 0:
-        return []
+        return Found()
     reach = max(CANDIDATES, limit)
     gate = _gate(index)
     before, after = index.neighbours()
-    if mode == "dense":
-        lexical = coverage = np.zeros(len(index), dtype=np.float32)
-    else:
-        lexical, coverage = _bm25(index, question.stems, gate)
-    cosine = None
+    lexical = _bm25(index, question.stems if mode != "dense" else (), gate)
+    cosine = every = None
     if mode != "lexical" and vector is not None:
-        cosine = _cosines(index, vector)
+        cosine, every = _cosines(index, vector)
     chosen = _candidates(lexical, cosine, after, reach, index.alive)
     if not len(chosen):
-        return []
+        return Found()
     parts: dict[str, Any] = {"lexical": _to_one(lexical[chosen])}
     if cosine is None:
         parts["dense"] = parts["answer"] = None
@@ -125,10 +141,13 @@ def rank(
         parts["answer"] = _to_one(_answers(index, near, chosen, before) * gate[chosen])
     if mode == "dense":
         if cosine is None:
-            return []
+            return Found()
         chosen, score = chosen, parts["dense"]
         parts = {"dense": parts["dense"]}
     else:
+        page = 1 - gate[chosen]
+        parts["page_lexical"] = page * parts["lexical"]
+        parts["page_dense"] = None if parts["dense"] is None else page * parts["dense"]
         parts["session"] = gate[chosen] * _session_prior(index, chosen, parts["lexical"])
         parts["speaker"] = (
             (index.speakers[chosen] == question.speaker).astype(np.float32)
@@ -141,21 +160,31 @@ def rank(
         parts["date"] = _date_fit(index, question, chosen) if question.dates else None
         parts["statement"] = (~index.has_feature(QUESTION)[chosen]).astype(np.float32)
         score = sum(WEIGHTS[name] * part for name, part in parts.items() if part is not None) / _TOTAL
-    named = _named(index, question, chosen)
     # Of two that score the same, what was written later.
     best = np.lexsort((-chosen, -score))[:limit]
-    return [
+    telling, most = _telling(index, question.stems, chosen[best])
+    named = _named(index, question.names, chosen[best])
+    ranked = tuple(
         Ranked(
             row=int(chosen[at]),
             rid=int(index.rids[chosen[at]]),
             score=float(score[at]),
-            coverage=float(coverage[chosen[at]]),
-            named=float(named[at]),
+            coverage=float(telling[place]) / max(most, 1e-9),
+            telling=float(telling[place]),
+            named=bool(named[place]),
             cosine=None if cosine is None or np.isnan(cosine[chosen[at]]) else float(cosine[chosen[at]]),
             signals=_signals(parts, at, None if cosine is None else cosine[chosen[at]]),
         )
-        for at in best
-    ]
+        for place, at in enumerate(best)
+    )
+    if every is None:
+        return Found(ranked=ranked)
+    return Found(
+        ranked=ranked,
+        compared=len(every),
+        cosine_sum=float(every.sum()),
+        cosine_square_sum=float(every @ every),
+    )
 
 
 def _signals(parts: Mapping[str, Any], at: int, cosine: float | None) -> dict[str, float | None]:
@@ -197,71 +226,60 @@ def _length_norm(index: Index, gate: Any) -> Any:
     return index.derived("length_norm", compute)
 
 
-def _bm25(index: Index, stems: Sequence[int], gate: Any) -> tuple[Any, Any]:
-    """Score every row by the question's stems in it and, as weighted fields, in its neighbours.
-
-    Returns:
-        BM25, and the coverage: the same with weights that a small store does not distort, as a share of the
-        most
-        that there can be, 0 to 1.
-    """
+def _bm25(index: Index, stems: Sequence[int], gate: Any) -> Any:
+    """Score every row by the question's stems in it and, as weighted fields, in its neighbours."""
     count = index.alive_count
     before, after = index.neighbours()
     norm = _length_norm(index, gate)
-    questions = index.has_feature(QUESTION)
     scores = np.zeros(len(index), dtype=np.float32)
-    coverage = np.zeros(len(index), dtype=np.float32)
-    total = 0.0
     for stem in stems:
         rows, counts = index.postings(stem)
-        plain = _rarity(count, len(rows))
-        steady = _rarity(count + SMALL_STORE, len(rows))
-        total += steady
+        plain = _rarity(count + PRIOR, len(rows) + PRIOR * commonness(stem))
         if not len(rows):
             continue
         mixed = np.zeros(len(index), dtype=np.float32)
         mixed[rows] = counts
-        following = after[rows]
-        # Coverage is of what a row says itself, and of the question that it answers.
-        answered = (following >= 0) & questions[rows]
-        said = mixed.copy()
-        said[following[answered]] += gate[following[answered]] * np.float32(PREVIOUS) * counts[answered]
-        covered = np.flatnonzero(said)
-        coverage[covered] += np.float32(steady) * said[covered] / (said[covered] + norm[covered])
         # No row is twice the next of another, so that plain indexing adds up right.
-        for neighbour, share in ((following, PREVIOUS), (before[rows], NEXT)):
+        for neighbour, share in ((after[rows], PREVIOUS), (before[rows], NEXT)):
             there = neighbour >= 0
             target = neighbour[there]
             mixed[target] += gate[target] * np.float32(share) * counts[there]
         touched = np.flatnonzero(mixed)
         part = mixed[touched]
         scores[touched] += np.float32(plain * (K1 + 1)) * part / (part + norm[touched])
-    return scores, coverage / np.float32(max(total, 1e-9))
+    return scores
 
 
-def _rarity(count: int, having: int) -> float:
+def _rarity(count: float, having: float) -> float:
     """BM25's weight of a stem that `having` of `count` rows have."""
     return math.log(1 + (count - having + 0.5) / (having + 0.5))
 
 
-def _named(index: Index, question: Question, chosen: Ints) -> Any:
-    """How rare the rarest of the question's proper names is that each candidate has."""
-    found = np.zeros(len(chosen), dtype=np.float32)
-    count = index.alive_count + SMALL_STORE
-    for name in question.names:
-        rows, _ = index.postings(name)
-        if len(rows):
-            share = np.float32(_rarity(count, len(rows)) / _rarity(count, 1))
-            np.maximum(found, np.isin(chosen, rows) * share, out=found)
+def _telling(index: Index, stems: Sequence[int], chosen: Ints) -> tuple[Any, float]:
+    """How much the question's stems that each row has itself tell, and how much all of them would."""
+    telling = np.zeros(len(chosen), dtype=np.float32)
+    most = 0.0
+    for stem in stems:
+        weight = math.log(1 / commonness(stem))
+        most += weight
+        telling += np.float32(weight) * np.isin(chosen, index.postings(stem)[0])
+    return telling, most
+
+
+def _named(index: Index, names: Sequence[int], chosen: Ints) -> Any:
+    """Which rows have one of the names."""
+    found = np.zeros(len(chosen), dtype=np.bool_)
+    for name in names:
+        found |= np.isin(chosen, index.postings(name)[0])
     return found
 
 
-def _cosines(index: Index, vector: Floats) -> Any:
-    """The best cosine of every row; NaN where it has no vector."""
-    best, rows = index.cosines(vector)
+def _cosines(index: Index, vector: Floats) -> tuple[Any, Floats]:
+    """The best cosine of every row, NaN where it has no vector; and the cosine of every vector."""
+    found = index.cosines(vector)
     cosine = np.full(len(index), np.nan, dtype=np.float32)
-    cosine[rows] = best
-    return cosine
+    cosine[found.rows] = found.best
+    return cosine, found.every
 
 
 def _top(values: Any, count: int) -> Ints:
@@ -283,9 +301,9 @@ def _candidates(lexical: Any, cosine: Any, after: Ints, reach: int, alive: Any) 
         by_meaning = _top(comparable, reach)
         arms.append(by_meaning[comparable[by_meaning] > -2])
     followed = [after[arm[:FOLLOWED]] for arm in arms]
-    chosen: Ints = np.unique(np.concatenate([*arms, *followed]))
+    chosen = np.unique(np.concatenate([*arms, *followed]))
     chosen = chosen[chosen >= 0]
-    return chosen[alive[chosen]]
+    return cast(Ints, chosen[alive[chosen]])
 
 
 def _answers(index: Index, near: Any, chosen: Ints, before: Ints) -> Any:

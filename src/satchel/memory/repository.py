@@ -33,6 +33,7 @@ __all__ = [
     "open_space",
     "pending_vectors",
     "place_hash",
+    "read_examples",
     "read_records",
     "read_stats",
     "records_by_id",
@@ -40,11 +41,13 @@ __all__ = [
     "remove",
     "space_changed",
     "to_micros",
+    "write_examples",
     "write_vectors",
 ]
 
 T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local wall time is computed with it, year 1 included
+_FIRST, _LAST = datetime.min - _EPOCH, datetime.max - _EPOCH  # noqa: DTZ901 - wall time too
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 # SQLite takes 32,766 parameters in one statement (older ones 999): lists are asked for in slices.
 _SLICE = 500
@@ -58,10 +61,9 @@ def to_micros(moment: datetime) -> int:
 def from_micros(micros: int, offset_min: int = 0) -> datetime:
     """The time again, with its offset."""
     offset = timedelta(minutes=offset_min)
-    # Counted on the local clock: 0001-01-01 00:00+05:00 has no date in UTC. Without its offset such a time is
-    # shown as
-    # the end of the calendar.
-    local = min(max(timedelta(microseconds=micros) + offset, datetime.min - _EPOCH), datetime.max - _EPOCH)
+    # Counted on the local clock: 0001-01-01 00:00+05:00 has no date in UTC. Without its offset such
+    # a time is shown as the end of the calendar.
+    local = min(max(timedelta(microseconds=micros) + offset, _FIRST), _LAST)
     return (_EPOCH + local).replace(tzinfo=timezone(offset))
 
 
@@ -493,6 +495,20 @@ def activate_model(connection: Connection, model: int) -> bool:
     )
     connection.execute(update(models).where(models.c.id == model).values(state="active"))
     return True
+
+
+def read_examples(connection: Connection, model: int, hash: str) -> bytes | None:
+    """The vectors that a model gave to these examples, or None where it has not been asked."""
+    return connection.execute(
+        select(models.c.examples_vectors).where(models.c.id == model, models.c.examples_hash == hash)
+    ).scalar()
+
+
+def write_examples(connection: Connection, model: int, hash: str, found: bytes) -> None:
+    """Keep the vectors that a model gave to the examples."""
+    connection.execute(
+        update(models).where(models.c.id == model).values(examples_hash=hash, examples_vectors=found)
+    )
 
 
 def _vector_of(model: int) -> Any:

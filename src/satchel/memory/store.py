@@ -22,7 +22,7 @@ from satchel.memory import lexicon, repository
 from satchel.memory.embedding import DenseArm
 from satchel.memory.index import Floats, Index
 from satchel.memory.question import Question, read_question
-from satchel.memory.ranking import Ranked, rank
+from satchel.memory.ranking import Found, Ranked, rank
 from satchel.memory.records import (
     Context,
     Episode,
@@ -36,8 +36,9 @@ from satchel.memory.records import (
     Tier,
     Trust,
 )
+from satchel.memory.relevance import CONSIDERED, judge, judge_by_words
 from satchel.memory.repository import Draft, Filter, place_hash, to_micros
-from satchel.memory.surfacing import Said, block_of, is_mere_question, relevance, said_texts, strip_injected
+from satchel.memory.surfacing import Said, block_of, is_mere_question, said_texts, strip_injected
 from satchel.models.embedding import open_embedder
 from satchel.models.port import Embedder
 from satchel.storage import Database
@@ -347,8 +348,8 @@ class Memory:
             raise UsageError(f"There is no search mode {mode!r}; the modes are {', '.join(get_args(Mode))}.")
         if limit < 1:
             raise UsageError(f"A search for {limit} memories finds nothing; ask for 1 or more.")
-        found = await self._find(_printable(query), limit=limit, mode=mode, fill=_FILL_BEFORE_SEARCH)
-        return await self._hits([(ranked, ranked.score) for ranked in found[1]])
+        _, found, _ = await self._find(_printable(query), limit=limit, mode=mode, fill=_FILL_BEFORE_SEARCH)
+        return await self._hits([(ranked, ranked.score) for ranked in found.ranked])
 
     async def surface(
         self,
@@ -367,10 +368,9 @@ class Memory:
             budget_tokens: The block is never longer, by an estimate that is rather too high.
             limit: At most so many memories.
             exclude: Ids that were shown already.
-            exclude_session: The conversation that is going on: what was said in it stands before the model
-            anyway.
-            threshold: How sure to be, 0 to 1; None takes 0.5, which the embedder's own threshold stands
-            behind.
+            exclude_session: The conversation that is going on: what was said in it stands before the model anyway.
+            threshold: How sure to be, 0 to 1; None takes 0.5, where nine of ten messages that are shown something
+                are shown what helps.
 
         Returns:
             The marked block and its memories, each with its relevance as score; empty where nothing is
@@ -383,22 +383,12 @@ class Memory:
         said = said_texts(messages)[-3:]
         if not said or limit < 1:
             return Context()
-        newest = said[-1][1]
-        question, ranked = await self._find(
-            newest, limit=max(20, 4 * limit), mode="hybrid", fill=_FILL_BEFORE_SURFACING
-        )
-        best: dict[int, tuple[Ranked, float]] = {}
-        self._weigh(ranked, best, share=1.0)
-        if len(said) > 1:
-            # "And what can she eat?" means something only after what came before; less sure, hence a lower
-            # share.
+        at_least = 0.5 if threshold is None else threshold
+        question, passing = await self._judged(said[-1][1], at_least=at_least, fill=_FILL_BEFORE_SURFACING)
+        if not passing and len(said) > 1:
+            # "And what can she eat?" means something only after what came before.
             whole = "\n".join(text for _, text in said)
-            _, ranked = await self._find(whole, limit=max(20, 4 * limit), mode="hybrid", fill=0)
-            self._weigh(ranked, best, share=0.9)
-        bar = 0.5 if threshold is None else threshold
-        passing = sorted(
-            ((found, sure) for found, sure in best.values() if sure >= bar), key=lambda pair: -pair[1]
-        )
+            question, passing = await self._judged(whole, at_least=at_least, fill=0)
         if not passing:
             return Context()
         hits = await self._hits(passing)
@@ -413,11 +403,12 @@ class Memory:
         ]
         context = block_of(fresh, stems=question.stems, budget_tokens=budget_tokens, limit=limit)
         if context:
-            rids = {found.rid: None for found, _ in passing}
-            ids = {hit.memory.id for hit in context.memories}
-            shown = [rid for rid, hit in zip(rids, hits, strict=True) if hit.memory.id in ids]
+            shown = {hit.memory.id for hit in context.memories}
+            rids = [
+                found.rid for (found, _), hit in zip(passing, hits, strict=False) if hit.memory.id in shown
+            ]
             now = to_micros(self._clock.now())
-            await self._database.write(lambda connection: repository.note_uses(connection, shown, now))
+            await self._database.write(lambda connection: repository.note_uses(connection, rids, now))
         return context
 
     async def get(self, id: str) -> MemoryRecord:
@@ -640,14 +631,14 @@ class Memory:
 
     async def _find(
         self, query: str, *, limit: int, mode: Mode, fill: int
-    ) -> tuple[Question, Sequence[Ranked]]:
+    ) -> tuple[Question, Found, Floats | None]:
         dense = None if mode == "lexical" else self._dense
         if dense is not None:
             await dense.open()
         index = await self._refresh()
         question = read_question(query, index.speaker_numbers.items())
         if not index.alive_count or not query.strip():
-            return question, []
+            return question, Found(), None
         vector: Floats | None = None
         if dense is not None:
             missing = index.alive_count - index.embedded_count
@@ -657,7 +648,18 @@ class Memory:
             if index.model is None and dense.model is not None:
                 # Its first answer told what it is called in the store.
                 index = await self._refresh()
-        return question, await self._run(lambda: rank(index, question, vector, limit=limit, mode=mode))
+        found = await self._run(lambda: rank(index, question, vector, limit=limit, mode=mode))
+        return question, found, vector
+
+    async def _judged(
+        self, text: str, *, at_least: float, fill: int
+    ) -> tuple[Question, Sequence[tuple[Ranked, float]]]:
+        """What is worth showing for a text, surest first."""
+        question, found, vector = await self._find(text, limit=CONSIDERED, mode="hybrid", fill=fill)
+        gate = None if vector is None or self._dense is None or not found.ranked else await self._dense.gate()
+        if gate is None or vector is None:
+            return question, judge_by_words(found.ranked, at_least=at_least)
+        return question, judge(found, gate, vector, at_least=at_least)
 
     async def _hits(self, found: Sequence[tuple[Ranked, float]]) -> tuple[Hit, ...]:
         """Fetch the memories behind rows; those that were forgotten meanwhile are left out."""
@@ -671,18 +673,6 @@ class Memory:
             for ranked, score in found
             if ranked.rid in records
         )
-
-    def _weigh(
-        self, ranked: Sequence[Ranked], best: dict[int, tuple[Ranked, float]], *, share: float
-    ) -> None:
-        """Keep for each row the greatest relevance that a question gave it."""
-        threshold = 0.0 if self._dense is None else self._dense.embedder.info.threshold
-        for found in ranked:
-            sure = share * relevance(
-                coverage=found.coverage, named=found.named, cosine=found.cosine, threshold=threshold
-            )
-            if found.rid not in best or sure > best[found.rid][1]:
-                best[found.rid] = (found, sure)
 
     async def _back_fill(self, dense: DenseArm) -> None:
         """Embed in the background, whenever something was stored and the program lives on for a moment."""

@@ -1,4 +1,4 @@
-"""What a model is shown: how relevant a memory must be, and the marked block that carries it.
+"""What a model is shown: the marked block that carries memories, and how it is recognised when it comes back.
 
 The block is data in a frame: nothing that is stored can close the frame, open another, or pass for a line of
 its own.
@@ -24,7 +24,6 @@ __all__ = [
     "block_of",
     "estimate_tokens",
     "is_mere_question",
-    "relevance",
     "restates",
     "said_texts",
     "strip_injected",
@@ -121,26 +120,6 @@ def strip_injected(text: str) -> str:
     if "- " in text:
         text = _BARE_LINE.sub("", text)
     return text
-
-
-def relevance(*, coverage: float, named: float, cosine: float | None, threshold: float) -> float:
-    """How sure it is that a memory bears on what was said: 0 to 1, surfaced from 0.5 on.
-
-    Fitted on conversations asked about themselves and about one another (docs/retrieval.md has the numbers).
-
-    Args:
-        coverage: See `ranking.Ranked.coverage`.
-        named: The same.
-        cosine: The same; None where no embedder serves.
-        threshold: The embedder's own, `EmbedderInfo.threshold`.
-    """
-    if cosine is None:
-        strength = 25.0 * (coverage - 0.22) + 3.2 * named
-    else:
-        strength = 10.8 * (cosine - threshold) + 18.9 * (coverage - 0.12) + 3.2 * named
-        # Hardly two texts that have nothing to do with each other are that near, whatever their words.
-        strength += 25.0 * max(0.0, cosine - threshold + 0.05)
-    return 1 / (1 + math.exp(-max(-30.0, min(30.0, strength))))
 
 
 def restates(one: str, other: str) -> bool:

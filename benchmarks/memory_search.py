@@ -1,0 +1,182 @@
+"""How fast memory stores and searches, beside a bare numpy product of the same matrix in the same run.
+
+    python benchmarks/memory_search.py [--sizes 1000 10000 100000] [--queries 200] [--out FILE]
+
+Texts and vectors are made up: sentences of words that occur as often as words do (Zipf), 384 numbers a vector. The
+embedder costs nothing here, so that what is measured is the store. CPU is of the whole process, wall time is what a
+caller waits; ratios are to `matrix @ query` and the ten best of it. `lexical` is the search without vectors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+# One thread for the baseline and for the search alike: on a shared machine two would measure the neighbours.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import anyio
+import numpy as np
+
+from satchel.memory import Episode, Memory
+from satchel.memory.repository import write_vectors
+from satchel.models.port import EmbedderInfo, EmbedRole
+
+DIMENSION = 384
+VOCABULARY = 30_000
+WORDS = 20
+TURNS = 25
+
+
+class MadeUp:
+    """Unit vectors out of a hat, the same ones in each run."""
+
+    info = EmbedderInfo(id="made-up", dimension=DIMENSION, max_tokens=256, threshold=0.5)
+
+    def __init__(self) -> None:
+        """Begin with the same number."""
+        self._random = np.random.default_rng(7)
+
+    async def embed(self, texts: Sequence[str], role: EmbedRole) -> Any:
+        """Give a vector for each text, whatever it says."""
+        rows = self._random.standard_normal((len(texts), DIMENSION), dtype=np.float32)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        return rows
+
+    async def aclose(self) -> None:
+        """Nothing to give back."""
+
+
+def made_up_texts(count: int) -> list[str]:
+    """Sentences whose words are as common and as rare as words are."""
+    random = np.random.default_rng(3)
+    letters = "bcdfghklmnprstvz"
+    names = [
+        f"{letters[i % 16]}a{letters[i // 16 % 16]}o{letters[i // 256 % 16]}{i}" for i in range(VOCABULARY)
+    ]
+    ranks = np.minimum(random.zipf(1.3, count * WORDS) - 1, VOCABULARY - 1)
+    return [" ".join(names[rank] for rank in ranks[at : at + WORDS]) for at in range(0, count * WORDS, WORDS)]
+
+
+async def timed(run: Callable[[int], Awaitable[object]], times: int) -> dict[str, float]:
+    """Milliseconds of each call: CPU and wall, median and 95th percentile."""
+    cpu, wall = [], []
+    for number in range(times):
+        start_cpu, start = time.process_time(), time.perf_counter()
+        await run(number)
+        cpu.append(time.process_time() - start_cpu)
+        wall.append(time.perf_counter() - start)
+    return {
+        "cpu_ms_p50": round(float(np.percentile(cpu, 50)) * 1000, 3),
+        "cpu_ms_p95": round(float(np.percentile(cpu, 95)) * 1000, 3),
+        "wall_ms_p50": round(float(np.percentile(wall, 50)) * 1000, 3),
+        "wall_ms_p95": round(float(np.percentile(wall, 95)) * 1000, 3),
+    }
+
+
+async def measure(size: int, queries: int, folder: Path) -> dict[str, Any]:
+    """One size."""
+    texts = made_up_texts(size)
+    asked = [" ".join(text.split()[:7]) for text in made_up_texts(size + queries)[size:]]
+    embedder = MadeUp()
+    async with Memory.open(folder / f"{size}.db", embedder=embedder, back_fill=False) as memory:
+        singles = min(size, 500)
+        start = time.perf_counter()
+        for text in texts[:singles]:
+            await memory.add(text)
+        add_s = time.perf_counter() - start
+        episodes = [
+            Episode(session=f"s{at // TURNS}", turn=at % TURNS, speaker=("Ann", "Bob")[at % 2], text=text)
+            for at, text in enumerate(texts[singles:])
+        ]
+        start = time.perf_counter()
+        for at in range(0, len(episodes), 500):
+            await memory.add_episodes(episodes[at : at + 500])
+        episodes_s = time.perf_counter() - start
+        matrix = await fill(memory, size)
+        start, start_cpu = time.perf_counter(), time.process_time()
+        await memory.search(asked[0])
+        first = {
+            "wall_s": round(time.perf_counter() - start, 3),
+            "cpu_s": round(time.process_time() - start_cpu, 3),
+        }
+        vectors = await embedder.embed(asked, "query")
+
+        async def bare(number: int) -> None:
+            scores = matrix @ vectors[number]
+            np.argpartition(scores, -10)[-10:]
+
+        result: dict[str, Any] = {
+            "memories": size,
+            "adds_per_s": round(singles / add_s),
+            "episodes_per_s": round(len(episodes) / episodes_s) if episodes else None,
+            "first_search": first,
+            "bare_dot": await timed(bare, queries),
+            "search": await timed(lambda number: memory.search(asked[number]), queries),
+            "search_again": await timed(lambda number: memory.search(asked[number]), queries),
+            "lexical": await timed(lambda number: memory.search(asked[number], mode="lexical"), queries),
+        }
+        for name in ("search", "search_again", "lexical"):
+            for kind in ("cpu_ms_p50", "wall_ms_p50"):
+                result[name][f"{kind}_ratio"] = round(result[name][kind] / result["bare_dot"][kind], 2)
+        return result
+
+
+async def fill(memory: Memory, size: int) -> Any:
+    """Give every memory a vector, written in large batches; the matrix of all of them."""
+    dense = memory._dense  # The benchmark writes vectors as the store does, without its batches.
+    assert dense is not None
+    await dense.open()
+    model = dense.model
+    assert model is not None
+    matrix = await dense.embedder.embed([""] * size, "document")
+    for at in range(0, size, 5000):
+        rows = {at + number + 1: row.tobytes() for number, row in enumerate(matrix[at : at + 5000])}
+        await memory._database.write(
+            lambda connection, rows=rows: write_vectors(connection, memory._space, model, rows)
+        )
+    return matrix
+
+
+async def run(sizes: Sequence[int], queries: int) -> dict[str, Any]:
+    """All sizes."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = [await measure(size, queries, Path(folder)) for size in sizes]
+    return {
+        "results": results,
+        "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "threads": os.environ["OPENBLAS_NUM_THREADS"],
+        "versions": {
+            "satchel": version("satchel"),
+            "numpy": version("numpy"),
+            "python": platform.python_version(),
+        },
+    }
+
+
+def main() -> None:
+    """Read the arguments, run, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 100_000])
+    parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--out", type=Path, default=None, help="write the JSON there too")
+    arguments = parser.parse_args()
+    text = json.dumps(anyio.run(run, arguments.sizes, arguments.queries), indent=2)
+    print(text)
+    if arguments.out:
+        arguments.out.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
