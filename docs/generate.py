@@ -56,6 +56,7 @@ def _heading(section: str) -> str:
     return {
         "": "At the top of the file",
         "providers.NAME": "`[providers.NAME]`: one for each endpoint",
+        "mcp_servers.NAME": "`[mcp_servers.NAME]`: one for each MCP server",
         "permissions.N": "`[[permissions]]`: one for each rule, the first that fits decides",
     }.get(section, f"`[{section}]`")
 
@@ -75,6 +76,8 @@ def _toml(value: object) -> str:
             return f'"{value}"'
         case tuple():
             return "[" + ", ".join(f'"{item}"' for item in value) + "]"
+        case dict():
+            return "{}"
         case _:
             return f"{value:g}" if isinstance(value, float) else str(value)
 

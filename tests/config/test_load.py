@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from satchel.config import (
     SETTINGS,
     AgentSettings,
+    McpServerSettings,
     MemorySettings,
     ProviderSettings,
     Rule,
@@ -73,6 +74,8 @@ def test_the_table_holds_the_same_defaults_as_the_settings(tmp_path: Path) -> No
         if setting.key.startswith("providers."):
             part = setting.key.split(".")[2]
             assert getattr(ProviderSettings(name="x", kind="openai"), part) == setting.default
+        elif setting.key.startswith("mcp_servers."):
+            assert getattr(McpServerSettings(name="x"), setting.key.split(".")[2]) == setting.default
         elif not setting.key.startswith("permissions."):
             value: object = settings
             for part in setting.key.split("."):
@@ -157,7 +160,9 @@ def sample(key: str) -> tuple[str, object]:
             return "bash, grep", ("bash", "grep")
         case "text" if key == "model":
             return "openai:x", "openai:x"
-        case "text" if key.endswith("base_url"):
+        case "table":
+            return '{ ONE = "1" }', {"ONE": "1"}
+        case "text" if key.endswith("url"):
             return "https://h/v1", "https://h/v1"
         case "text":
             return "SOMETHING", "SOMETHING"
@@ -168,7 +173,11 @@ def sample(key: str) -> tuple[str, object]:
 def test_every_key_can_be_set_in_the_environment(tmp_path: Path, key: str) -> None:
     text, expected = sample(key)
     variable = "SATCHEL_" + key.replace(".NAME.", ".DEEPSEEK.").replace(".", "_").upper()
-    value: object = read(tmp_path, environ={variable: text})
+    # A server is a program or an address, whatever else is set.
+    needed = {"SATCHEL_MCP_SERVERS_DEEPSEEK_COMMAND": "x"} if key.startswith("mcp_servers.") else {}
+    if key.endswith(".url"):
+        needed = {}
+    value: object = read(tmp_path, environ={**needed, variable: text})
     for part in key.replace(".NAME.", ".deepseek.").split("."):
         value = value[part] if isinstance(value, dict) else getattr(value, part)
     assert value == expected
@@ -243,7 +252,7 @@ def test_a_folder_or_a_huge_file_in_place_of_the_settings_is_said(tmp_path: Path
             'model = "none"\n[agnet]\nmode = "ask"\n',
             'HOME/config.toml, line 2: there is no section "agnet". Did you mean "agent"? There are the '
             "settings "
-            "model, database and the sections agent, budget, memory, tools, providers, "
+            "model, database and the sections agent, budget, memory, tools, providers, mcp_servers, "
             "permissions.",
         ),
         (

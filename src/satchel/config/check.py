@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -25,7 +27,7 @@ __all__ = [
     "value_of_text",
 ]
 
-Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
+Value: TypeAlias = bool | int | float | str | tuple[str, ...] | Mapping[str, str] | None
 KeyPath: TypeAlias = tuple[str | int, ...]
 Where: TypeAlias = Callable[[KeyPath], str]
 """Names the place of a key in words ("config.toml, line 3"); asked only when something is wrong there."""
@@ -35,6 +37,8 @@ _TOP: Final = tuple(setting.key for setting in SETTINGS if "." not in setting.ke
 _SECTIONS: Final = tuple(dict.fromkeys(s.key.split(".")[0] for s in SETTINGS if "." in s.key))
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
+_NAMED: Final = {"providers": "provider", "mcp_servers": "MCP server"}
+"""Sections that hold a section for each name, and what such a name is the name of."""
 _PROVIDER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RULE: Final = re.compile(r"[A-Za-z0-9_*-]+(\(.*\))?", re.DOTALL)
@@ -50,8 +54,8 @@ def setting_named(key: str, where: str) -> Setting:
     """
     section, _, rest = key.partition(".")
     name, _, part = rest.rpartition(".")
-    if section == "providers" and _PROVIDER_NAME.fullmatch(name):
-        key, shown = f"providers.NAME.{part}", key
+    if section in _NAMED and _PROVIDER_NAME.fullmatch(name):
+        key, shown = f"{section}.NAME.{part}", key
     else:
         shown = key
     if key in _BY_KEY and not key.startswith("permissions."):
@@ -76,15 +80,14 @@ def check_tables(tables: Mapping[str, Any], where: Where) -> Iterator[tuple[str,
             yield name, _BY_KEY[name], check_value(_BY_KEY[name], value, _at(where, (name,)))
         elif name == "permissions":
             continue
-        elif name == "providers":
-            for provider, table in _table(value, where, (name,)).items():
-                if not _PROVIDER_NAME.fullmatch(provider):
+        elif name in _NAMED:
+            for entry, table in _table(value, where, (name,)).items():
+                if not _PROVIDER_NAME.fullmatch(entry):
                     raise ConfigError(
-                        f"{where((name, provider))}: a provider can't be called {_quoted(provider)}: its "
-                        f"name is made of "
-                        "letters, digits, - and _."
+                        f"{where((name, entry))}: {'an' if name == 'mcp_servers' else 'a'} {_NAMED[name]} can't be "
+                        f"called {_quoted(entry)}: its name is made of letters, digits, - and _."
                     )
-                yield from _check_section(_table(table, where, (name, provider)), (name, provider), where)
+                yield from _check_section(_table(table, where, (name, entry)), (name, entry), where)
         elif name in _SECTIONS:
             yield from _check_section(_table(value, where, (name,)), (name,), where)
         else:
@@ -98,7 +101,7 @@ def check_tables(tables: Mapping[str, Any], where: Where) -> Iterator[tuple[str,
 def _check_section(
     table: Mapping[str, Any], path: tuple[str, ...], where: Where
 ) -> Iterator[tuple[str, Setting, Value]]:
-    pattern = "providers.NAME" if path[0] == "providers" else path[0]
+    pattern = f"{path[0]}.NAME" if path[0] in _NAMED else path[0]
     for name, value in table.items():
         setting = _BY_KEY.get(f"{pattern}.{name}")
         at = (*path, name)
@@ -171,6 +174,8 @@ def check_value(setting: Setting, value: object, where: Callable[[], str]) -> Va
         return float(cast("float", value))
     if setting.kind == "words":
         return tuple(cast("Iterable[str]", value))
+    if setting.kind == "table":
+        return dict(cast("Mapping[str, str]", value))
     return cast("Value", value)
 
 
@@ -191,6 +196,13 @@ def _fits(setting: Setting, value: object) -> bool:
                 and not _NOT_TEXT.search(value)
                 and (not setting.choices or value in setting.choices)
             )
+        case "table":
+            # A header or a variable with a line break in it would be two.
+            return isinstance(value, Mapping) and all(
+                isinstance(word, str) and not _NOT_TEXT.search(word)
+                for pair in value.items()
+                for word in pair
+            )
         case "words":
             return isinstance(value, list | tuple) and all(
                 isinstance(word, str) and word and not _NOT_TEXT.search(word) for word in value
@@ -204,6 +216,10 @@ def _check_form(setting: Setting, value: str, where: Callable[[], str]) -> None:
             f"{where()}: this is not the name of an environment variable. A key is never written down: "
             f"put it into a "
             'variable, and write the variable\'s name here, such as "DEEPSEEK_API_KEY".'
+        )
+    if setting.key.endswith(".url") and value and not value.startswith("${") and not _is_address(value):
+        raise ConfigError(
+            f'{where()}: this is not an address, it takes one such as "https://mcp.example.com/mcp".'
         )
     if setting.key.endswith(".base_url") and value and not _is_address(value):
         raise ConfigError(
@@ -235,8 +251,8 @@ def value_of_text(setting: Setting, text: str, where: Callable[[], str]) -> Valu
     Args:
         setting: Its line of the table.
         where: As in `check_value`.
-        text: Numbers and text as they are; true, yes, on, 1 and their opposites; lists with commas. Empty
-            text leaves an optional setting out.
+        text: Numbers and text as they are; true, yes, on, 1 and their opposites; lists with commas;
+            tables as in TOML. Empty text leaves an optional setting out.
 
     Raises:
         ConfigError: It is not allowed; says what is.
@@ -249,6 +265,9 @@ def value_of_text(setting: Setting, text: str, where: Callable[[], str]) -> Valu
         value = text.lower() in _TRUE
     elif setting.kind == "words":
         value = tuple(word.strip() for word in text.split(",") if word.strip())
+    elif setting.kind == "table":
+        with suppress(tomllib.TOMLDecodeError, RecursionError):
+            value = tomllib.loads(f"table = {text}")["table"]
     elif setting.kind in ("int", "float"):
         try:
             value = int(text) if setting.kind == "int" else float(text)
@@ -259,7 +278,9 @@ def value_of_text(setting: Setting, text: str, where: Callable[[], str]) -> Valu
 
 def is_secret(setting: Setting) -> bool:
     """Whether a value of this setting may hold a password, and is never repeated."""
-    return setting.key == "database" or setting.key.endswith((".base_url", ".env_api_key"))
+    return setting.key == "database" or setting.key.endswith(
+        (".base_url", ".env_api_key", ".url", ".env", ".headers")
+    )
 
 
 def closest(word: str, known: Iterable[str]) -> str:

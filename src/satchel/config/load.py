@@ -26,6 +26,7 @@ from satchel.config.settings import (
     SETTINGS,
     AgentSettings,
     BudgetSettings,
+    McpServerSettings,
     MemorySettings,
     ProviderSettings,
     Rule,
@@ -43,7 +44,11 @@ _BY_VARIABLE: Final = {
 _SECTION_PREFIXES: Final = tuple(
     {f"SATCHEL_{s.key.split('.')[0].upper()}_" for s in SETTINGS if "." in s.key}
 )
-_PROVIDER_PARTS: Final = tuple(s.key.split(".")[2] for s in SETTINGS if s.key.startswith("providers."))
+_NAMED_PARTS: Final = {
+    section: tuple(s.key.split(".")[2] for s in SETTINGS if s.key.startswith(f"{section}."))
+    for section in ("providers", "mcp_servers")
+}
+"""The keys of a section that is there for each name."""
 
 
 def process_environ() -> dict[str, str]:
@@ -83,12 +88,13 @@ def load(
     config_path = home / "config.toml"
     found.read_file(config_path)
     if project is not None and trusted:
-        found.read_file(project / ".satchel" / "config.toml")
+        found.read_file(project / ".satchel" / "config.toml", project=project)
     found.read_environ(environ)
     for key, value in overrides.items():
         if value is not None:
             found.set(key, value, "the command line")
     found.check_providers()
+    found.check_mcp_servers()
     secrets = _secrets(environ, found.providers)
     return Settings(
         home=home,
@@ -99,6 +105,7 @@ def load(
         model=found.text("model"),
         database=found.text("database"),
         providers=found.providers,
+        mcp_servers=found.mcp_servers,
         agent=AgentSettings(**found.section("agent")),
         budget=BudgetSettings(**found.section("budget")),
         memory=MemorySettings(**found.section("memory")),
@@ -148,6 +155,7 @@ class _Found:
     """What was found so far, each value with where it was found."""
 
     providers: dict[str, ProviderSettings]
+    mcp_servers: dict[str, McpServerSettings] = field(default_factory=dict)
     values: dict[str, Value] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     permissions: tuple[Rule, ...] = ()
@@ -176,16 +184,31 @@ class _Found:
             known = self.providers.get(name) or ProviderSettings(name=name, kind="openai")
             self.providers[name] = replace(known, **{part: cast("Any", value)})
             self.places.setdefault(name, source)
+        elif key.startswith("mcp_servers."):
+            _, name, part = key.split(".")
+            server = self.mcp_servers.get(name) or McpServerSettings(name=name)
+            self.mcp_servers[name] = replace(server, **{part: cast("Any", value)})
+            self.places.setdefault(f"mcp_servers.{name}", source)
         else:
             self.values[key] = value
         self.sources[key] = source
 
-    def read_file(self, path: Path) -> None:
-        """Read one file over what is there; a missing file is an empty one."""
+    def read_file(self, path: Path, *, project: Path | None = None) -> None:
+        """Read one file over what is there; a missing file is an empty one.
+
+        Args:
+            path: The file.
+            project: The project that it belongs to, or None for the user's own.
+        """
         file = read_toml(path)
         if file is None:
             return
-        for key, _, value in check_tables(file.tables, file.where):
+        checked = list(check_tables(file.tables, file.where))
+        for name in file.tables.get("mcp_servers", {}):
+            # A nearer file's entry is another server: nothing of the one before goes to it, least of all secrets.
+            self.mcp_servers[name] = McpServerSettings(name=name, base=project)
+            self.places[f"mcp_servers.{name}"] = file.where(("mcp_servers", name))
+        for key, _, value in checked:
             self.keep(key, value, str(path))
         for name in file.tables.get("providers", {}):
             self.places[name] = file.where(("providers", name))
@@ -203,8 +226,9 @@ class _Found:
             elif name == "SATCHEL_PERMISSIONS":
                 self.permissions = (*_rules_of_text(value), *self.permissions)
                 self.sources["permissions"] = name
-            elif name.startswith("SATCHEL_PROVIDERS_"):
-                key = self._provider_key(name)
+            elif name.startswith(("SATCHEL_PROVIDERS_", "SATCHEL_MCP_SERVERS_")):
+                section = "providers" if name.startswith("SATCHEL_PROVIDERS_") else "mcp_servers"
+                key = self._named_key(section, name)
                 self.keep(key, value_of_text(setting_named(key, name), value, partial(str, name)), name)
             elif name.startswith(_SECTION_PREFIXES):
                 raise ConfigError(
@@ -212,19 +236,21 @@ class _Found:
                     f"There are: {', '.join(_BY_VARIABLE)}."
                 )
 
-    def _provider_key(self, variable: str) -> str:
+    def _named_key(self, section: str, variable: str) -> str:
         """`providers.deepseek.base_url` for SATCHEL_PROVIDERS_DEEPSEEK_BASE_URL."""
-        rest = variable.removeprefix("SATCHEL_PROVIDERS_")
-        for part in _PROVIDER_PARTS:
+        prefix = f"SATCHEL_{section.upper()}_"
+        rest = variable.removeprefix(prefix)
+        known_names = self.providers if section == "providers" else self.mcp_servers
+        for part in _NAMED_PARTS[section]:
             name = rest.removesuffix(f"_{part.upper()}")
             if name and name != rest:
-                # A provider's name may hold characters that a variable's can't.
-                spelled = {re.sub(r"[^A-Z0-9]", "_", known.upper()): known for known in self.providers}
-                return f"providers.{spelled.get(name, name.lower())}.{part}"
+                # A name may hold characters that a variable's can't.
+                spelled = {re.sub(r"[^A-Z0-9]", "_", known.upper()): known for known in known_names}
+                return f"{section}.{spelled.get(name, name.lower())}.{part}"
         raise ConfigError(
-            f"{variable} in the environment sets nothing. It should be SATCHEL_PROVIDERS_NAME_KEY, and "
+            f"{variable} in the environment sets nothing. It should be {prefix}NAME_KEY, and "
             f"KEY one of: "
-            f"{', '.join(part.upper() for part in _PROVIDER_PARTS)}."
+            f"{', '.join(part.upper() for part in _NAMED_PARTS[section])}."
         )
 
     def check_providers(self) -> None:
@@ -233,6 +259,16 @@ class _Found:
             if not provider.builtin and provider.kind in ("openai", "anthropic") and not provider.base_url:
                 raise ConfigError(
                     f'{self.places[name]}: [providers.{name}] needs a base_url, such as "https://api.example.com/v1".'
+                )
+
+    def check_mcp_servers(self) -> None:
+        """What only the whole shows: a server is a program or an address."""
+        for name, server in self.mcp_servers.items():
+            if bool(server.command) == bool(server.url):
+                both = "both" if server.command else "neither"
+                raise ConfigError(
+                    f"{self.places[f'mcp_servers.{name}']}: [mcp_servers.{name}] needs a command (a program to start) "
+                    f"or a url, and it has {both}."
                 )
 
 

@@ -13,6 +13,8 @@ __all__ = [
     "SETTINGS",
     "AgentSettings",
     "BudgetSettings",
+    "McpServerSettings",
+    "McpTransport",
     "MemorySettings",
     "Mode",
     "ProviderKind",
@@ -35,6 +37,9 @@ ToolUse: TypeAlias = Literal["auto", "native", "json"]
 """How tools are called: found out at the first refusal; by the endpoint's own calls; by JSON in text."""
 
 RuleAction: TypeAlias = Literal["allow", "ask", "deny"]
+
+McpTransport: TypeAlias = Literal["http", "sse"]
+"""How an MCP server with an address is reached: streamable HTTP, with SSE where it speaks nothing else; or SSE."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,40 @@ class ProviderSettings:
     max_tokens: int | None = None
     stream: bool = True
     builtin: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpServerSettings:
+    """One MCP server: a program that is started, or an address.
+
+    In `command`, `args`, `cwd`, `url` and in the values of `env` and `headers`, `${NAME}` stands for an
+    environment variable and `${NAME:-text}` for one with a default; they are filled in when the server is reached,
+    so that what is secret need not be written down. The values of `env` and `headers` are never shown.
+
+    Attributes:
+        command: The program, or "" for a server with an address.
+        env: What it gets beside the few variables that every program needs.
+        cwd: Where it is started; "" is the working directory.
+        url: The address, or "" for a program.
+        timeout_s: Of one call, without the time that the user takes to answer; None is that of all tools.
+        trust_annotations: The user's word that what the server says of its tools (read-only, destructive) is true.
+        accept_changes: The user's word that its tools may change without being approved again.
+        base: The folder that a relative `cwd` starts from: the project's, for an entry of its file; else None.
+    """
+
+    name: str
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: str = ""
+    url: str = field(default="", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    transport: McpTransport = "http"
+    timeout_s: float | None = None
+    enabled: bool = True
+    trust_annotations: bool = False
+    accept_changes: bool = False
+    base: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +172,7 @@ class Settings:
     model: str = ""
     database: str = field(default="", repr=False)
     providers: Mapping[str, ProviderSettings] = field(default_factory=dict)
+    mcp_servers: Mapping[str, McpServerSettings] = field(default_factory=dict)
     agent: AgentSettings = field(default_factory=AgentSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
@@ -182,7 +222,7 @@ class Settings:
         return found
 
 
-Kind: TypeAlias = Literal["bool", "int", "float", "text", "words"]
+Kind: TypeAlias = Literal["bool", "int", "float", "text", "words", "table"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +230,7 @@ class Setting:
     """One line of the table: what a key means and which values it takes.
 
     Attributes:
-        key: Dotted; `providers.NAME.…` stands for every provider.
+        key: Dotted; `providers.NAME.…` stands for every provider, `mcp_servers.NAME.…` for every MCP server.
         default: None where the key may be left out (`optional`).
         low: The lowest value allowed, and `high` the highest, both included.
         choices: All values allowed, or () where any is.
@@ -199,7 +239,7 @@ class Setting:
 
     key: str
     kind: Kind
-    default: bool | int | float | str | tuple[str, ...] | None
+    default: bool | int | float | str | tuple[str, ...] | Mapping[str, str] | None
     doc: str
     low: float | None = None
     high: float | None = None
@@ -223,7 +263,9 @@ class Setting:
                     words += f" from {self.low:,.10g} to {self.high:,.10g}"
                 return words
             case "words":
-                return "a list of names"
+                return "a list of names" if self.key == "tools.disabled" else "a list of texts"
+            case "table":
+                return 'a table of texts by name, such as { NAME = "text" }'
             case "text":
                 quoted = [f'"{choice}"' for choice in self.choices]
                 return f"{', '.join(quoted[:-1])} or {quoted[-1]}" if quoted else "text"
@@ -412,6 +454,78 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kind="bool",
         default=True,
         doc="Whether an answer is asked for as it comes; off, for endpoints that only answer in one piece.",
+    ),
+    Setting(
+        key="mcp_servers.NAME.command",
+        kind="text",
+        default="",
+        doc="The program that is the MCP server: it is started and spoken to over stdin and stdout.",
+    ),
+    Setting(
+        key="mcp_servers.NAME.args",
+        kind="words",
+        default=(),
+        doc="The program's arguments.",
+    ),
+    Setting(
+        key="mcp_servers.NAME.env",
+        kind="table",
+        default={},
+        doc="Environment variables for the program, beside PATH, HOME and the like; it gets no others. "
+        "${NAME} takes a value from your environment, so that it is not written down.",
+    ),
+    Setting(
+        key="mcp_servers.NAME.cwd",
+        kind="text",
+        default="",
+        doc="The folder that the program is started in; empty is the working directory.",
+    ),
+    Setting(
+        key="mcp_servers.NAME.url",
+        kind="text",
+        default="",
+        doc="The address of an MCP server, in place of a program.",
+    ),
+    Setting(
+        key="mcp_servers.NAME.headers",
+        kind="table",
+        default={},
+        doc="Headers of every request to the address. ${NAME} takes a value from your environment.",
+    ),
+    Setting(
+        key="mcp_servers.NAME.transport",
+        kind="text",
+        default="http",
+        choices=("http", "sse"),
+        doc="How the address is reached: streamable HTTP, with SSE where the server speaks nothing else; or SSE.",
+    ),
+    Setting(
+        key="mcp_servers.NAME.timeout_s",
+        kind="float",
+        default=None,
+        low=0.1,
+        high=86_400,
+        optional=True,
+        doc="Seconds that one call may take; not set is agent.tool_timeout_s.",
+    ),
+    Setting(
+        key="mcp_servers.NAME.enabled",
+        kind="bool",
+        default=True,
+        doc="Whether the server is used.",
+    ),
+    Setting(
+        key="mcp_servers.NAME.trust_annotations",
+        kind="bool",
+        default=False,
+        doc="Your word that what the server says of its tools (they only read, they destroy nothing) is true: "
+        "modes then treat them like built-in ones.",
+    ),
+    Setting(
+        key="mcp_servers.NAME.accept_changes",
+        kind="bool",
+        default=False,
+        doc="Your word that the server's tools may change without being approved again.",
     ),
     Setting(
         key="permissions.N.action",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,7 +37,7 @@ def show_settings(settings: Settings) -> list[ShownSetting]:
             doc=setting.doc,
         )
         for setting in SETTINGS
-        if not setting.key.startswith(("providers.", "permissions."))
+        if not setting.key.startswith(("providers.", "permissions.", "mcp_servers."))
     ]
     parts = {s.key.split(".")[2]: s.doc for s in SETTINGS if s.key.startswith("providers.")}
     for name, provider in settings.providers.items():
@@ -53,6 +54,13 @@ def show_settings(settings: Settings) -> list[ShownSetting]:
                     key=f"providers.{name}.{part}", value=_plain(value), source=source, doc=parts[part]
                 )
             )
+    parts = {s.key.split(".")[2]: s.doc for s in SETTINGS if s.key.startswith("mcp_servers.")}
+    for name, server in settings.mcp_servers.items():
+        for part, doc in parts.items():
+            key = f"mcp_servers.{name}.{part}"
+            if key in settings.sources:
+                value = _plain(getattr(server, part))
+                shown.append(ShownSetting(key=key, value=value, source=settings.sources[key], doc=doc))
     if settings.permissions:
         shown.append(
             ShownSetting(
@@ -75,6 +83,9 @@ def _value(settings: Settings, key: str) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
+    if isinstance(value, Mapping):
+        # Of variables and headers the names are shown alone.
+        return dict.fromkeys(value, "***")
     if isinstance(value, str) and "://" in value:
         return mask_address(value)
     return value
