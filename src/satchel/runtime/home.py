@@ -1,0 +1,155 @@
+"""A home, open: its store and its logs, without a model. What needs no more starts faster."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from satchel.clock import Clock, SystemClock
+from satchel.config import Settings, ensure_home, load, process_environ
+from satchel.errors import SatchelError, StorageError
+from satchel.events import Notice
+from satchel.memory import Memory
+from satchel.models.embedding import Progress, open_embedder
+from satchel.models.port import Embedder
+from satchel.runtime.capture import catch_up
+from satchel.runtime.forgetting import ForgetReceipt, forget
+from satchel.sessions import SessionStore, UsageRow
+from satchel.storage import Database
+
+if TYPE_CHECKING:
+    from satchel.runtime.session import Session
+
+__all__ = ["Home"]
+
+
+class Home:
+    """One home, open in this process. Made by `Home.open`; several processes may have the same home open.
+
+    Attributes:
+        settings: What was configured.
+        memory: The store, or None where it is off or can't be opened; `notices` tells why.
+        sessions: The logs.
+        notices: What the user should know: parts that are missing, and what that means.
+        database: None where it can't be opened.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock,
+        memory: Memory | None,
+        sessions: SessionStore,
+        notices: list[Notice],
+        database: Database | None,
+    ) -> None:
+        """Use `open`."""
+        self.settings = settings
+        self.clock = clock
+        self.memory = memory
+        self.sessions = sessions
+        self.notices = notices
+        self.database = database
+        self._open_sessions: dict[str, Session] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        settings: Settings | None = None,
+        *,
+        embedder: Embedder | None = None,
+        clock: Clock | None = None,
+        progress: Progress | None = None,
+    ) -> AsyncIterator[Home]:
+        """Open it, and close everything in good order at the end; see `Satchel.open`."""
+        if settings is None:
+            settings = load(process_environ(), cwd=Path.cwd())
+        clock = clock or SystemClock()
+        ensure_home(settings.home)
+        notices: list[Notice] = []
+        async with AsyncExitStack() as stack:
+            database = await _database(settings, clock, stack, notices)
+            sessions = SessionStore(settings.home / "sessions", database, clock=clock)
+            memory: Memory | None = None
+            if database is not None and settings.memory.enabled:
+                memory = await stack.enter_async_context(
+                    Memory.open(
+                        database,
+                        embedder=embedder or _embedder(settings, clock, progress),
+                        clock=clock,
+                        home=settings.home,
+                    )
+                )
+            if memory is not None and settings.keeps_memory:
+                notices += await _caught_up(sessions, memory)
+            yield Home(
+                settings,
+                clock=clock,
+                memory=memory,
+                sessions=sessions,
+                notices=notices,
+                database=database,
+            )
+
+    async def usage(self) -> tuple[UsageRow, ...]:
+        """What was spent, by session, local day and model, the newest day first.
+
+        Raises:
+            StorageError: The logs can't be read.
+        """
+        rows = [row for info in await self.sessions.list() for row in info.spent]
+        return tuple(sorted(rows, key=lambda row: (row.day, row.session_id), reverse=True))
+
+    async def forget(self, ids: Sequence[str]) -> ForgetReceipt:
+        """Remove memories for good: from the store, and their words from the logs of the sessions.
+
+        Returns:
+            What was removed where; see `ForgetReceipt`.
+
+        Raises:
+            StorageError: The store did not serve; nothing was removed.
+        """
+        if self.memory is None:
+            raise StorageError("Memory is off or could not be opened, so nothing can be forgotten now.")
+        receipt = await forget(ids, memory=self.memory, sessions=self.sessions)
+        for entry in receipt.logs.sessions:
+            session = self._open_sessions.get(entry.session_id)
+            if session is not None:
+                await session.reload()
+        return receipt
+
+
+async def _database(
+    settings: Settings, clock: Clock, stack: AsyncExitStack, notices: list[Notice]
+) -> Database | None:
+    try:
+        return await stack.enter_async_context(Database.open(settings.database_location, clock=clock))
+    except StorageError as error:
+        text = f"Memory is not available: {error} What is said is kept in the session log and captured later."
+        notices.append(Notice(part="memory", text=text))
+        return None
+
+
+def _embedder(settings: Settings, clock: Clock, progress: Progress | None) -> Embedder | str:
+    if settings.memory.embedder == "none":
+        return "none"
+    return open_embedder(
+        settings.memory.embedder,
+        home=settings.home,
+        environ=settings.environ,
+        clock=clock,
+        providers=settings.providers,
+        secret=settings.secret,
+        progress=progress,
+    )
+
+
+async def _caught_up(sessions: SessionStore, memory: Memory) -> list[Notice]:
+    try:
+        return await catch_up(sessions, memory)
+    except SatchelError as error:
+        return [Notice(part="memory", text=f"What was said before may not be in memory yet: {error}")]
