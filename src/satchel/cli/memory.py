@@ -12,7 +12,7 @@ import anyio
 import click
 
 from satchel.cli.commands import Text, json_option
-from satchel.cli.opening import opened
+from satchel.cli.opening import opened_home
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.view import one_line
@@ -28,7 +28,8 @@ from satchel.memory import (
     hit_to_json,
     record_to_json,
 )
-from satchel.runtime import ForgetReceipt, Satchel
+from satchel.runtime.forgetting import ForgetReceipt
+from satchel.runtime.home import Home
 
 __all__ = ["hit_line", "memory", "memory_line", "receipt_text"]
 
@@ -38,16 +39,16 @@ _MOST_ADDED = 16_000_000
 """Bytes of one memory on stdin; the store takes 16 million characters."""
 
 
-def _with_satchel(function: Callable[[Satchel], Awaitable[T]]) -> T:
+def _with_satchel(function: Callable[[Home], Awaitable[T]]) -> T:
     async def body() -> T:
-        async with opened(read_settings()) as satchel:
+        async with opened_home(read_settings()) as satchel:
             return await function(satchel)
 
     return anyio.run(body)
 
 
 def _with_memory(function: Callable[[Memory], Awaitable[T]]) -> T:
-    async def body(satchel: Satchel) -> T:
+    async def body(satchel: Home) -> T:
         found = await function(_memory_of(satchel))
         if satchel.memory is not None and satchel.memory.degraded:
             tell(f"! {satchel.memory.degraded}")
@@ -56,7 +57,7 @@ def _with_memory(function: Callable[[Memory], Awaitable[T]]) -> T:
     return _with_satchel(body)
 
 
-def _memory_of(satchel: Satchel) -> Memory:
+def _memory_of(satchel: Home) -> Memory:
     if satchel.memory is None:
         raise StorageError(
             "Memory is off (memory.enabled) or could not be opened. `satchel doctor` says what is wrong."
@@ -227,7 +228,7 @@ def forget(ids: tuple[str, ...], yes: bool, as_json: bool) -> None:
     What is forgotten can't be brought back, not by the same source either.
     """
 
-    async def find(satchel: Satchel) -> list[MemoryRecord]:
+    async def find(satchel: Home) -> list[MemoryRecord]:
         found = []
         for id in ids:
             try:

@@ -11,7 +11,7 @@ import anyio
 import click
 
 from satchel.cli.commands import Text, json_option
-from satchel.cli.opening import opened
+from satchel.cli.opening import opened_home
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.errors import StorageUnwritable, UsageError
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 def _with_sessions(function: Callable[[SessionStore], Awaitable[T]]) -> T:
     async def body() -> T:
-        async with opened(read_settings(), with_notices=False) as satchel:
+        async with opened_home(read_settings(), with_notices=False) as satchel:
             return await function(satchel.sessions)
 
     return anyio.run(body)

@@ -8,7 +8,7 @@ import anyio
 import click
 
 from satchel.cli.commands import json_option
-from satchel.cli.opening import opened
+from satchel.cli.opening import opened_home
 from satchel.cli.output import say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.messages import Usage, usage_to_json
@@ -26,7 +26,7 @@ def usage(days: int, as_json: bool) -> None:
     """Show tokens and money by day and model."""
 
     async def body() -> tuple[UsageRow, ...]:
-        async with opened(read_settings(), with_notices=False) as satchel:
+        async with opened_home(read_settings(), with_notices=False) as satchel:
             return await satchel.usage()
 
     rows = anyio.run(body)

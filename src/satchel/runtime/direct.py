@@ -80,6 +80,10 @@ async def run_directly(
     try:
         with anyio.move_on_after(limit_s):
             result = await tool.call(input, context)
+    except anyio.get_cancelled_exc_class():
+        text = f"Tool '{name}' was interrupted by the user; what it had done by then is unknown."
+        result = ToolResult(text=text, is_error=True)
+        raise
     # A boundary: a tool's defect is told like any other failure of it.
     except Exception as error:  # noqa: BLE001
         result = ToolResult(text=f"The tool failed: {type(error).__name__}: {error}", is_error=True)

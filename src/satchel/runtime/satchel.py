@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVarTuple
 
@@ -11,24 +11,21 @@ import anyio
 from anyio.abc import TaskGroup
 
 from satchel import __version__
-from satchel.clock import Clock, SystemClock
-from satchel.config import Mode, Settings, ensure_home, load, process_environ
-from satchel.errors import SatchelError, StorageError
+from satchel.clock import Clock
+from satchel.config import Mode, Settings
 from satchel.events import Notice, SessionStart
 from satchel.loop import Hook, Instructions, Limits, Toolbox, ToolPool, Workshop, build_system
-from satchel.memory import Memory, Receipt
+from satchel.memory import Receipt
 from satchel.memory.toolset import MemoryTools
 from satchel.models import AbilityStore, ChatModel, Choice, choose_model, open_model
-from satchel.models.embedding import Progress, open_embedder
+from satchel.models.embedding import Progress
 from satchel.models.port import Embedder
-from satchel.runtime.capture import catch_up
-from satchel.runtime.forgetting import ForgetReceipt, forget
 from satchel.runtime.health import Check, examine
+from satchel.runtime.home import Home
 from satchel.runtime.rules import gate_for
 from satchel.runtime.session import Session
 from satchel.runtime.spill import spill_into
-from satchel.sessions import Journal, SessionStore, UsageRow, rebuild
-from satchel.storage import Database
+from satchel.sessions import Journal, rebuild
 from satchel.tools import Approver, Registry, Toolset, builtin_tools, filtered
 
 __all__ = ["Satchel"]
@@ -39,41 +36,24 @@ _MOST_INSTRUCTIONS_BYTES = 1_000_000
 """Of an `AGENTS.md`: more than any model's window; the loop cuts what it takes of it."""
 
 
-class Satchel:
-    """One home, open in this process. Made by `Satchel.open`; several processes may have the same home open.
+class Satchel(Home):
+    """A home with everything: models, tools, sessions. Made by `Satchel.open`; its attributes are those of `Home`."""
 
-    Attributes:
-        settings: What was configured.
-        memory: The store, or None where it is off or can't be opened; `notices` tells why.
-        sessions: The logs.
-        notices: What the user should know: parts that are missing, and what that means.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        clock: Clock,
-        memory: Memory | None,
-        sessions: SessionStore,
-        notices: list[Notice],
-        group: TaskGroup,
-        model: ChatModel | None,
-        database: Database | None,
-    ) -> None:
+    def __init__(self, home: Home, *, group: TaskGroup, model: ChatModel | None) -> None:
         """Use `open`."""
-        self._database = database
-        self.settings = settings
-        self.clock = clock
-        self.memory = memory
-        self.sessions = sessions
-        self.notices = notices
-        self.pool = ToolPool(settings.agent.tool_workers)
+        super().__init__(
+            home.settings,
+            clock=home.clock,
+            memory=home.memory,
+            sessions=home.sessions,
+            notices=home.notices,
+            database=home.database,
+        )
+        self.pool = ToolPool(self.settings.agent.tool_workers)
         self._group = group
         self._given_model = model
-        self._abilities = AbilityStore(settings.home / "abilities.json", clock=clock)
+        self._abilities = AbilityStore(self.settings.home / "abilities.json", clock=self.clock)
         self._models: dict[str, ChatModel] = {}
-        self._open_sessions: dict[str, Session] = {}
         self._choice: Choice | None = None
 
     @classmethod
@@ -102,40 +82,12 @@ class Satchel:
             ConfigError: The settings are wrong.
             StorageUnwritable: `SATCHEL_HOME` can't be made.
         """
-        if settings is None:
-            settings = load(process_environ(), cwd=Path.cwd())
-        clock = clock or SystemClock()
-        ensure_home(settings.home)
-        notices: list[Notice] = []
-        async with AsyncExitStack() as stack:
-            database = await _database(settings, clock, stack, notices)
-            sessions = SessionStore(settings.home / "sessions", database, clock=clock)
-            memory: Memory | None = None
-            if database is not None and settings.memory.enabled:
-                memory = await stack.enter_async_context(
-                    Memory.open(
-                        database,
-                        embedder=embedder or _embedder(settings, clock, progress),
-                        clock=clock,
-                        home=settings.home,
-                    )
-                )
-            failure: Exception | None = None
+        failure: Exception | None = None
+        async with Home.open(settings, embedder=embedder, clock=clock, progress=progress) as home:
             # Turns run in this group: they outlive whoever follows them, and end with it.
             async with anyio.create_task_group() as group:
-                satchel = cls(
-                    settings,
-                    clock=clock,
-                    memory=memory,
-                    sessions=sessions,
-                    notices=notices,
-                    group=group,
-                    model=model,
-                    database=database,
-                )
+                satchel = cls(home, group=group, model=model)
                 try:
-                    if memory is not None and settings.keeps_memory:
-                        notices += await _caught_up(sessions, memory)
                     yield satchel
                 except Exception as error:  # noqa: BLE001 - raised again below, where the group can't wrap it
                     failure = error
@@ -160,6 +112,9 @@ class Satchel:
         """
         if self._choice is None:
             self._choice = await choose_model(self.settings)
+            for tried in self._choice.failed:
+                text = f"{tried.name} is set up and could not be taken: {tried.reason}"
+                self.notices.append(Notice(part="model", text=text))
         return self._choice
 
     async def model(self, name: str | None = None) -> ChatModel:
@@ -260,8 +215,8 @@ class Satchel:
             spill=spill_into(journal.spill_dir, self.pool),
             session_id=journal.session_id,
             cwd=cwd,
-            # Where nothing is asked, nothing is fenced off either: the user said so in those words.
-            roots=(Path("/"),) if mode == "bypass" else (cwd,),
+            # What the gate lets through, the file tools reach, and nothing else.
+            roots=gate.roots,
             spill_dir=journal.spill_dir,
             environ=settings.environ,
         )
@@ -340,38 +295,9 @@ class Satchel:
 
     # What it costs and how it is
 
-    async def usage(self) -> tuple[UsageRow, ...]:
-        """What was spent, by session, local day and model, the newest day first.
-
-        Raises:
-            StorageError: The logs can't be read.
-        """
-        rows = [row for info in await self.sessions.list() for row in info.spent]
-        return tuple(sorted(rows, key=lambda row: (row.day, row.session_id), reverse=True))
-
     async def doctor(self) -> tuple[Check, ...]:
         """Try every part and say how it is."""
-        return await examine(self, self._database)
-
-    # Forgetting
-
-    async def forget(self, ids: Sequence[str]) -> ForgetReceipt:
-        """Remove memories for good: from the store, and their words from the logs of the sessions.
-
-        Returns:
-            What was removed where; see `ForgetReceipt`.
-
-        Raises:
-            StorageError: The store did not serve; nothing was removed.
-        """
-        if self.memory is None:
-            raise StorageError("Memory is off or could not be opened, so nothing can be forgotten now.")
-        receipt = await forget(ids, memory=self.memory, sessions=self.sessions)
-        for entry in receipt.logs.sessions:
-            session = self._open_sessions.get(entry.session_id)
-            if session is not None:
-                await session.reload()
-        return receipt
+        return await examine(self, self.database)
 
     async def _forget_in_store(self, ids: Sequence[str]) -> Receipt:
         return (await self.forget(ids)).store
@@ -382,35 +308,3 @@ class Satchel:
         for model in self._models.values():
             await model.aclose()
         self.pool.close()
-
-
-async def _database(
-    settings: Settings, clock: Clock, stack: AsyncExitStack, notices: list[Notice]
-) -> Database | None:
-    try:
-        return await stack.enter_async_context(Database.open(settings.database_location, clock=clock))
-    except StorageError as error:
-        text = f"Memory is not available: {error} What is said is kept in the session log and captured later."
-        notices.append(Notice(part="memory", text=text))
-        return None
-
-
-def _embedder(settings: Settings, clock: Clock, progress: Progress | None) -> Embedder | None:
-    if settings.memory.embedder == "none":
-        return None
-    return open_embedder(
-        settings.memory.embedder,
-        home=settings.home,
-        environ=settings.environ,
-        clock=clock,
-        providers=settings.providers,
-        secret=settings.secret,
-        progress=progress,
-    )
-
-
-async def _caught_up(sessions: SessionStore, memory: Memory) -> list[Notice]:
-    try:
-        return await catch_up(sessions, memory)
-    except SatchelError as error:
-        return [Notice(part="memory", text=f"What was said before may not be in memory yet: {error}")]
