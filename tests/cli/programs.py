@@ -16,6 +16,8 @@ import anyio
 from tests.models.loopback import Answer, Asked, Loopback, as_events, as_json, chat, chunk
 
 PATH = os.environ["PATH"]
+SOURCES = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+"""The same sources are tested in other processes as in this one."""
 PROGRAM = [sys.executable, "-c", "import sys; from satchel.cli import main; sys.exit(main())"]
 
 
@@ -35,6 +37,7 @@ class Ran:
 def environ_for(folder: Path, server: Loopback | None = None, **more: str) -> dict[str, str]:
     """An empty home, no key but the endpoint's, and memory by words alone."""
     environ = {
+        **SOURCES,
         "PATH": PATH,
         "HOME": str(folder),
         "SATCHEL_HOME": str(folder / "home"),

@@ -11,25 +11,25 @@ from pathlib import Path
 import anyio
 import pytest
 
+from tests.cli.conftest import Run, serving
 from tests.cli.programs import calls, chats, said_to, satchel, scripted, speaks, start
 from tests.models.loopback import as_json, loopback
 from tests.requirements import requirement
-
-pytestmark = pytest.mark.anyio
 
 BASH = ("bash", {"command": "touch made.txt && echo done"})
 ASKS = ("ask_user", {"question": "Red or blue?", "options": ["red", "blue"]})
 
 
 @requirement("cli:streams")
-async def test_the_answer_goes_to_stdout_and_nothing_else(tmp_path: Path) -> None:
-    async with loopback(scripted(speaks("Hello, Ann."))) as server:
-        ran = await satchel(tmp_path, "ask", "Hello", "there", server=server)
+def test_the_answer_goes_to_stdout_and_nothing_else(run: Run, tmp_path: Path) -> None:
+    with serving(scripted(speaks("Hello, Ann."))) as server:
+        ran = run("ask", "Hello", "there", server=server)
     assert (ran.code, ran.out, ran.err) == (0, "Hello, Ann.\n", "")
     assert said_to(chats(server)[0]) == "Hello there"
 
 
 @requirement("cli:ask:remembers", "cli:ask:json", "memory:surface:recorded")
+@pytest.mark.anyio
 async def test_what_was_said_is_remembered_in_the_next_process_and_shown_only_where_it_fits(
     tmp_path: Path,
 ) -> None:
@@ -59,29 +59,28 @@ async def test_what_was_said_is_remembered_in_the_next_process_and_shown_only_wh
 
 
 @requirement("cli:ask:no-memory")
-async def test_no_memory_shows_the_model_none(tmp_path: Path) -> None:
-    async with loopback(scripted(speaks("Noted."), speaks("Hm."))) as server:
-        await satchel(tmp_path, "ask", "My sister Mara is allergic to shellfish.", server=server)
-        ran = await satchel(tmp_path, "ask", "--no-memory", "--json", "What about Mara?", server=server)
+def test_no_memory_shows_the_model_none(run: Run, tmp_path: Path) -> None:
+    with serving(scripted(speaks("Noted."), speaks("Hm."))) as server:
+        run("ask", "My sister Mara is allergic to shellfish.", server=server)
+        ran = run("ask", "--no-memory", "--json", "What about Mara?", server=server)
     assert ran.json["memory"] == []
     assert "shellfish" not in said_to(chats(server)[1])
 
 
-async def test_without_a_model_memories_are_quoted_and_the_way_to_add_one_is_told(tmp_path: Path) -> None:
-    await satchel(tmp_path, "ask", "My sister Mara is allergic to shellfish.")
-    ran = await satchel(tmp_path, "ask", "What should I keep in mind when I cook for Mara?")
+def test_without_a_model_memories_are_quoted_and_the_way_to_add_one_is_told(run: Run, tmp_path: Path) -> None:
+    run("ask", "My sister Mara is allergic to shellfish.")
+    ran = run("ask", "What should I keep in mind when I cook for Mara?")
     assert ran.code == 0
     assert "My sister Mara is allergic to shellfish." in ran.out
     assert "ANTHROPIC_API_KEY" in ran.out
 
 
 @requirement("cli:exit-codes", "permissions:rule:allow-option")
-async def test_a_refused_call_ends_with_4_and_names_the_rule_that_would_allow_it(tmp_path: Path) -> None:
+def test_a_refused_call_ends_with_4_and_names_the_rule_that_would_allow_it(run: Run, tmp_path: Path) -> None:
     answers = scripted(calls(BASH), speaks("I may not."), calls(BASH), speaks("Made."))
-    async with loopback(answers) as server:
-        refused = await satchel(tmp_path, "ask", "Make it", server=server)
-        allowed = await satchel(
-            tmp_path,
+    with serving(answers) as server:
+        refused = run("ask", "Make it", server=server)
+        allowed = run(
             "ask",
             "Make it",
             "--json",
@@ -101,20 +100,20 @@ async def test_a_refused_call_ends_with_4_and_names_the_rule_that_would_allow_it
     assert (tmp_path / "work" / "made.txt").exists()
 
 
-async def test_bypass_runs_everything(tmp_path: Path) -> None:
-    async with loopback(scripted(calls(BASH), speaks("Made."))) as server:
-        ran = await satchel(tmp_path, "ask", "--mode", "bypass", "Make it", server=server)
+def test_bypass_runs_everything(run: Run, tmp_path: Path) -> None:
+    with serving(scripted(calls(BASH), speaks("Made."))) as server:
+        ran = run("ask", "--mode", "bypass", "Make it", server=server)
     assert (ran.code, ran.out) == (0, "Made.\n")
     assert (tmp_path / "work" / "made.txt").exists()
 
 
 @requirement("cli:ask:question")
-async def test_a_question_is_printed_and_the_next_message_answers_it(tmp_path: Path) -> None:
+def test_a_question_is_printed_and_the_next_message_answers_it(run: Run, tmp_path: Path) -> None:
     answers = scripted(calls(ASKS, text="Let me see."), speaks("Blue it is."))
-    async with loopback(answers) as server:
-        asking = await satchel(tmp_path, "ask", "Paint it", "--json", server=server)
+    with serving(answers) as server:
+        asking = run("ask", "Paint it", "--json", server=server)
         session = asking.json["session_id"]
-        answered = await satchel(tmp_path, "ask", "--session", session[:6], "blue", "--json", server=server)
+        answered = run("ask", "--session", session[:6], "blue", "--json", server=server)
     assert (asking.code, asking.json["status"]) == (0, "asking")
     assert asking.json["pending_question"] == "Red or blue?"
     assert (answered.json["status"], answered.json["text"], answered.json["turn"]) == (
@@ -127,31 +126,31 @@ async def test_a_question_is_printed_and_the_next_message_answers_it(tmp_path: P
     assert (last["role"], last["tool_call_id"], last["content"]) == ("tool", "call_1", "blue")
 
 
-async def test_a_question_in_words_says_how_to_answer(tmp_path: Path) -> None:
-    async with loopback(scripted(calls(ASKS))) as server:
-        ran = await satchel(tmp_path, "ask", "Paint it", server=server)
+def test_a_question_in_words_says_how_to_answer(run: Run, tmp_path: Path) -> None:
+    with serving(scripted(calls(ASKS))) as server:
+        ran = run("ask", "Paint it", server=server)
     assert (ran.code, ran.out) == (0, "Red or blue?\n")
     assert "Answer with: satchel ask --session " in ran.err
 
 
 @requirement("cli:ask:session")
-async def test_last_goes_on_with_this_folders_session(tmp_path: Path) -> None:
+def test_last_goes_on_with_this_folders_session(run: Run, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     answers = scripted(speaks("one"), speaks("two"), speaks("three"))
-    async with loopback(answers) as server:
-        first = await satchel(tmp_path, "ask", "first", "--json", server=server)
-        await satchel(tmp_path, "ask", "other", "--json", server=server, cwd=elsewhere)
-        third = await satchel(tmp_path, "ask", "--last", "third", "--json", server=server)
+    with serving(answers) as server:
+        first = run("ask", "first", "--json", server=server)
+        run("ask", "other", "--json", server=server, cwd=elsewhere)
+        third = run("ask", "--last", "third", "--json", server=server)
     assert (third.json["session_id"], third.json["turn"]) == (first.json["session_id"], 2)
     assert [m["role"] for m in chats(server)[2].body["messages"]] == ["system", "user", "assistant", "user"]
 
 
 @requirement("cli:ask:session")
-async def test_a_resumed_session_sends_the_same_bytes_before_the_new_message(tmp_path: Path) -> None:
+def test_a_resumed_session_sends_the_same_bytes_before_the_new_message(run: Run, tmp_path: Path) -> None:
     answers = scripted(calls(BASH, text="On it."), speaks("Made."), speaks("Yes."))
-    async with loopback(answers) as server:
-        await satchel(tmp_path, "ask", "--mode", "bypass", "Make it", server=server)
-        await satchel(tmp_path, "ask", "--mode", "bypass", "--last", "Is it there?", server=server)
+    with serving(answers) as server:
+        run("ask", "--mode", "bypass", "Make it", server=server)
+        run("ask", "--mode", "bypass", "--last", "Is it there?", server=server)
     first, second, third = chats(server)
     before = second.body["messages"]
     assert third.body["messages"][: len(before)] == before
@@ -159,9 +158,9 @@ async def test_a_resumed_session_sends_the_same_bytes_before_the_new_message(tmp
 
 
 @requirement("cli:ask:stream-json")
-async def test_events_are_streamed_as_lines_and_the_turn_comes_last(tmp_path: Path) -> None:
-    async with loopback(scripted(calls(BASH), speaks("Made."))) as server:
-        ran = await satchel(tmp_path, "ask", "--stream-json", "--mode", "bypass", "Make it", server=server)
+def test_events_are_streamed_as_lines_and_the_turn_comes_last(run: Run, tmp_path: Path) -> None:
+    with serving(scripted(calls(BASH), speaks("Made."))) as server:
+        ran = run("ask", "--stream-json", "--mode", "bypass", "Make it", server=server)
     lines = [json.loads(line) for line in ran.out.splitlines()]
     kinds = [line["type"] for line in lines]
     assert kinds[0] == "turn_start"
@@ -181,20 +180,23 @@ async def test_events_are_streamed_as_lines_and_the_turn_comes_last(tmp_path: Pa
     ],
     ids=["words", "no utf-8", "NUL", "10 MB"],
 )
-async def test_a_prompt_on_stdin_of_any_kind_is_taken(tmp_path: Path, stdin: str | bytes, said: str) -> None:
-    async with loopback(scripted(speaks("Read."))) as server:
-        ran = await satchel(tmp_path, "ask", "-", server=server, stdin=stdin)
+def test_a_prompt_on_stdin_of_any_kind_is_taken(
+    run: Run, tmp_path: Path, stdin: str | bytes, said: str
+) -> None:
+    with serving(scripted(speaks("Read."))) as server:
+        ran = run("ask", "-", server=server, stdin=stdin)
     assert (ran.code, ran.out) == (0, "Read.\n"), ran.err
     assert said_to(chats(server)[0]) == said
 
 
 @requirement("cli:bare:stdin")
-async def test_without_a_command_and_a_terminal_the_prompt_is_read_from_stdin(tmp_path: Path) -> None:
-    async with loopback(scripted(speaks("Read."))) as server:
-        ran = await satchel(tmp_path, server=server, stdin="hello")
+def test_without_a_command_and_a_terminal_the_prompt_is_read_from_stdin(run: Run, tmp_path: Path) -> None:
+    with serving(scripted(speaks("Read."))) as server:
+        ran = run(server=server, stdin="hello")
     assert (ran.code, ran.out) == (0, "Read.\n")
 
 
+@pytest.mark.anyio
 async def test_an_argument_that_is_no_utf8_is_taken(tmp_path: Path) -> None:
     async with loopback(scripted(speaks("Read."))) as server:
         ran = await satchel(tmp_path, "ask", b"caf\xe9", server=server)
@@ -203,29 +205,30 @@ async def test_an_argument_that_is_no_utf8_is_taken(tmp_path: Path) -> None:
 
 
 @requirement("cli:exit-codes", "cli:no-traceback")
-async def test_a_wrong_key_is_said_once_and_ends_with_1(tmp_path: Path) -> None:
+def test_a_wrong_key_is_said_once_and_ends_with_1(run: Run, tmp_path: Path) -> None:
     error = {"error": {"message": "Incorrect API key provided", "type": "invalid_request_error"}}
-    async with loopback(lambda _: as_json(error, status=401)) as server:
-        ran = await satchel(tmp_path, "ask", "hello", server=server)
+    with serving(lambda _: as_json(error, status=401)) as server:
+        ran = run("ask", "hello", server=server)
     assert (ran.code, ran.out, len(chats(server))) == (1, "", 1)
     assert "OPENAI_API_KEY" in ran.err
     assert "Traceback" not in ran.err
 
 
-async def test_an_unreachable_model_fails_in_words_and_the_message_is_kept(tmp_path: Path) -> None:
+def test_an_unreachable_model_fails_in_words_and_the_message_is_kept(run: Run, tmp_path: Path) -> None:
     environ = {
         "OPENAI_API_KEY": "k",
         "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
         "SATCHEL_MODEL": "openai:m-1",
     }
-    ran = await satchel(tmp_path, "ask", "remember the milk", "--json", environ=environ)
+    ran = run("ask", "remember the milk", "--json", environ=environ)
     assert (ran.code, ran.json["status"]) == (1, "failed")
     assert "openai:m-1" in ran.json["text"]
-    found = await satchel(tmp_path, "session", "search", "milk", "--json")
+    found = run("session", "search", "milk", "--json")
     assert [hit["session"] for hit in found.json] == [ran.json["session_id"]]
 
 
 @requirement("cli:exit-codes")
+@pytest.mark.anyio
 async def test_an_interrupt_ends_the_turn_in_good_order_with_130(tmp_path: Path) -> None:
     pipe = tmp_path / "begun"
     os.mkfifo(pipe)
@@ -255,6 +258,7 @@ async def test_an_interrupt_ends_the_turn_in_good_order_with_130(tmp_path: Path)
 
 
 @requirement("cli:ask:broken-pipe")
+@pytest.mark.anyio
 async def test_a_reader_that_leaves_is_no_error_to_shout_about(tmp_path: Path) -> None:
     text = "word " * 200_000
     async with loopback(scripted(speaks(text))) as server:

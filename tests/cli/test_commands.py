@@ -263,12 +263,10 @@ def test_the_models_are_listed_with_the_reason_why_one_does_not_serve(run: Run) 
 
 
 def test_a_model_is_tried(run: Run) -> None:
+    environ = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "k"}
     ran = run("model", "test", "none", "--json")
     assert (ran.code, ran.json["model"], ran.json["calls_tools"]) == (0, "none:recall", False)
-    assert (
-        run("model", "test", "openai:m", OPENAI_BASE_URL="http://127.0.0.1:9/v1", OPENAI_API_KEY="k").code
-        == 1
-    )
+    assert run("model", "test", "openai:m", environ=environ).code == 1
 
 
 def test_the_demo_remembers_recalls_acts_forgets_and_leaves_nothing(run: Run, tmp_path: Path) -> None:

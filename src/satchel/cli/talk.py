@@ -83,14 +83,15 @@ class Talk:
         Returns:
             The exit code.
         """
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._hear_signals)
-            with self._scope:
-                self._greet()
-                await self._talk()
-            group.cancel_scope.cancel()
-        with anyio.CancelScope(shield=True):
-            await self._session.aclose("left")
+        with _quiet_keys():
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._hear_signals)
+                with self._scope:
+                    self._greet()
+                    await self._talk()
+                group.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await self._session.aclose("left")
         return INTERRUPTED if self._is_interrupted else 0
 
     def _greet(self) -> None:
@@ -143,23 +144,25 @@ class Talk:
             await self._turn(text)
             return
         found, rest = command
-        with anyio.CancelScope() as self._work:
+        with anyio.CancelScope() as scope:
+            self._work = scope
             try:
                 await found.run(self, rest)
             finally:
                 self._work = None
                 self.view.finish()
+        if scope.cancelled_caught:
+            self.view.note("(interrupted)", "yellow")
 
     async def _turn(self, text: str) -> None:
-        with _quiet_keys():
-            self._running = await self._session.start(text)
-            try:
-                async for event in self._running.events():
-                    self.view.show(event)
-            finally:
-                running, self._running = self._running, None
-                await settled(running)
-                self.view.finish()
+        running = self._running = await self._session.start(text)
+        try:
+            async for event in running.events():
+                self.view.show(event)
+        finally:
+            self._running = None
+            await settled(running)
+            self.view.finish()
 
     async def run_tool(self, name: str, input: Mapping[str, Any]) -> ToolResult | None:
         """Run a tool that the user asked for; None where they interrupted it."""
@@ -217,7 +220,9 @@ async def said_before(satchel: Satchel) -> AsyncIterator[str]:
 
 @contextmanager
 def _quiet_keys() -> Iterator[None]:
-    """Keep what is typed while an answer comes from showing in it; it waits for the next prompt."""
+    """Between two prompts, keep what is typed from showing in an answer, and as it was typed: it waits for the next
+    prompt. Ctrl-C stays a signal.
+    """
     if not is_terminal(sys.stdin):
         yield
         return
@@ -227,7 +232,9 @@ def _quiet_keys() -> Iterator[None]:
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
     quiet = [*before]
-    quiet[3] = before[3] & ~termios.ECHO
+    # Enter would arrive at the editor as another key.
+    quiet[0] = before[0] & ~termios.ICRNL
+    quiet[3] = before[3] & ~(termios.ECHO | termios.ICANON)
     termios.tcsetattr(fd, termios.TCSADRAIN, quiet)
     try:
         yield

@@ -1,0 +1,103 @@
+"""The real program on a terminal of its own: what a person types, and what they see."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import select
+import struct
+import subprocess
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.cli.programs import PROGRAM, environ_for
+from tests.models.loopback import Loopback
+
+LIMIT_S = 20
+ENTER, ALT_ENTER, TAB, UP, CTRL_C, CTRL_D = "\r", "\x1b\r", "\t", "\x1b[A", "\x03", "\x04"
+
+_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x1b\][^\x07]*\x07")
+
+
+class Terminal:
+    """A terminal with a program in it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
+        self.process = process
+        self.raw = ""
+        self._master = master
+        self._seen = 0
+
+    def type(self, *keys: str) -> None:
+        os.write(self._master, "".join(keys).encode())
+
+    def see(self, words: str) -> str:
+        """Wait until the words appear, after those that were waited for before; gives what came up to them."""
+        while (found := self.text.find(words, self._seen)) < 0:
+            if not self._read():
+                raise AssertionError(f"{words!r} never came. On the screen:\n{self.text[self._seen :]}")
+        between = self.text[self._seen : found]
+        self._seen = found + len(words)
+        return between
+
+    def leave(self) -> int:
+        """Wait for the end; the exit code."""
+        while self._read():
+            pass
+        return self.process.wait(LIMIT_S)
+
+    @property
+    def text(self) -> str:
+        """All that was written, without colours and movements."""
+        return _SEQUENCE.sub("", self.raw).replace("\r", "")
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self._master], [], [], LIMIT_S)
+        if not ready:
+            return False
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:
+            return False  # the program left
+        # A terminal that is asked where its cursor stands says so.
+        for _ in range(data.count(b"\x1b[6n")):
+            os.write(self._master, b"\x1b[1;1R")
+        self.raw += data.decode("utf-8", "replace")
+        return bool(data)
+
+
+@contextlib.contextmanager
+def terminal(
+    folder: Path,
+    *arguments: str,
+    server: Loopback | None = None,
+    lines: int = 40,
+    columns: int = 120,
+    **environ: str,
+) -> Iterator[Terminal]:
+    """Run `satchel` on a terminal; what still runs at the end is ended."""
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        cwd=work,
+        env=environ_for(folder, server, TERM="xterm-256color", **environ),
+        start_new_session=True,
+        # Ctrl-C reaches the programs of the controlling terminal only.
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(slave)
+    try:
+        yield Terminal(process, master)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)

@@ -1,0 +1,275 @@
+"""`satchel chat` on a terminal, and without one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.cli.conftest import Run, serving
+from tests.cli.programs import calls, chats, said_to, scripted, speaks
+from tests.cli.terminals import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, UP, terminal
+from tests.models.loopback import Answer
+
+SHELLFISH = "My sister Mara is allergic to shellfish."
+BASH = ("bash", {"command": "touch made.txt && echo done"})
+
+
+def never_ends(text: str) -> Answer:
+    """An answer that says something and then holds the line."""
+    whole = speaks(text)
+    return replace(whole, pieces=[*whole.pieces[:1], b": \n\n"], hold=anyio.Event())
+
+
+def test_the_first_start_asks_two_questions_that_can_be_skipped(tmp_path: Path) -> None:
+    with terminal(tmp_path) as screen:
+        screen.see("Two questions")
+        screen.see("Model [Enter: choose by what is there]: ")
+        screen.type(ENTER)
+        screen.see("[Y/n]: ")
+        screen.type(ENTER)
+        screen.see("Satchel 0.1.0 · none")
+        screen.see("No language model is set up")
+        screen.see("›")
+        screen.type(CTRL_D)
+        assert screen.leave() == 0
+    assert not (tmp_path / "home" / "config.toml").exists()
+    with terminal(tmp_path) as screen:
+        assert "questions" not in screen.see("›")
+
+
+def test_the_answers_of_the_first_start_are_written_down(tmp_path: Path) -> None:
+    with serving(scripted(speaks("Hello."))) as server, terminal(tmp_path, "config", "init") as screen:
+        screen.see("Model [")
+        screen.type(f"{server.url}/v1", ENTER)
+        screen.see("Its model's name")
+        screen.type("m-1", ENTER)
+        screen.see("[Y/n]: ")
+        screen.type("n", ENTER)
+        screen.see("Written to")
+        assert screen.leave() == 0
+    written = (tmp_path / "home" / "config.toml").read_text()
+    assert 'model = "own:m-1"' in written
+    assert f'base_url = "{server.url}/v1"' in written
+    assert "capture = false" in written
+
+
+def test_a_conversation_remembers_runs_commands_and_ends_with_ctrl_d(tmp_path: Path) -> None:
+    with terminal(tmp_path, "chat", "--model", "none") as screen:
+        screen.see("›")
+        screen.type(SHELLFISH, ENTER)
+        screen.see("Noted.")
+        screen.see("›")
+        screen.type("/sessions", ENTER)
+        screen.see(f"{SHELLFISH}  (1 turn)  ← this one")
+        screen.type("/nope", ENTER)
+        screen.see("There is no command /nope.")
+        screen.type('/run file_write {"path": "a.md", "content": "x"}', ENTER)
+        screen.see("● file_write")
+        screen.type("/new", ENTER)
+        screen.see("Satchel 0.1.0 · none · session ")
+        screen.type("What should I keep in mind when I cook for Mara?", ENTER)
+        screen.see(f"◆ {SHELLFISH}")
+        screen.type("/quit", ENTER)
+        assert screen.leave() == 0
+    assert (tmp_path / "work" / "a.md").read_text() == "x"
+
+
+def test_an_answer_is_laid_out_as_it_comes_and_plain_with_no_color(tmp_path: Path) -> None:
+    answer = "# Soup\n\nFirst **boil** water.\n\n- one\n- two\n"
+    with serving(scripted(speaks(answer), speaks(answer))) as server:
+        with terminal(tmp_path, "chat", server=server) as screen:
+            screen.see("›")
+            screen.type("How?", ENTER)
+            screen.see("First boil water.")
+            screen.see("• two")
+            screen.see("tokens in")
+        with terminal(tmp_path, "chat", server=server, NO_COLOR="1") as screen:
+            screen.see("›")
+            screen.type("How?", ENTER)
+            screen.see("# Soup\n\nFirst **boil** water.\n\n- one\n- two\n")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [("one\\", ENTER, "two", ENTER), ("one", ALT_ENTER, "two", ENTER), ("\x1b[200~one\ntwo\x1b[201~", ENTER)],
+    ids=["backslash", "Alt-Enter", "paste"],
+)
+def test_a_message_may_have_several_lines(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    with serving(scripted(speaks("Read."))) as server, terminal(tmp_path, "chat", server=server) as screen:
+        screen.see("›")
+        screen.type(*keys)
+        screen.see("Read.")
+    assert said_to(chats(server)[0]) == "one\ntwo"
+
+
+def test_ctrl_c_interrupts_the_answer_and_not_the_program(tmp_path: Path) -> None:
+    answers = scripted(never_ends("Once upon a time"), speaks("Still here."))
+    with serving(answers) as server, terminal(tmp_path, "chat", server=server) as screen:
+        screen.see("›")
+        screen.type("Tell me a story", ENTER)
+        screen.see("Once upon a time")
+        screen.type(CTRL_C)
+        screen.see("(interrupted)")
+        screen.see("›")
+        screen.type(CTRL_C)
+        screen.see("Ctrl-D leaves.")
+        screen.type("Are you there?", ENTER)
+        screen.see("Still here.")
+        screen.see("›")
+        screen.type(CTRL_D)
+        assert screen.leave() == 0
+    roles = [message["role"] for message in chats(server)[1].body["messages"]]
+    assert roles == ["system", "user", "assistant", "user"]
+
+
+def test_ctrl_c_interrupts_a_command_that_runs(tmp_path: Path) -> None:
+    with terminal(tmp_path, "chat", "--model", "none") as screen:
+        screen.see("›")
+        screen.type('/run bash {"command": "sleep 60"}', ENTER)
+        screen.see("● bash")
+        screen.type(CTRL_C)
+        screen.see("(interrupted)")
+        screen.see("›")
+        screen.type(CTRL_D)
+        assert screen.leave() == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "made", "told"),
+    [("y", True, "done"), ("n", False, "refused"), ("use trash", False, "use trash")],
+)
+def test_calls_are_approved_on_the_terminal(tmp_path: Path, typed: str, made: bool, told: str) -> None:
+    with (
+        serving(scripted(calls(BASH), speaks("Very well."))) as server,
+        terminal(tmp_path, "chat", server=server) as screen,
+    ):
+        screen.see("›")
+        screen.type("Make it", ENTER)
+        screen.see("Satchel wants to run this call:")
+        screen.see("1. bash  touch made.txt && echo done")
+        screen.see("run?")
+        screen.type(typed, ENTER)
+        screen.see("Very well.")
+    assert (tmp_path / "work" / "made.txt").exists() is made
+    assert told in chats(server)[1].body["messages"][-1]["content"]
+
+
+def test_ctrl_c_at_the_question_interrupts_the_turn(tmp_path: Path) -> None:
+    with (
+        serving(scripted(calls(BASH), speaks("Hm."))) as server,
+        terminal(tmp_path, "chat", server=server) as screen,
+    ):
+        screen.see("›")
+        screen.type("Make it", ENTER)
+        screen.see("run?")
+        screen.type(CTRL_C)
+        screen.see("(interrupted)")
+        screen.see("›")
+        screen.type(CTRL_D)
+        assert screen.leave() == 0
+    assert not (tmp_path / "work" / "made.txt").exists()
+
+
+def test_ask_approves_on_the_terminal_too(tmp_path: Path) -> None:
+    two = calls(BASH, ("bash", {"command": "touch other.txt"}))
+    with (
+        serving(scripted(two, speaks("One of two."))) as server,
+        terminal(tmp_path, "ask", "Make both", server=server) as screen,
+    ):
+        screen.see("Satchel wants to run these 2 calls:")
+        screen.see("run?")
+        screen.type("y 2", ENTER)
+        screen.see("One of two.")
+        assert screen.leave() == 0
+    assert [(tmp_path / "work" / name).exists() for name in ("made.txt", "other.txt")] == [False, True]
+
+
+def test_a_question_of_the_model_is_answered_by_the_next_message(tmp_path: Path) -> None:
+    asks = calls(("ask_user", {"question": "Red or blue?", "options": ["red", "blue"]}))
+    with (
+        serving(scripted(asks, speaks("Blue it is."))) as server,
+        terminal(tmp_path, "chat", server=server) as screen,
+    ):
+        screen.see("›")
+        screen.type("Paint it", ENTER)
+        screen.see("? Red or blue?")
+        screen.see("2. blue")
+        screen.see("›")
+        screen.type("blue", ENTER)
+        screen.see("Blue it is.")
+    assert chats(server)[1].body["messages"][-1]["role"] == "tool"
+
+
+def test_commands_are_completed_and_earlier_messages_come_back(tmp_path: Path) -> None:
+    with terminal(tmp_path, "chat", "--model", "none") as screen:
+        screen.see("›")
+        screen.type("remember the milk", ENTER)
+        screen.see("Noted.")
+        screen.see("›")
+        screen.type(CTRL_D)
+        screen.leave()
+    with terminal(tmp_path, "chat", "--model", "none") as screen:
+        screen.see("›")
+        screen.type("/sess")
+        screen.see("The conversations.")
+        screen.type(TAB)
+        screen.see("ions")
+        screen.type(ENTER, ENTER)
+        screen.see("remember the milk  (1 turn)")
+        screen.see("›")
+        screen.type(UP)
+        screen.see("/sessions")
+        screen.type(UP)
+        screen.see("remember the milk")
+
+
+def test_last_goes_on_and_an_open_question_is_shown_again(tmp_path: Path, run: Run) -> None:
+    asks = calls(("ask_user", {"question": "Red or blue?"}))
+    with serving(scripted(asks, speaks("Blue it is."))) as server:
+        run("ask", "Paint it", server=server)
+        with terminal(tmp_path, "chat", "--last", server=server) as screen:
+            screen.see("? Red or blue?")
+            screen.see("›")
+            screen.type("blue", ENTER)
+            screen.see("Blue it is.")
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J\x1b]0;owned\x07 mind the gap"])
+def test_what_a_model_says_never_steers_the_terminal(tmp_path: Path, text: str) -> None:
+    with serving(scripted(speaks(text))) as server, terminal(tmp_path, "ask", "Hi", server=server) as screen:
+        screen.see("mind the gap")
+        screen.leave()
+        assert "\x1b[2J" not in screen.raw
+        assert "\x1b]0" not in screen.raw
+
+
+def test_a_conversation_without_a_terminal_reads_lines_and_writes_clean_text(run: Run) -> None:
+    with serving(scripted(speaks("**One.**"), speaks("Two."))) as server:
+        ran = run("chat", server=server, stdin="first\\\nline\n\n/usage\nsecond\n")
+    assert ran.code == 0
+    assert "**One.**\n" in ran.out
+    assert "Two.\n" in ran.out
+    assert "\x1b" not in ran.out
+    assert [said_to(asked) for asked in chats(server)] == ["first\nline", "second"]
+
+
+def test_a_wrong_command_on_stdin_does_not_end_the_conversation(run: Run) -> None:
+    ran = run(
+        "chat",
+        "--model",
+        "none",
+        stdin="/nope\n/run bash nonsense\n/forget\n/resume nope\nhello\n/quit\nnever\n",
+    )
+    assert ran.code == 0
+    assert ran.out.count("!") >= 4
+    assert "Noted." in ran.out
+    assert "never" not in ran.out
+
+
+def test_private_conversations_leave_no_memory(run: Run) -> None:
+    run("chat", "--model", "none", stdin="/private\nMy PIN is 4711\n/quit\n")
+    run("chat", "--model", "none", "--private", stdin="My PIN is 4711\n/quit\n")
+    assert run("memory", "list", "--json").json == []
