@@ -69,7 +69,7 @@ async def satchel(
     work.mkdir(exist_ok=True)
     with anyio.fail_after(60):
         ended = await anyio.run_process(
-            [*PROGRAM, *arguments],  # type: ignore[list-item]
+            [*PROGRAM, *arguments],
             input=stdin.encode() if isinstance(stdin, str) else stdin,
             check=False,
             cwd=work,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import anyio
 import click
 
 from satchel.cli.commands import Text, json_option
-from satchel.cli.opening import FetchLine, opened
-from satchel.cli.output import is_terminal, say, say_json, tell
+from satchel.cli.home import fetch_line
+from satchel.cli.opening import opened
+from satchel.cli.output import say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.view import one_line, usage_line
 from satchel.messages import usage_to_json
@@ -106,8 +105,7 @@ def fetch() -> None:
     settings = read_settings()
 
     async def body() -> None:
-        line = FetchLine() if is_terminal(sys.stderr) else None
-        folder, source = await fetch_embedding_model(settings, progress=line)
+        folder, source = await fetch_embedding_model(settings, progress=fetch_line())
         tell(f"The embedding model is in {folder}, from {source}.")
 
     anyio.run(body)

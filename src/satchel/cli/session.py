@@ -11,7 +11,7 @@ import anyio
 import click
 
 from satchel.cli.commands import Text, json_option
-from satchel.cli.opening import opened_home
+from satchel.cli.home import opened_home
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.errors import StorageUnwritable, UsageError

@@ -8,7 +8,7 @@ import anyio
 import click
 
 from satchel.cli.commands import json_option
-from satchel.cli.opening import opened_home
+from satchel.cli.home import opened_home
 from satchel.cli.output import say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.messages import Usage, usage_to_json
