@@ -158,7 +158,7 @@ def sample(key: str) -> tuple[str, object]:
             return "0.5", 0.5
         case "words":
             return "bash, grep", ("bash", "grep")
-        case "text" if key == "model":
+        case "text" if key in ("model", "small_model"):
             return "openai:x", "openai:x"
         case "table":
             return '{ ONE = "1" }', {"ONE": "1"}
@@ -252,7 +252,7 @@ def test_a_folder_or_a_huge_file_in_place_of_the_settings_is_said(tmp_path: Path
             'model = "none"\n[agnet]\nmode = "ask"\n',
             'HOME/config.toml, line 2: there is no section "agnet". Did you mean "agent"? There are the '
             "settings "
-            "model, database and the sections agent, budget, memory, tools, providers, mcp_servers, "
+            "model, small_model, database and the sections agent, budget, memory, tools, providers, mcp_servers, "
             "permissions.",
         ),
         (

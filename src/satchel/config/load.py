@@ -103,6 +103,7 @@ def load(
         project=project,
         project_trusted=trusted,
         model=found.text("model"),
+        small_model=found.text("small_model"),
         database=found.text("database"),
         providers=found.providers,
         mcp_servers=found.mcp_servers,

@@ -130,6 +130,10 @@ class MemorySettings:
     limit: int = 5
     surface_threshold: float | None = None
     embedder: str = "minilm"
+    redact: bool = True
+    distill: Literal["auto", "off"] = "auto"
+    distill_every: int = 10
+    distill_after_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +161,7 @@ class Settings:
         project: The nearest folder, from `cwd` upwards, with a `.satchel` folder or an `AGENTS.md`, or None.
         project_trusted: The user trusted `project`: only then do its files count.
         model: "provider:model", or "" where Satchel shall choose.
+        small_model: The same, for small work in the background; "" takes the small model of the model's provider.
         database: "" for `home / "satchel.db"`, a path, or a URL. May hold a password.
         permissions: The project's rules first, then the user's own, in the order written.
         environ: The environment for started processes: the process's own without the providers' keys.
@@ -170,6 +175,7 @@ class Settings:
     project: Path | None = None
     project_trusted: bool = False
     model: str = ""
+    small_model: str = ""
     database: str = field(default="", repr=False)
     providers: Mapping[str, ProviderSettings] = field(default_factory=dict)
     mcp_servers: Mapping[str, McpServerSettings] = field(default_factory=dict)
@@ -278,6 +284,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default="",
         doc='The language model, as "provider:model"; "gguf:/path/model.gguf" runs it in the process, "none" '
         "recalls only, and empty lets Satchel choose.",
+    ),
+    Setting(
+        key="small_model",
+        kind="text",
+        default="",
+        doc='The language model for small work, as "provider:model": whether a conversation holds anything worth '
+        "remembering. Empty takes the small model of the same provider.",
     ),
     Setting(
         key="database",
@@ -397,6 +410,37 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default="minilm",
         doc='What turns text into vectors: "minilm" runs in the process, "none" searches by words alone, and '
         '"provider:model" asks an OpenAI-compatible endpoint.',
+    ),
+    Setting(
+        key="memory.redact",
+        kind="bool",
+        default=True,
+        doc="Whether passwords, keys, card numbers and other secrets are taken out of what is written to memory and "
+        "to the session logs.",
+    ),
+    Setting(
+        key="memory.distill",
+        kind="text",
+        default="auto",
+        choices=("auto", "off"),
+        doc='Whether facts are drawn from what was said: "auto" does it in the background while Satchel is open, '
+        '"off" leaves it to `satchel memory distill`.',
+    ),
+    Setting(
+        key="memory.distill_every",
+        kind="int",
+        default=10,
+        low=1,
+        high=1_000_000,
+        doc="After how many messages facts are drawn from them.",
+    ),
+    Setting(
+        key="memory.distill_after_s",
+        kind="float",
+        default=600.0,
+        low=0,
+        high=31_536_000,
+        doc="After how many seconds facts are drawn from fewer messages than that.",
     ),
     Setting(
         key="tools.disabled",

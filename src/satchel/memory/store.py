@@ -36,6 +36,7 @@ from satchel.memory.records import (
     Tier,
     Trust,
 )
+from satchel.memory.redaction import may_hold_secrets, redact, strip_private
 from satchel.memory.relevance import CONSIDERED, judge, judge_by_words
 from satchel.memory.repository import Draft, Filter, place_hash, to_micros
 from satchel.memory.surfacing import Said, block_of, is_mere_question, said_texts, strip_injected
@@ -76,7 +77,15 @@ class Memory:
     """
 
     def __init__(
-        self, database: Database, space: int, *, user: str, scope: str, clock: Clock, dense: DenseArm | None
+        self,
+        database: Database,
+        space: int,
+        *,
+        user: str,
+        scope: str,
+        clock: Clock,
+        dense: DenseArm | None,
+        redacts: bool = True,
     ) -> None:
         """Use `open`."""
         self.user = user
@@ -85,6 +94,7 @@ class Memory:
         self._space = space
         self._clock = clock
         self._dense = dense
+        self._redacts = redacts
         self._index = Index()
         self._refreshing = anyio.Lock()
         # One thread owns the index: what changes it and what reads it never meet.
@@ -103,6 +113,7 @@ class Memory:
         clock: Clock | None = None,
         home: Path | None = None,
         back_fill: bool = True,
+        redact: bool = True,
     ) -> AsyncIterator[Memory]:
         """Open a store, and close it at the end.
 
@@ -116,6 +127,7 @@ class Memory:
             clock: Tells the time.
             home: SATCHEL_HOME, for the models in it.
             back_fill: Whether vectors are made in the background too, and not by searches alone.
+            redact: Whether secrets are taken out of what is stored, before it is; see `satchel.memory.redaction`.
 
         Raises:
             StorageError: The database cannot be opened; see `Database.open`.
@@ -146,7 +158,7 @@ class Memory:
                     )
                     stack.push_async_callback(embedder.aclose)
                 dense = DenseArm(embedder, database, space, clock)
-            memory = cls(database, space, user=user, scope=scope, clock=clock, dense=dense)
+            memory = cls(database, space, user=user, scope=scope, clock=clock, dense=dense, redacts=redact)
             stack.callback(memory._pool.shutdown)
             while await database.write(lambda connection: repository.reread_words(connection, limit=500)):
                 pass
@@ -272,7 +284,7 @@ class Memory:
             counted[session, turn] = position + 1
             draft = await self._draft(
                 id="e" + place_hash(f"{self.user}\n{self.scope}\n{session}", turn, position)[:16],
-                content=strip_injected(episode.text),
+                content=strip_private(strip_injected(episode.text)),
                 tags=(),
                 kind="episode",
                 tier="short_term",
@@ -515,7 +527,7 @@ class Memory:
 
     async def _draft(self, **given: Any) -> Draft | None:
         """Check what was given and read its words; None where it has none."""
-        content = _printable(given["content"])
+        content = await self._discreet(_printable(given["content"]))
         if not content.strip():
             return None
         if len(content) > MAX_CONTENT_CHARS:
@@ -538,7 +550,8 @@ class Memory:
         valid_from, valid_to = self._aware(given["valid_from"]), self._aware(given["valid_to"])
         session = given["session"]
         turn = given["turn"]
-        tags = given["tags"]
+        tags = tuple([await self._discreet(tag) for tag in given["tags"]])
+        quote = None if given["quote"] is None else await self._discreet(_printable(given["quote"]))
         words = (
             lexicon.read_text(content, tags)
             if len(content) <= _READ_INLINE_CHARS
@@ -565,11 +578,17 @@ class Memory:
                 "source_session": None if session is None else _clean(session, "session"),
                 "source_turn": None if turn is None else _whole(turn, "turn"),
                 "source_position": given["position"],
-                "source_quote": None if given["quote"] is None else _printable(given["quote"]),
+                "source_quote": quote,
                 "trust": _one_of(given["trust"], Trust, "trust"),
                 "created_at": to_micros(now),
             },
         )
+
+    async def _discreet(self, text: str) -> str:
+        """The text without secrets. Looking closely takes a library that is loaded once, off the event loop."""
+        if not self._redacts or not may_hold_secrets(text):
+            return text
+        return await self._run(redact, text)
 
     def _aware(self, moment: datetime | None) -> datetime | None:
         """A time with its offset; one without is read on the clock's own."""

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from satchel.memory import Episode, Memory
+from satchel.memory.redaction import find_secrets, private_parts, redact, strip_private
+from tests.memory.labelled_secrets import INNOCENT, JWT, OPENAI, PEM, SECRETS
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+# Loose forms of the library meet words in capitals: one text of the set, known and left alone.
+TAKEN_FOR_SECRETS = {"the AP2000 Artifactory build is at APARTMENT12345"}
+
+
+@requirement("memory:capture:redacted")
+@pytest.mark.parametrize(("text", "secret"), SECRETS, ids=[text[:30] for text, _ in SECRETS])
+def test_every_secret_of_the_labelled_set_is_taken_out(text: str, secret: str) -> None:
+    shown = redact(text)
+    assert [line for line in secret.split("\n") if line in shown] == []
+    assert "[redacted:" in shown
+    assert redact(shown) == shown
+
+
+@requirement("memory:capture:redacted")
+def test_of_the_innocent_texts_one_alone_is_taken_for_a_secret() -> None:
+    assert {text for text in INNOCENT if redact(text) != text} == TAKEN_FOR_SECRETS
+
+
+def test_what_was_taken_out_is_named_and_the_words_around_it_stay() -> None:
+    assert redact(f"Use {OPENAI} and my PIN is 4921.") == (
+        "Use [redacted:openai-key] and my PIN is [redacted:pin]."
+    )
+    assert redact(f"Look:\n{PEM}\nIs it readable?") == "Look:\n[redacted:private-key]\nIs it readable?"
+    assert redact("postgresql://satchel:marmalade9@db/prod") == (
+        "postgresql://satchel:[redacted:password]@db/prod"
+    )
+    assert redact(f"Authorization: Bearer {JWT}") == "Authorization: Bearer [redacted:token]"
+
+
+@given(st.text(alphabet=st.sampled_from("aA1 :=-./@\"'\n<>[]_") | st.characters(), max_size=300))
+def test_any_text_is_redacted_once_and_for_all(text: str) -> None:
+    once = redact(text)
+    assert redact(once) == once
+    ends = 0
+    for secret in find_secrets(text):
+        assert ends <= secret.start < secret.end <= len(text)
+        ends = secret.end
+
+
+@requirement("memory:capture:private-turn")
+def test_private_parts_are_taken_out_also_where_they_are_never_closed() -> None:
+    assert strip_private("Book it. <private>I am ill.</private> Thanks") == "Book it.  Thanks"
+    assert strip_private("a <PRIVATE>b</Private> c <private>d") == "a  c "
+    assert strip_private("a < b and <privates> are kept") == "a < b and <privates> are kept"
+    assert private_parts("a <private> b </private> <private>c") == ("b", "c")
+
+
+@requirement("memory:capture:redacted", "memory:capture:private-turn")
+async def test_memory_keeps_neither_secrets_nor_private_parts() -> None:
+    async with Memory.open(":memory:", embedder="none") as memory:
+        id = await memory.add(f"Deploy with {OPENAI}", tags=[f"key={OPENAI}", "work"], quote=f"with {OPENAI}")
+        record = await memory.get(id)
+        assert (record.content, record.tags, record.source.quote) == (
+            "Deploy with [redacted:openai-key]",
+            ("key=[redacted:openai-key]", "work"),
+            "with [redacted:openai-key]",
+        )
+        (kept,) = await memory.add_episodes(
+            [
+                Episode(
+                    session="s", turn=1, speaker="Ann", text="My PIN is 4921. <private>I am ill.</private>"
+                ),
+                Episode(session="s", turn=2, speaker="Ann", text="<private>Only for you.</private>"),
+            ]
+        )
+        assert (await memory.get(kept)).content == "My PIN is [redacted:pin]. "
+        assert await memory.count() == 2
+
+
+async def test_redaction_can_be_switched_off() -> None:
+    async with Memory.open(":memory:", embedder="none", redact=False) as memory:
+        assert (await memory.get(await memory.add("My PIN is 4921."))).content == "My PIN is 4921."
