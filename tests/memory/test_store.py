@@ -291,8 +291,8 @@ async def test_every_hit_says_what_its_score_is_made_of() -> None:
     best = hits[0]
     assert best.memory.content == "At the harbour, on Monday."
     assert set(best.signals) == {
-        *("lexical", "dense", "session", "answer", "speaker", "time", "statement"),
-        *("page_lexical", "page_dense"),
+        *("lexical", "dense", "session", "echo", "speaker", "time", "statement"),
+        *("page_lexical", "page_dense", "page_words"),
     }
     dense = best.score - sum(value or 0 for name, value in best.signals.items() if name != "dense")
     assert 0 < dense < 1

@@ -1,39 +1,48 @@
-"""The dense arm's upkeep: every memory gets vectors of the embedder in use, later, and never in a writer's
-way.
+"""The dense arm's upkeep: every memory gets vectors of the embedder in use, later, and never in a writer's way.
 
-What there is to do is read from the store ("a memory without a vector"), so that a crash loses nothing and a
-repeat
+What there is to do is read from the store ("a memory without vectors"), so that a crash loses nothing and a repeat
 changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 import numpy as np
 
 from satchel.clock import Clock
 from satchel.errors import EmbedderError, EmbedderMismatch
-from satchel.memory import repository
-from satchel.memory.index import Floats
+from satchel.memory import vector_rows
+from satchel.memory.arrays import Floats
 from satchel.memory.passages import passages
 from satchel.memory.relevance import Gate, examples, examples_hash
-from satchel.memory.repository import Pending, to_micros
-from satchel.models.port import Embedder, EmbedRole
+from satchel.memory.repository import to_micros
+from satchel.memory.tokens import pack
+from satchel.memory.vector_rows import Embedded, Pending
+from satchel.models.port import Embedder, EmbedRole, TokenEmbedder
 from satchel.storage import Database
 
 if TYPE_CHECKING:
-    from satchel.models.port import Vectors
+    from satchel.models.port import TokenVectors, Vectors
 
-__all__ = ["DenseArm"]
+__all__ = ["AskedWith", "DenseArm"]
 
 _BATCH = (
     64  # Memories embedded and written together: a second of work, so that little is lost and others get in.
 )
 _BATCH_CHARS = 200_000  # And not more text than that: a few entries of 1 MB each are many passages.
 _RETRY_S = 30.0  # An embedder that failed is left alone for so long.
+_KEEP_RETIRED_MICROS = 7 * 86_400_000_000
+"""Vectors of a model that is no longer in use are kept for a week: whoever changes his mind need not wait again."""
+
+
+class AskedWith(NamedTuple):
+    """What an embedder made of a question: a vector, shape (d,), and its tokens where it gives any."""
+
+    vector: Floats
+    tokens: TokenVectors | None
 
 
 class DenseArm:
@@ -42,7 +51,7 @@ class DenseArm:
     Attributes:
         trouble: Why the dense arm does not serve, in words for the user, or None.
         model: The id of the embedder's record in the database, once it is known.
-        filled: Called with the number of memories after each batch that was embedded.
+        waiting: How many memories the last search could not compare by meaning, since they are not embedded yet.
     """
 
     def __init__(self, embedder: Embedder, database: Database, space: int, clock: Clock) -> None:
@@ -51,13 +60,20 @@ class DenseArm:
         self.trouble: str | None = None
         self.model: int | None = None
         self.dimension = 0
+        self.waiting = 0
         self._database = database
         self._space = space
         self._clock = clock
         self._retry_at = float("-inf")
+        # Held for one batch at a time: a question that comes in the middle of a long fill waits for one.
         self._filling = anyio.Lock()
         self._replaces: str | None = None
         self._gate: Gate | None = None
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether the embedder gives a vector for each token too."""
+        return self.embedder.info.token_dimension > 0 and isinstance(self.embedder, TokenEmbedder)
 
     @property
     def notice(self) -> str | None:
@@ -69,33 +85,50 @@ class DenseArm:
                 f"The memories of this store were embedded with {self._replaces}; they are being embedded "
                 f"again with {self.embedder.info.id}. Until then search finds some by their words alone."
             )
+        if self.waiting:
+            return (
+                f"{self.waiting:,} memories are not embedded yet and are found by their words alone. "
+                "Type: satchel memory reindex"
+            )
         return None
 
     async def open(self) -> None:
         """Find out what the store knows of the embedder; the embedder itself is not touched."""
         info = self.embedder.info
-        if info.dimension:
+        if info.dimension and self.model is None:
             await self._open_model(info.dimension)
 
     async def _open_model(self, dimension: int) -> None:
         now = to_micros(self._clock.now())
         name = self.embedder.info.id
-        self.model, stored, self._replaces = await self._database.write(
-            lambda connection: repository.open_model(connection, name, dimension, now)
-        )
-        if stored != dimension:
+        found = await self._database.read(lambda connection: vector_rows.find_model(connection, name))
+        if found is None:
+            found = await self._database.write(
+                lambda connection: vector_rows.open_model(connection, name, dimension, now)
+            )
+        if found.dimension != dimension:
             raise EmbedderMismatch(
                 f"The embedder {name} gives vectors of {dimension} numbers, and those in the store have "
-                f"{stored}: it is another model under the same name. Give it its own name in the settings."
+                f"{found.dimension}: it is another model under the same name. Give it its own name in the settings."
             )
+        self.model, self._replaces = found.id, found.replaces
         self.dimension = dimension
 
-    async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors | None:
+    async def _embed(
+        self, texts: Sequence[str], role: EmbedRole, *, with_tokens: bool
+    ) -> tuple[Vectors, Sequence[TokenVectors] | None] | None:
         """Embed, or give None and note the trouble where the embedder does not serve."""
         if self._clock.monotonic_s() < self._retry_at:
             return None
+        tokens: Sequence[TokenVectors] | None = None
         try:
-            found = np.ascontiguousarray(await self.embedder.embed(texts, role), dtype=np.float32)
+            if with_tokens and self.has_tokens:
+                assert isinstance(self.embedder, TokenEmbedder)
+                given, tokens = await self.embedder.embed_tokens(texts, role)
+                self._check_tokens(tokens, len(texts))
+            else:
+                given = await self.embedder.embed(texts, role)
+            found = np.ascontiguousarray(given, dtype=np.float32)
             if (
                 found.ndim != 2
                 or len(found) != len(texts)
@@ -105,96 +138,168 @@ class DenseArm:
                 raise EmbedderError(
                     f"The embedder {self.embedder.info.id} did not answer with one vector for each text."
                 )
-            if found.shape[1] != self.dimension:
+            if found.shape[1] != self.dimension or self.model is None:
                 await self._open_model(found.shape[1])
         except EmbedderError as error:
             self.trouble = f"Search goes by words alone: {error}"
             self._retry_at = self._clock.monotonic_s() + _RETRY_S
             return None
         self.trouble = None
-        return found
+        return found, tokens
 
-    async def question(self, text: str) -> Floats | None:
-        """The vector of a question, or None where the embedder does not serve."""
-        found = await self.embed([text], "query")
-        return None if found is None else found[0]
-
-    async def gate(self) -> Gate | None:
-        """What the embedder makes of the examples; they are embedded once for each store and kept in it."""
-        model = self.model
-        if self._gate is None and model is not None:
-            name = examples_hash()
-            stored = await self._database.read(
-                lambda connection: repository.read_examples(connection, model, name)
+    def _check_tokens(self, tokens: Sequence[TokenVectors], count: int) -> None:
+        width = self.embedder.info.token_dimension
+        if len(tokens) != count or not all(
+            found.vectors.shape == (len(found.spans), width) and np.isfinite(found.vectors).all()
+            for found in tokens
+        ):
+            raise EmbedderError(
+                f"The embedder {self.embedder.info.id} did not answer with {width} numbers for each token."
             )
-            if stored is not None:
-                vectors: Vectors | None = np.frombuffer(stored, dtype="<f4").reshape(-1, self.dimension)
-            else:
-                vectors = await self.embed([text for text, _ in examples()], "query")
-                if vectors is None:
-                    return None
-                found = vectors.astype("<f4").tobytes()
-                await self._database.write(
-                    lambda connection: repository.write_examples(connection, model, name, found)
-                )
-            assert vectors is not None
-            self._gate = Gate.calibrate(vectors)
+
+    async def question(self, text: str) -> AskedWith | None:
+        """The vectors of a question, or None where the embedder does not serve."""
+        found = await self._embed([text], "query", with_tokens=True)
+        if found is None:
+            return None
+        vectors, tokens = found
+        return AskedWith(vector=vectors[0], tokens=None if tokens is None else tokens[0])
+
+    async def gate(self, *, anew: bool = False) -> Gate | None:
+        """What the embedder makes of the examples; they are embedded once for each store and kept in it.
+
+        Args:
+            anew: Embed them again, whatever is kept.
+        """
+        model = self.model
+        if model is None or (self._gate is not None and not anew):
+            return self._gate
+        name = examples_hash()
+        stored = (
+            None
+            if anew
+            else await self._database.read(
+                lambda connection: vector_rows.read_examples(connection, model, name)
+            )
+        )
+        if stored is not None:
+            vectors: Vectors = np.frombuffer(stored, dtype="<f4").reshape(-1, self.dimension)
+        else:
+            found = await self._embed([text for text, _ in examples()], "query", with_tokens=False)
+            if found is None:
+                return None
+            vectors = found[0]
+            packed = vectors.astype("<f4").tobytes()
+            await self._database.write(
+                lambda connection: vector_rows.write_examples(connection, model, name, packed)
+            )
+        self._gate = Gate.calibrate(vectors)
         return self._gate
 
     async def fill(
-        self, *, limit: int | None = None, progress: Callable[[int], None] = lambda _: None
+        self,
+        *,
+        limit: int | None = None,
+        everywhere: bool = False,
+        progress: Callable[[int], None] = lambda _: None,
     ) -> int:
-        """Embed memories that have no vector yet, the newest first.
+        """Embed memories that have no vectors yet, the newest first.
 
         Args:
             limit: At most so many, or None for all; what is left waits for the next call.
+            everywhere: Those of all users and scopes of the database, not of this space alone. What is derived is
+                no secret, and only when all are done does a model take over.
             progress: Told how many are done, after each batch.
 
         Returns:
             How many were embedded.
         """
-        async with self._filling:
-            done = 0
-            while limit is None or done < limit:
-                pending = await self._pending(_BATCH if limit is None else min(_BATCH, limit - done))
+        done = 0
+        space = None if everywhere else self._space
+        while limit is None or done < limit:
+            async with self._filling:
+                pending = await self._pending(space, _BATCH if limit is None else min(_BATCH, limit - done))
                 if not pending or not await self._fill_batch(pending):
                     break
-                done += len(pending)
-                progress(done)
-            if done and self._replaces is not None and await self._activate():
-                self._replaces = None
-            return done
+            done += len(pending)
+            progress(done)
+        if self._replaces is not None and self.trouble is None:
+            await self.take_over()
+        return done
 
-    async def _pending(self, limit: int) -> list[Pending]:
+    async def pending(self, *, everywhere: bool = False) -> int:
+        """How many memories have no vectors yet; 0 where that can't be known before the embedder answers."""
         model = self.model
         if model is None:
-            # The dimension, and so the model's record, comes with its first answer.
-            if await self.embed(["dimension"], "document") is None or self.model is None:
-                return []
-            model = self.model
+            return 0
+        space = None if everywhere else self._space
         return await self._database.read(
-            lambda connection: repository.pending_vectors(
-                connection, self._space, model, limit=limit, max_chars=_BATCH_CHARS
+            lambda connection: vector_rows.count_pending(connection, space, model)
+        )
+
+    async def _pending(self, space: int | None, limit: int) -> list[Pending]:
+        if self.model is None:
+            # The dimension, and so the model's record, comes with its first answer.
+            await self._embed(["dimension"], "document", with_tokens=False)
+        model = self.model
+        if model is None:
+            return []
+        return await self._database.read(
+            lambda connection: vector_rows.pending_vectors(
+                connection, space, model, limit=limit, max_chars=_BATCH_CHARS
             )
         )
 
     async def _fill_batch(self, pending: Sequence[Pending]) -> bool:
         cut = [passages(memory.content) for memory in pending]
-        found = await self.embed([part for parts in cut for part in parts], "document")
+        found = await self._embed([part for parts in cut for part in parts], "document", with_tokens=True)
         model = self.model
         if found is None or model is None:
             return False
-        rows: dict[int, bytes] = {}
+        vectors, tokens = found
+        made: list[Embedded] = []
         at = 0
         for memory, parts in zip(pending, cut, strict=True):
-            rows[memory.rid] = found[at : at + len(parts)].astype("<f4").tobytes()
-            at += len(parts)
-        await self._database.write(
-            lambda connection: repository.write_vectors(connection, self._space, model, rows)
-        )
+            end = at + len(parts)
+            made.append(
+                Embedded(
+                    pending=memory,
+                    vectors=vectors[at:end].astype("<f4").tobytes(),
+                    tokens=None if tokens is None else pack(parts, tokens[at:end]),
+                )
+            )
+            at = end
+        if not await self._database.write(
+            lambda connection: vector_rows.write_vectors(connection, model, made)
+        ):
+            # Another process put it aside and dropped it: it begins anew.
+            self.model = self._gate = None
+            return False
         return True
 
-    async def _activate(self) -> bool:
+    async def take_over(self) -> bool:
+        """Put this model in use where it has vectors of everything in the database.
+
+        Returns:
+            Whether it is in use.
+        """
         model = self.model
-        assert model is not None
-        return await self._database.write(lambda connection: repository.activate_model(connection, model))
+        if model is None:
+            return False
+        now = to_micros(self._clock.now())
+        if self._replaces is not None and await self._database.write(
+            lambda connection: vector_rows.activate_model(connection, model, now)
+        ):
+            self._replaces = None
+        return self._replaces is None
+
+    async def drop_retired(self, *, at_once: bool = False) -> list[str]:
+        """Remove the vectors of models that are no longer in use: a week after, or at once.
+
+        Returns:
+            The names of those models.
+        """
+        before = to_micros(self._clock.now()) + 1
+        if not at_once:
+            before -= _KEEP_RETIRED_MICROS
+        return await self._database.write(lambda connection: vector_rows.drop_retired(connection, before))

@@ -5,22 +5,31 @@ changes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from satchel.memory.arrays import Floats, Ints, Matrix
+from satchel.memory.lexicon import ASKED
 from satchel.memory.repository import Changes
+from satchel.memory.tokens import Bag, unpack
 
-__all__ = ["Cosines", "Floats", "Index", "Ints", "Matrix", "Postings"]
+__all__ = ["Cosines", "Index", "Postings"]
 
-Ints: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
-Floats: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float32]]
-Matrix: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float32]]
-Postings: TypeAlias = tuple[Ints, Floats]
-"""The rows that have a stem, ascending, and how often each has it."""
 
 _DAY_MICROS = 86_400_000_000
 _MAX_POSTINGS = 4096  # Stems whose rows are remembered; a conversation of days asks for fewer.
+
+
+_MAX_BAG_BYTES = 128 << 20  # The tokens of 150,000 turns.
+
+
+class Postings(NamedTuple):
+    """The rows that have a stem, ascending, how often each has it, and those that have it in a question."""
+
+    rows: Ints
+    counts: Floats
+    asked: Ints
 
 
 class Cosines(NamedTuple):
@@ -102,7 +111,7 @@ class Index:
         # The lexical arm: one entry for each different stem of a row.
         self._entry_stem = _Column(np.uint32)
         self._entry_row = _Column(np.int32)
-        self._entry_count = _Column(np.float32)
+        self._entry_count = _Column(np.uint16)
         self._sessions: dict[str, int] = {}
         self._speakers: dict[str, int] = {}
         self._dead = 0
@@ -115,6 +124,8 @@ class Index:
         self._vector_row = _Column(np.int32)
         self._vector_start = _Column(np.int64)
         self._has_vector: set[int] = set()
+        self._bags: dict[int, Bag] = {}
+        self._bag_bytes = 0
 
     def _forget_derived(self) -> None:
         self._order: tuple[Ints, Ints] | None = None
@@ -161,6 +172,7 @@ class Index:
             if row is not None:
                 self._alive.values[row] = False
                 self._dead += 1
+                self._bags.pop(row, None)
 
     def _append(self, found: Sequence[Any]) -> None:
         if not found:
@@ -203,7 +215,9 @@ class Index:
         self._entry_stem.extend(stems)
         self._entry_row.extend(owners)
         self._entry_count.extend(counts)
-        self._stem_count.extend(np.bincount(owners - first, weights=counts, minlength=len(found)))
+        self._stem_count.extend(
+            np.bincount(owners - first, weights=counts & (ASKED - 1), minlength=len(found))
+        )
 
     def _append_vectors(self, found: Sequence[Any]) -> None:
         rows = [(self.rows[rid], blob) for rid, blob in found if rid in self.rows]
@@ -335,8 +349,36 @@ class Index:
                 rows, counts = rows[living], counts[living]
             if len(self._postings) >= _MAX_POSTINGS:
                 self._postings.clear()
-            known = self._postings[stem] = (rows, counts)
+            known = self._postings[stem] = Postings(
+                rows=rows,
+                counts=(counts & (ASKED - 1)).astype(np.float32),
+                asked=rows[(counts & ASKED) != 0],
+            )
         return known
+
+    # Tokens: read from the database when a search compares them, and kept as long as there is room.
+
+    def lacking_tokens(self, rows: Ints) -> list[int]:
+        """The rids of those rows whose tokens are to be read; rows without a vector have none."""
+        have = self._has_vector
+        rids = self._rid.values
+        return [int(rids[row]) for row in rows.tolist() if row in have and row not in self._bags]
+
+    def take_tokens(self, found: Mapping[int, bytes]) -> None:
+        """Keep what was read for these rids."""
+        for rid, packed in found.items():
+            row = self.rows.get(rid)
+            if row is not None:
+                self._bags[row] = unpack(packed)
+                self._bag_bytes += len(packed)
+        while self._bag_bytes > _MAX_BAG_BYTES and self._bags:
+            # The one that was read first.
+            gone = self._bags.pop(next(iter(self._bags)))
+            self._bag_bytes -= len(gone.asks) + len(gone.vectors) + 2 + 2 * len(gone.counts)
+
+    def bags(self, rows: Ints) -> list[Bag | None]:
+        """The tokens of each row, where they are known."""
+        return [self._bags.get(row) for row in rows.tolist()]
 
     def cosines(self, query: Floats) -> Cosines:
         """Compare a query with every vector; shape (d,), unit length."""

@@ -16,6 +16,7 @@ import numpy as np
 import Stemmer
 
 __all__ = [
+    "ASKED",
     "QUESTION",
     "RARE",
     "TIME_WORDS",
@@ -23,12 +24,13 @@ __all__ = [
     "WordList",
     "commonness",
     "hash_stem",
+    "question_spans",
     "read_text",
     "stems_of",
     "words_of",
 ]
 
-VERSION = 1
+VERSION = 2
 """Of everything in here that decides what is stored; a memory with another version is read again."""
 
 TIME_WORDS = 1
@@ -36,6 +38,9 @@ TIME_WORDS = 1
 
 QUESTION = 2
 """The bit for a text that ends in a question, which the next one in the conversation answers."""
+
+ASKED = 0x8000
+"""The bit of `WordList.counts` for a stem that stands in a question."""
 
 # Function words and light verbs of English: they carry no topic, and BM25 over conversations is better
 # without them
@@ -262,6 +267,10 @@ _TIME = re.compile(
 # dog]".
 _QUESTION_END = re.compile(r"\?[\"'”’)\s]*(?:\[[^\[\]]{0,400}\]\s*)?$")
 
+_QUESTION_MARKS = ("?", "？", "؟")
+_ANY_QUESTION = re.compile("[?？؟]")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？؟])\s*")
+
 RARE = 0.002
 """The share of English texts that have a word which is not among the common ones."""
 
@@ -277,7 +286,8 @@ class WordList:
     Attributes:
         words: How many words it has, function words included.
         features: The bits `TIME_WORDS` and `QUESTION`.
-        stems: Hashes of its different stems, uint32, ascending; `counts`, uint16, how often each occurs.
+        stems: Hashes of its different stems, uint32, ascending; `counts`, uint16, how often each occurs, up to
+            32,767, and the bit `ASKED`.
     """
 
     words: int
@@ -324,6 +334,19 @@ def words_of(text: str) -> list[str]:
         if at < len(word):
             words.append(word[at:])
     return words
+
+
+def question_spans(text: str) -> list[tuple[int, int]]:
+    """Where the sentences are that end in a question mark: first character, and the one after the last."""
+    if not _ANY_QUESTION.search(text):
+        return []
+    spans: list[tuple[int, int]] = []
+    start = 0
+    for end, after in [*(match.span() for match in _SENTENCE_END.finditer(text)), (len(text), len(text))]:
+        if text[start:end].rstrip("\"' )”’").endswith(_QUESTION_MARKS):
+            spans.append((start, end))
+        start = after
+    return spans
 
 
 def hash_stem(word: str) -> int:
@@ -384,8 +407,13 @@ def read_text(text: str, extra: Iterable[str] = ()) -> WordList:
     counted.pop(0, None)
     stems = np.fromiter(counted.keys(), dtype=np.uint32, count=len(counted))
     counts = np.fromiter(
-        (min(count, 65535) for count in counted.values()), dtype=np.uint16, count=len(counted)
+        (min(count, ASKED - 1) for count in counted.values()), dtype=np.uint16, count=len(counted)
     )
+    asked = {hash_stem(word) for start, end in question_spans(text) for word in words_of(text[start:end])}
+    if asked:
+        counts |= np.where(np.isin(stems, np.fromiter(asked, np.uint32, len(asked))), ASKED, 0).astype(
+            np.uint16
+        )
     order = np.argsort(stems)
     # Whether the text speaks of a time: looked for in its beginning, where a turn or an entry says when.
     features = TIME_WORDS if _TIME.search(text, 0, 10_000) else 0

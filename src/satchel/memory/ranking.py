@@ -1,29 +1,33 @@
-"""Orders the memories of a space for a question: both arms, their neighbours, and a few plain hints, added
-up.
+"""Orders the memories of a space for a question: both arms, what stands beside each memory, the words one by one, and
+a few plain hints, added up.
 
-The recipe, its weights and what they were measured on stand in docs/retrieval.md.
+The recipe and what each part of it is worth stand in docs/concepts/retrieval.md, the weights in `weights`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from satchel.memory.index import Floats, Index, Ints
+from satchel.memory.arrays import Floats, Ints
+from satchel.memory.index import Index
 from satchel.memory.lexicon import QUESTION, TIME_WORDS, commonness
 from satchel.memory.question import Question, date_closeness
 from satchel.memory.records import Mode
+from satchel.memory.tokens import match, weigh
+from satchel.memory.weights import WITH_TOKENS, WITHOUT_TOKENS
+from satchel.models.port import TokenVectors
 
-__all__ = ["Found", "Ranked", "rank"]
+__all__ = ["Candidates", "Factors", "Found", "Ranked", "choose", "rank"]
 
 K1 = 1.2
 B = 0.75
-"""BM25's usual constants; tuning them gained nothing (notes/retrieval.md)."""
+"""BM25's usual constants; tuning them gained nothing."""
 
 PREVIOUS = 0.6
 NEXT = 0.3
@@ -34,33 +38,19 @@ GATE_WORDS = 80.0
 
 CANDIDATES = 100
 FOLLOWED = 30
-"""Each arm gives its first 100; what was said right after its first 30 is looked at too."""
+"""Each arm gives its first 100; what was said right after its first 30 is looked at too. 200 of each gain nothing."""
 
 PRIOR = 50.0
-"""Texts of general English that are thought added to a store when the weight of a word is computed: in one of
-three
+"""Texts of general English that are thought added to a store when the weight of a word is computed: in one of three
 memories every word is rare."""
+
+_BEST_OF_SESSION = 3
 
 _DAY_ZERO = date(1970, 1, 1).toordinal()
 _FIRST_DAY, _LAST_DAY = date.min.toordinal() - _DAY_ZERO, date.max.toordinal() - _DAY_ZERO
 
-WEIGHTS: Mapping[str, float] = {
-    "lexical": 2.7,
-    "session": 2.5,
-    "dense": 3.8,
-    "answer": 2.3,
-    "speaker": 1.1,
-    "time": 2.2,
-    "date": 3.6,
-    "statement": 0.85,
-    "page_lexical": 0.8,
-    "page_dense": 3.0,
-}
-"""Learned on conversations, each scored with what the others taught, and weighed against pages and one-line
-facts;
-none may be negative, so that no memory is ever pushed down for what it says."""
-
-_TOTAL = sum(WEIGHTS.values())
+Factors: TypeAlias = Callable[[Ints], Floats]
+"""Given rids, what their scores are multiplied with: how much each matters, whatever the question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +58,10 @@ class Ranked:
     """One row that was found.
 
     Attributes:
-        score: In [0, 1].
-        coverage: The share of the question's words that the row has, rare words counting more: 0 to 1,
-        comparable
+        score: In [0, 1] before factors.
+        coverage: The share of the question's words that the row has, rare words counting more: 0 to 1, comparable
             between questions.
-        telling: The same, not as a share: the sum of -ln of how common each word is in English; 6.2 for a
-        rare one.
+        telling: The same, not as a share: the sum of -ln of how common each word is in English; 6.2 for a rare one.
         named: Whether the row has one of the question's proper names.
         cosine: Of the row's best passage and the question, or None where it has no vector.
         signals: What `score` is made of.
@@ -103,99 +91,240 @@ class Found:
     cosine_square_sum: float = 0.0
 
 
-def rank(
-    index: Index, question: Question, vector: Floats | None, *, limit: int, mode: Mode = "hybrid"
-) -> Found:
-    """Find the rows that fit a question, best first.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """The rows that are looked at closely, and what is known of each so far.
+
+    Attributes:
+        rows: In order.
+        rids: Theirs.
+        previous: The row before each in its session, or -1.
+        gate: How much what stands beside each counts.
+        lexical: BM25 of each, neighbours included.
+        cosine: Of the best passage of each, NaN where it has no vector; None where no vectors were compared.
+        lacking_tokens: The rids whose tokens `rank` would compare and the index does not have: `Index.take_tokens`.
+        compared: As in `Found`, and so are the sums.
+    """
+
+    rows: Ints
+    rids: Ints
+    previous: Ints
+    gate: Floats
+    lexical: Floats
+    cosine: Floats | None
+    lacking_tokens: Sequence[int]
+    compared: int
+    cosine_sum: float
+    cosine_square_sum: float
+
+
+def choose(
+    index: Index,
+    question: Question,
+    vector: Floats | None,
+    *,
+    limit: int,
+    mode: Mode = "hybrid",
+    with_tokens: bool = False,
+    only: Any = None,
+) -> Candidates | None:
+    """Find the rows that may fit a question; None where there are none.
 
     Args:
         index: The space.
         question: What is asked.
         vector: Of the question, shape (d,), unit length; None where no embedder serves.
-        limit: At most so many.
+        limit: How many `rank` is to give.
         mode: "lexical" takes no notice of vectors, "dense" of nothing else.
+        with_tokens: Whether `rank` gets the question's tokens.
+        only: Which rows may be found, shape (rows,), bool; None for all. The others still count as neighbours.
     """
     if not index.alive_count or limit <= 0:
-        return Found()
-    reach = max(CANDIDATES, limit)
+        return None
     gate = _gate(index)
     before, after = index.neighbours()
     lexical = _bm25(index, question.stems if mode != "dense" else (), gate)
     cosine = every = None
     if mode != "lexical" and vector is not None:
         cosine, every = _cosines(index, vector)
-    chosen = _candidates(lexical, cosine, after, reach, index.alive)
-    if not len(chosen):
-        return Found()
-    parts: dict[str, Any] = {"lexical": _to_one(lexical[chosen])}
-    if cosine is None:
-        parts["dense"] = parts["answer"] = None
-    else:
-        near = np.maximum(cosine, 0)
-        own = near[chosen]
-        bare = np.isnan(own)
-        if bare.any():
-            # Not embedded yet: neither better nor worse for it than the others.
-            own[bare] = 0.0 if bare.all() else own[~bare].mean()
-        parts["dense"] = _to_one(own)
-        parts["answer"] = _to_one(_answers(index, near, chosen, before) * gate[chosen])
+    rows = _candidates(index, lexical, cosine, after, max(CANDIDATES, limit), only)
+    if not len(rows) or (mode == "dense" and cosine is None):
+        return None
+    previous = before[rows]
+    lacking: Sequence[int] = ()
+    if with_tokens and mode == "hybrid":
+        lacking = index.lacking_tokens(np.unique(np.concatenate([rows, previous[previous >= 0]])))
+    return Candidates(
+        rows=rows,
+        rids=index.rids[rows],
+        previous=previous,
+        gate=gate[rows],
+        lexical=lexical[rows],
+        cosine=None if cosine is None else cosine[rows],
+        lacking_tokens=lacking,
+        compared=0 if every is None else len(every),
+        cosine_sum=0.0 if every is None else float(every.sum()),
+        cosine_square_sum=0.0 if every is None else float(every @ every),
+    )
+
+
+def rank(
+    index: Index,
+    question: Question,
+    chosen: Candidates,
+    *,
+    limit: int,
+    mode: Mode = "hybrid",
+    tokens: TokenVectors | None = None,
+    factors: Factors | None = None,
+) -> Found:
+    """Order candidates, best first.
+
+    Args:
+        index: The space.
+        question: What is asked.
+        chosen: By `choose`, with the same question and mode.
+        limit: At most so many.
+        mode: As in `choose`.
+        tokens: Of the question, where the embedder gives any.
+        factors: What scores are multiplied with.
+    """
+    rows = chosen.rows
+    cosine = chosen.cosine
+    parts: dict[str, Any] = {}
+    if cosine is not None:
+        parts["dense"] = _to_one(_filled(np.maximum(cosine, 0), ~np.isnan(cosine)))
     if mode == "dense":
-        if cosine is None:
-            return Found()
-        chosen, score = chosen, parts["dense"]
-        parts = {"dense": parts["dense"]}
+        score = parts["dense"]
+        weights: Mapping[str, float] = {"dense": 1.0}
     else:
-        page = 1 - gate[chosen]
+        weights = WITHOUT_TOKENS if tokens is None or mode != "hybrid" else WITH_TOKENS
+        parts["lexical"] = _to_one(chosen.lexical)
+        if weights is WITH_TOKENS:
+            assert tokens is not None
+            parts.update(_token_parts(index, question, chosen, tokens))
+        else:
+            parts["echo"] = _echo(index, question.stems, chosen)
+        page = 1 - chosen.gate
         parts["page_lexical"] = page * parts["lexical"]
-        parts["page_dense"] = None if parts["dense"] is None else page * parts["dense"]
-        parts["session"] = gate[chosen] * _session_prior(index, chosen, parts["lexical"])
-        parts["speaker"] = (
-            (index.speakers[chosen] == question.speaker).astype(np.float32)
-            if question.speaker is not None
-            else None
-        )
-        parts["time"] = (
-            index.has_feature(TIME_WORDS)[chosen].astype(np.float32) if question.asks_when else None
-        )
-        parts["date"] = _date_fit(index, question, chosen) if question.dates else None
-        parts["statement"] = (~index.has_feature(QUESTION)[chosen]).astype(np.float32)
-        score = sum(WEIGHTS[name] * part for name, part in parts.items() if part is not None) / _TOTAL
+        if "dense" in parts:
+            parts["page_dense"] = page * parts["dense"]
+        parts["page_words"] = page * _share_of_words(index, question.stems, rows) ** 3
+        parts["session"] = chosen.gate * _session_prior(index, rows, parts["lexical"])
+        if question.speaker is not None:
+            parts["speaker"] = (index.speakers[rows] == question.speaker).astype(np.float32)
+        if question.asks_when:
+            parts["time"] = index.has_feature(TIME_WORDS)[rows].astype(np.float32)
+        if question.dates:
+            parts["date"] = _date_fit(index, question, rows)
+        parts["statement"] = (~index.has_feature(QUESTION)[rows]).astype(np.float32)
+        score = sum(weights[name] * part for name, part in parts.items()) / sum(weights.values())
+    if factors is not None:
+        score = score * factors(chosen.rids)
     # Of two that score the same, what was written later.
-    best = np.lexsort((-chosen, -score))[:limit]
-    telling, most = _telling(index, question.stems, chosen[best])
-    named = _named(index, question.names, chosen[best])
-    ranked = tuple(
-        Ranked(
-            row=int(chosen[at]),
-            rid=int(index.rids[chosen[at]]),
-            score=float(score[at]),
-            coverage=float(telling[place]) / max(most, 1e-9),
-            telling=float(telling[place]),
-            named=bool(named[place]),
-            cosine=None if cosine is None or np.isnan(cosine[chosen[at]]) else float(cosine[chosen[at]]),
-            signals=_signals(parts, at, None if cosine is None else cosine[chosen[at]]),
+    best = np.lexsort((-rows, -score))[:limit]
+    telling, most = _telling(index, question.stems, rows[best])
+    named = _named(index, question.names, rows[best])
+    ranked = []
+    for place, at in enumerate(best.tolist()):
+        near = None if cosine is None or np.isnan(cosine[at]) else float(cosine[at])
+        ranked.append(
+            Ranked(
+                row=int(rows[at]),
+                rid=int(chosen.rids[at]),
+                score=float(score[at]),
+                coverage=float(telling[place]) / max(most, 1e-9),
+                telling=float(telling[place]),
+                named=bool(named[place]),
+                cosine=near,
+                signals=_signals(parts, weights, at, near),
+            )
         )
-        for place, at in enumerate(best)
-    )
-    if every is None:
-        return Found(ranked=ranked)
     return Found(
-        ranked=ranked,
-        compared=len(every),
-        cosine_sum=float(every.sum()),
-        cosine_square_sum=float(every @ every),
+        ranked=tuple(ranked),
+        compared=chosen.compared,
+        cosine_sum=chosen.cosine_sum,
+        cosine_square_sum=chosen.cosine_square_sum,
     )
 
 
-def _signals(parts: Mapping[str, Any], at: int, cosine: float | None) -> dict[str, float | None]:
-    """What one row's score is made of: shares that add up to it, and the raw cosine."""
+def _signals(
+    parts: Mapping[str, Any], weights: Mapping[str, float], at: int, cosine: float | None
+) -> dict[str, float | None]:
+    """What one row's score is made of: shares that add up to it but for that of "dense", which is the plain cosine."""
+    total = sum(weights.values())
     signals: dict[str, float | None] = {
-        name: round(float(WEIGHTS[name] * part[at] / _TOTAL), 6)
+        name: round(float(weights[name] * part[at] / total), 6)
         for name, part in parts.items()
-        if part is not None and part[at] and name != "dense"
+        if name != "dense" and part[at]
     }
-    signals["dense"] = None if cosine is None or np.isnan(cosine) else round(float(cosine), 6)
+    signals["dense"] = None if cosine is None else round(cosine, 6)
     return signals
+
+
+def _filled(values: Any, known: Any) -> Any:
+    """What is not embedded yet is neither better nor worse for it than the others."""
+    if known.all():
+        return values
+    return np.where(known, values, values[known].mean() if known.any() else 0.0).astype(np.float32)
+
+
+def _token_parts(
+    index: Index, question: Question, chosen: Candidates, tokens: TokenVectors
+) -> dict[str, Any]:
+    """The parts that compare tokens."""
+    size = index.alive_count
+
+    def rarity(stem: int) -> float:
+        return _rarity(size + PRIOR, len(index.postings(stem).rows) + PRIOR * commonness(stem))
+
+    needed = np.unique(np.concatenate([chosen.rows, chosen.previous[chosen.previous >= 0]]))
+    found = match(
+        weigh(question.text, tokens, rarity),
+        index.bags(needed),
+        own=np.searchsorted(needed, chosen.rows),
+        previous=np.where(chosen.previous >= 0, np.searchsorted(needed, chosen.previous), -1),
+        gate=chosen.gate,
+    )
+    return {
+        "match": _to_one(_filled(np.maximum(found.window, 0), found.known)),
+        "reply": _to_one(_filled(found.reply, found.known)),
+        "asked": _to_one(found.asked),
+    }
+
+
+def _echo(index: Index, stems: Sequence[int], chosen: Candidates) -> Any:
+    """The share of the question's words, by rarity, that a question just before each row has."""
+    size = index.alive_count
+    found = np.zeros(len(chosen.rows), dtype=np.float32)
+    total = 0.0
+    for stem in stems:
+        having = index.postings(stem)
+        rarity = _rarity(size + PRIOR, len(having.rows) + PRIOR * commonness(stem))
+        total += rarity
+        found += np.float32(rarity) * _among(having.asked, chosen.previous)
+    return chosen.gate * found / np.float32(max(total, 1e-9))
+
+
+def _share_of_words(index: Index, stems: Sequence[int], rows: Ints) -> Any:
+    """The share of the question's words, by rarity, that each row has itself."""
+    size = index.alive_count
+    found = np.zeros(len(rows), dtype=np.float32)
+    total = 0.0
+    for stem in stems:
+        having = index.postings(stem).rows
+        rarity = _rarity(size + PRIOR, len(having) + PRIOR * commonness(stem))
+        total += rarity
+        found += np.float32(rarity) * _among(having, rows)
+    return found / np.float32(max(total, 1e-9))
+
+
+def _among(ascending: Ints, rows: Ints) -> Any:
+    """Which of the rows are in an ascending list."""
+    if not len(ascending):
+        return np.zeros(len(rows), dtype=np.bool_)
+    place = np.minimum(np.searchsorted(ascending, rows), len(ascending) - 1)
+    return ascending[place] == rows
 
 
 def _to_one(values: Any) -> Any:
@@ -232,21 +361,26 @@ def _bm25(index: Index, stems: Sequence[int], gate: Any) -> Any:
     before, after = index.neighbours()
     norm = _length_norm(index, gate)
     scores = np.zeros(len(index), dtype=np.float32)
+    mixed = np.zeros(len(index), dtype=np.float32)
     for stem in stems:
-        rows, counts = index.postings(stem)
+        rows, counts, _ = index.postings(stem)
         plain = _rarity(count + PRIOR, len(rows) + PRIOR * commonness(stem))
         if not len(rows):
             continue
-        mixed = np.zeros(len(index), dtype=np.float32)
         mixed[rows] = counts
+        touched = [rows]
         # No row is twice the next of another, so that plain indexing adds up right.
         for neighbour, share in ((after[rows], PREVIOUS), (before[rows], NEXT)):
             there = neighbour >= 0
             target = neighbour[there]
             mixed[target] += gate[target] * np.float32(share) * counts[there]
-        touched = np.flatnonzero(mixed)
-        part = mixed[touched]
-        scores[touched] += np.float32(plain * (K1 + 1)) * part / (part + norm[touched])
+            touched.append(target)
+        weight = np.float32(plain * (K1 + 1))
+        for some in touched:
+            part = mixed[some]
+            scores[some] += weight * part / (part + norm[some])
+            # A row that is reached twice counts once.
+            mixed[some] = 0
     return scores
 
 
@@ -262,7 +396,7 @@ def _telling(index: Index, stems: Sequence[int], chosen: Ints) -> tuple[Any, flo
     for stem in stems:
         weight = math.log(1 / commonness(stem))
         most += weight
-        telling += np.float32(weight) * np.isin(chosen, index.postings(stem)[0])
+        telling += np.float32(weight) * _among(index.postings(stem).rows, chosen)
     return telling, most
 
 
@@ -270,16 +404,23 @@ def _named(index: Index, names: Sequence[int], chosen: Ints) -> Any:
     """Which rows have one of the names."""
     found = np.zeros(len(chosen), dtype=np.bool_)
     for name in names:
-        found |= np.isin(chosen, index.postings(name)[0])
+        found |= _among(index.postings(name).rows, chosen)
     return found
 
 
 def _cosines(index: Index, vector: Floats) -> tuple[Any, Floats]:
     """The best cosine of every row, NaN where it has no vector; and the cosine of every vector."""
     found = index.cosines(vector)
+    if len(found.best) == len(index) and index.derived("vectors_in_order", lambda: _in_order(found.rows)):
+        return found.best, found.every
     cosine = np.full(len(index), np.nan, dtype=np.float32)
     cosine[found.rows] = found.best
     return cosine, found.every
+
+
+def _in_order(rows: Any) -> bool:
+    """Whether every row has its vectors at its own place."""
+    return bool((rows == np.arange(len(rows))).all())
 
 
 def _top(values: Any, count: int) -> Ints:
@@ -291,42 +432,42 @@ def _top(values: Any, count: int) -> Ints:
     return cast(Ints, places[np.lexsort((-places, -values[places]))])
 
 
-def _candidates(lexical: Any, cosine: Any, after: Ints, reach: int, alive: Any) -> Ints:
+def _candidates(index: Index, lexical: Any, cosine: Any, after: Ints, reach: int, only: Any) -> Ints:
     """The union of both arms, and what was said right after their first."""
+    wanted = index.alive if only is None else index.alive & only
+    dead = None if only is None and index.alive_count == len(index) else ~wanted
     arms = []
-    by_words = _top(np.where(alive, lexical, -1), reach)
+    if dead is not None:
+        lexical = np.where(dead, 0, lexical)
+    by_words = _top(lexical, reach)
     arms.append(by_words[lexical[by_words] > 0])
     if cosine is not None:
-        comparable = np.where(alive & ~np.isnan(cosine), cosine, np.float32(-2))
+        # A row without a vector has no cosine; -2 is below every one.
+        comparable = np.nan_to_num(cosine, nan=-2.0)
+        if dead is not None:
+            comparable[dead] = -2
         by_meaning = _top(comparable, reach)
         arms.append(by_meaning[comparable[by_meaning] > -2])
     followed = [after[arm[:FOLLOWED]] for arm in arms]
     chosen = np.unique(np.concatenate([*arms, *followed]))
     chosen = chosen[chosen >= 0]
-    return cast(Ints, chosen[alive[chosen]])
+    return cast(Ints, chosen[wanted[chosen]])
 
 
-def _answers(index: Index, near: Any, chosen: Ints, before: Ints) -> Any:
-    """The cosine of the question that a row answers, where the row before it is one."""
-    previous = before[chosen]
-    asked = (previous >= 0) & index.has_feature(QUESTION)[previous]
-    return np.where(asked, np.nan_to_num(near[previous]), 0)
-
-
-def _session_prior(index: Index, chosen: Ints, lexical: Any) -> Any:
-    """For each candidate, the mean of its session's three best by words; 0 for a row without a session."""
-    sessions = index.sessions[chosen]
-    sizes = index.derived(
-        "session_sizes", lambda: np.bincount(index.sessions[(index.sessions >= 0) & index.alive])
-    )
-    prior = np.zeros(len(chosen), dtype=np.float32)
+def _session_prior(index: Index, rows: Ints, lexical: Any) -> Any:
+    """For each candidate, a third of the sum of its session's three best by words; what belongs to no session is one
+    of its own.
+    """
+    sessions = index.sessions[rows].astype(np.int64)
+    sessions = np.where(sessions >= 0, sessions, -1 - rows)
     order = np.lexsort((-lexical, sessions))
-    starts = np.flatnonzero(np.r_[True, sessions[order][1:] != sessions[order][:-1]])
-    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        session = sessions[order[start]]
-        if session >= 0:
-            best = lexical[order[start : min(start + 3, end)]]
-            prior[order[start:end]] = best.sum() / min(3, sizes[session])
+    ordered = sessions[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    sizes = np.diff(np.r_[starts, len(order)])
+    place = np.arange(len(order)) - np.repeat(starts, sizes)
+    best = np.add.reduceat(np.where(place < _BEST_OF_SESSION, lexical[order], 0), starts) / _BEST_OF_SESSION
+    prior = np.zeros(len(rows), dtype=np.float32)
+    prior[order] = np.repeat(best, sizes)
     return prior
 
 

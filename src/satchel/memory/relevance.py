@@ -21,7 +21,7 @@ from importlib import resources
 
 import numpy as np
 
-from satchel.memory.index import Floats, Matrix
+from satchel.memory.arrays import Floats, Matrix
 from satchel.memory.ranking import Found, Ranked
 
 __all__ = ["CONSIDERED", "Gate", "examples", "examples_hash", "judge", "judge_by_words"]

@@ -10,39 +10,52 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, literal, select, update
+from sqlalchemy import Connection, bindparam, case, delete, func, insert, literal, select, update
 from sqlalchemy.sql import Select
 
 from satchel.memory import lexicon
 from satchel.memory.records import Forgotten, MemoryRecord, Source, Stats
-from satchel.memory.tables import edges, memories, models, spaces, tags, tombstones, uses, vectors, words
+from satchel.memory.tables import (
+    earlier_words,
+    edges,
+    memories,
+    spaces,
+    tags,
+    tombstones,
+    uses,
+    vectors,
+    words,
+)
 
 __all__ = [
     "Changes",
     "Draft",
     "Filter",
-    "Pending",
-    "activate_model",
+    "count_request",
     "count_rows",
+    "count_up",
+    "expired_rids",
+    "faded_rids",
     "find_space",
     "insert_drafts",
+    "matching_rids",
     "list_records",
     "load_changes",
     "note_uses",
-    "open_model",
     "open_space",
-    "pending_vectors",
     "place_hash",
-    "read_examples",
     "read_records",
     "read_stats",
     "records_by_id",
+    "requests_since",
+    "requests_so_far",
     "reread_words",
     "remove",
+    "rids_of",
+    "slices",
     "space_changed",
     "to_micros",
-    "write_examples",
-    "write_vectors",
+    "words_hash",
 ]
 
 T = TypeVar("T")
@@ -51,6 +64,7 @@ _FIRST, _LAST = datetime.min - _EPOCH, datetime.max - _EPOCH  # noqa: DTZ901 - w
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 # SQLite takes 32,766 parameters in one statement (older ones 999): lists are asked for in slices.
 _SLICE = 500
+_DAY_MICROS = 86_400_000_000.0
 
 
 def to_micros(moment: datetime) -> int:
@@ -89,11 +103,11 @@ def place_hash(session: str, turn: int, position: int) -> str:
     return _digest("place", session, turn, position)
 
 
-def _words_hash(session: str, content: str) -> str:
+def words_hash(session: str, content: str) -> str:
     return _digest("words", session, content_hash(content))
 
 
-def _slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
+def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
     for at in range(0, len(items), _SLICE):
         yield items[at : at + _SLICE]
 
@@ -110,7 +124,12 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which memories to list; what is None or empty does not filter. Times are compared with `said_at`."""
+    """Which memories to list; what is None or empty does not filter. Times are compared with `said_at`.
+
+    Attributes:
+        valid_at: Leaves out what had ceased to hold by then.
+        as_of: Only what had been said by then, and held then.
+    """
 
     kind: str | None = None
     tier: str | None = None
@@ -120,6 +139,13 @@ class Filter:
     session: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    valid_at: datetime | None = None
+    as_of: datetime | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it lets everything through."""
+        return self == Filter()
 
 
 def find_space(connection: Connection, user: str, scope: str) -> int | None:
@@ -139,6 +165,7 @@ def open_space(connection: Connection, user: str, scope: str) -> int:
     return int(found)
 
 
+_REQUESTS = select(spaces.c.requests).where(spaces.c.id == bindparam("space"))
 _SPACE_CHANGED = select(spaces.c.changed).where(spaces.c.id == bindparam("space"))
 _COUNT_UP = (
     update(spaces)
@@ -148,17 +175,42 @@ _COUNT_UP = (
 )
 
 
+def requests_so_far(connection: Connection, space: int) -> int:
+    """How many chat requests were counted in a space."""
+    return int(connection.execute(_REQUESTS, {"space": space}).scalar_one())
+
+
+def count_request(connection: Connection, space: int) -> None:
+    """Count one more chat request: one number, and no row of any memory."""
+    connection.execute(update(spaces).where(spaces.c.id == space).values(requests=spaces.c.requests + 1))
+
+
+def requests_since(connection: Connection, space: int, rids: Sequence[int]) -> dict[int, int]:
+    """How many chat requests went by since each memory was last used or, where it never was, stored."""
+    now = requests_so_far(connection, space)
+    found: dict[int, int] = {}
+    for part in slices(rids):
+        rows = connection.execute(
+            select(memories.c.rid, func.coalesce(uses.c.request, memories.c.request))
+            .select_from(memories.outerjoin(uses, uses.c.rid == memories.c.rid))
+            .where(memories.c.space_id == space, memories.c.rid.in_(part))
+        )
+        found.update((rid, now - since) for rid, since in rows)
+    return found
+
+
 def space_changed(connection: Connection, space: int) -> int:
     """The count of the last change in a space."""
     return int(connection.execute(_SPACE_CHANGED, {"space": space}).scalar_one())
 
 
-def _count_up(connection: Connection, space: int) -> int:
+def count_up(connection: Connection, space: int) -> int:
     """Count one more change. Taken first in a transaction, it orders the writers of a space."""
     return int(connection.execute(_COUNT_UP, {"space": space}).scalar_one())
 
 
 _INSERT_MEMORY = insert(memories)
+_INSERT_ONE_MEMORY = insert(memories).returning(memories.c.rid)
 _INSERT_WORDS = insert(words)
 _INSERT_TAG = insert(tags)
 _NEW_RIDS = select(memories.c.id, memories.c.rid).where(
@@ -167,8 +219,16 @@ _NEW_RIDS = select(memories.c.id, memories.c.rid).where(
 _ANY_TOMBSTONE = select(literal(1)).where(tombstones.c.space_id == bindparam("space")).limit(1)
 
 
-def insert_drafts(connection: Connection, space: int, drafts: Sequence[Draft]) -> list[str]:
+def insert_drafts(
+    connection: Connection, space: int, drafts: Sequence[Draft], *, fresh: bool = False
+) -> list[str]:
     """Write memories that are not there yet and were not forgotten.
+
+    Args:
+        connection: In a transaction.
+        space: Whose they are.
+        drafts: The memories.
+        fresh: Their ids were made just now, so that none of them can be there.
 
     Returns:
         The ids of those that are in the store now, in the order of `drafts`.
@@ -178,14 +238,18 @@ def insert_drafts(connection: Connection, space: int, drafts: Sequence[Draft]) -
     for draft in drafts:
         if draft.id not in refused:
             wanted.setdefault(draft.id, draft)
-    known = _known(connection, space, list(wanted))
+    known = set() if fresh else _known(connection, space, list(wanted))
     new = [draft for id, draft in wanted.items() if id not in known]
     if new:
-        changed = _count_up(connection, space)
-        common = {"space_id": space, "changed": changed}
-        connection.execute(_INSERT_MEMORY, [{**draft.row, "id": draft.id, **common} for draft in new])
-        rows = connection.execute(_NEW_RIDS, {"space": space, "changed": changed})
-        rids = {row.id: row.rid for row in rows}
+        changed = count_up(connection, space)
+        common = {"space_id": space, "changed": changed, "request": requests_so_far(connection, space)}
+        rows = [{**draft.row, "id": draft.id, **common} for draft in new]
+        if len(rows) == 1:
+            rids = {new[0].id: connection.execute(_INSERT_ONE_MEMORY, rows[0]).scalar_one()}
+        else:
+            connection.execute(_INSERT_MEMORY, rows)
+            written = connection.execute(_NEW_RIDS, {"space": space, "changed": changed})
+            rids = {row.id: row.rid for row in written}
         connection.execute(
             _INSERT_WORDS,
             [
@@ -212,7 +276,7 @@ def insert_drafts(connection: Connection, space: int, drafts: Sequence[Draft]) -
 def _known(connection: Connection, space: int, ids: Sequence[str]) -> set[str]:
     """Which of the ids are there."""
     known: set[str] = set()
-    for part in _slices(ids):
+    for part in slices(ids):
         known.update(
             connection.execute(
                 select(memories.c.id).where(memories.c.space_id == space, memories.c.id.in_(part))
@@ -236,12 +300,16 @@ def _refused(connection: Connection, space: int, drafts: Sequence[Draft]) -> set
         if row["source_turn"] is not None and row["source_position"] is not None:
             place = place_hash(session, row["source_turn"], row["source_position"])
             places.setdefault(place, []).append(draft.id)
-        said.setdefault(_words_hash(session, row["content"]), []).append(draft.id)
+        said.setdefault(words_hash(session, row["content"]), []).append(draft.id)
     refused: set[str] = set()
-    for column, by_hash in ((tombstones.c.place_hash, places), (tombstones.c.words_hash, said)):
-        for part in _slices(list(by_hash)):
+    for table, column, by_hash in (
+        (tombstones, tombstones.c.place_hash, places),
+        (tombstones, tombstones.c.words_hash, said),
+        (earlier_words, earlier_words.c.words_hash, said),
+    ):
+        for part in slices(list(by_hash)):
             found = connection.execute(
-                select(column).where(tombstones.c.space_id == space, column.in_(part))
+                select(column).where(table.c.space_id == space, column.in_(part))
             ).scalars()
             refused.update(id for number in found for id in by_hash[number])
     return refused
@@ -338,11 +406,13 @@ _RECORD = (
 )
 
 
-def _records(connection: Connection, query: Select[Any]) -> dict[int, MemoryRecord]:
-    """The memories that a query over `_RECORD` gives, by rid, in its order."""
-    rows = connection.execute(query).all()
+def _records(
+    connection: Connection, query: Select[Any], *, space: int | None = None
+) -> dict[int, MemoryRecord]:
+    """The memories that a query over `_RECORD` gives, by rid, in its order; those of one space, if it is given."""
+    rows = [row for row in connection.execute(query) if space is None or row.space_id == space]
     tagged: dict[int, list[str]] = {}
-    for part in _slices([row.rid for row in rows]):
+    for part in slices([row.rid for row in rows]):
         found = connection.execute(
             select(tags.c.rid, tags.c.tag).where(tags.c.rid.in_(part)).order_by(tags.c.rid, tags.c.position)
         )
@@ -387,20 +457,29 @@ def _record(row: Any, tagged: tuple[str, ...]) -> MemoryRecord:
 def read_records(connection: Connection, space: int, rids: Sequence[int]) -> dict[int, MemoryRecord]:
     """The memories with these rids, by rid."""
     found: dict[int, MemoryRecord] = {}
-    for part in _slices(rids):
-        found.update(
-            _records(connection, _RECORD.where(memories.c.space_id == space, memories.c.rid.in_(part)))
-        )
+    for part in slices(rids):
+        # By rid alone: given the space too, SQLite walks all of its memories by an index of the space.
+        records = _records(connection, _RECORD.where(memories.c.rid.in_(part)), space=space)
+        found.update(records)
     return found
 
 
 def records_by_id(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, MemoryRecord]:
     """The memories with these ids, by id."""
     found: dict[str, MemoryRecord] = {}
-    for some in _slices(ids):
+    for some in slices(ids):
         records = _records(connection, _RECORD.where(memories.c.space_id == space, memories.c.id.in_(some)))
         found.update((record.id, record) for record in records.values())
     return found
+
+
+def rids_of(connection: Connection, space: int, ids: Sequence[str]) -> list[int]:
+    """The rids of the memories with these ids, of those that are there."""
+    return list(
+        connection.execute(
+            select(memories.c.rid).where(memories.c.space_id == space, memories.c.id.in_(ids))
+        ).scalars()
+    )
 
 
 def _filtered(query: Select[Any], space: int, wanted: Filter) -> Select[Any]:
@@ -418,6 +497,16 @@ def _filtered(query: Select[Any], space: int, wanted: Filter) -> Select[Any]:
         query = query.where(memories.c.said_at >= to_micros(wanted.since))
     if wanted.until is not None:
         query = query.where(memories.c.said_at < to_micros(wanted.until))
+    if wanted.as_of is not None:
+        moment = to_micros(wanted.as_of)
+        query = query.where(
+            memories.c.said_at <= moment,
+            func.coalesce(memories.c.valid_from, moment) <= moment,
+            func.coalesce(memories.c.valid_to, moment + 1) > moment,
+        )
+    if wanted.valid_at is not None:
+        moment = to_micros(wanted.valid_at)
+        query = query.where(func.coalesce(memories.c.valid_to, moment + 1) > moment)
     for tag in wanted.tags:
         query = query.where(
             select(literal(1)).where(tags.c.rid == memories.c.rid, tags.c.tag == tag).exists()
@@ -444,148 +533,72 @@ def count_rows(connection: Connection, space: int, wanted: Filter) -> int:
     return int(connection.execute(query).scalar_one())
 
 
+def matching_rids(connection: Connection, space: int, wanted: Filter) -> list[int]:
+    """The rids of the memories that a filter lets through."""
+    return list(connection.execute(_filtered(select(memories.c.rid), space, wanted)).scalars())
+
+
+def expired_rids(connection: Connection, space: int, at: int) -> list[int]:
+    """The rids of the memories that have ceased to hold; read from an index that holds only what has an end."""
+    return list(
+        connection.execute(
+            select(memories.c.rid).where(
+                memories.c.space_id == space, memories.c.valid_to.is_not(None), memories.c.valid_to <= at
+            )
+        ).scalars()
+    )
+
+
+def faded_rids(connection: Connection, space: int, *, at: int, floor: float, by_request: bool) -> list[int]:
+    """The rids of the memories whose priority, less what it lost since they were last used, is below the floor."""
+    if by_request:
+        passed = requests_so_far(connection, space) - func.coalesce(uses.c.request, memories.c.request)
+    else:
+        since = func.coalesce(uses.c.last_accessed, memories.c.created_at)
+        passed = (at - since) / literal(_DAY_MICROS)
+    left = memories.c.priority - memories.c.decay_rate * case((passed > 0, passed), else_=0)
+    return list(
+        connection.execute(
+            select(memories.c.rid)
+            .select_from(memories.outerjoin(uses, uses.c.rid == memories.c.rid))
+            .where(memories.c.space_id == space, left < floor)
+        ).scalars()
+    )
+
+
 def note_uses(connection: Connection, rids: Sequence[int], at: int) -> None:
     """Count that these memories were shown to a model."""
     known = set(connection.execute(select(uses.c.rid).where(uses.c.rid.in_(rids))).scalars())
-    there = set(connection.execute(select(memories.c.rid).where(memories.c.rid.in_(rids))).scalars())
+    found = connection.execute(
+        select(memories.c.rid, spaces.c.requests)
+        .join(spaces, spaces.c.id == memories.c.space_id)
+        .where(memories.c.rid.in_(rids))
+    ).all()
+    requests = {row.rid: row.requests for row in found}
+    there = set(requests)
     if known:
         connection.execute(
             update(uses)
             .where(uses.c.rid.in_(known))
-            .values(last_accessed=at, access_count=uses.c.access_count + 1)
+            .values(
+                last_accessed=at,
+                access_count=uses.c.access_count + 1,
+                request=max((requests[rid] for rid in known if rid in requests), default=0),
+            )
         )
-    new = [{"rid": rid, "last_accessed": at, "access_count": 1} for rid in rids if rid in there - known]
+    new = [
+        {"rid": rid, "last_accessed": at, "access_count": 1, "request": requests[rid]}
+        for rid in rids
+        if rid in there - known
+    ]
     if new:
         connection.execute(insert(uses), new)
-
-
-def open_model(connection: Connection, name: str, dimension: int, at: int) -> tuple[int, int, str | None]:
-    """Find an embedding model, or write it down where it is new; the first one is active at once.
-
-    Returns:
-        Its id, its dimension as stored, and the name of the model that is active where that is another one.
-    """
-    active = connection.execute(select(models.c.name).where(models.c.state == "active")).scalar()
-    found = connection.execute(select(models.c.id, models.c.dimension).where(models.c.name == name)).first()
-    if found is None:
-        found = connection.execute(
-            insert(models)
-            .values(name=name, dimension=dimension, state="building" if active else "active", created_at=at)
-            .returning(models.c.id, models.c.dimension)
-        ).one()
-    return found.id, found.dimension, active if active is not None and active != name else None
-
-
-def activate_model(connection: Connection, model: int) -> bool:
-    """Make a model the active one, once it has a vector for every memory of the database.
-
-    Returns:
-        Whether it is the active one now.
-    """
-    missing = (
-        select(literal(1))
-        .select_from(memories.outerjoin(vectors, _vector_of(model)))
-        .where(vectors.c.rid.is_(None))
-        .limit(1)
-    )
-    if connection.execute(missing).first() is not None:
-        return False
-    connection.execute(
-        update(models).where(models.c.state == "active", models.c.id != model).values(state="retired")
-    )
-    connection.execute(update(models).where(models.c.id == model).values(state="active"))
-    return True
-
-
-def read_examples(connection: Connection, model: int, hash: str) -> bytes | None:
-    """The vectors that a model gave to these examples, or None where it has not been asked."""
-    return connection.execute(
-        select(models.c.examples_vectors).where(models.c.id == model, models.c.examples_hash == hash)
-    ).scalar()
-
-
-def write_examples(connection: Connection, model: int, hash: str, found: bytes) -> None:
-    """Keep the vectors that a model gave to the examples."""
-    connection.execute(
-        update(models).where(models.c.id == model).values(examples_hash=hash, examples_vectors=found)
-    )
-
-
-def _vector_of(model: int) -> Any:
-    """Joins a memory with its vectors of one model."""
-    return (vectors.c.rid == memories.c.rid) & (vectors.c.model_id == model)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
-    """A memory that has no vector of the model in use."""
-
-    rid: int
-    content: str
-
-
-def pending_vectors(
-    connection: Connection, space: int, model: int, *, limit: int, max_chars: int
-) -> list[Pending]:
-    """The newest memories without a vector of a model: what was said last is asked for first.
-
-    Args:
-        connection: In a transaction.
-        space: Whose memories.
-        model: The model.
-        limit: At most so many.
-        max_chars: Stop after so much text; one memory is given in any case.
-    """
-    query = (
-        select(memories.c.rid, memories.c.content)
-        .select_from(memories.outerjoin(vectors, _vector_of(model)))
-        .where(memories.c.space_id == space, vectors.c.rid.is_(None))
-        .order_by(memories.c.rid.desc())
-        .limit(limit)
-    )
-    found: list[Pending] = []
-    chars = 0
-    for rid, content in connection.execute(query):
-        found.append(Pending(rid=rid, content=content))
-        chars += len(content)
-        if chars >= max_chars:
-            break
-    return found
 
 
 def count_vectors(connection: Connection, space: int, model: int) -> int:
     """How many memories have a vector of a model."""
     query = select(func.count()).where(vectors.c.space_id == space, vectors.c.model_id == model)
     return int(connection.execute(query).scalar_one())
-
-
-def write_vectors(connection: Connection, space: int, model: int, found: Mapping[int, bytes]) -> None:
-    """Keep vectors, for those memories that are still there and have none of the model yet."""
-    rids = list(found)
-    there: set[int] = set()
-    done: set[int] = set()
-    for part in _slices(rids):
-        there.update(
-            connection.execute(
-                select(memories.c.rid).where(memories.c.space_id == space, memories.c.rid.in_(part))
-            ).scalars()
-        )
-        done.update(
-            connection.execute(
-                select(vectors.c.rid).where(vectors.c.model_id == model, vectors.c.rid.in_(part))
-            ).scalars()
-        )
-    wanted = [rid for rid in rids if rid in there and rid not in done]
-    if not wanted:
-        return
-    changed = _count_up(connection, space)
-    connection.execute(
-        insert(vectors),
-        [
-            {"rid": rid, "model_id": model, "space_id": space, "changed": changed, "vectors": found[rid]}
-            for rid in wanted
-        ],
-    )
 
 
 def reread_words(connection: Connection, *, limit: int) -> int:
@@ -604,7 +617,7 @@ def reread_words(connection: Connection, *, limit: int) -> int:
     changed: dict[int, int] = {}
     for rid, space, content in old:
         if space not in changed:
-            changed[space] = _count_up(connection, space)
+            changed[space] = count_up(connection, space)
         tagged = connection.execute(
             select(tags.c.tag).where(tags.c.rid == rid).order_by(tags.c.position)
         ).scalars()
@@ -628,7 +641,7 @@ def remove(
     """
     asked = list(dict.fromkeys(ids))
     rows: dict[int, Any] = {}
-    for part in _slices(asked):
+    for part in slices(asked):
         for row in connection.execute(
             select(memories).where(memories.c.space_id == space, memories.c.id.in_(part))
         ):
@@ -654,12 +667,12 @@ def remove(
         "out": _counts(connection, edges.c.source_rid, rids),
         "in": _counts(connection, edges.c.target_rid, rids),
     }
-    changed = _count_up(connection, space)
+    changed = count_up(connection, space)
     connection.execute(
         insert(tombstones),
         [_tombstone(row, space, at, changed) for row in rows.values()],
     )
-    for some in _slices(rids):
+    for some in slices(rids):
         # Tags, words, vectors, uses and edges go with it: their foreign keys cascade.
         connection.execute(delete(memories).where(memories.c.rid.in_(some)))
     forgotten = [
@@ -686,7 +699,7 @@ def _tombstone(row: Any, space: int, at: int, changed: int) -> dict[str, Any]:
         "rid": row.rid,
         "space_id": space,
         "place_hash": place_hash(session, turn, position) if placed else None,
-        "words_hash": None if session is None else _words_hash(session, row.content),
+        "words_hash": None if session is None else words_hash(session, row.content),
         "forgotten_at": at,
         "changed": changed,
     }
@@ -695,7 +708,7 @@ def _tombstone(row: Any, space: int, at: int, changed: int) -> dict[str, Any]:
 def _counts(connection: Connection, column: Any, rids: Sequence[int]) -> dict[int, int]:
     """Rows by the value of `column`, for these values."""
     found: dict[int, int] = {}
-    for part in _slices(rids):
+    for part in slices(rids):
         rows = connection.execute(select(column, func.count()).where(column.in_(part)).group_by(column))
         found.update((rid, count) for rid, count in rows)
     return found
@@ -704,7 +717,7 @@ def _counts(connection: Connection, column: Any, rids: Sequence[int]) -> dict[in
 def _resting_on(connection: Connection, frontier: Sequence[int], going: set[int]) -> list[tuple[Any, int]]:
     """What is derived from the frontier and from nothing that stays, with one memory that it rested on."""
     found: dict[int, int] = {}
-    for part in _slices(frontier):
+    for part in slices(frontier):
         rows = connection.execute(
             select(edges.c.source_rid, edges.c.target_rid).where(
                 edges.c.relation == "derived_from", edges.c.target_rid.in_(part)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
@@ -19,10 +19,11 @@ from satchel.clock import Clock, SystemClock
 from satchel.config import process_environ
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.memory import lexicon, repository
-from satchel.memory.embedding import DenseArm
-from satchel.memory.index import Floats, Index
+from satchel.memory.arrays import Floats
+from satchel.memory.embedding import AskedWith, DenseArm
+from satchel.memory.index import Index
 from satchel.memory.question import Question, read_question
-from satchel.memory.ranking import Found, Ranked, rank
+from satchel.memory.ranking import Factors, Found, Ranked, choose, rank
 from satchel.memory.records import (
     Context,
     Episode,
@@ -40,6 +41,7 @@ from satchel.memory.redaction import may_hold_secrets, redact, strip_private
 from satchel.memory.relevance import CONSIDERED, judge, judge_by_words
 from satchel.memory.repository import Draft, Filter, place_hash, to_micros
 from satchel.memory.surfacing import Said, block_of, is_mere_question, said_texts, strip_injected
+from satchel.memory.vector_rows import read_tokens
 from satchel.models.embedding import open_embedder
 from satchel.models.port import Embedder
 from satchel.storage import Database
@@ -60,10 +62,10 @@ _DECAY_RATE: dict[Tier, float] = {"short_term": 0.02, "long_term": 0.005}
 
 _UNPRINTABLE = re.compile("[\x00\ud800-\udfff]")
 
-_FILL_BEFORE_SEARCH = (
-    2_048  # Memories without a vector that a search embeds first: some seconds, once, after an import.
-)
-_FILL_BEFORE_SURFACING = 256  # The same before a turn, which somebody waits for.
+_FILL_BEFORE_SEARCH = 10_000
+"""Memories without vectors that a search embeds first: a minute or two, once, after an import. What is complete is
+worth more than what is quick; above that the newest are done, and the user is told of the rest."""
+_FILL_BEFORE_SURFACING = 1_024  # The same before a turn, which somebody waits for: five seconds.
 _FILL_IDLE_S = 2.0  # A program that stores something and ends at once need not load a model for it.
 _READ_INLINE_CHARS = 20_000  # 5 ms of reading; a longer text is read on memory's own thread.
 
@@ -246,7 +248,7 @@ class Memory:
         if draft is None:
             raise UsageError("There are no words to remember in this; nothing was stored.")
         ids = await self._database.write(
-            lambda connection: repository.insert_drafts(connection, self._space, [draft])
+            lambda connection: repository.insert_drafts(connection, self._space, [draft], fresh=True)
         )
         if not ids:
             raise UsageError(
@@ -342,15 +344,23 @@ class Memory:
 
     # Reading.
 
-    async def search(self, query: str, *, limit: int = 10, mode: Mode = "hybrid") -> tuple[Hit, ...]:
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        mode: Mode = "hybrid",
+        progress: Callable[[int, int], None] = lambda *_: None,
+    ) -> tuple[Hit, ...]:
         """Find memories, best first.
 
-        Memories that have no vector yet are embedded first, the newest 2,048 of them at most.
+        Memories that have no vector yet are embedded first, the newest 10,000 of them at most.
 
         Args:
             query: A question or some words; an empty one finds nothing.
             limit: At most so many.
             mode: "hybrid" goes by words and by meaning, "lexical" by words alone, "dense" by meaning alone.
+            progress: Of that embedding: how many are done, and of how many.
 
         Raises:
             UsageError: The mode is unknown or the limit is no positive number.
@@ -360,7 +370,9 @@ class Memory:
             raise UsageError(f"There is no search mode {mode!r}; the modes are {', '.join(get_args(Mode))}.")
         if limit < 1:
             raise UsageError(f"A search for {limit} memories finds nothing; ask for 1 or more.")
-        _, found, _ = await self._find(_printable(query), limit=limit, mode=mode, fill=_FILL_BEFORE_SEARCH)
+        _, found, _ = await self._find(
+            _printable(query), limit=limit, mode=mode, fill=_FILL_BEFORE_SEARCH, progress=progress
+        )
         return await self._hits([(ranked, ranked.score) for ranked in found.ranked])
 
     async def surface(
@@ -649,7 +661,14 @@ class Memory:
             return index
 
     async def _find(
-        self, query: str, *, limit: int, mode: Mode, fill: int
+        self,
+        query: str,
+        *,
+        limit: int,
+        mode: Mode,
+        fill: int,
+        factors: Factors | None = None,
+        progress: Callable[[int, int], None] = lambda *_: None,
     ) -> tuple[Question, Found, Floats | None]:
         dense = None if mode == "lexical" else self._dense
         if dense is not None:
@@ -658,17 +677,37 @@ class Memory:
         question = read_question(query, index.speaker_numbers.items())
         if not index.alive_count or not query.strip():
             return question, Found(), None
-        vector: Floats | None = None
+        asked: AskedWith | None = None
         if dense is not None:
             missing = index.alive_count - index.embedded_count
-            if missing and fill and await dense.fill(limit=min(missing, fill)):
-                index = await self._refresh()
-            vector = await dense.question(question.text)
+            if missing and fill:
+                total = min(missing, fill)
+                if await dense.fill(limit=total, progress=lambda done: progress(done, total)):
+                    index = await self._refresh()
+            asked = await dense.question(question.text)
             if index.model is None and dense.model is not None:
                 # Its first answer told what it is called in the store.
                 index = await self._refresh()
-        found = await self._run(lambda: rank(index, question, vector, limit=limit, mode=mode))
-        return question, found, vector
+            dense.waiting = 0 if asked is None else index.alive_count - index.embedded_count
+        vector, tokens = (None, None) if asked is None else asked
+        chosen = await self._run(
+            lambda: choose(index, question, vector, limit=limit, mode=mode, with_tokens=tokens is not None)
+        )
+        if chosen is None:
+            return question, Found(), vector
+        read: Mapping[int, bytes] = {}
+        model = index.model
+        if chosen.lacking_tokens and model is not None:
+            read = await self._database.read(
+                lambda connection: read_tokens(connection, model, chosen.lacking_tokens)
+            )
+
+        def order() -> Found:
+            if index.model == model:
+                index.take_tokens(read)
+            return rank(index, question, chosen, limit=limit, mode=mode, tokens=tokens, factors=factors)
+
+        return question, await self._run(order), vector
 
     async def _judged(
         self, text: str, *, at_least: float, fill: int
