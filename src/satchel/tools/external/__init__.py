@@ -1,0 +1,28 @@
+"""External tools: any executable that tells its schema and takes and gives JSON."""
+
+from satchel.tools.external.approvals import Approval
+from satchel.tools.external.discovery import Entry, Status
+from satchel.tools.external.envelope import ErrorCode, failure, success, to_text
+from satchel.tools.external.folders import ToolFolder
+from satchel.tools.external.schema import Definition, parse_schema
+from satchel.tools.external.templates import LANGUAGES, new_tool
+from satchel.tools.external.tool import ExternalTool
+from satchel.tools.external.toolset import ApprovalRecord, ExternalTools
+
+__all__ = [
+    "LANGUAGES",
+    "Approval",
+    "ApprovalRecord",
+    "Definition",
+    "Entry",
+    "ErrorCode",
+    "ExternalTool",
+    "ExternalTools",
+    "Status",
+    "ToolFolder",
+    "failure",
+    "new_tool",
+    "parse_schema",
+    "success",
+    "to_text",
+]

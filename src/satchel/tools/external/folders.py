@@ -1,0 +1,199 @@
+"""Finds the executables in the tools' folders, and refuses those that someone else could have put there."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+__all__ = ["Candidate", "FolderKind", "Stamp", "ToolFolder", "Unusable", "digest_of", "scan", "stamp_of"]
+
+FolderKind: TypeAlias = Literal["user", "dirs", "project"]
+
+MOST_ENTRIES = 2000
+"""Looked at in one folder: a folder of tools is no folder of data."""
+PASSED_OVER = frozenset({"tests", "__pycache__"})
+"""Folders beside the tools that belong to them."""
+HASH_CHUNK = 1_048_576
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFolder:
+    """A folder that tools are looked for in.
+
+    Attributes:
+        kind: "user" is `SATCHEL_HOME/tools`, "dirs" one of `[tools] dirs`, "project" a trusted project's.
+    """
+
+    path: Path
+    kind: FolderKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """A file's state: as long as it is the same, the file is taken for unchanged.
+
+    Attributes:
+        ctime_ns: Can't be set by a program, as the time of the last change can. Where it alone differs, the content
+            is compared.
+    """
+
+    size: int
+    mtime_ns: int
+    inode: int
+    ctime_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An executable file; `path` may be a symbolic link."""
+
+    path: Path
+    folder: ToolFolder
+    stamp: Stamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unusable:
+    """Something in a folder that is no tool, or the folder itself, and why."""
+
+    path: Path
+    folder: ToolFolder
+    reason: str
+
+
+def scan(folders: Sequence[ToolFolder]) -> list[Candidate | Unusable]:
+    """Look at everything in the folders, in their order and by name. A folder that is not there holds nothing.
+
+    Passed over in silence are names that begin with a dot or end with a tilde, and the folders `tests` and
+    `__pycache__`.
+    """
+    seen: set[Path] = set()
+    found: list[Candidate | Unusable] = []
+    for folder in folders:
+        real = Path(os.path.realpath(folder.path))
+        if real not in seen:
+            seen.add(real)
+            found.extend(_scan_folder(folder))
+    return found
+
+
+def stamp_of(state: os.stat_result) -> Stamp:
+    """The stamp in what `stat` gives."""
+    return Stamp(
+        size=state.st_size, mtime_ns=state.st_mtime_ns, inode=state.st_ino, ctime_ns=state.st_ctime_ns
+    )
+
+
+def digest_of(path: Path, expected: Stamp | None = None) -> tuple[str, Stamp]:
+    """SHA-256 of a file's content, and its state while it was read.
+
+    Args:
+        path: A regular file.
+        expected: The state that it must have.
+
+    Raises:
+        OSError: It can't be read, or is not in the state that was expected; `strerror` says which.
+    """
+    # O_NONBLOCK: should the file have become a FIFO meanwhile, opening it must not wait.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with os.fdopen(handle, "rb") as file:
+        before = os.fstat(file.fileno())
+        if not stat.S_ISREG(before.st_mode) or (expected is not None and stamp_of(before) != expected):
+            raise OSError(errno.ESTALE, "it was changed just now", str(path))
+        digest = hashlib.sha256()
+        while chunk := file.read(HASH_CHUNK):
+            digest.update(chunk)
+        stamp = stamp_of(before)
+        if stamp_of(os.fstat(file.fileno())) != stamp:
+            raise OSError(errno.ESTALE, "it was changed just now", str(path))
+    return digest.hexdigest(), stamp
+
+
+def _scan_folder(folder: ToolFolder) -> Iterator[Candidate | Unusable]:
+    try:
+        state = folder.path.stat()
+        if not stat.S_ISDIR(state.st_mode):
+            yield Unusable(path=folder.path, folder=folder, reason="it is no folder.")
+            return
+        names = sorted(os.listdir(folder.path))  # noqa: PTH208 - names are wanted, not a thousand paths
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield Unusable(path=folder.path, folder=folder, reason=f"it can't be read: {error.strerror}.")
+        return
+    problem = _strangers(state)
+    if problem:
+        yield Unusable(path=folder.path, folder=folder, reason=f"nothing in it is used: {problem}")
+        return
+    shown = [name for name in names if not name.startswith(".") and not name.endswith("~")]
+    for name in shown[:MOST_ENTRIES]:
+        path = folder.path / name
+        found = _look(path, folder)
+        if found is not None:
+            yield found
+    if len(shown) > MOST_ENTRIES:
+        reason = f"only the first {MOST_ENTRIES:,} of its {len(shown):,} files were looked at."
+        yield Unusable(path=folder.path, folder=folder, reason=reason)
+
+
+def _look(path: Path, folder: ToolFolder) -> Candidate | Unusable | None:
+    def unusable(reason: str) -> Unusable:
+        return Unusable(path=path, folder=folder, reason=reason)
+
+    try:
+        os.fsencode(path).decode()
+        state = path.stat()
+        if path.is_symlink():
+            problem = _strangers(Path(os.path.realpath(path)).parent.stat())
+            if problem:
+                return unusable(f"the folder that it leads to is not safe: {problem}")
+    except UnicodeDecodeError:
+        return unusable("its file name is no UTF-8.")
+    except FileNotFoundError:
+        return unusable(
+            "it is a link to something that does not exist." if path.is_symlink() else "it is gone."
+        )
+    except OSError as error:
+        return unusable(f"it can't be reached: {error.strerror}.")
+    kind = _kind(state.st_mode)
+    if kind == "a folder" and path.name in PASSED_OVER:
+        return None
+    if kind:
+        return unusable(f"it is {kind}, no executable file.")
+    problem = _strangers(state)
+    if problem:
+        return unusable(problem)
+    if not os.access(path, os.X_OK):
+        return unusable(f"it is not executable. If it is a tool, type: chmod u+x {path}")
+    return Candidate(path=path, folder=folder, stamp=stamp_of(state))
+
+
+def _strangers(state: os.stat_result) -> str:
+    """Why what is there may not be the user's own, or "". What belongs to root, root may change anyway."""
+    if state.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to another user (uid {state.st_uid})."
+    if state.st_mode & stat.S_IWOTH:
+        return f"everyone can write to it (mode {stat.S_IMODE(state.st_mode):o}). Type: chmod go-w on it."
+    if state.st_mode & stat.S_IWGRP:
+        return f"its group can write to it (mode {stat.S_IMODE(state.st_mode):o}). Type: chmod g-w on it."
+    return ""
+
+
+def _kind(mode: int) -> str:
+    """What something that is no regular file is, in words; "" for a regular one."""
+    for test, words in (
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a named pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+    ):
+        if test(mode):
+            return words
+    return ""

@@ -1,0 +1,251 @@
+"""Reads what a tool prints for `--schema`, and makes of it what providers take (seed-1, "Tool Schema Format")."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from satchel.errors import UsageError
+
+__all__ = ["MAX_SCHEMA_BYTES", "Definition", "definition_from_json", "definition_to_json", "parse_schema"]
+
+MAX_SCHEMA_BYTES = 262_144
+"""Of what `--schema` prints: ten times the longest definition that a model could use."""
+MAX_DESCRIPTION_CHARS = 16_384
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""What both wire formats accept as the name of a tool, and DESIGN 6 asks for."""
+PARAMETER = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+"""What Anthropic accepts as the name of a parameter; OpenAI accepts more."""
+RESERVED = ("cap_", "mcp__")
+"""Beginnings of names that belong to other sources of tools."""
+EMPTY: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What a tool says of itself.
+
+    Attributes:
+        input_schema: JSON Schema of type "object".
+        reads: Input fields that are paths which a call reads.
+        writes: Input fields that are paths which a call writes.
+    """
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+
+def parse_schema(printed: bytes) -> Definition:
+    """Read what `--schema` printed.
+
+    `returns` and what else stands there is left out: no provider takes it.
+
+    Args:
+        printed: UTF-8; `parameters` is flat, `{name: {type, description, required}}`, or a whole JSON Schema.
+
+    Raises:
+        UsageError: It is no definition of a tool; the message says what is wrong, and fits after "it was skipped:".
+    """
+    value = _json(printed)
+    if not isinstance(value, dict):
+        _wrong("--schema printed JSON that is not an object")
+    name = value.get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        _wrong(
+            f"its name is {_short(name)}, and a name has 1 to 64 letters, digits, underscores and hyphens"
+            if isinstance(name, str)
+            else 'its schema has no "name"'
+        )
+    if name.startswith(RESERVED):
+        _wrong(f"its name {name!r} begins as those of another source of tools do ({', '.join(RESERVED)})")
+    description = value.get("description", "")
+    if not isinstance(description, str) or len(description) > MAX_DESCRIPTION_CHARS:
+        _wrong(f'its "description" is no text of at most {MAX_DESCRIPTION_CHARS:,} characters')
+    schema = _input_schema(value.get("parameters"))
+    reads, writes = _effects(value.get("effects"), schema)
+    return Definition(
+        name=name,
+        description=_clean(description),
+        input_schema=schema,
+        reads=reads,
+        writes=writes,
+    )
+
+
+def definition_to_json(definition: Definition) -> dict[str, Any]:
+    """As plain JSON data."""
+    return {
+        "name": definition.name,
+        "description": definition.description,
+        "input_schema": definition.input_schema,
+        "reads": list(definition.reads),
+        "writes": list(definition.writes),
+    }
+
+
+def definition_from_json(value: Any) -> Definition:
+    """The opposite.
+
+    Raises:
+        KeyError, TypeError, ValueError: It is damaged.
+    """
+    if not NAME.fullmatch(value["name"]) or value["input_schema"]["type"] != "object":
+        raise ValueError("not a definition")
+    return Definition(
+        name=value["name"],
+        description=str(value["description"]),
+        input_schema=dict(value["input_schema"]),
+        reads=tuple(map(str, value["reads"])),
+        writes=tuple(map(str, value["writes"])),
+    )
+
+
+def _json(printed: bytes) -> Any:
+    if len(printed) > MAX_SCHEMA_BYTES:
+        _wrong(f"--schema printed more than {MAX_SCHEMA_BYTES // 1024} KB")
+    if not printed.strip():
+        _wrong("--schema printed nothing")
+    try:
+        return json.loads(printed.decode("utf-8"), parse_constant=_no_number)
+    except UnicodeDecodeError:
+        _wrong("--schema printed something that is no UTF-8")
+    except (ValueError, RecursionError) as error:
+        _wrong(f"--schema printed no JSON ({_one_line(str(error))})")
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _input_schema(parameters: Any) -> Mapping[str, Any]:
+    if parameters is None or parameters == {}:
+        return dict(EMPTY)
+    if not isinstance(parameters, dict):
+        _wrong('its "parameters" are not an object')
+    schema = _whole(parameters) if _is_whole(parameters) else _from_flat(parameters)
+    _check(schema)
+    return schema
+
+
+def _is_whole(parameters: Mapping[str, Any]) -> bool:
+    """Whether it is a JSON Schema of its own. In the flat form, every value is an object that describes a parameter."""
+    if isinstance(parameters.get("type"), str) or isinstance(parameters.get("required"), list):
+        return True
+    properties = parameters.get("properties")
+    return isinstance(properties, dict) and all(isinstance(part, dict) for part in properties.values())
+
+
+def _whole(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    schema = {"type": "object", **parameters}
+    if schema["type"] != "object":
+        _wrong(f'its "parameters" are a JSON Schema of type {_short(schema["type"])}, and it takes "object"')
+    properties = schema.setdefault("properties", {})
+    if not isinstance(properties, dict):
+        _wrong('the "properties" of its "parameters" are not an object')
+    _check_names(properties)
+    return schema
+
+
+def _from_flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    _check_names(parameters)
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for name, part in parameters.items():
+        if not isinstance(part, dict):
+            _wrong(
+                f"its parameter {name!r} is described by {_short(part)}, and it takes an object with a type"
+            )
+        flag = part.get("required", False)
+        if isinstance(flag, list):
+            # Not a flag: the list of a nested object's own schema.
+            properties[name] = dict(part)
+            continue
+        if not isinstance(flag, bool):
+            _wrong(f'"required" of its parameter {name!r} is {_short(flag)}, and it takes true or false')
+        properties[name] = {key: value for key, value in part.items() if key != "required"}
+        if flag:
+            required.append(name)
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = required
+    return schema
+
+
+def _check_names(properties: Mapping[str, Any]) -> None:
+    for name in properties:
+        if not PARAMETER.fullmatch(name):
+            _wrong(
+                f"a parameter is called {_short(name)}, and a name has 1 to 64 letters, digits, '_', '-' and '.'"
+            )
+
+
+def _check(schema: Mapping[str, Any]) -> None:
+    """That it is a JSON Schema, and leads nowhere: a validator would fetch what it refers to outside of itself."""
+    # Imported when a new tool is read: 60 ms that a start with known tools never pays.
+    from jsonschema import Draft202012Validator  # noqa: PLC0415
+    from jsonschema.exceptions import SchemaError  # noqa: PLC0415
+
+    try:
+        outside = _outside_reference(schema)
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        _wrong(f'its "parameters" are no JSON Schema: at {error.json_path}, {_one_line(error.message)}')
+    except RecursionError:
+        _wrong('its "parameters" are nested too deep')
+    if outside:
+        _wrong(f"its schema refers to {_short(outside)}, outside of itself")
+
+
+def _outside_reference(schema: Any) -> str:
+    if isinstance(schema, Mapping):
+        for key, part in schema.items():
+            if key in ("$ref", "$dynamicRef") and isinstance(part, str) and not part.startswith("#"):
+                return part
+            found = _outside_reference(part)
+            if found:
+                return found
+    elif isinstance(schema, list):
+        for part in schema:
+            found = _outside_reference(part)
+            if found:
+                return found
+    return ""
+
+
+def _effects(value: Any, schema: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The fields that name paths: `["path"]`, which are written, or `{"reads": […], "writes": […]}`."""
+    if value is None:
+        return (), ()
+    parts = {"writes": value} if isinstance(value, list) else value
+    if not isinstance(parts, dict) or not set(parts) <= {"reads", "writes"}:
+        _wrong('its "effects" are neither a list of parameters nor an object with "reads" and "writes"')
+    known = schema.get("properties", {})
+    for names in parts.values():
+        if not isinstance(names, list) or not all(isinstance(name, str) and name in known for name in names):
+            _wrong('its "effects" name something that is none of its parameters')
+    return tuple(parts.get("reads", ())), tuple(parts.get("writes", ()))
+
+
+def _clean(text: str) -> str:
+    """Without what no request may hold."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd").strip()
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 200 else f"{line[:199]}…"
+
+
+def _wrong(reason: str) -> NoReturn:
+    raise UsageError(f"{reason}.")

@@ -1,0 +1,273 @@
+"""One external tool: its file is looked at again, started, given JSON, and its answer put into the envelope."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from satchel.errors import SandboxError
+from satchel.sandbox.process import ProcessResult, StreamName, run_process
+from satchel.tools.external.discovery import start_problem
+from satchel.tools.external.envelope import SHOWN_CHARS, as_result, failure, success
+from satchel.tools.external.folders import Stamp, digest_of, stamp_of
+from satchel.tools.external.schema import Definition
+from satchel.tools.port import Annotations, Effect, ToolContext, ToolResult, ToolSpec
+
+__all__ = ["SPARE_S", "ExternalTool"]
+
+SPARE_S = 5.0
+"""What the loop waits longer than a call may take, so that the partial output of one that is stopped is kept."""
+MAX_STDOUT_BYTES = 8_388_608
+"""Of a result. The model sees `[agent] max_result_chars` of it, the rest goes into a file."""
+MAX_LINE_BYTES = 16_384
+"""Of a line of progress; a longer one is none."""
+MOST_PROGRESS = 500
+"""After so many, only the ones whose number is a power of two are told: nobody reads a million."""
+SIGNAL_BASE = 128
+"""What shells add to a signal's number to make an exit code of it."""
+BUSY_TRIES = 5
+BUSY_S = 0.02
+"""A file that was just written may be busy for an instant, because a process that is being started still holds it."""
+
+
+class ExternalTool:
+    """An executable as a tool.
+
+    Attributes:
+        path: Its file; may be a symbolic link.
+        definition: What it said of itself.
+        sha256: Of the content that was approved.
+    """
+
+    def __init__(
+        self, path: Path, definition: Definition, *, stamp: Stamp, sha256: str, timeout_s: float
+    ) -> None:
+        """Make the tool.
+
+        Args:
+            path: Its file.
+            definition: What it said of itself.
+            stamp: The file's state when its content was `sha256`.
+            sha256: See the class.
+            timeout_s: What a call may take.
+        """
+        self.path = path
+        self.definition = definition
+        self.sha256 = sha256
+        self.timeout_s = timeout_s
+        self._stamp = stamp
+        self._spec = ToolSpec(
+            name=definition.name,
+            description=definition.description,
+            input_schema=definition.input_schema,
+            source="external",
+            origin=str(path),
+            # What a tool says about its own harmlessness would count for nothing, so it is not even asked.
+            annotations=Annotations(),
+            timeout_s=timeout_s + SPARE_S,
+        )
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What is known of it."""
+        return self._spec
+
+    def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
+        """The paths in the fields that its schema names under `effects`; nothing where it names none."""
+        found = []
+        for fields, writes in ((self.definition.writes, True), (self.definition.reads, False)):
+            for field in fields:
+                value = input.get(field)
+                for path in value if isinstance(value, list) else [value]:
+                    if isinstance(path, str) and "\0" not in path:
+                        real = os.path.realpath(context.cwd / Path(path).expanduser())
+                        found.append(Effect(resource=f"path:{real}", writes=writes))
+        return found
+
+    async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """Run it. Whatever goes wrong is told in the envelope."""
+        return as_result(await self.run(input, context))
+
+    async def run(self, input: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
+        """Run it and give the envelope."""
+        name = self.definition.name
+        try:
+            stdin = json.dumps(dict(input), ensure_ascii=False, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            return failure(f"The input of '{name}' can't be written as JSON: {error}", "INVALID_INPUT")
+        problem = await self._changed(context)
+        if problem is not None:
+            return problem
+        limit_s = max(0.05, min(self.timeout_s, context.timeout_s - SPARE_S))
+        output = _Output(context.progress)
+        result: ProcessResult | None = None
+        try:
+            with output.flood:
+                result = await self._start(stdin, limit_s, output, context)
+        except SandboxError as error:
+            code, words = start_problem(self.path, error)
+            return failure(f"Tool '{name}' ({self.path}): {words}", code)
+        if result is None:
+            return failure(
+                f"Tool '{name}' printed more than {MAX_STDOUT_BYTES // 2**20} MB and was stopped",
+                "INVALID_OUTPUT",
+                stdout=output.beginning.decode(errors="replace"),
+            )
+        return self._envelope(result, limit_s)
+
+    async def _start(
+        self, stdin: bytes, limit_s: float, output: _Output, context: ToolContext
+    ) -> ProcessResult:
+        for attempt in range(BUSY_TRIES):
+            try:
+                return await run_process(
+                    [str(self.path)],
+                    cwd=context.cwd,
+                    environ=context.environ,
+                    stdin=stdin,
+                    timeout_s=limit_s,
+                    # The first half of it is kept from the beginning without a gap: that is a whole result.
+                    max_output_bytes=2 * MAX_STDOUT_BYTES,
+                    on_output=output.take,
+                )
+            except SandboxError as error:
+                is_busy = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ETXTBSY
+                if not is_busy or attempt == BUSY_TRIES - 1:
+                    raise
+                await anyio.sleep(BUSY_S)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _changed(self, context: ToolContext) -> dict[str, Any] | None:
+        """Look at the file right before it is started: an envelope where it is not the one that was approved."""
+        name = self.definition.name
+        try:
+            state = self.path.stat()
+            if not stat.S_ISREG(state.st_mode):
+                return failure(f"Tool '{name}': {self.path} is no executable file any more", "NOT_EXECUTABLE")
+            if not os.access(self.path, os.X_OK):
+                return failure(f"Tool '{name}': {self.path} is not executable any more", "NOT_EXECUTABLE")
+            if stamp_of(state) != self._stamp:
+                digest, stamp = await context.blocking(digest_of, self.path)
+                if digest != self.sha256:
+                    return failure(
+                        f"Tool '{name}' was not run: {self.path} has changed since it was approved. "
+                        f"The user looks at it and types: satchel tool approve {name}",
+                        "NOT_APPROVED",
+                    )
+                self._stamp = stamp
+        except FileNotFoundError:
+            return failure(f"Tool '{name}': {self.path} is gone", "NOT_FOUND")
+        except OSError as error:
+            return failure(f"Tool '{name}': {self.path} can't be read: {error.strerror}", "NOT_EXECUTABLE")
+        return None
+
+    def _envelope(self, result: ProcessResult, limit_s: float) -> dict[str, Any]:
+        name = self.definition.name
+        out, err = result.stdout.text, _without_progress(result.stderr.text)
+        if result.timed_out:
+            return failure(
+                f"Tool '{name}' timed out after {limit_s:g}s", "TOOL_TIMEOUT", stdout=out, stderr=err
+            )
+        if result.signal is not None:
+            return failure(
+                f"Tool '{name}' was ended by signal {result.signal}",
+                "TOOL_CRASHED",
+                exit_code=SIGNAL_BASE + result.signal,
+                stdout=out,
+                stderr=err,
+            )
+        problem, value = _parsed(result.stdout.data)
+        if result.exit_code != 0:
+            error, code = f"Tool '{name}' ended with exit code {result.exit_code}", "TOOL_CRASHED"
+            if isinstance(value, dict) and isinstance(value.get("error"), str):
+                # A tool's own words and code, such as MISSING_CREDENTIALS with how to get them, are the better ones.
+                error = value["error"]
+                code = value["error_code"] if isinstance(value.get("error_code"), str) else code
+            return failure(error, code, exit_code=result.exit_code, stdout=out, stderr=err)
+        if problem:
+            return failure(
+                f"Tool '{name}' printed no JSON: {problem}",
+                "INVALID_OUTPUT",
+                exit_code=0,
+                stdout=out,
+                stderr=err,
+            )
+        return success(value)
+
+
+class _Output:
+    """Watches what a running tool prints: for progress, and for a flood."""
+
+    def __init__(self, progress: Callable[[Mapping[str, Any]], Awaitable[None]]) -> None:
+        self.flood = anyio.CancelScope()
+        self.beginning = bytearray()
+        self._progress = progress
+        self._printed = 0
+        self._line = bytearray()
+        self._told = 0
+
+    async def take(self, stream: StreamName, chunk: bytes) -> None:
+        """Take one piece of output."""
+        if stream == "stderr":
+            await self._take_lines(chunk)
+            return
+        self.beginning += chunk[: SHOWN_CHARS - len(self.beginning)]
+        self._printed += len(chunk)
+        if self._printed > MAX_STDOUT_BYTES:
+            # No result can come of it any more; the tool is stopped, not read to the end.
+            self.flood.cancel()
+            await anyio.lowlevel.checkpoint()
+
+    async def _take_lines(self, chunk: bytes) -> None:
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            data = _progress_in(bytes(self._line) + line)
+            self._line.clear()
+            if data is not None:
+                self._told += 1
+                if self._told <= MOST_PROGRESS or self._told & (self._told - 1) == 0:
+                    await self._progress(data)
+        # Of a line that is too long for progress, enough is kept to see that it is.
+        self._line += rest[: MAX_LINE_BYTES + 1 - len(self._line)]
+
+
+def _progress_in(line: bytes) -> Mapping[str, Any] | None:
+    """What a line of progress tells, or None where it is none."""
+    text = line.strip()
+    if not text.startswith(b"{") or len(text) > MAX_LINE_BYTES or b'"progress"' not in text:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return {"progress": value["progress"]} if isinstance(value, dict) and "progress" in value else None
+
+
+def _without_progress(text: str) -> str:
+    if '"progress"' not in text:
+        return text
+    return "".join(line for line in text.splitlines(keepends=True) if _progress_in(line.encode()) is None)
+
+
+def _parsed(printed: bytes) -> tuple[str, Any]:
+    """What is wrong with the output, or "" and its value."""
+    if not printed.strip():
+        return "it printed nothing", None
+    try:
+        return "", json.loads(printed.decode("utf-8"), parse_constant=_no_number)
+    except UnicodeDecodeError as error:
+        return f"byte {error.start + 1:,} is no UTF-8", None
+    except (ValueError, RecursionError) as error:
+        return " ".join(str(error).split())[:200], None
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")

@@ -1,0 +1,475 @@
+"""The external tools of one Satchel: found in the background, looked at again on request, approved by the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from satchel.clock import Clock
+from satchel.errors import NotFound, SatchelError, UsageError
+from satchel.tools.external.approvals import (
+    Approval,
+    Asked,
+    load_approvals,
+    load_asked,
+    save_approvals,
+    save_asked,
+)
+from satchel.tools.external.discovery import Entry, ask, ask_all, is_known
+from satchel.tools.external.folders import Candidate, ToolFolder, Unusable, digest_of, scan
+from satchel.tools.external.schema import Definition
+from satchel.tools.external.tool import ExternalTool
+from satchel.tools.port import Tool
+
+__all__ = ["ApprovalRecord", "ExternalTools"]
+
+MOST_ELSEWHERE = 5000
+"""Files of other projects that the cache keeps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRecord:
+    """What an approval changed.
+
+    Attributes:
+        before: The definition that was approved before; None for a file that never was.
+        after: The one that holds now.
+        was_same: The content was approved already; nothing changed.
+    """
+
+    name: str
+    path: Path
+    before: Definition | None
+    after: Definition
+    sha256: str
+    was_same: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A candidate with what is known of it without asking."""
+
+    candidate: Candidate
+    sha256: str
+    asked: Asked | None
+
+
+@dataclass(slots=True)
+class _Found:
+    """What one discovery gave."""
+
+    tools: list[ExternalTool] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+
+class ExternalTools:
+    """A toolset of executables.
+
+    Attributes:
+        entries: Everything in the folders, offered or not, in the order of the folders.
+        notices: What the user should know of them, in sentences.
+        is_complete: The folders were looked at and all that is new was asked.
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[ToolFolder],
+        *,
+        home: Path,
+        environ: Mapping[str, str],
+        clock: Clock,
+        builtin: Sequence[str] = (),
+        replaceable: Sequence[str] = (),
+        disabled: Sequence[str] = (),
+        schema_timeout_s: float = 1.0,
+        run_timeout_s: float = 30.0,
+    ) -> None:
+        """Make it; nothing is looked at yet.
+
+        Args:
+            folders: Where to look. Of two tools with one name, the first is offered.
+            home: SATCHEL_HOME, where what was learnt of the files is kept.
+            environ: The environment that a tool gets.
+            clock: Tells when something was approved.
+            builtin: Names that belong to Satchel's own tools: no file may take one of these.
+            replaceable: Those that the user's own file may take all the same, because they are shipped as executables
+                too.
+            disabled: Names that are not offered.
+            schema_timeout_s: What `--schema` may take.
+            run_timeout_s: What a call may take.
+        """
+        self._folders = tuple(folders)
+        self._home = home
+        self._environ = environ
+        self._clock = clock
+        self._replaceable = frozenset(replaceable)
+        self._builtin = frozenset(builtin) - self._replaceable
+        self._disabled = frozenset(disabled)
+        self._schema_timeout_s = schema_timeout_s
+        self._run_timeout_s = run_timeout_s
+        self._found = _Found()
+        self._discovering = anyio.Lock()
+        self._done = anyio.Event()
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """See the class."""
+        return tuple(self._found.entries)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """See the class."""
+        return tuple(self._found.notices)
+
+    @property
+    def is_complete(self) -> bool:
+        """See the class."""
+        return self._done.is_set()
+
+    @property
+    def replaced(self) -> frozenset[str]:
+        """Names of Satchel's own tools that a file of the user's takes."""
+        return frozenset(tool.spec.name for tool in self._found.tools) & self._replaceable
+
+    async def tools(self) -> Sequence[Tool]:
+        """Those that may be offered, as far as they are found by now; `wait` waits for all."""
+        return tuple(self._found.tools)
+
+    def get(self, name: str) -> ExternalTool | None:
+        """The tool of exactly that name that is offered."""
+        return next((tool for tool in self._found.tools if tool.spec.name == name), None)
+
+    async def discover(self) -> None:
+        """Find the tools, unless that was done. What goes wrong becomes a notice."""
+        async with self._discovering:
+            if not self._done.is_set():
+                await self._discover(asks_failed=False)
+
+    async def wait(self, limit_s: float) -> bool:
+        """Wait for the discovery that someone else runs.
+
+        Args:
+            limit_s: The longest that this takes.
+
+        Returns:
+            Whether it is complete.
+        """
+        with anyio.move_on_after(limit_s):
+            await self._done.wait()
+        return self._done.is_set()
+
+    async def refresh(self) -> None:
+        """Look at the folders again, and ask those again that gave no schema."""
+        async with self._discovering:
+            await self._discover(asks_failed=True)
+
+    async def approve(self, name: str) -> ApprovalRecord:
+        """Take the present content of a file for good: it may be run from now on.
+
+        Args:
+            name: The tool's name, or its file's name or path where it changed.
+
+        Raises:
+            NotFound: There is no such tool.
+            UsageError: It gives no schema; the message says why.
+            StorageError: It can't be written down.
+        """
+        async with self._discovering:
+            candidate, before = await _in_thread(self._find, name)
+            digest, stamp = await _in_thread(_digest, candidate)
+            if before is not None and before.sha256 == digest:
+                return ApprovalRecord(
+                    name=before.definition.name,
+                    path=candidate.path,
+                    before=before.definition,
+                    after=before.definition,
+                    sha256=digest,
+                    was_same=True,
+                )
+            answer = await ask(candidate, environ=self._environ, limit_s=self._schema_timeout_s)
+            if not isinstance(answer, Definition):
+                why = answer or f"--schema did not answer within {self._schema_timeout_s:g} s."
+                raise UsageError(f"{candidate.path} can't be approved: {why}")
+            now = self._clock.now()
+            await _in_thread(_check_same, candidate, digest)
+            approval = Approval(sha256=digest, definition=answer, approved_at=now.isoformat())
+            await _in_thread(_save_one, self._home, str(candidate.path), approval)
+            asked = Asked(stamp=stamp, sha256=digest, definition=answer, asked_at=now.timestamp())
+            await _in_thread(_remember, self._home, {str(candidate.path): asked})
+            await self._discover(asks_failed=False)
+        return ApprovalRecord(
+            name=answer.name,
+            path=candidate.path,
+            before=before.definition if before is not None else None,
+            after=answer,
+            sha256=digest,
+        )
+
+    # Finding
+
+    async def _discover(self, *, asks_failed: bool) -> None:
+        try:
+            self._found = await self._look(asks_failed=asks_failed)
+        except SatchelError as error:
+            self._found = _Found(notices=[f"External tools are not available: {error}"])
+        # A boundary: a defect here must cost the external tools, and not the conversation.
+        except Exception as error:  # noqa: BLE001
+            text = f"External tools are not available: {type(error).__name__}: {error}"
+            self._found = _Found(notices=[text])
+        self._done.set()
+
+    async def _look(self, *, asks_failed: bool) -> _Found:
+        now = self._clock.now()
+        found, reads, approvals = await _in_thread(self._read_folders, asks_failed)
+        unknown = [
+            read.candidate
+            for read in reads
+            if read.asked is None and not _is_changed(read, approvals.get(str(read.candidate.path)))
+        ]
+        asked = {str(read.candidate.path): read.asked for read in reads if read.asked is not None}
+        if unknown:
+            answers = await ask_all(unknown, environ=self._environ, limit_s=self._schema_timeout_s)
+            digests = {read.candidate.path: read.sha256 for read in reads}
+            asked |= await _in_thread(_settle, unknown, answers, digests, now.timestamp())
+        if unknown or any(one.definition and path not in approvals for path, one in asked.items()):
+            approvals = await _in_thread(self._keep, asked, now.isoformat())
+        return self._choose(found, reads, asked, approvals)
+
+    def _read_folders(
+        self, asks_failed: bool
+    ) -> tuple[list[Candidate | Unusable], list[_Read], dict[str, Approval]]:
+        """Everything that is known without starting a process."""
+        found = scan(self._folders)
+        known = load_asked(self._home)
+        approvals = load_approvals(self._home) if found else {}
+        now = self._clock.now()
+        reads: list[_Read] = []
+        for position, candidate in enumerate(found):
+            if isinstance(candidate, Unusable):
+                continue
+            asked = known.get(str(candidate.path))
+            if asked is not None and not is_known(asked, candidate, now=now, asks_failed=asks_failed):
+                asked = None
+            if asked is not None and asked.stamp == candidate.stamp:
+                reads.append(_Read(candidate, asked.sha256, asked))
+                continue
+            try:
+                digest, _ = digest_of(candidate.path, candidate.stamp)
+            except OSError as error:
+                found[position] = Unusable(
+                    path=candidate.path,
+                    folder=candidate.folder,
+                    reason=f"it can't be read, so its content can't be approved: {error.strerror}.",
+                )
+                continue
+            if asked is not None and asked.sha256 != digest:
+                asked = None
+            if asked is not None:
+                asked = Asked(
+                    stamp=candidate.stamp,
+                    sha256=digest,
+                    definition=asked.definition,
+                    problem=asked.problem,
+                    asked_at=asked.asked_at,
+                )
+            reads.append(_Read(candidate, digest, asked))
+        return found, reads, approvals
+
+    def _keep(self, asked: Mapping[str, Asked], at: str) -> dict[str, Approval]:
+        """Write down what was learnt; what is seen for the first time is approved by being put there."""
+        here = {str(folder.path) for folder in self._folders}
+        elsewhere = {p: one for p, one in load_asked(self._home).items() if str(Path(p).parent) not in here}
+        save_asked(self._home, {**dict(list(elsewhere.items())[-MOST_ELSEWHERE:]), **asked})
+        first = {
+            path: Approval(sha256=one.sha256, definition=one.definition, approved_at=at)
+            for path, one in asked.items()
+            if one.definition is not None
+        }
+        return save_approvals(self._home, first, only_new=True)
+
+    def _choose(
+        self,
+        found: Sequence[Candidate | Unusable],
+        reads: Sequence[_Read],
+        asked: Mapping[str, Asked],
+        approvals: Mapping[str, Approval],
+    ) -> _Found:
+        """Which of them are offered, and what to say of the others."""
+        chosen = _Found()
+        digests = {read.candidate.path: read.sha256 for read in reads}
+        by_name: dict[str, Path] = {}
+        for one in found:
+            if isinstance(one, Unusable):
+                chosen.entries.append(
+                    Entry(
+                        name=one.path.name,
+                        status="skipped",
+                        path=one.path,
+                        reason=f"{one.path}: {one.reason}",
+                    )
+                )
+                continue
+            chosen.entries.append(self._entry(one, digests[one.path], asked, approvals, by_name, chosen))
+        return chosen
+
+    def _entry(
+        self,
+        candidate: Candidate,
+        digest: str,
+        asked: Mapping[str, Asked],
+        approvals: Mapping[str, Approval],
+        by_name: dict[str, Path],
+        chosen: _Found,
+    ) -> Entry:
+        path = candidate.path
+        approval = approvals.get(str(path))
+        if approval is not None and approval.sha256 != digest:
+            name = approval.definition.name
+            reason = (
+                f"{path} has changed since it was approved on {approval.approved_at[:10]}, and is not run. "
+                f"Look at it, then type: satchel tool approve {name}"
+            )
+            chosen.notices.append(f"The tool {name} is not offered: {reason}")
+            return Entry(
+                name=name,
+                status="changed",
+                path=path,
+                description=approval.definition.description,
+                reason=reason,
+            )
+        answer = asked.get(str(path))
+        if answer is None or answer.definition is None or approval is None:
+            why = answer.problem if answer is not None else "it was not asked."
+            return Entry(name=path.name, status="skipped", path=path, reason=f"{path}: {why}")
+        definition = answer.definition
+
+        def entry(status: str, reason: str) -> Entry:
+            return Entry(
+                name=definition.name,
+                status=status,  # type: ignore[arg-type]
+                path=path,
+                description=definition.description,
+                reason=reason,
+            )
+
+        name = definition.name
+        if name in self._builtin:
+            return entry("skipped", f"{path}: a built-in tool is called {name}. Give it another name.")
+        if name in self._replaceable and candidate.folder.kind == "project":
+            return entry(
+                "skipped",
+                f"{path}: a built-in tool is called {name}, and only a tool in your own folder may take its place.",
+            )
+        if name in by_name:
+            return entry("overridden", f"{by_name[name]} is called {name} too and comes first.")
+        by_name[name] = path
+        if name in self._disabled:
+            return entry("disabled", f"{name} stands in [tools] disabled.")
+        reason = ""
+        if name in self._replaceable:
+            reason = f"{path} takes the place of the tool {name} that comes with Satchel."
+            chosen.notices.append(reason)
+        chosen.tools.append(
+            ExternalTool(
+                path,
+                definition,
+                stamp=answer.stamp,
+                sha256=answer.sha256,
+                timeout_s=self._run_timeout_s,
+            )
+        )
+        return entry("available", reason)
+
+    def _find(self, name: str) -> tuple[Candidate, Approval | None]:
+        """The file that a name means: of a tool whose file changed, before any other of that name."""
+        approvals = load_approvals(self._home)
+        known = load_asked(self._home)
+        fitting: list[tuple[Candidate, Approval | None]] = []
+        for one in scan(self._folders):
+            path = str(one.path)
+            approval, asked = approvals.get(path), known.get(path)
+            names = {path, one.path.name}
+            if approval is not None:
+                names.add(approval.definition.name)
+            if asked is not None and asked.definition is not None:
+                names.add(asked.definition.name)
+            if name not in names:
+                continue
+            if isinstance(one, Unusable):
+                raise UsageError(f"{one.path} can't be approved: {one.reason}")
+            fitting.append((one, approval))
+        if not fitting:
+            raise NotFound(
+                f"There is no external tool {name!r}. `satchel tool list --source external` lists them."
+            )
+        for candidate, approval in fitting:
+            if approval is None or approval.sha256 != _digest(candidate)[0]:
+                return candidate, approval
+        return fitting[0]
+
+
+def _is_changed(read: _Read, approval: Approval | None) -> bool:
+    """Whether it is not what was approved: then its code is not even asked for its schema."""
+    return approval is not None and approval.sha256 != read.sha256
+
+
+def _digest(candidate: Candidate) -> tuple[str, Any]:
+    try:
+        return digest_of(candidate.path)
+    except OSError as error:
+        raise UsageError(f"{candidate.path} can't be read: {error.strerror}.") from error
+
+
+def _check_same(candidate: Candidate, digest: str) -> None:
+    if _digest(candidate)[0] != digest:
+        raise UsageError(
+            f"{candidate.path} was changed while it was asked. Look at it, then approve it again."
+        )
+
+
+def _settle(
+    candidates: Sequence[Candidate],
+    answers: Mapping[Path, Definition | str],
+    digests: Mapping[Path, str],
+    at: float,
+) -> dict[str, Asked]:
+    """What was said, unless the file changed meanwhile: then it is not known whose words they were."""
+    settled: dict[str, Asked] = {}
+    for candidate in candidates:
+        answer = answers[candidate.path]
+        try:
+            digest, stamp = digest_of(candidate.path)
+            if digest != digests[candidate.path]:
+                answer = "it was changed while it was asked. `satchel tool refresh` asks again."
+        except OSError as error:
+            digest, stamp = digests[candidate.path], candidate.stamp
+            answer = f"it can't be read any more: {error.strerror}."
+        settled[str(candidate.path)] = Asked(
+            stamp=stamp,
+            sha256=digest,
+            definition=answer if isinstance(answer, Definition) else None,
+            problem=answer if isinstance(answer, str) else "",
+            asked_at=at,
+        )
+    return settled
+
+
+def _save_one(home: Path, path: str, approval: Approval) -> None:
+    save_approvals(home, {path: approval}, only_new=False)
+
+
+def _remember(home: Path, more: Mapping[str, Asked]) -> None:
+    save_asked(home, {**load_asked(home), **more})
+
+
+_threads = anyio.CapacityLimiter(4)
+
+
+async def _in_thread(function: Callable[..., Any], *args: Any) -> Any:
+    return await anyio.to_thread.run_sync(function, *args, limiter=_threads)
