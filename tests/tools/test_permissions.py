@@ -424,8 +424,32 @@ async def test_what_a_mode_lets_run_without_a_question(
     assert decision.by == ("mode" if is_allowed else "nobody")
 
 
+@requirement("permissions:mode:plan")
+@pytest.mark.parametrize(
+    ("name", "input", "is_allowed"),
+    [
+        ("todo", {}, True),
+        ("ask_user", {"question": "x"}, True),
+        ("file_read", {"path": "/etc/passwd"}, True),
+        ("file_read", {"path": "~/.ssh/id"}, False),
+        ("file_write", {"path": "a.txt", "content": ""}, False),
+        ("bash", {"command": "git push"}, False),
+    ],
+)
+async def test_plan_runs_what_only_reads_and_shows_the_rest_whatever_a_rule_allows(
+    name: str, input: dict[str, str], is_allowed: bool
+) -> None:
+    [decision] = await gate("plan", rules("allow", "bash", "file_write")).decide([await call(name, **input)])
+    assert (decision.allowed, decision.by) == (is_allowed, "mode")
+    if name == "bash":
+        assert decision.reason == (
+            "mode plan changes nothing. What would have run: bash(git push). Go on planning, and say so."
+        )
+
+
+@requirement("permissions:strangers")
 @pytest.mark.parametrize("source", ["external", "mcp", "capability"])
-@pytest.mark.parametrize("mode", ["ask", "auto"])
+@pytest.mark.parametrize("mode", ["ask", "auto", "plan"])
 async def test_what_a_strangers_tool_says_about_itself_counts_for_nothing(
     mode: Mode, source: Literal["external", "mcp", "capability"]
 ) -> None:

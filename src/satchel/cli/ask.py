@@ -46,7 +46,9 @@ _REFUSED = 4
     "--allow", multiple=True, type=Text, metavar="RULE", help='Permit calls that fit, as in "bash(git *)".'
 )
 @click.option(
-    "--mode", type=click.Choice(["ask", "auto", "bypass"]), help="Who permits calls that no rule permits."
+    "--mode",
+    type=click.Choice(["ask", "auto", "plan", "bypass"]),
+    help="Who permits calls that no rule permits.",
 )
 def ask(
     text: Sequence[str],

@@ -28,7 +28,9 @@ __all__ = ["chat"]
 @click.option("--last", is_flag=True, help="Go on with this folder's last session.")
 @click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="Talk with this model.")
 @click.option(
-    "--mode", type=click.Choice(["ask", "auto", "bypass"]), help="Who permits calls that no rule permits."
+    "--mode",
+    type=click.Choice(["ask", "auto", "plan", "bypass"]),
+    help="Who permits calls that no rule permits.",
 )
 @click.option("--private", is_flag=True, help="Keep nothing that is said as memory.")
 @click.option("--plain", is_flag=True, help="Line by line, without taking over the screen.")

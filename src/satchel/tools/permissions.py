@@ -10,6 +10,8 @@ and
 - `auto`: built-in tools that only read run too, wherever that is, except in the hidden folders of the user's
   home, where keys and passwords are. Everything else is asked. What a stranger's tool says about itself
   counts for nothing here.
+- `plan`: built-in tools that only read run as in `auto`. Nothing else does, whatever a rule allows and without asking:
+  the model is told to say what it would do, and the refusal shows the call.
 - `bypass`: everything runs but what a rule denies.
 
 Where there is nobody to ask, "asked" means refused, and the refusal names the rule that would have allowed
@@ -18,6 +20,7 @@ the call.
 
 from __future__ import annotations
 
+import json
 import os.path
 import re
 import shlex
@@ -46,6 +49,7 @@ __all__ = [
 ]
 
 FORM = re.compile(r"(?P<tool>[A-Za-z0-9_*-]+)(?:\((?P<pattern>.*)\))?", re.DOTALL)
+_SHOWN_CHARS = 2_000
 PATH_KEY = "path"
 """A tool whose `pattern_key` is this has paths compared as paths: made absolute, `..` and symlinks
 resolved."""
@@ -398,6 +402,8 @@ class ModeGate:
                 )
         if self.mode == "bypass":
             return Decision(allowed=True, by="mode")
+        if self.mode == "plan" and not (call.spec.annotations.read_only and self._mode_allows(call)):
+            return Decision(allowed=False, by="mode", reason=_planned(call))
         for rule in self._rules:
             if rule.action == "ask" and self._may_fit(rule, call):
                 return f"the rule 'ask {rule.text}'"
@@ -413,7 +419,7 @@ class ModeGate:
         if call.spec.source != "builtin":
             return False
         is_local = call.spec.pattern_key != PATH_KEY or _is_below(self._real(call), self._open)
-        if self.mode == "auto" and notes.read_only:
+        if self.mode in ("auto", "plan") and notes.read_only:
             # Keys and passwords of other programs are in the hidden folders of the user's home.
             return is_local or not (self._user_home and self._real(call).startswith(self._hidden_in_home))
         return is_local and not notes.destructive and not notes.open_world
@@ -501,6 +507,15 @@ class ModeGate:
 
 def _is_below(path: str, folders: Sequence[str]) -> bool:
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
+
+
+def _planned(call: PlannedCall) -> str:
+    shown = (
+        call.subject if call.subject is not None else json.dumps(call.input, ensure_ascii=False, default=str)
+    )
+    if len(shown) > _SHOWN_CHARS:
+        shown = f"{shown[:_SHOWN_CHARS]} […]"
+    return f"mode plan changes nothing. What would have run: {call.spec.name}({shown}). Go on planning, and say so."
 
 
 def _fit(pattern: str) -> Fits:

@@ -48,6 +48,6 @@ def todo_tool() -> Tool:
                 },
             }
         },
-        annotations=Annotations(read_only=False, destructive=False, idempotent=True, open_world=False),
+        annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
         effects=effects,
     )
