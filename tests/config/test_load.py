@@ -276,7 +276,7 @@ def test_an_unknown_key_is_reported_with_its_line_and_the_closest(
         ("[agent]\nmax_rounds = 3.0", "line 2: agent.max_rounds: 3.0 is not allowed, it takes a whole number from 1 to 1,000."),
         ("[agent]\nmax_rounds = true", "line 2: agent.max_rounds: true is not allowed, it takes a whole number from 1 to 1,000."),
         ("[memory]\nsurface_threshold = nan", "line 2: memory.surface_threshold: nan is not allowed, it takes a number from 0 to 1."),
-        ('agent = {mode = "bypas"}', 'line 1: agent.mode: "bypas" is not allowed, it takes "ask", "auto" or "bypass". Did you mean "bypass"?'),
+        ('agent = {mode = "bypas"}', 'line 1: agent.mode: "bypas" is not allowed, it takes "ask", "auto", "plan" or "bypass". Did you mean "bypass"?'),
         ('\ntools.disabled = [\n  "bash",\n  3,\n]\n', "line 2: tools.disabled: ['bash', 3] is not allowed, it takes a list of names."),
         ('[memory]\nenabled = "yes"', 'line 2: memory.enabled: "yes" is not allowed, it takes true or false.'),
         ("agent = 3", "line 1: agent is a section: write [agent] and its settings below it."),

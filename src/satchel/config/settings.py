@@ -27,7 +27,7 @@ __all__ = [
     "ToolsSettings",
 ]
 
-Mode: TypeAlias = Literal["ask", "auto", "bypass"]
+Mode: TypeAlias = Literal["ask", "auto", "plan", "bypass"]
 """Who allows a tool call: the user each time; the user, but for tools that only read; nobody is asked."""
 
 ProviderKind: TypeAlias = Literal["openai", "anthropic", "gguf", "none"]
@@ -138,9 +138,11 @@ class MemorySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsSettings:
-    """Which tools a model is offered: `disabled` names those that it is not."""
+    """Which tools a model is offered: `dirs` are more folders of executables, `disabled` names what it is not offered."""
 
+    dirs: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
+    schema_timeout_s: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,9 +337,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         key="agent.mode",
         kind="text",
         default="ask",
-        choices=("ask", "auto", "bypass"),
+        choices=("ask", "auto", "plan", "bypass"),
         doc='Who allows tool calls: "ask" asks the user, "auto" runs what only reads and asks for the rest, '
-        '"bypass" runs everything.',
+        '"plan" runs only what reads and shows the rest, "bypass" runs everything.',
     ),
     Setting(
         key="budget.session_usd",
@@ -441,6 +443,21 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         low=0,
         high=31_536_000,
         doc="After how many seconds facts are drawn from fewer messages than that.",
+    ),
+    Setting(
+        key="tools.dirs",
+        kind="words",
+        default=(),
+        doc="Folders of executables that are tools, besides SATCHEL_HOME/tools and a trusted project's "
+        ".satchel/tools; `~` is your home, and a relative one is below the folder of the file that names it.",
+    ),
+    Setting(
+        key="tools.schema_timeout_s",
+        kind="float",
+        default=1.0,
+        low=0.05,
+        high=60,
+        doc="Seconds that an executable may take to answer --schema.",
     ),
     Setting(
         key="tools.disabled",
