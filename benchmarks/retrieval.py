@@ -1,16 +1,19 @@
-"""How well search finds what answers a question: recall, hits and rank on a set of conversations.
+"""How well search finds what answers a question: recall, hits and rank on sets of memories and questions.
 
-    python benchmarks/retrieval.py SET.json [--embedder minilm] [--mode hybrid] [--home FOLDER] [--out FILE]
+    python benchmarks/retrieval.py [SET.json ...] [--embedder minilm] [--modes hybrid lexical] [--ablate]
+                                   [--home FOLDER] [--out FILE]
 
-SET.json has `conversations[] {id, sessions[] {session, date, turns[] {id, speaker, text}}, questions[] {id,
-question,
-category, evidence[]}}`. One memory is stored for each turn, each conversation in a scope of its own; every
-question is
-asked as it stands. A question counts once, whatever number of turns answer it:
+Without SET.json the sets beside this file are taken (data/README.md): pages, one-line facts, and facts among turns. A
+set has `entries[] {id, text, session?, speaker?, date?}` and `queries[] {query, evidence[], kind?}`, or it is one of
+conversations: `conversations[] {id, sessions[] {session, date, turns[] {id, speaker, text}}, questions[] {id,
+question, category, evidence[]}}`, each with a scope of its own. One memory is stored for each entry or turn, and every
+question is asked as it stands. A question counts once, whatever number of memories answer it:
 
-    r@k    the share of those turns among the first k
+    r@k    the share of those memories among the first k
     hit@20 whether any of them is among the first 20
     mrr    1 / the rank of the first of them, 0 beyond 100
+
+`--ablate` asks everything again without each sign in turn, all other weights as they are.
 """
 
 from __future__ import annotations
@@ -21,23 +24,84 @@ import platform
 import statistics
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+from unittest import mock
 
 import anyio
 
-from satchel.memory import Episode, Memory, Mode
+from satchel.memory import Episode, Memory, Mode, ranking
+from satchel.memory.embedding import DenseArm
+from satchel.memory.weights import WITH_TOKENS, WITHOUT_TOKENS
 
 CUTS = (5, 10, 20)
+OWN = tuple(Path(__file__).parent / "data" / f"own_{name}.json" for name in ("long", "facts", "surface"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Memories that are searched together, and the questions about them: (question, kind, ids that answer it)."""
+
+    name: str
+    entries: list[dict[str, Any]]
+    questions: list[tuple[str, str, list[str]]]
+
+
+def scopes_of(data: dict[str, Any], name: str) -> list[Scope]:
+    """Either form of a set."""
+    if "entries" in data:
+        questions = [(q["query"], q.get("kind", "all"), q["evidence"]) for q in data["queries"]]
+        return [Scope(name=name, entries=data["entries"], questions=questions)]
+    return [
+        Scope(
+            name=str(conversation["id"]),
+            entries=[
+                {**turn, "session": str(session["session"]), "date": session.get("date")}
+                for session in conversation["sessions"]
+                for turn in session["turns"]
+            ],
+            questions=[(q["question"], q["category"], q["evidence"]) for q in conversation["questions"]],
+        )
+        for conversation in data["conversations"]
+    ]
+
+
+async def store(memory: Memory, entries: list[dict[str, Any]]) -> dict[str, str]:
+    """Store entries in their order; the names of their ids."""
+    turns: dict[str, int] = defaultdict(int)
+    episodes, names, name_of = [], [], {}
+    for entry in entries:
+        said_at = datetime.fromisoformat(entry["date"]) if entry.get("date") else None
+        if entry.get("session"):
+            turns[entry["session"]] += 1
+            names.append(entry["id"])
+            episodes.append(
+                Episode(
+                    session=entry["session"],
+                    turn=turns[entry["session"]],
+                    speaker=entry.get("speaker") or "",
+                    text=entry["text"],
+                    said_at=said_at,
+                )
+            )
+        else:
+            id = await memory.add(entry["text"], speaker=entry.get("speaker") or "", said_at=said_at)
+            name_of[id] = entry["id"]
+    ids = await memory.add_episodes(episodes)
+    return name_of | dict(zip(ids, names, strict=True))
 
 
 def score(ranks: list[int | None]) -> dict[str, float]:
     """One question's figures.
 
     Args:
-        ranks: Of each turn that answers it, counted from 1; None where it was not found.
+        ranks: Of each memory that answers it, counted from 1; None where it was not found.
     """
     found = [rank for rank in ranks if rank is not None]
     figures = {f"r@{cut}": sum(rank <= cut for rank in found) / len(ranks) for cut in CUTS}
@@ -54,60 +118,90 @@ def mean(rows: list[dict[str, float]]) -> dict[str, float]:
     }
 
 
-async def run(data: dict[str, Any], *, embedder: str, mode: Mode, home: Path | None) -> dict[str, Any]:
+@contextmanager
+def weights(with_tokens: dict[str, float], without_tokens: dict[str, float]) -> Iterator[None]:
+    """Search with other weights."""
+    with (
+        mock.patch.object(ranking, "WITH_TOKENS", MappingProxyType(with_tokens)),
+        mock.patch.object(ranking, "WITHOUT_TOKENS", MappingProxyType(without_tokens)),
+    ):
+        yield
+
+
+@contextmanager
+def no_tokens() -> Iterator[None]:
+    """Search as with an embedder that gives no token vectors."""
+    with mock.patch.object(DenseArm, "has_tokens", False):
+        yield
+
+
+def variants(modes: list[Mode], *, ablate: bool) -> dict[str, tuple[Mode, list[Any]]]:
+    """What is measured: a mode, and what is changed in it."""
+    found: dict[str, tuple[Mode, list[Any]]] = {mode: (mode, []) for mode in modes}
+    if not ablate:
+        return found
+    plain, with_tokens = dict(WITHOUT_TOKENS), dict(WITH_TOKENS)
+    only = dict.fromkeys(plain, 0.0) | {"lexical": 1.0}
+    found["lexical, BM25 alone"] = ("lexical", [lambda: weights(with_tokens, only)])
+    found["dense"] = ("dense", [])
+    found["hybrid, no token vectors"] = ("hybrid", [no_tokens])
+    for name in with_tokens:
+        found[f"hybrid, no {name}"] = (
+            "hybrid",
+            [lambda name=name: weights(with_tokens | {name: 0.0}, plain)],
+        )
+    found["hybrid, no page_*"] = (
+        "hybrid",
+        [lambda: weights(with_tokens | {n: 0.0 for n in with_tokens if n.startswith("page_")}, plain)],
+    )
+    return found
+
+
+async def run(
+    scopes: list[Scope], *, embedder: str, modes: list[Mode], ablate: bool, home: Path | None
+) -> dict[str, Any]:
     """Store and ask everything."""
-    by_category: dict[str, list[dict[str, float]]] = defaultdict(list)
+    measured = variants(modes, ablate=ablate)
+    rows: dict[str, dict[str, list[dict[str, float]]]] = {name: defaultdict(list) for name in measured}
     seconds = {"store": 0.0, "embed": 0.0, "search": 0.0}
-    turns = 0
-    for conversation in data["conversations"]:
+    searches = 0
+    for scope in scopes:
         async with Memory.open(
-            ":memory:", embedder=embedder, scope=str(conversation["id"]), home=home, back_fill=False
+            ":memory:", embedder=embedder, scope=scope.name, home=home, back_fill=False
         ) as memory:
-            episodes = [
-                Episode(
-                    session=str(session["session"]),
-                    turn=number,
-                    speaker=turn["speaker"],
-                    text=turn["text"],
-                    said_at=datetime.fromisoformat(session["date"]) if session.get("date") else None,
-                )
-                for session in conversation["sessions"]
-                for number, turn in enumerate(session["turns"], 1)
-            ]
-            names = [turn["id"] for session in conversation["sessions"] for turn in session["turns"]]
-            turns += len(episodes)
             start = time.perf_counter()
-            ids = await memory.add_episodes(episodes)
+            name_of = await store(memory, scope.entries)
             seconds["store"] += time.perf_counter() - start
-            name_of = dict(zip(ids, names, strict=True))
             start = time.perf_counter()
             await memory.embed_pending()
             seconds["embed"] += time.perf_counter() - start
-            for question in conversation["questions"]:
-                evidence = [name for name in dict.fromkeys(question["evidence"]) if name in set(names)]
-                if not evidence:
-                    continue
-                start = time.perf_counter()
-                hits = await memory.search(question["question"], limit=100, mode=mode)
-                seconds["search"] += time.perf_counter() - start
-                ranks = {name_of[hit.memory.id]: rank for rank, hit in enumerate(hits, 1)}
-                by_category[question["category"]].append(score([ranks.get(name) for name in evidence]))
+            known = set(name_of.values())
+            for name, (mode, changes) in measured.items():
+                for question, kind, answers in scope.questions:
+                    evidence = [id for id in dict.fromkeys(answers) if id in known]
+                    if not evidence:
+                        continue
+                    start = time.perf_counter()
+                    if changes:
+                        with changes[0]():
+                            hits = await memory.search(question, limit=100, mode=mode)
+                    else:
+                        hits = await memory.search(question, limit=100, mode=mode)
+                    seconds["search"] += time.perf_counter() - start
+                    searches += 1
+                    ranks = {name_of[hit.memory.id]: rank for rank, hit in enumerate(hits, 1)}
+                    rows[name][kind].append(score([ranks.get(id) for id in evidence]))
             if memory.degraded:
                 raise SystemExit(f"Not measured: {memory.degraded}")
-    every = [row for rows in by_category.values() for row in rows]
     return {
-        "embedder": embedder,
-        "mode": mode,
-        "turns": turns,
-        "all": mean(every),
-        "by_category": {name: mean(rows) for name, rows in sorted(by_category.items())},
-        "seconds": {name: round(value, 2) for name, value in seconds.items()},
-        "ms_per_search": round(1000 * seconds["search"] / len(every), 2),
-        "versions": {
-            "satchel": version("satchel"),
-            "numpy": version("numpy"),
-            "python": platform.python_version(),
+        "memories": sum(len(scope.entries) for scope in scopes),
+        "results": {
+            name: {"all": mean([row for kind in kinds.values() for row in kind])}
+            | ({kind: mean(some) for kind, some in sorted(kinds.items())} if len(kinds) > 1 else {})
+            for name, kinds in rows.items()
         },
+        "seconds": {name: round(value, 2) for name, value in seconds.items()},
+        "ms_per_search": round(1000 * seconds["search"] / max(searches, 1), 2),
     }
 
 
@@ -116,16 +210,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("set", type=Path, help="the conversations and questions, JSON")
+    parser.add_argument("sets", type=Path, nargs="*", help="JSON; the project's own where there is none")
     parser.add_argument("--embedder", default="minilm", help='as in the settings; "none" for words alone')
-    parser.add_argument("--mode", default="hybrid", choices=["hybrid", "lexical", "dense"])
+    parser.add_argument("--modes", nargs="+", default=["hybrid", "lexical"])
+    parser.add_argument("--ablate", action="store_true", help="and without each sign in turn")
     parser.add_argument("--home", type=Path, default=None, help="SATCHEL_HOME, for the model")
     parser.add_argument("--out", type=Path, default=None, help="write the JSON there too")
     arguments = parser.parse_args()
-    data = json.loads(arguments.set.read_text(encoding="utf-8"))
-    result = anyio.run(
-        lambda: run(data, embedder=arguments.embedder, mode=arguments.mode, home=arguments.home)
-    )
+    result: dict[str, Any] = {"embedder": arguments.embedder, "sets": {}}
+    for path in arguments.sets or OWN:
+        scopes = scopes_of(json.loads(path.read_text(encoding="utf-8")), path.stem)
+        result["sets"][path.stem] = anyio.run(
+            lambda scopes=scopes: run(
+                scopes,
+                embedder=arguments.embedder,
+                modes=arguments.modes,
+                ablate=arguments.ablate,
+                home=arguments.home,
+            )
+        )
+    result["versions"] = {
+        "satchel": version("satchel"),
+        "numpy": version("numpy"),
+        "python": platform.python_version(),
+    }
     text = json.dumps(result, indent=2)
     print(text)
     if arguments.out:
