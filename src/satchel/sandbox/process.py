@@ -384,6 +384,11 @@ class _Tree:
         _live.add(self)
 
     @property
+    def pid(self) -> int:
+        """The leader's."""
+        return self._leader.pid
+
+    @property
     def returncode(self) -> int | None:
         """As `Popen.returncode`; None as long as the leader was not reaped."""
         return self._leader.returncode

@@ -15,6 +15,7 @@ from satchel.tools.permissions import (
 )
 from satchel.tools.port import (
     Annotations,
+    Ask,
     Effect,
     Question,
     Source,
@@ -31,6 +32,7 @@ __all__ = [
     "Approval",
     "ApprovalRequest",
     "Approver",
+    "Ask",
     "Decision",
     "Effect",
     "FunctionTool",

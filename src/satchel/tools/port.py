@@ -17,6 +17,7 @@ from satchel.models.port import ToolDefinition
 
 __all__ = [
     "Annotations",
+    "Ask",
     "Effect",
     "Question",
     "Source",
@@ -62,6 +63,8 @@ class ToolSpec:
         input_schema: JSON Schema of type "object"; inputs are validated against it before `call`.
         source: Where it comes from; `origin` says it in words for people (a path, a server).
         timeout_s: Its own limit, or None for the default.
+        vouched_for: The user's own word that `annotations` are true; without it, what a tool that is not
+            built in says about itself never widens what it may do.
         pattern_key: The input field that permission patterns match ("command" for `bash(git *)`), or "".
     """
 
@@ -71,6 +74,7 @@ class ToolSpec:
     source: Source = "builtin"
     origin: str = ""
     annotations: Annotations = field(default_factory=Annotations)
+    vouched_for: bool = False
     timeout_s: float | None = None
     pattern_key: str = ""
 
@@ -108,6 +112,10 @@ class ToolResult:
     untrusted: bool = False
 
 
+Ask: TypeAlias = Callable[[Question], Awaitable[str | None]]
+"""Shows a question to the user at once and waits for their words; None where they turn it down."""
+
+
 class Blocking(Protocol):
     """Runs a blocking function on the tools' own pool of threads and gives its result."""
 
@@ -128,6 +136,8 @@ class ToolContext:
         blocking: Runs a blocking function on the tools' own threads.
         timeout_s: The call's limit; the loop enforces it by cancelling the call.
         environ: The environment that a started process gets.
+        ask: Asks the user in the middle of a call and gives their words; None from it where they don't want
+            to answer. None where nobody can be asked: then a question can only end the turn.
     """
 
     session_id: str
@@ -142,6 +152,7 @@ class ToolContext:
     clock: Clock
     timeout_s: float
     environ: Mapping[str, str] = field(default_factory=dict)
+    ask: Ask | None = None
 
 
 class Tool(Protocol):

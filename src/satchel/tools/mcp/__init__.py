@@ -1,0 +1,5 @@
+"""The tools of MCP servers: programs and addresses that speak the Model Context Protocol."""
+
+from satchel.tools.mcp.toolset import McpStatus, McpToolset, WithheldTool
+
+__all__ = ["McpStatus", "McpToolset", "WithheldTool"]

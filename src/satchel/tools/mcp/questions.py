@@ -1,0 +1,267 @@
+"""What a server asks the user (elicitation), as a question of ours; and the user's words as the server's answer.
+
+A server asks for a form of a few plain fields, or sends the user to an address. In one question the user reads what
+is asked and by whom; they answer in words, with `field: value` lines, or with JSON, and can always decline.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from satchel.tools.port import Question
+
+__all__ = ["Answer", "Elicitation", "read_answer"]
+
+Value: TypeAlias = str | int | float | bool | list[str] | None
+
+_DECLINING = frozenset({"decline", "/decline", "no thanks", "cancel"})
+_YES = frozenset({"yes", "y", "true", "on", "1", "ok", "okay", "accept", "done"})
+_NO = frozenset({"no", "n", "false", "off", "0"})
+_MOST_CHARS = 2_000
+"""Of a server's text in a question: it is read by a person."""
+_MOST_OPTIONS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elicitation:
+    """What a server wants to know.
+
+    Attributes:
+        fields: The form's JSON Schema properties by name; none for a yes or no.
+        required: The names that must be answered.
+        url: Where the user is sent, in place of a form.
+    """
+
+    server: str
+    message: str
+    fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    required: frozenset[str] = frozenset()
+    url: str = ""
+
+    @classmethod
+    def read(cls, server: str, params: Mapping[str, Any]) -> Elicitation:
+        """Read the protocol's parameters (`message` with `requestedSchema`, or with `url`)."""
+        schema = params.get("requestedSchema")
+        schema = schema if isinstance(schema, Mapping) else {}
+        properties, required = schema.get("properties"), schema.get("required")
+        return cls(
+            server=server,
+            message=str(params.get("message", "")),
+            fields={
+                str(name): part if isinstance(part, Mapping) else {}
+                for name, part in (properties.items() if isinstance(properties, Mapping) else ())
+            },
+            required=frozenset(str(name) for name in required) if isinstance(required, list) else frozenset(),
+            url=str(params.get("url") or ""),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As the protocol's parameters; `read` takes them."""
+        if self.url:
+            return {"message": self.message, "url": self.url}
+        schema = {"properties": {name: dict(part) for name, part in self.fields.items()}}
+        return {"message": self.message, "requestedSchema": {**schema, "required": sorted(self.required)}}
+
+    def question(self, problem: str = "") -> Question:
+        """What the user is asked.
+
+        Args:
+            problem: Why their last answer could not be taken.
+        """
+        lines = [f"The MCP server {self.server!r} asks: {_plain(self.message)}"]
+        options: tuple[str, ...] = ()
+        if self.url:
+            lines.append(f"Open this address, if you trust it: {_plain(self.url)}")
+            lines.append("Answer 'done' when you have, or 'decline'.")
+            options = ("done", "decline")
+        elif not self.fields:
+            options = ("yes", "decline")
+        elif len(self.fields) == 1:
+            name, part = next(iter(self.fields.items()))
+            options = (*_choices(part)[:_MOST_OPTIONS], "decline")
+            lines.append(f"Answer with {_described(name, part, is_required=True)}, or 'decline'.")
+        else:
+            lines.append("Answer with a line for each field, 'name: value', or 'decline':")
+            lines += [
+                f"- {_described(name, part, is_required=name in self.required)}"
+                for name, part in self.fields.items()
+            ]
+            options = ("decline",)
+        if problem:
+            lines.append(f"(The last answer could not be taken: {problem})")
+        return Question(text="\n".join(lines), options=options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the server is told.
+
+    Attributes:
+        problem: Why the user's words are no answer; then nothing is told yet.
+    """
+
+    action: Literal["accept", "decline", "cancel"]
+    content: Mapping[str, Value] | None = None
+    problem: str = ""
+
+
+def read_answer(elicitation: Elicitation, text: str) -> Answer:
+    """Read the user's words.
+
+    Args:
+        elicitation: What was asked.
+        text: As typed; empty declines.
+    """
+    said = text.strip()
+    if not said or said.lower().rstrip(".!") in _DECLINING:
+        return Answer(action="decline")
+    if elicitation.url or not elicitation.fields:
+        if said.lower().rstrip(".!") in _NO:
+            return Answer(action="decline")
+        # An address is visited or not: whatever was said other than yes may be the opposite.
+        if said.lower().rstrip(".!") not in _YES:
+            return Answer(action="cancel", problem="say yes or decline")
+        return Answer(action="accept", content=None if elicitation.url else {})
+    given = _given(elicitation, said)
+    if isinstance(given, str):
+        return Answer(action="cancel", problem=given)
+    content: dict[str, Value] = {}
+    for name, part in elicitation.fields.items():
+        if name not in given:
+            if name in elicitation.required and part.get("default") is None:
+                return Answer(action="cancel", problem=f"{name} is missing")
+            if part.get("default") is not None:
+                content[name] = part["default"]
+            continue
+        try:
+            content[name] = _value(part, given[name])
+        except ValueError as error:
+            return Answer(action="cancel", problem=f"{name}: {error}")
+    return Answer(action="accept", content=content)
+
+
+def _given(elicitation: Elicitation, said: str) -> dict[str, Any] | str:
+    """What was said for each field, not yet of the field's type; or why it can't be told."""
+    names = list(elicitation.fields)
+    if said.startswith("{"):
+        try:
+            value = json.loads(said)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict) and (len(names) > 1 or set(value) <= set(names)):
+            unknown = [name for name in value if name not in elicitation.fields]
+            return f"there is no field {unknown[0]!r}" if unknown else value
+    if len(names) == 1:
+        prefix = re.match(rf"{re.escape(names[0])}\s*[:=]\s*", said)
+        return {names[0]: said[prefix.end() :] if prefix else said}
+    folded = {name.casefold(): name for name in names}
+    given: dict[str, Any] = {}
+    # Commas separate as well, where what follows one is the name of a field.
+    pattern = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    parts = re.split(rf"\n|[,;]\s*(?=(?:{pattern})\s*[:=])", said, flags=re.IGNORECASE)
+    for part in parts:
+        if not part.strip():
+            continue
+        name, separator, value = re.sub(r"^\s*-\s*", "", part).partition(":" if ":" in part else "=")
+        known = folded.get(name.strip().casefold())
+        if not separator or known is None:
+            return f"{part.strip()[:80]!r} is no line 'name: value' of one of: {', '.join(names)}"
+        given[known] = value.strip()
+    return given
+
+
+def _value(part: Mapping[str, Any], said: Any) -> Value:
+    """What was said in the field's type.
+
+    Raises:
+        ValueError: It is none.
+    """
+    kind = part.get("type")
+    choices = _choices(part)
+    if kind == "array":
+        items = part.get("items")
+        allowed = _choices(items if isinstance(items, Mapping) else {})
+        words = said if isinstance(said, list) else [word.strip() for word in str(said).split(",")]
+        return [_choice(allowed, str(word)) for word in words if str(word)]
+    if choices:
+        return _choice(choices, str(said))
+    if kind == "boolean":
+        if isinstance(said, bool):
+            return said
+        word = str(said).strip().lower().rstrip(".!")
+        if word in _YES | _NO:
+            return word in _YES
+        raise ValueError("say yes or no")
+    if kind in ("integer", "number"):
+        return _number(part, said, is_whole=kind == "integer")
+    text = said if isinstance(said, str) else json.dumps(said)
+    low, high = part.get("minLength"), part.get("maxLength")
+    if isinstance(low, int) and len(text) < low:
+        raise ValueError(f"at least {low} characters are needed")
+    if isinstance(high, int) and len(text) > high:
+        raise ValueError(f"at most {high} characters are allowed")
+    return text
+
+
+def _number(part: Mapping[str, Any], said: Any, *, is_whole: bool) -> int | float:
+    try:
+        number: int | float = int(str(said).strip()) if is_whole else float(str(said).strip())
+    except ValueError:
+        raise ValueError(f"{str(said)[:80]!r} is no {'whole ' if is_whole else ''}number") from None
+    low, high = part.get("minimum"), part.get("maximum")
+    if isinstance(low, int | float) and number < low:
+        raise ValueError(f"it must be {low} or more")
+    if isinstance(high, int | float) and number > high:
+        raise ValueError(f"it must be {high} or less")
+    return number
+
+
+def _choices(part: Mapping[str, Any]) -> list[str]:
+    """The values that a field allows: an `enum`, or titled values (`oneOf`, `anyOf`)."""
+    listed = part.get("enum")
+    if isinstance(listed, list):
+        return [str(value) for value in listed]
+    for key in ("oneOf", "anyOf"):
+        titled = part.get(key)
+        if isinstance(titled, list):
+            return [str(each["const"]) for each in titled if isinstance(each, Mapping) and "const" in each]
+    return []
+
+
+def _choice(allowed: list[str], said: str) -> str:
+    if not allowed or said in allowed:
+        return said
+    folded = {value.casefold(): value for value in allowed}
+    found = folded.get(said.strip().casefold())
+    if found is None:
+        raise ValueError(f"{said[:80]!r} is none of {', '.join(allowed[:_MOST_OPTIONS])}")
+    return found
+
+
+def _described(name: str, part: Mapping[str, Any], *, is_required: bool) -> str:
+    items = part.get("items")
+    choices = _choices(part) or _choices(items if isinstance(items, Mapping) else {})
+    kind = {
+        "integer": "a whole number",
+        "number": "a number",
+        "boolean": "yes or no",
+        "array": "some of",
+    }.get(str(part.get("type")), "text")
+    what = (
+        f"{'some' if part.get('type') == 'array' else 'one'} of {', '.join(choices[:_MOST_OPTIONS])}"
+        if choices
+        else kind
+    )
+    title = part.get("description") or part.get("title")
+    words = f"{_plain(name)} ({what}{'' if is_required else ', may be left out'})"
+    return f"{words}: {_plain(str(title))}" if title else words
+
+
+def _plain(text: str) -> str:
+    """A stranger's text for a person's screen: bounded, and without characters that move the cursor."""
+    text = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
+    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]} …"

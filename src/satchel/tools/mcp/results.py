@@ -1,0 +1,102 @@
+"""A server's result as a tool's result: text as it is, everything else as a description and a file."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import mimetypes
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from satchel.tools.port import ToolContext, ToolResult
+
+__all__ = ["tool_result"]
+
+_MOST_BLOCKS = 1_000
+"""Of one result; a server that sends more is cut off with a note."""
+
+
+async def tool_result(raw: Mapping[str, Any], context: ToolContext) -> ToolResult:
+    """Make the result that a model gets.
+
+    Images, sound and other bytes are kept in the session's folder for long results, and the model is told where.
+
+    Args:
+        raw: The protocol's result: `content`, `structuredContent`, `isError`.
+        context: Of the call.
+    """
+    content = raw.get("content")
+    blocks: Sequence[Any] = content if isinstance(content, list) else ()
+    parts = [await _text_of(block, context) for block in blocks[:_MOST_BLOCKS] if isinstance(block, Mapping)]
+    if len(blocks) > _MOST_BLOCKS:
+        parts.append(f"[{len(blocks) - _MOST_BLOCKS:,} more parts were left out]")
+    data = raw.get("structuredContent")
+    if data is not None and not _says(parts, data):
+        parts.append(json.dumps(data, ensure_ascii=False, indent=1))
+    is_error = raw.get("isError") is True
+    text = "\n".join(part for part in parts if part)
+    if not text:
+        text = "The tool failed and said nothing." if is_error else "(done; the tool gave no result)"
+    return ToolResult(text=text, is_error=is_error, data=data, untrusted=True)
+
+
+def _says(parts: Sequence[str], data: Any) -> bool:
+    """Whether the text holds the structured content already: servers send both, for old clients."""
+    for part in parts:
+        try:
+            if json.loads(part) == data:
+                return True
+        except (ValueError, RecursionError):
+            continue
+    # {"result": "text"} is how the SDK wraps a plain value.
+    return isinstance(data, Mapping) and len(data) == 1 and str(next(iter(data.values()))) == "\n".join(parts)
+
+
+async def _text_of(block: Mapping[str, Any], context: ToolContext) -> str:
+    match block.get("type"):
+        case "text":
+            return str(block.get("text", ""))
+        case "image" | "audio" as kind:
+            return await _kept(kind, block.get("data"), block.get("mimeType"), context)
+        case "resource_link":
+            named = block.get("title") or block.get("name") or ""
+            told = [f"[link to a resource: {named} {block.get('uri', '')}".rstrip()]
+            told += [str(block[key]) for key in ("mimeType", "description") if block.get(key)]
+            return ", ".join(told) + "]"
+        case "resource":
+            resource = block.get("resource")
+            if not isinstance(resource, Mapping):
+                return "[an empty resource]"
+            if isinstance(resource.get("text"), str):
+                return f"[resource {resource.get('uri', '')}]\n{resource['text']}"
+            kept = await _kept("resource", resource.get("blob"), resource.get("mimeType"), context)
+            return f"{kept[:-1]}, from {resource.get('uri', '')}]"
+        case other:
+            return f"[a part of the type {str(other)[:40]!r}, which is not known here]"
+
+
+async def _kept(kind: str, data: Any, mime_type: Any, context: ToolContext) -> str:
+    """Keep bytes in a file, and say what and where."""
+    mime = str(mime_type or "application/octet-stream")[:80]
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        return f"[{kind}, {mime}: its data is not base64]"
+    suffix = mimetypes.guess_extension(mime.partition(";")[0].strip()) or ".bin"
+    path = context.spill_dir / f"{kind}-{hashlib.sha256(content).hexdigest()[:16]}{suffix}"
+    try:
+        await context.blocking(_write, path, content)
+    except OSError as error:
+        return f"[{kind}, {mime}, {len(content):,} bytes, which could not be kept: {error.strerror}]"
+    return f"[{kind}, {mime}, {len(content):,} bytes, in {path}]"
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)

@@ -1,0 +1,187 @@
+"""One tool of an MCP server, as every other tool."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from satchel.tools.mcp.definitions import Definition
+from satchel.tools.mcp.questions import Elicitation, read_answer
+from satchel.tools.mcp.results import tool_result
+from satchel.tools.mcp.server import Failed, InputNeeded, McpServer, Outcome
+from satchel.tools.port import Annotations, Effect, Question, ToolContext, ToolResult, ToolSpec
+
+__all__ = ["McpTool", "Pending", "pending_path"]
+
+OUTER_LIMIT_S = 3_600.0
+"""Of a call with the time that the user takes to answer the server; the server's own limit is kept inside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A call that waits for the user: their next message answers the server's question.
+
+    Attributes:
+        tool: Its full name.
+        key: The server's name for the question.
+        state: What the server wants back as it is.
+    """
+
+    tool: str
+    input: Mapping[str, Any]
+    key: str
+    elicitation: Elicitation
+    state: str | None
+
+    def to_text(self) -> str:
+        """As JSON."""
+        return json.dumps(
+            {
+                "tool": self.tool,
+                "input": self.input,
+                "key": self.key,
+                "server": self.elicitation.server,
+                "asked": self.elicitation.to_json(),
+                "state": self.state,
+            }
+        )
+
+    @classmethod
+    def read(cls, text: str) -> Pending | None:
+        """From JSON; None where it is none of ours."""
+        try:
+            match json.loads(text):
+                case {
+                    "tool": str(tool), "input": dict(input), "key": str(key), "server": str(server),
+                    "asked": dict(asked), "state": str() | None as state,
+                }:  # fmt: skip
+                    elicitation = Elicitation.read(server, asked)
+                    return cls(tool=tool, input=input, key=key, elicitation=elicitation, state=state)
+                case _:
+                    return None
+        except (ValueError, RecursionError):
+            return None
+
+
+def pending_path(spill_dir: Path, call_id: str) -> Path:
+    """Where a waiting call is kept: beside the session's long results, so that it outlives the process."""
+    return spill_dir / f"question-{hashlib.sha256(call_id.encode()).hexdigest()[:16]}.json"
+
+
+class McpTool:
+    """See `satchel.tools.Tool`. The server is started by the first call."""
+
+    def __init__(self, server: McpServer, definition: Definition, *, name: str) -> None:
+        """Take the server, its tool, and the tool's full name."""
+        self._server = server
+        self._definition = definition
+        trusts = server.entry.trust_annotations
+        self._spec = ToolSpec(
+            name=name,
+            description=definition.description,
+            input_schema=definition.input_schema,
+            source="mcp",
+            origin=f"MCP server {server.name}",
+            # What a stranger's server says of itself widens nothing; the user's word for it does.
+            annotations=definition.annotations if trusts else Annotations(),
+            vouched_for=trusts,
+            timeout_s=OUTER_LIMIT_S,
+        )
+
+    @property
+    def spec(self) -> ToolSpec:
+        """See `satchel.tools.Tool`."""
+        return self._spec
+
+    def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
+        """None that we know of."""
+        return ()
+
+    async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """Call it; whatever the server does wrong is an error result."""
+        outcome, notes = await self._server.call(
+            self._definition.name, input, progress=context.progress, ask=context.ask
+        )
+        return await self._result(input, outcome, notes, context)
+
+    async def resume(self, pending: Pending, words: str, context: ToolContext) -> ToolResult:
+        """Go on with a call that waited for the user.
+
+        Args:
+            pending: The call.
+            words: What the user said.
+            context: Of the call; its `call_id` is that of the call that waited.
+        """
+        answer = read_answer(pending.elicitation, words)
+        if answer.problem:
+            return ToolResult(
+                text=f"The user's answer could not be given to the MCP server {self._server.name}: {answer.problem}. "
+                f"Nothing was done; call {self._spec.name} again to ask again.",
+                is_error=True,
+            )
+        told: dict[str, Any] = {"action": answer.action}
+        if answer.content is not None:
+            told["content"] = dict(answer.content)
+        outcome, notes = await self._server.call(
+            self._definition.name,
+            pending.input,
+            progress=context.progress,
+            ask=context.ask,
+            answers={pending.key: told},
+            state=pending.state,
+        )
+        return await self._result(pending.input, outcome, notes, context)
+
+    async def _result(
+        self, input: Mapping[str, Any], outcome: Outcome, notes: Sequence[str], context: ToolContext
+    ) -> ToolResult:
+        match outcome:
+            case Failed(reason=reason):
+                text = "\n".join([f"{self._spec.name} gave no result: {reason}.", *notes])
+                return ToolResult(text=text, is_error=True)
+            case InputNeeded():
+                return await self._asking(input, outcome, context)
+            case _:
+                result = await tool_result(outcome, context)
+                if not notes:
+                    return result
+                return ToolResult(
+                    text="\n".join([*notes, result.text]),
+                    is_error=result.is_error,
+                    data=result.data,
+                    untrusted=True,
+                )
+
+    async def _asking(
+        self, input: Mapping[str, Any], needed: InputNeeded, context: ToolContext
+    ) -> ToolResult:
+        pending = Pending(
+            tool=self._spec.name,
+            input=input,
+            key=needed.key,
+            elicitation=needed.elicitation,
+            state=needed.state,
+        )
+        path = pending_path(context.spill_dir, context.call_id)
+        try:
+            await context.blocking(_write, path, pending.to_text())
+        except OSError as error:
+            return ToolResult(
+                text=f"{self._spec.name} needs an answer of the user, and the question could not be kept in {path}: "
+                f"{error.strerror}.",
+                is_error=True,
+            )
+        question: Question = needed.elicitation.question()
+        return ToolResult(text=question.text, question=question)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)

@@ -1,0 +1,307 @@
+"""The tools of all MCP servers that are configured, and how the servers are."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from satchel.clock import Clock
+from satchel.config import McpServerSettings
+from satchel.errors import NotFound
+from satchel.tools.mcp.definitions import Definition, full_names
+from satchel.tools.mcp.pins import PinStore
+from satchel.tools.mcp.places import Lookup
+from satchel.tools.mcp.server import Host, McpServer, State
+from satchel.tools.mcp.tool import McpTool, Pending, pending_path
+from satchel.tools.port import Tool, ToolContext, ToolResult
+
+__all__ = ["McpStatus", "McpToolset", "WithheldTool"]
+
+FIRST_WAIT_S = 10.0
+"""How long the first message waits for servers whose tools nobody knows yet; they go on starting after it."""
+REFRESH_WAIT_S = 60.0
+"""How long `refresh` waits for each server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithheldTool:
+    """A tool that waits for the user's approval.
+
+    Attributes:
+        name: Its full name.
+        before: How it was when it was accepted, or None where it is new.
+        now: How the server describes it now.
+    """
+
+    name: str
+    before: Definition | None
+    now: Definition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpStatus:
+    """One server and how it is.
+
+    Attributes:
+        state: "idle" has tools that are known and has not been needed yet; "off" is disabled.
+        transport: "stdio", "http" or "sse".
+        protocol: The revision that was agreed on, "" before the first connection.
+        tools: The full names of those on offer.
+        withheld: Those that wait for approval.
+        problems: Why others were left out, one sentence each.
+        reason: Why it is down, as a clause, or "".
+        log: Where its own words are.
+    """
+
+    server: str
+    state: State | str
+    transport: str
+    protocol: str
+    tools: tuple[str, ...]
+    withheld: tuple[WithheldTool, ...]
+    problems: tuple[str, ...]
+    reason: str
+    log: Path
+
+
+class McpToolset:
+    """See `satchel.tools.Toolset`. Owned by whoever opens it; `aclose` ends every server.
+
+    Tools that were met before are offered at once, without starting anything: their server starts with the first
+    call. A server that was never met is started when this begins, and `tools` waits for it, ten seconds at most.
+
+    Attributes:
+        version: Grows whenever the tools on offer change.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[str, McpServerSettings],
+        *,
+        home: Path,
+        cwd: Path,
+        environ: Mapping[str, str],
+        lookup: Lookup,
+        clock: Clock,
+        spawn: Callable[[Callable[[], Awaitable[None]]], None],
+        timeout_s: float,
+        version: str,
+        first_wait_s: float = FIRST_WAIT_S,
+    ) -> None:
+        """Take the entries; nothing is started.
+
+        Args:
+            entries: By name.
+            home: SATCHEL_HOME: for the definitions that were accepted and for the logs.
+            cwd: Where programs are started that say nothing else.
+            environ: Of this process; a server gets PATH, HOME and the like of it.
+            lookup: Gives the variables that entries refer to.
+            clock: Measures the pauses after failures.
+            spawn: Runs something in the background until the program ends.
+            timeout_s: Of one call, where the entry says nothing else.
+            version: Ours, which the servers are told.
+            first_wait_s: See `tools`.
+        """
+        self.version = 0
+        self._notices: list[str] = []
+        self._first_wait_s = first_wait_s
+        self._limiter = anyio.CapacityLimiter(2)
+        self._pins = PinStore(home / "mcp")
+        host = Host(
+            environ=environ,
+            lookup=lookup,
+            cwd=cwd,
+            logs=home / "logs",
+            pins=self._pins,
+            clock=clock,
+            spawn=spawn,
+            tell=self._notices.append,
+            changed=self._changed,
+            timeout_s=timeout_s,
+            version=version,
+            limiter=self._limiter,
+        )
+        self._entries = dict(entries)
+        self._servers = {
+            name: McpServer(entries[name], host) for name in sorted(entries) if entries[name].enabled
+        }
+        self._waited = False
+
+    def begin(self) -> None:
+        """Start those servers in the background whose tools nobody knows yet."""
+        for server in self._servers.values():
+            if server.pins is None:
+                server.begin()
+
+    async def tools(self) -> Sequence[Tool]:
+        """Those on offer, by server and name. The first time, this waits for servers that were never met."""
+        unknown = [server for server in self._servers.values() if server.pins is None]
+        if unknown and not self._waited:
+            self._waited = True
+            await self._connected(unknown, self._first_wait_s)
+            for server in unknown:
+                if server.pins is None and server.state == "starting":
+                    self._notices.append(
+                        f"The MCP server {server.name} is still starting; its tools come with a later message."
+                    )
+        return [tool for server in self._servers.values() for tool in _tools_of(server)]
+
+    def take_notices(self) -> tuple[str, ...]:
+        """What the user should know and was not told yet."""
+        taken = tuple(self._notices)
+        self._notices.clear()
+        return taken
+
+    def status(self) -> tuple[McpStatus, ...]:
+        """Every server, by name."""
+        return tuple(
+            _status(self._servers[name])
+            if name in self._servers
+            else McpStatus(
+                server=name,
+                state="off",
+                transport="stdio" if entry.command else entry.transport,
+                protocol="",
+                tools=(),
+                withheld=(),
+                problems=(),
+                reason="",
+                log=Path(),
+            )
+            for name, entry in sorted(self._entries.items())
+        )
+
+    async def refresh(self, limit_s: float = REFRESH_WAIT_S) -> tuple[McpStatus, ...]:
+        """Start every server that does not run, have all lists read anew, and say how they are."""
+
+        async def one(server: McpServer) -> None:
+            await server.relisted(limit_s)
+
+        async with anyio.create_task_group() as group:
+            for server in self._servers.values():
+                group.start_soon(one, server)
+        return self.status()
+
+    def withheld(self, pattern: str) -> tuple[WithheldTool, ...]:
+        """The tools that wait for approval and whose full name fits, `*` standing for any characters."""
+        return tuple(
+            tool
+            for server in self._servers.values()
+            for tool in _withheld(server)
+            if fnmatch.fnmatchcase(tool.name, pattern)
+        )
+
+    async def approve(self, pattern: str) -> tuple[WithheldTool, ...]:
+        """Offer what waits for approval from now on.
+
+        Args:
+            pattern: A full name; `*` stands for any characters.
+
+        Returns:
+            What was approved.
+
+        Raises:
+            NotFound: Nothing of that name waits.
+            StorageUnwritable: It could not be kept; nothing changed.
+        """
+        found = self.withheld(pattern)
+        if not found:
+            raise NotFound(f"No tool of an MCP server that fits {pattern!r} waits for approval.")
+        for server in self._servers.values():
+            names = [tool.now.name for tool in _withheld(server) if tool in found]
+            if names:
+                approve = partial(self._pins.approve, server.entry, names)
+                server.use(await anyio.to_thread.run_sync(approve, limiter=self._limiter))
+        return found
+
+    async def resume(self, call_id: str, words: str, context: ToolContext) -> ToolResult | None:
+        """Go on with a call that ended a turn with its server's question.
+
+        Args:
+            call_id: Of the call.
+            words: What the user answered.
+            context: For the call.
+
+        Returns:
+            Its result; None where no call of an MCP server waits under this id.
+        """
+        path = pending_path(context.spill_dir, call_id)
+        pending = await context.blocking(_taken, path)
+        if pending is None:
+            return None
+        for server in self._servers.values():
+            for tool in _tools_of(server):
+                if tool.spec.name == pending.tool:
+                    return await tool.resume(pending, words, context)
+        text = f"{pending.tool} can't go on: it is not on offer any more. Nothing was done."
+        return ToolResult(text=text, is_error=True)
+
+    async def aclose(self) -> None:
+        """End every server."""
+        async with anyio.create_task_group() as group:
+            for server in self._servers.values():
+                group.start_soon(server.aclose)
+
+    async def _connected(self, servers: Sequence[McpServer], limit_s: float) -> None:
+        async def one(server: McpServer) -> None:
+            await server.connected(limit_s)
+
+        async with anyio.create_task_group() as group:
+            for server in servers:
+                group.start_soon(one, server)
+
+    def _changed(self) -> None:
+        self.version += 1
+
+
+def _tools_of(server: McpServer) -> list[McpTool]:
+    offered = server.offered
+    names = _names(server)
+    return [McpTool(server, definition, name=names[definition.name]) for definition in offered]
+
+
+def _names(server: McpServer) -> dict[str, str]:
+    """Full names by the server's own, of all that was ever accepted or waits: so that they never move."""
+    pins = server.pins
+    return full_names(server.name, [*{**pins.accepted, **pins.waiting}]) if pins is not None else {}
+
+
+def _withheld(server: McpServer) -> tuple[WithheldTool, ...]:
+    if server.pins is None:
+        return ()
+    names, accepted = _names(server), server.pins.accepted
+    return tuple(
+        WithheldTool(name=names[name], before=accepted.get(name), now=now)
+        for name, now in sorted(server.pins.waiting.items())
+    )
+
+
+def _status(server: McpServer) -> McpStatus:
+    names = _names(server)
+    return McpStatus(
+        server=server.name,
+        state=server.state,
+        transport=server.transport,
+        protocol=server.protocol,
+        tools=tuple(names[definition.name] for definition in server.offered),
+        withheld=_withheld(server),
+        problems=server.problems,
+        reason=server.reason,
+        log=server.log.path,
+    )
+
+
+def _taken(path: Path) -> Pending | None:
+    """A waiting call, which waits no longer."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        path.unlink()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return Pending.read(text)

@@ -1,0 +1,217 @@
+"""The two ways of reaching a server, as the SDK takes them: a program's stdin and stdout, and HTTP.
+
+The SDK's own stdio transport is not used: processes are started through the sandbox, which ends all that comes from
+them, and what a server sends is bounded here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import anyio
+
+from satchel.config import McpServerSettings
+from satchel.errors import SandboxError
+from satchel.sandbox.running import RunningProcess, run_alongside
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+
+__all__ = ["MAX_MESSAGE_BYTES", "OnGone", "http_transport", "sse_transport", "stdio_transport"]
+
+MAX_MESSAGE_BYTES = 16 * 2**20
+"""Of one message: an answer that is longer was no answer to a question. Reading this much takes 0.2 s."""
+MAX_NOISE_LINES = 1_000
+"""Lines on stdout that are no messages, before the connection is given up: some programs print a greeting."""
+CONNECT_S, READ_S = 30.0, 300.0
+"""Of an HTTP connection, and between two pieces of an answer: what the SDK recommends."""
+
+OnGone: TypeAlias = Callable[[str], None]
+"""Told why a connection ended by the other side."""
+Streams: TypeAlias = AbstractAsyncContextManager["TransportStreams"]
+
+_TOO_LONG = f"the answer is longer than {MAX_MESSAGE_BYTES // 2**20} MiB"
+_ID = re.compile(rb'"id"\s*:\s*(\d{1,15}|"[^"\\]{1,100}")')
+
+
+@asynccontextmanager
+async def stdio_transport(
+    entry: McpServerSettings,
+    *,
+    cwd: Path,
+    environ: Mapping[str, str],
+    log: Callable[[bytes], None],
+    on_gone: OnGone,
+) -> AsyncIterator[TransportStreams]:
+    """Start the entry's program and speak to it; it and all that comes from it end with the block.
+
+    Args:
+        entry: Filled in.
+        cwd: Where it starts.
+        environ: Its whole environment.
+        log: Takes what it writes to stderr, and what on its stdout is no message.
+        on_gone: Told when it exited or closed its stdout.
+
+    Raises:
+        SandboxError: It could not be started.
+    """
+    from mcp.shared.message import SessionMessage  # noqa: PLC0415  heavy: 0.7 s, see `connection`
+
+    incoming_in, incoming_out = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing_in, outgoing_out = anyio.create_memory_object_stream[SessionMessage](0)
+    async with run_alongside(
+        [entry.command, *entry.args], cwd=cwd, environ=environ, on_stderr=log
+    ) as process:
+
+        async def read() -> None:
+            reason = "it left"
+            async with incoming_in:
+                try:
+                    reason = await _read_messages(process, incoming_in.send, log)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+                    pass  # the session is gone
+                finally:
+                    on_gone(reason)
+
+        async def write() -> None:
+            try:
+                async for message in outgoing_out:
+                    text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    await process.send(text.encode() + b"\n")
+            except SandboxError:
+                # Its stdout may go on; but nothing can be asked of it any more.
+                on_gone("it closed its input")
+                await incoming_in.aclose()
+
+        async with incoming_in, incoming_out, outgoing_in, outgoing_out, anyio.create_task_group() as group:
+            group.start_soon(read)
+            group.start_soon(write)
+            try:
+                yield incoming_out, outgoing_in
+            finally:
+                group.cancel_scope.cancel()
+
+
+async def _read_messages(
+    process: RunningProcess, send: Callable[[Any], Any], log: Callable[[bytes], None]
+) -> str:
+    """Hand on each line that is a message, until the end; why it came."""
+    from mcp.shared.message import SessionMessage  # noqa: PLC0415
+    from mcp.types import jsonrpc_message_adapter  # noqa: PLC0415
+
+    rest = bytearray()
+    head = b""
+    noise = 0
+    while chunk := await process.receive():
+        *lines, last = chunk.split(b"\n")
+        for line in lines:
+            whole = bytes(rest) + line
+            rest.clear()
+            if head:
+                # The end of a line that was too long: whoever waits for it is told.
+                refusal = _refusal(head, whole[-200:])
+                head = b""
+                if refusal is None:
+                    return f"it sent more than {MAX_MESSAGE_BYTES // 2**20} MiB in one line"
+                await send(SessionMessage(jsonrpc_message_adapter.validate_json(refusal)))
+                continue
+            if not whole.strip():
+                continue
+            try:
+                message = jsonrpc_message_adapter.validate_json(whole, by_name=False)
+            except (ValueError, RecursionError):
+                log(b"[no message] " + whole[:2_000] + b"\n")
+                noise += 1
+                if noise > MAX_NOISE_LINES:
+                    return "what it sends is not MCP"
+                continue
+            await send(SessionMessage(message))
+        rest += last
+        if len(rest) > MAX_MESSAGE_BYTES:
+            head = head or bytes(rest[:200])
+            # Enough is kept to find in it whose answer it would have been.
+            del rest[:-200]
+    return "it left"
+
+
+def _refusal(head: bytes, tail: bytes) -> bytes | None:
+    """The answer in place of one that is too long, or None where it can't be told what it answers."""
+    start = head.split(b'"result"')[0]
+    found = _ID.search(start) or next(reversed(list(_ID.finditer(tail))), None)
+    if found is None:
+        return None
+    return b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32000,"message":"%b"}}' % (
+        found[1],
+        _TOO_LONG.encode(),
+    )
+
+
+@asynccontextmanager
+async def http_transport(entry: McpServerSettings) -> AsyncIterator[TransportStreams]:
+    """Reach a server by streamable HTTP.
+
+    Args:
+        entry: Filled in.
+    """
+    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415  heavy
+
+    async with (
+        _http_client(entry.headers) as client,
+        streamable_http_client(
+            entry.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
+        ) as streams,
+    ):
+        yield streams
+
+
+@asynccontextmanager
+async def sse_transport(entry: McpServerSettings) -> AsyncIterator[TransportStreams]:
+    """Reach a server by HTTP with server-sent events, as it was done before 2025.
+
+    Args:
+        entry: Filled in.
+    """
+    from mcp.client.sse import sse_client  # noqa: PLC0415  heavy
+
+    def client(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> Any:  # noqa: ARG001  the SDK's shape
+        return _http_client({**entry.headers, **(headers or {})})
+
+    async with sse_client(entry.url, timeout=CONNECT_S, httpx_client_factory=client) as streams:
+        yield streams
+
+
+def _http_client(headers: Mapping[str, str]) -> Any:
+    """A client whose JSON answers are bounded; the SDK bounds the events of a stream."""
+    import httpx2  # noqa: PLC0415  heavy
+
+    async def bound(response: httpx2.Response) -> None:
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            # It was not asked for, and a few bytes of it can be gigabytes.
+            raise httpx2.ReadError("the answer is compressed, and was not asked to be")
+        if response.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
+            response.stream = _Bounded(response.stream)
+
+    class _Bounded(httpx2.AsyncByteStream):
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = MAX_MESSAGE_BYTES
+            async for chunk in self._inner:
+                left -= len(chunk)
+                if left < 0:
+                    raise httpx2.ReadError(_TOO_LONG)
+                yield chunk
+
+        async def aclose(self) -> None:
+            await self._inner.aclose()
+
+    return httpx2.AsyncClient(
+        headers={**headers, "accept-encoding": "identity"},
+        timeout=httpx2.Timeout(CONNECT_S, read=READ_S),
+        event_hooks={"response": [bound]},
+    )
