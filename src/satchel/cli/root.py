@@ -17,6 +17,7 @@ _COMMANDS = {
     "ask": ("satchel.cli.ask:ask", "Ask one thing and leave."),
     "session": ("satchel.cli.session:session", "List, show, search, export and delete conversations."),
     "memory": ("satchel.cli.memory:memory", "Add, search, list, show and forget memories."),
+    "tool": ("satchel.cli.tool:tool", "List, show, run, approve and write tools."),
     "model": ("satchel.cli.model:model", "List and test language models, fetch the embedding model."),
     "config": ("satchel.cli.config:config", "Show and change the settings."),
     "usage": ("satchel.cli.usage:usage", "Tokens and money, by day and model."),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from satchel import __version__
 from satchel.cli.memory import hit_line, memory_line, receipt_text
 from satchel.cli.session import session_line
+from satchel.cli.tool import approval_lines
 from satchel.cli.usage import usage_table
 from satchel.cli.view import one_line, usage_line
 from satchel.errors import NotFound, UsageError
@@ -87,18 +88,27 @@ async def _help(talk: Talk, rest: str) -> None:
 
 
 async def _tool(talk: Talk, rest: str) -> None:
+    await talk.session.settle_tools()
     registry = talk.session.tools
+    word, _, name = rest.partition(" ")
+    if word == "approve" and name:
+        await _approve(talk, name.strip())
+        return
     if not rest:
+        if not registry.tools:
+            talk.print("No tools available.")
         for tool in registry.tools:
             talk.print(f"{tool.spec.name:16} {one_line(tool.spec.description, 90)}")
-        for problem in registry.problems:
+        for problem in (*registry.problems, *talk.satchel.external.notices):
             talk.note(f"! {problem}")
         return
     found = registry.get(rest)
     if found is None:
         close = registry.close_matches(rest)
         raise NotFound(
-            f"There is no tool {rest!r}." + (f" Did you mean {' or '.join(close)}?" if close else "")
+            f"There is no tool {rest!r}. "
+            + (f"Did you mean {' or '.join(close)}? " if close else "")
+            + "/tool lists the tools."
         )
     spec = found.spec
     talk.print(f"{spec.name}  ({spec.source}{f', {spec.origin}' if spec.origin else ''})\n{spec.description}")
@@ -107,6 +117,27 @@ async def _tool(talk: Talk, rest: str) -> None:
         kind = part.get("type", "any") if isinstance(part, dict) else "any"
         about = one_line(str(part.get("description", ""))) if isinstance(part, dict) else ""
         talk.print(f"  {name} ({kind}{', required' if name in required else ''})  {about}".rstrip())
+    talk.print(json.dumps(dict(spec.input_schema), ensure_ascii=False, indent=2))
+
+
+async def _approve(talk: Talk, name: str) -> None:
+    record = await talk.satchel.external.approve(name)
+    await talk.session.refresh_tools()
+    for line in approval_lines(record):
+        talk.print(line)
+
+
+async def _refresh(talk: Talk, _rest: str) -> None:
+    talk.note("Refreshing tools...")
+    before = {tool.spec.name for tool in talk.session.tools.tools}
+    registry = await talk.session.refresh_tools()
+    for notice in talk.satchel.external.notices:
+        talk.note(f"! {notice}")
+    now = {tool.spec.name for tool in registry.tools}
+    for sign, names in (("+", sorted(now - before)), ("-", sorted(before - now))):
+        for name in names:
+            talk.note(f"{sign} {name}")
+    talk.print(f"Tools refreshed. {len(registry.tools)} tools available.")
 
 
 async def _run(talk: Talk, rest: str) -> None:
@@ -213,7 +244,13 @@ COMMANDS = {
     command.name: command
     for command in (
         SlashCommand(name="help", usage="[COMMAND]", help="What can be typed here.", run=_help),
-        SlashCommand(name="tool", usage="[NAME]", help="The tools, or one of them.", run=_tool),
+        SlashCommand(
+            name="tool",
+            usage="[NAME | approve NAME]",
+            help="The tools, or one of them; take a changed executable for good.",
+            run=_tool,
+        ),
+        SlashCommand(name="refresh", usage="", help="Look for tools again.", run=_refresh),
         SlashCommand(name="run", usage="NAME JSON", help="Run a tool yourself.", run=_run),
         SlashCommand(name="memory", usage="[QUERY]", help="What is remembered, or what fits.", run=_memory),
         SlashCommand(name="forget", usage="ID…", help="Forget memories for good.", run=_forget),

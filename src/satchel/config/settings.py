@@ -138,7 +138,7 @@ class MemorySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsSettings:
-    """Which tools a model is offered: `dirs` are more folders of executables, `disabled` names what it is not offered."""
+    """Which tools a model is offered: `dirs` are more folders of executables, `disabled` names what is left out."""
 
     dirs: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()

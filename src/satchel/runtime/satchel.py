@@ -25,6 +25,7 @@ from satchel.runtime.home import Home
 from satchel.runtime.rules import gate_for
 from satchel.runtime.session import Session
 from satchel.runtime.spill import spill_into
+from satchel.runtime.tooling import external_tools
 from satchel.sessions import Journal, rebuild
 from satchel.tools import Approver, Registry, Toolset, builtin_tools, filtered
 
@@ -32,6 +33,8 @@ __all__ = ["Satchel"]
 
 Ts = TypeVarTuple("Ts")
 
+_MOST_DISCOVERY_S = 5.0
+"""How long a first message waits for executables that were never asked: two rounds of a second, and some."""
 _MOST_INSTRUCTIONS_BYTES = 1_000_000
 """Of an `AGENTS.md`: more than any model's window; the loop cuts what it takes of it."""
 
@@ -50,6 +53,8 @@ class Satchel(Home):
             database=home.database,
         )
         self.pool = ToolPool(self.settings.agent.tool_workers)
+        self.external = external_tools(self.settings, self.clock)
+        self._is_discovering = False
         self._group = group
         self._given_model = model
         self._abilities = AbilityStore(self.settings.home / "abilities.json", clock=self.clock)
@@ -204,7 +209,8 @@ class Satchel(Home):
         hooks: Sequence[Hook],
     ) -> Session:
         settings = self.settings
-        registry = await self.tools()
+        # The prompt must not wait for executables that are asked for the first time; the first message does.
+        registry = await self.tools(wait=False)
         gate = gate_for(
             settings, mode=mode, allow=allow, approver=approver, cwd=cwd, open_folders=(journal.spill_dir,)
         )
@@ -280,18 +286,27 @@ class Satchel(Home):
 
     # Tools
 
-    async def tools(self) -> Registry:
-        """What a model may call, in the order in which it is told."""
+    async def tools(self, *, wait: bool = True) -> Registry:
+        """What a model may call, in the order in which it is told.
+
+        Args:
+            wait: Wait until the executables in the tools' folders were found; else those that are known by now.
+        """
         settings = self.settings
+        if not self._is_discovering:
+            self._is_discovering = True
+            self.run(self.external.discover)
+        if wait:
+            limit_s = max(_MOST_DISCOVERY_S, 3 * settings.tools.schema_timeout_s)
+            await self.external.wait(limit_s)
         toolsets: list[Toolset] = [
             builtin_tools(home=settings.home, bash_timeout_s=settings.agent.tool_timeout_s)
         ]
         if self.memory is not None:
             toolsets.append(MemoryTools(self.memory, forget=self._forget_in_store))
-        disabled = set(settings.tools.disabled)
-        return await Registry.load(
-            [filtered(toolset, lambda spec: spec.name not in disabled) for toolset in toolsets]
-        )
+        left_out = {*settings.tools.disabled, *self.external.replaced}
+        kept = [filtered(toolset, lambda spec: spec.name not in left_out) for toolset in toolsets]
+        return await Registry.load([*kept, self.external])
 
     # What it costs and how it is
 

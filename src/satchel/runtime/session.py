@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ from satchel.loop import (
     PrefixWatch,
     Spent,
     TokenEstimator,
+    Toolbox,
     Workshop,
     compact,
 )
@@ -112,6 +113,7 @@ class Session:
         self._turn_lock = anyio.Lock()
         self._is_closed = False
         self._direct_calls = 0
+        self._has_all_tools = False
         self._take(history)
 
     def _take(self, history: History) -> None:
@@ -191,6 +193,7 @@ class Session:
             raise UsageError(f"Session {self.id} is closed.")
         if not text.strip():
             raise UsageError("There is nothing to say: the message is empty.")
+        notices = await self.settle_tools()
         if self._running is not None and not self._running.is_over:
             raise UsageError(f"A turn is running in session {self.id}. Wait for its end, or interrupt it.")
         number = self._turns + 1
@@ -213,6 +216,9 @@ class Session:
             watch=self._watch,
         )
         running = self._running = RunningTurn(turn.cancel)
+        if notices:
+            progress.notices += notices
+            running.tell([Notice(part="tools", text=text) for text in notices])
         self._turns = number
         self._satchel.run(self._drive, turn, running, progress)
         return running
@@ -435,6 +441,7 @@ class Session:
             UsageError: The input does not fit its schema.
         """
         self._refuse_while_running()
+        await self.settle_tools()
         self._direct_calls += 1
 
         async def emit(events: Sequence[Event]) -> None:
@@ -455,6 +462,55 @@ class Session:
                 clock=self._satchel.clock,
                 timeout_s=self._limits.tool_timeout_s,
             )
+
+    async def settle_tools(self) -> list[str]:
+        """Wait until everything is there that this session can offer; from then on its tools stay as they are.
+
+        Returns:
+            What the user should know of them, the first time; afterwards nothing.
+        """
+        if self._has_all_tools:
+            return []
+        registry = await self._satchel.tools()
+        if self._has_all_tools:
+            return []
+        self._has_all_tools = self._satchel.external.is_complete
+        self._offer(registry)
+        if not self._has_all_tools:
+            return ["Some executables are still asked for their schemas; the next message can use them."]
+        return list(self._satchel.external.notices)
+
+    async def refresh_tools(self) -> Registry:
+        """Look for tools again and offer what is there now.
+
+        What was offered keeps its place and, where it did not change, its bytes, so that the model's provider finds as
+        much as possible of the conversation in its cache; new tools are added at the end. Before the first message the
+        order is the usual one.
+
+        Returns:
+            What is offered now.
+
+        Raises:
+            UsageError: A turn is running.
+        """
+        self._refuse_while_running()
+        await self._satchel.external.refresh()
+        registry = await self._satchel.tools()
+        self._has_all_tools = True
+        self._offer(registry)
+        return registry
+
+    def _offer(self, registry: Registry) -> None:
+        if self._messages:
+            now = {tool.spec.name: tool for tool in registry.tools}
+            # A tool that is gone stays in the model's sight, or everything said before would be read anew: a call of it
+            # is answered with what became of it.
+            kept = [now.pop(tool.spec.name, tool) for tool in self.tools.tools]
+            registry = Registry([*kept, *now.values()])
+        if registry.definitions != self.tools.definitions:
+            self._watch.restart()
+        self.tools = registry
+        self._workshop = replace(self._workshop, tools=Toolbox(registry.tools))
 
     def use_model(self, model: ChatModel) -> None:
         """Let another model answer from the next turn on. The caller closes the one before."""

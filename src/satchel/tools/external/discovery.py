@@ -20,7 +20,7 @@ from satchel.tools.external.schema import MAX_SCHEMA_BYTES, Definition, parse_sc
 
 __all__ = ["Entry", "Status", "ask", "ask_all", "is_known", "start_problem"]
 
-Status: TypeAlias = Literal["available", "changed", "overridden", "shipped", "disabled", "skipped"]
+Status: TypeAlias = Literal["available", "changed", "overridden", "disabled", "skipped"]
 
 MOST_AT_ONCE = 32
 """Processes that are asked at the same time: tools that wait are then through in two waves of fifty, and tools that
@@ -40,7 +40,7 @@ class Entry:
     Attributes:
         name: The tool's; the file's where it did not tell one.
         status: "available": it is offered. "changed": it is not what was approved. "overridden": another tool has its
-            name. "shipped": it comes with Satchel. "disabled": by `[tools] disabled`. "skipped": it can't be used.
+            name. "disabled": by `[tools] disabled`. "skipped": it can't be used.
         reason: Why it is not offered, or what to know of it; "" where there is nothing.
         path: Its file.
     """

@@ -157,7 +157,9 @@ check() { # what, expected, found
 check "it says what it is" 0 $?
 check "it greets" '{"greeting": "Hello, Ann!"}' "$(echo '{"who": "Ann"}' | "$tool" 2>/dev/null)"
 check "it quotes" '{"greeting": "Hello, \"Ann\"!"}' "$(echo '{"who": "\"Ann\""}' | "$tool" 2>/dev/null)"
-echo '{}' | "$tool" 2>/dev/null | grep -q INVALID_INPUT
+answer=$(echo '{}' | "$tool" 2>/dev/null)
+check "it fails where something is missing" 1 $?
+grep -q INVALID_INPUT <<<"$answer"
 check "it says what is wrong" 0 $?
 exit $failed
 """

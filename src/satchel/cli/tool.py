@@ -1,0 +1,242 @@
+"""`satchel tool`: which tools there are, what one takes, running one by hand, and writing a new one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import click
+
+from satchel.cli.commands import Text, json_option
+from satchel.cli.opening import opened
+from satchel.cli.output import is_terminal, say, say_json, tell
+from satchel.cli.settings import read_settings
+from satchel.cli.view import one_line
+from satchel.errors import NotFound, UsageError
+from satchel.runtime import Satchel
+from satchel.runtime.tooling import ToolEntry, list_tools, run_tool
+from satchel.tools.external import LANGUAGES, ApprovalRecord, Definition, new_tool
+
+__all__ = ["approval_lines", "tool"]
+
+T = TypeVar("T")
+
+_NOT_FOUND = 3
+_MOST_STDIN = 64_000_000
+"""Bytes of input on stdin: far beyond what a tool is given by a model."""
+_SOURCES = ("builtin", "external", "capability", "mcp")
+
+
+def _with_satchel(function: Callable[[Satchel], Awaitable[T]]) -> T:
+    async def body() -> T:
+        async with opened(read_settings(), with_notices=False) as satchel:
+            return await function(satchel)
+
+    return anyio.run(body)
+
+
+@click.group()
+def tool() -> None:
+    """List, show, run, approve and write tools.
+
+    A tool is any executable in SATCHEL_HOME/tools that prints its schema for --schema, and for a call reads JSON from
+    stdin and prints JSON.
+    """
+
+
+@tool.command("list")
+@click.option("--source", type=click.Choice(_SOURCES), help="Only those from there.")
+@json_option
+def list_(source: str | None, as_json: bool) -> None:
+    """List all tools, and what lies in the tools' folders and is none, with the reason."""
+    entries = [entry for entry in _with_satchel(list_tools) if source in (None, entry.source)]
+    if as_json:
+        say_json([_entry_to_json(entry) for entry in entries])
+        return
+    for entry in entries:
+        say(f"{entry.name:20} {entry.source:10} {entry.status:10} {one_line(entry.description, 80)}".rstrip())
+        if entry.reason and (entry.status != "available" or entry.source != "builtin"):
+            tell(f"  ! {entry.reason}")
+    if not entries:
+        tell("There are none.")
+
+
+def _entry_to_json(entry: ToolEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "source": entry.source,
+        "description": entry.description,
+        "status": entry.status,
+        "reason": entry.reason,
+        "origin": entry.origin,
+    }
+
+
+@tool.command()
+@click.argument("name", type=Text)
+@json_option
+def show(name: str, as_json: bool) -> None:
+    """Show what a tool is for and what it takes."""
+
+    async def find(satchel: Satchel) -> dict[str, Any]:
+        registry = await satchel.tools()
+        entries = [entry for entry in await list_tools(satchel) if entry.name == name]
+        found = registry.get(name)
+        if not entries:
+            close = registry.close_matches(name)
+            hint = f"Did you mean {' or '.join(close)}?" if close else "`satchel tool list` lists them."
+            raise NotFound(f"There is no tool {name!r}. {hint}")
+        shown = _entry_to_json(entries[0])
+        if found is not None:
+            shown["input_schema"] = dict(found.spec.input_schema)
+        return shown
+
+    shown = _with_satchel(find)
+    if as_json:
+        say_json(shown)
+        return
+    origin = f", {shown['origin']}" if shown["origin"] else ""
+    say(f"{shown['name']}  ({shown['source']}{origin})  {shown['status']}\n{shown['description']}".rstrip())
+    if shown["reason"]:
+        tell(f"! {shown['reason']}")
+    if "input_schema" in shown:
+        say(json.dumps(shown["input_schema"], ensure_ascii=False, indent=2))
+
+
+@tool.command()
+@click.argument("name", type=Text)
+@click.argument("input", type=Text, default="{}")
+@json_option
+def run(name: str, input: str, as_json: bool) -> int:
+    """Run a tool with JSON, and print the envelope: {"tool_success": true, "result": …} or the error.
+
+    INPUT is a JSON object, "-" reads it from stdin. The exit code is 0 with tool_success, 3 where there is no such
+    tool, else 1.
+    """
+    parsed = _object(_stdin() if input == "-" else input)
+
+    async def call(satchel: Satchel) -> dict[str, Any]:
+        return await run_tool(satchel, name, parsed, progress=_tell_progress)
+
+    envelope = _with_satchel(call)
+    if as_json:
+        say_json(envelope)
+    else:
+        say(json.dumps(envelope, ensure_ascii=False, indent=2))
+    if envelope["tool_success"]:
+        return 0
+    return _NOT_FOUND if envelope["error_code"] == "NOT_FOUND" else 1
+
+
+def _stdin() -> str:
+    raw = sys.stdin.buffer.read(_MOST_STDIN + 1)
+    if len(raw) > _MOST_STDIN:
+        raise UsageError(f"What came on stdin is longer than {_MOST_STDIN // 1_000_000} MB.")
+    return raw.decode("utf-8", "replace")
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"The input is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UsageError('The input is a JSON object, such as \'{"path": "notes.md"}\'.')
+    return value
+
+
+async def _tell_progress(data: Mapping[str, Any]) -> None:
+    if is_terminal(sys.stderr):
+        tell(one_line(json.dumps(data.get("progress", dict(data)), ensure_ascii=False)))
+
+
+@tool.command()
+@json_option
+def refresh(as_json: bool) -> None:
+    """Look at the tools' folders again, and ask those again that gave no schema."""
+    tell("Refreshing tools...")
+
+    async def look(satchel: Satchel) -> tuple[int, tuple[str, ...]]:
+        await satchel.external.refresh()
+        return len((await satchel.tools()).tools), satchel.external.notices
+
+    count, notices = _with_satchel(look)
+    for notice in notices:
+        tell(f"! {notice}")
+    if as_json:
+        say_json({"tools": count, "notices": notices})
+    else:
+        say(f"Tools refreshed. {count} tools available.")
+
+
+@tool.command()
+@click.argument("name", type=Text)
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@json_option
+def approve(name: str, yes: bool, as_json: bool) -> None:
+    """Take an executable as it is now for good: one that changed is not run before.
+
+    NAME is the tool's name, or the path of its file. On a terminal you are asked after the file was named.
+    """
+
+    async def take(satchel: Satchel) -> ApprovalRecord:
+        if not yes and is_terminal(sys.stdin):
+            for entry in await list_tools(satchel):
+                if entry.source == "external" and name in (entry.name, entry.origin):
+                    tell(f"{entry.name}  {entry.origin}\n  {entry.reason}".rstrip())
+            click.confirm("Did you look at it, and may it be run?", abort=True, err=True)
+        return await satchel.external.approve(name)
+
+    record = _with_satchel(take)
+    if as_json:
+        say_json({"name": record.name, "path": str(record.path), "sha256": record.sha256})
+        return
+    for line in approval_lines(record):
+        say(line)
+
+
+def approval_lines(record: ApprovalRecord) -> list[str]:
+    """What an approval changed, line by line."""
+    if record.was_same:
+        return [f"{record.name} ({record.path}) was approved already and has not changed."]
+    lines = [f"{record.name} ({record.path}) may be run from now on.", f"  sha256 {record.sha256}"]
+    before = _definition_lines(record.before) if record.before is not None else []
+    after = _definition_lines(record.after)
+    lines += [f"  - {line}" for line in before if line not in after]
+    lines += [f"  {'+' if line not in before else ' '} {line}" for line in after]
+    return lines
+
+
+def _definition_lines(definition: Definition) -> list[str]:
+    properties = definition.input_schema.get("properties", {})
+    parameters = [f"{name}: {json.dumps(part, ensure_ascii=False)}" for name, part in properties.items()]
+    required = ", ".join(definition.input_schema.get("required", ()))
+    return [
+        f"name: {definition.name}",
+        f"description: {definition.description}",
+        *parameters,
+        *([f"required: {required}"] if required else []),
+    ]
+
+
+@tool.command()
+@click.argument("name", type=Text)
+@click.option("--lang", type=click.Choice(LANGUAGES), default="python", show_default=True, help="In what.")
+@click.option(
+    "--dir", "folder", type=click.Path(path_type=Path), help="Where to; default: SATCHEL_HOME/tools."
+)
+@json_option
+def new(name: str, lang: str, folder: Path | None, as_json: bool) -> None:
+    """Write a new tool that works, with a test that passes: the place to begin from."""
+    settings = read_settings()
+    path, test = new_tool(folder or settings.home / "tools", name, language=lang)
+    if as_json:
+        say_json({"tool": str(path), "test": str(test)})
+        return
+    say(str(path))
+    say(str(test))
+    tell(f"Change it, test it with {test}, then: satchel tool approve {name}")

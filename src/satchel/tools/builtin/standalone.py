@@ -1,0 +1,192 @@
+"""The file and shell tools as programs of their own, under the contract of external tools (seed-1).
+
+`NAME --schema` prints the definition; a call reads JSON from stdin and prints JSON: the result, or
+`{"error", "error_code"}` and exit code 1. The programs in `libexec/` call `main`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from satchel.clock import SystemClock
+from satchel.config import process_environ
+from satchel.errors import SatchelError
+from satchel.tools.builtin.bash import MAX_TIMEOUT_S, bash_tool
+from satchel.tools.builtin.fence import Fence
+from satchel.tools.builtin.file_edit import file_edit_tool
+from satchel.tools.builtin.file_read import file_read_tool
+from satchel.tools.builtin.file_write import file_write_tool, read_whole
+from satchel.tools.builtin.glob import glob_tool
+from satchel.tools.builtin.grep import grep_tool
+from satchel.tools.builtin.seen import look, remember
+from satchel.tools.port import Tool, ToolContext, ToolResult
+
+__all__ = ["SHIPPED", "flat_schema", "main", "shipped_path", "to_json"]
+
+T = TypeVar("T")
+
+SHIPPED: Final = ("bash", "file_read", "file_write", "file_edit", "glob", "grep")
+
+_DESCRIPTIONS: Final[Mapping[str, str]] = {
+    "bash": "Run a shell command (bash) and get its exit code, stdout and stderr. No terminal and no stdin. "
+    "Everything that the command started is ended with it.",
+    "file_write": "Write a whole text file as UTF-8, creating it and its folders where needed; a file that exists is "
+    "replaced.",
+}
+"""Where a program has no session, the tool promises something else."""
+_TEXT: Final = {"text": {"type": "string"}}
+_RETURNS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "bash": {
+        "stdout": {"type": "string"},
+        "stderr": {"type": "string"},
+        "exit_code": {"type": ["integer", "null"]},
+        "signal": {"type": ["integer", "null"]},
+        "timed_out": {"type": "boolean"},
+        "cwd": {"type": "string"},
+    },
+    "file_read": _TEXT,
+    "file_write": {**_TEXT, "path": {"type": "string"}, "created": {"type": "boolean"}},
+    "file_edit": {**_TEXT, "path": {"type": "string"}, "replaced": {"type": "integer"}},
+    "glob": {**_TEXT, "data": {"type": "array", "items": {"type": "string"}}},
+    "grep": {**_TEXT, "matches": {"type": "integer"}, "is_complete": {"type": "boolean"}},
+}
+
+
+def shipped_path(name: str) -> Path:
+    """Where the program is."""
+    return Path(__file__).resolve().parents[2] / "libexec" / name
+
+
+def flat_schema(name: str) -> dict[str, Any]:
+    """What `--schema` prints."""
+    spec = _tool(name).spec
+    required = spec.input_schema["required"]
+    return {
+        "name": spec.name,
+        "description": _DESCRIPTIONS.get(name, spec.description),
+        "parameters": {
+            key: {**part, "required": True} if key in required else dict(part)
+            for key, part in spec.input_schema["properties"].items()
+        },
+        "returns": {"type": "object", "properties": dict(_RETURNS[name])},
+    }
+
+
+def to_json(name: str, result: ToolResult) -> tuple[Any, bool]:
+    """A result as JSON data, and whether it is an error.
+
+    A command of bash that failed is a result like any other: its exit code tells.
+    """
+    if name == "bash" and isinstance(result.data, dict):
+        return result.data, False
+    if result.is_error:
+        return {"error": result.text, "error_code": "TOOL_FAILED"}, True
+    if isinstance(result.data, dict):
+        return {"text": result.text, **result.data}, False
+    return {"text": result.text} if result.data is None else {"text": result.text, "data": result.data}, False
+
+
+def main(name: str) -> int:
+    """Run one tool as a program.
+
+    Args:
+        name: One of `SHIPPED`.
+
+    Returns:
+        The exit code.
+    """
+    arguments = sys.argv[1:]
+    if arguments == ["--schema"]:
+        return _print(flat_schema(name), code=0)
+    if arguments:
+        return _wrong(f"{name} takes --schema, or no argument and JSON on stdin.")
+    try:
+        input = json.loads(sys.stdin.buffer.read())
+    except (ValueError, RecursionError) as error:
+        return _wrong(f"The input is not JSON: {error}")
+    tool = _tool(name)
+    problem = _problem(tool, input)
+    if problem:
+        return _wrong(problem)
+    value, is_error = to_json(name, anyio.run(_call, tool, input))
+    return _print(value, code=1 if is_error else 0)
+
+
+def _tool(name: str) -> Tool:
+    fence = Fence(home=None)
+    makers: dict[str, Callable[[], Tool]] = {
+        "bash": lambda: bash_tool(default_timeout_s=30.0),
+        "file_read": lambda: file_read_tool(fence),
+        "file_write": lambda: file_write_tool(fence),
+        "file_edit": lambda: file_edit_tool(fence),
+        "glob": lambda: glob_tool(fence),
+        "grep": lambda: grep_tool(fence),
+    }
+    return makers[name]()
+
+
+def _problem(tool: Tool, input: Any) -> str:
+    """What is wrong with an input, or ""."""
+    # Imported for a call, not for `--schema`.
+    from jsonschema import Draft202012Validator  # noqa: PLC0415
+
+    error = next(iter(Draft202012Validator(tool.spec.input_schema).iter_errors(input)), None)
+    return "" if error is None else f"The input is wrong: {error.json_path}: {error.message[:300]}"
+
+
+async def _call(tool: Tool, input: Mapping[str, Any]) -> ToolResult:
+    environ = process_environ()
+    context = ToolContext(
+        session_id="",
+        turn=0,
+        call_id="",
+        cwd=Path.cwd(),
+        # Who runs a program may use it wherever they may go.
+        roots=(Path("/"),),
+        spill_dir=Path.cwd(),
+        state={},
+        progress=_progress,
+        blocking=_blocking,
+        clock=SystemClock(),
+        timeout_s=MAX_TIMEOUT_S,
+        environ=environ,
+    )
+    if tool.spec.name == "file_write":
+        _take_as_seen(input["path"], context)
+    return await tool.call(input, context)
+
+
+def _take_as_seen(path: str, context: ToolContext) -> None:
+    """There is no session in which the file could have been read before; it may be replaced as it is now."""
+    try:
+        place = Fence(home=None).locate(path, context, writing=True)
+        content, state = read_whole(place)
+    except SatchelError:
+        return  # the call itself will say what is the matter
+    remember(context, place.path, look(state, content))
+
+
+async def _progress(data: Mapping[str, Any]) -> None:
+    sys.stderr.write(json.dumps({"progress": dict(data)}) + "\n")
+    sys.stderr.flush()
+
+
+async def _blocking(function: Callable[..., T], /, *args: Any) -> T:
+    return await anyio.to_thread.run_sync(function, *args, limiter=anyio.CapacityLimiter(1))
+
+
+def _wrong(error: str) -> int:
+    return _print({"error": error, "error_code": "INVALID_INPUT"}, code=1)
+
+
+def _print(value: Any, *, code: int) -> int:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+    return code
