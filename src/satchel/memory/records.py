@@ -16,6 +16,7 @@ __all__ = [
     "MemoryRecord",
     "MemoryType",
     "Mode",
+    "Recall",
     "Receipt",
     "Source",
     "Stats",
@@ -36,8 +37,8 @@ MemoryType: TypeAlias = Literal[
 Trust: TypeAlias = Literal["user", "agent", "outside"]
 """Whose words they are: a person's, a model's, or somebody's who is not part of the conversation."""
 
-Mode: TypeAlias = Literal["hybrid", "lexical", "dense"]
-"""Both arms of the search, the words alone, or the vectors alone."""
+Mode: TypeAlias = Literal["hybrid", "lexical", "dense", "semantic", "keyword"]
+"""Both arms of the search, the words alone, the vectors alone; and the formulas of seed-2 and seed-0 (`modes`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +148,18 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recall:
+    """What would be shown to a model now, and why not more.
+
+    Attributes:
+        left_out: What came near, each with the reason why it is not shown, in words.
+    """
+
+    context: Context
+    left_out: tuple[tuple[Hit, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
     """One memory that is gone: what it was, without its words.
 
@@ -177,12 +190,14 @@ class Receipt:
         log_emptied: Whether the words are out of the database's write-ahead log too; where not, another
         process was
             reading, and they leave it when the last one closes the database.
+        dry_run: Nothing was removed: this is what would be.
     """
 
     forgotten: tuple[Forgotten, ...]
     missing: tuple[str, ...]
     forgotten_at: datetime
     log_emptied: bool
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +283,7 @@ def receipt_to_json(receipt: Receipt) -> dict[str, Any]:
         "missing": list(receipt.missing),
         "forgotten_at": receipt.forgotten_at.isoformat(),
         "log_emptied": receipt.log_emptied,
+        "dry_run": receipt.dry_run,
     }
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "expired_rids",
     "faded_rids",
     "find_space",
+    "ids_of",
     "insert_drafts",
     "matching_rids",
     "list_records",
@@ -104,10 +105,12 @@ def place_hash(session: str, turn: int, position: int) -> str:
 
 
 def words_hash(session: str, content: str) -> str:
+    """What a tombstone keeps of the words of something said in a conversation."""
     return _digest("words", session, content_hash(content))
 
 
 def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """A list in parts that one statement can ask for."""
     for at in range(0, len(items), _SLICE):
         yield items[at : at + _SLICE]
 
@@ -185,17 +188,17 @@ def count_request(connection: Connection, space: int) -> None:
     connection.execute(update(spaces).where(spaces.c.id == space).values(requests=spaces.c.requests + 1))
 
 
-def requests_since(connection: Connection, space: int, rids: Sequence[int]) -> dict[int, int]:
-    """How many chat requests went by since each memory was last used or, where it never was, stored."""
+def requests_since(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, int]:
+    """How many chat requests went by since each memory was last used or, where it never was, stored; by id."""
     now = requests_so_far(connection, space)
-    found: dict[int, int] = {}
-    for part in slices(rids):
+    found: dict[str, int] = {}
+    for part in slices(ids):
         rows = connection.execute(
-            select(memories.c.rid, func.coalesce(uses.c.request, memories.c.request))
+            select(memories.c.id, func.coalesce(uses.c.request, memories.c.request))
             .select_from(memories.outerjoin(uses, uses.c.rid == memories.c.rid))
-            .where(memories.c.space_id == space, memories.c.rid.in_(part))
+            .where(memories.c.space_id == space, memories.c.id.in_(part))
         )
-        found.update((rid, now - since) for rid, since in rows)
+        found.update((id, now - since) for id, since in rows)
     return found
 
 
@@ -471,6 +474,19 @@ def records_by_id(connection: Connection, space: int, ids: Sequence[str]) -> dic
         records = _records(connection, _RECORD.where(memories.c.space_id == space, memories.c.id.in_(some)))
         found.update((record.id, record) for record in records.values())
     return found
+
+
+def ids_of(connection: Connection, space: int, rids: Sequence[int]) -> list[str]:
+    """The ids of the memories with these rids, in their order, of those that are there."""
+    found: dict[int, str] = {}
+    for part in slices(rids):
+        rows = connection.execute(
+            select(memories.c.rid, memories.c.id).where(
+                memories.c.space_id == space, memories.c.rid.in_(part)
+            )
+        )
+        found.update((row.rid, row.id) for row in rows)
+    return [found[rid] for rid in rids if rid in found]
 
 
 def rids_of(connection: Connection, space: int, ids: Sequence[str]) -> list[int]:

@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import anyio
+import numpy as np
+from sqlalchemy import Connection
 
 from satchel.clock import Clock, SystemClock
 from satchel.config import process_environ
 from satchel.errors import NotFound, SatchelError, UsageError
-from satchel.memory import lexicon, repository
-from satchel.memory.arrays import Floats
+from satchel.memory import decay, lexicon, modes, repository
+from satchel.memory.arrays import Floats, Ints
+from satchel.memory.checking import (
+    DECAY_RATE,
+    MAX_CONTENT_CHARS,
+    PRIORITY,
+    clean,
+    clean_tags,
+    one_of,
+    printable,
+    whole,
+)
+from satchel.memory.decay import DecayCycle
 from satchel.memory.embedding import AskedWith, DenseArm
+from satchel.memory.forgetting import forget_now, ids_to_forget, preview
 from satchel.memory.index import Index
+from satchel.memory.keeper import Keeper
 from satchel.memory.question import Question, read_question
 from satchel.memory.ranking import Factors, Found, Ranked, choose, rank
 from satchel.memory.records import (
@@ -32,6 +47,7 @@ from satchel.memory.records import (
     MemoryRecord,
     MemoryType,
     Mode,
+    Recall,
     Receipt,
     Stats,
     Tier,
@@ -40,7 +56,7 @@ from satchel.memory.records import (
 from satchel.memory.redaction import may_hold_secrets, redact, strip_private
 from satchel.memory.relevance import CONSIDERED, judge, judge_by_words
 from satchel.memory.repository import Draft, Filter, place_hash, to_micros
-from satchel.memory.surfacing import Said, block_of, is_mere_question, said_texts, strip_injected
+from satchel.memory.surfacing import Said, block_of, is_mere_question, restates, said_texts, strip_injected
 from satchel.memory.vector_rows import read_tokens
 from satchel.models.embedding import open_embedder
 from satchel.models.port import Embedder
@@ -51,17 +67,6 @@ __all__ = ["Memory"]
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-MAX_CONTENT_CHARS = 16_000_000
-"""Of one memory: more than the longest prompt that is let in, and less than what would fill a machine's
-memory.
-"""
-
-# seed-0, "Memory tiers and decay": the middle of each tier's range.
-_PRIORITY: dict[Tier, float] = {"short_term": 0.55, "long_term": 0.85}
-_DECAY_RATE: dict[Tier, float] = {"short_term": 0.02, "long_term": 0.005}
-
-_UNPRINTABLE = re.compile("[\x00\ud800-\udfff]")
-
 _FILL_BEFORE_SEARCH = 10_000
 """Memories without vectors that a search embeds first: a minute or two, once, after an import. What is complete is
 worth more than what is quick; above that the newest are done, and the user is told of the rest."""
@@ -70,8 +75,43 @@ _FILL_IDLE_S = 2.0  # A program that stores something and ends at once need not 
 _READ_INLINE_CHARS = 20_000  # 5 ms of reading; a longer text is read on memory's own thread.
 
 
-class Memory:
-    """The memories of one user in one scope.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visible:
+    """Which memories may be found, by rid.
+
+    Attributes:
+        allowed: Only these, or None for all.
+        hidden: None of these.
+    """
+
+    allowed: frozenset[int] | None
+    hidden: frozenset[int]
+
+    def shows(self, rid: int) -> bool:
+        """Whether it may be found."""
+        return rid not in self.hidden and (self.allowed is None or rid in self.allowed)
+
+    def rows_of(self, index: Index) -> Any:
+        """The same for the rows of an index: shape (rows,), bool; None for all."""
+        if self.allowed is None and not self.hidden:
+            return None
+        rows = np.full(len(index), self.allowed is None, dtype=np.bool_)
+        for rids, shown in ((self.allowed or (), True), (self.hidden, False)):
+            known = [index.rows[rid] for rid in rids if rid in index.rows]
+            rows[known] = shown
+        return rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Surfaced:
+    """What `surface` shows, and what came near, each with the reason why it is not shown."""
+
+    context: Context = field(default_factory=Context)
+    left_out: tuple[tuple[Hit, str], ...] = ()
+
+
+class Memory(Keeper):
+    """The memories of one user in one scope: what it finds and changes is theirs, and never another's.
 
     Everything that was acknowledged survives the death of the process; nothing is sent anywhere but to the
     embedder
@@ -88,6 +128,7 @@ class Memory:
         clock: Clock,
         dense: DenseArm | None,
         redacts: bool = True,
+        decay_cycle: DecayCycle = "day",
     ) -> None:
         """Use `open`."""
         self.user = user
@@ -97,6 +138,7 @@ class Memory:
         self._clock = clock
         self._dense = dense
         self._redacts = redacts
+        self._by_request = one_of(decay_cycle, DecayCycle, "cycle of decay") == "request"
         self._index = Index()
         self._refreshing = anyio.Lock()
         # One thread owns the index: what changes it and what reads it never meet.
@@ -116,6 +158,7 @@ class Memory:
         home: Path | None = None,
         back_fill: bool = True,
         redact: bool = True,
+        decay_cycle: DecayCycle = "day",
     ) -> AsyncIterator[Memory]:
         """Open a store, and close it at the end.
 
@@ -125,18 +168,20 @@ class Memory:
             "minilm",
                 which is fetched once into `home`; "none" to go by words alone.
             user: Whose memories; nothing of another user's is ever seen.
-            scope: Which of them: a scope is a store of its own.
+            scope: Which of them, by any name, such as "default" (the user's own), "project:NAME" or "session:ID":
+                a scope is a store of its own, and no call ever sees another's.
             clock: Tells the time.
             home: SATCHEL_HOME, for the models in it.
             back_fill: Whether vectors are made in the background too, and not by searches alone.
             redact: Whether secrets are taken out of what is stored, before it is; see `satchel.memory.redaction`.
+            decay_cycle: What rates of decay count: days, or chat requests, which are the calls of `surface`.
 
         Raises:
             StorageError: The database cannot be opened; see `Database.open`.
             ConfigError: There is no such embedder or database.
         """
         clock = clock or SystemClock()
-        user, scope = _clean(user, "user"), _clean(scope, "scope")
+        user, scope = clean(user, "user"), clean(scope, "scope")
         async with AsyncExitStack() as stack:
             database = (
                 where
@@ -160,7 +205,16 @@ class Memory:
                     )
                     stack.push_async_callback(embedder.aclose)
                 dense = DenseArm(embedder, database, space, clock)
-            memory = cls(database, space, user=user, scope=scope, clock=clock, dense=dense, redacts=redact)
+            memory = cls(
+                database,
+                space,
+                user=user,
+                scope=scope,
+                clock=clock,
+                dense=dense,
+                redacts=redact,
+                decay_cycle=decay_cycle,
+            )
             stack.callback(memory._pool.shutdown)
             while await database.write(lambda connection: repository.reread_words(connection, limit=500)):
                 pass
@@ -228,7 +282,7 @@ class Memory:
         draft = await self._draft(
             id="m" + secrets.token_hex(8),
             content=content,
-            tags=_clean_tags(tags),
+            tags=clean_tags(tags),
             kind=kind,
             tier=tier,
             memory_type=memory_type,
@@ -277,12 +331,12 @@ class Memory:
         counted: dict[tuple[str, int], int] = {}
         drafts: list[Draft] = []
         for episode in episodes:
-            session = _clean(str(episode.session), "session")
-            turn = _whole(episode.turn, "turn")
+            session = clean(str(episode.session), "session")
+            turn = whole(episode.turn, "turn")
             position = episode.position
             if position is None:
                 position = counted.get((session, turn), 0)
-            position = _whole(position, "position")
+            position = whole(position, "position")
             counted[session, turn] = position + 1
             draft = await self._draft(
                 id="e" + place_hash(f"{self.user}\n{self.scope}\n{session}", turn, position)[:16],
@@ -293,7 +347,7 @@ class Memory:
                 memory_type="conversation",
                 importance=3,
                 priority=None,
-                decay_rate=None,
+                decay_rate=decay.EPISODE_DECAY_RATE,
                 speaker=episode.speaker,
                 said_at=episode.said_at,
                 valid_from=None,
@@ -314,33 +368,75 @@ class Memory:
         self._wake.set()
         return tuple(ids)
 
-    async def forget(self, ids: str | Iterable[str]) -> Receipt:
-        """Remove memories for good: the words, their vectors, their index entries, edges and tags, and every
-        fact that
-        rests on nothing else.
+    async def forget(
+        self,
+        ids: str | Iterable[str] = (),
+        *,
+        query: str | None = None,
+        session: str | None = None,
+        before: datetime | None = None,
+        scope: str | None = None,
+        dry_run: bool = False,
+    ) -> Receipt:
+        """Remove memories for good: the words, their vectors, their index entries, edges, tags and changes, and every
+        fact that rests on nothing else.
 
-        What is left is a hash of where they came from, so that the same source cannot bring them back. The
-        words are
-        overwritten in the database's file and taken out of its log; copies elsewhere (session logs, backups)
-        are the
+        What is left is a hash of where they came from, so that the same source cannot bring them back. The words are
+        overwritten in the database's file and taken out of its log; copies elsewhere (session logs, backups) are the
         caller's to mend.
 
         Args:
             ids: Which ones; those that are not there are named in the receipt.
+            query: Instead: those that have every telling word of it, whatever its ending, in their words or tags; and
+                no others, however near in meaning.
+            session: Instead or besides: those that come from this conversation.
+            before: Instead or besides: those that were said before then.
+            scope: Everything in this memory's scope, which has to be named.
+            dry_run: Remove nothing, and tell what would be.
 
         Raises:
+            UsageError: Nothing says which ones, or ids and conditions are mixed, or the scope is another one.
             StorageError: It could not be written; nothing was removed.
         """
-        wanted = [ids] if isinstance(ids, str) else list(ids)
         now = self._clock.now()
+        wanted = [ids] if isinstance(ids, str) else list(ids)
+        if query is not None or session is not None or before is not None or scope is not None:
+            if wanted:
+                raise UsageError("Say which memories to forget by their ids or by conditions, not by both.")
+            if scope is not None and scope != self.scope:
+                raise UsageError(
+                    f"This memory's scope is {self.scope!r}, and not {scope!r}; nothing was removed."
+                )
+            having = None if query is None else await self._having(query)
+            filtered = Filter(session=session, until=self._aware(before))
+            wanted = await self._database.read(
+                lambda connection: ids_to_forget(connection, self._space, filtered, having)
+            )
+        function = preview if dry_run else forget_now
         forgotten, missing = await self._database.write(
-            lambda connection: repository.remove(connection, self._space, wanted, to_micros(now)),
-            durable=True,
+            lambda connection: function(connection, self._space, wanted, to_micros(now)), durable=not dry_run
         )
-        emptied = await self._database.scrub() if forgotten else True
+        emptied = await self._database.scrub() if forgotten and not dry_run else True
         return Receipt(
-            forgotten=tuple(forgotten), missing=tuple(missing), forgotten_at=now, log_emptied=emptied
+            forgotten=tuple(forgotten),
+            missing=tuple(missing),
+            forgotten_at=now,
+            log_emptied=emptied,
+            dry_run=dry_run,
         )
+
+    async def _having(self, query: str) -> frozenset[int]:
+        """The rids of the memories that have every telling word of a text."""
+        index = await self._refresh()
+        stems = set(lexicon.stems_of(printable(query)))
+        if not stems:
+            raise UsageError("There is no telling word in this; nothing was removed.")
+
+        def read() -> frozenset[int]:
+            rows = set.intersection(*(set(index.postings(stem)[0].tolist()) for stem in stems))
+            return frozenset(int(index.rids[row]) for row in rows)
+
+        return await self._run(read)
 
     # Reading.
 
@@ -350,16 +446,40 @@ class Memory:
         *,
         limit: int = 10,
         mode: Mode = "hybrid",
+        kind: Kind | None = None,
+        tier: Tier | None = None,
+        memory_type: MemoryType | None = None,
+        tags: Iterable[str] = (),
+        speaker: str | None = None,
+        session: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        as_of: datetime | None = None,
+        include_superseded: bool = False,
+        threshold: float = modes.SEMANTIC_THRESHOLD,
         progress: Callable[[int, int], None] = lambda *_: None,
     ) -> tuple[Hit, ...]:
-        """Find memories, best first.
+        """Find memories, best first. What no longer holds is left out, unless it is asked for.
 
         Memories that have no vector yet are embedded first, the newest 10,000 of them at most.
 
         Args:
             query: A question or some words; an empty one finds nothing.
             limit: At most so many.
-            mode: "hybrid" goes by words and by meaning, "lexical" by words alone, "dense" by meaning alone.
+            mode: "hybrid" goes by words and by meaning, and lets importance, recency and priority move a score by a
+                tenth each; "lexical" goes by words alone, "dense" by meaning alone; "semantic" is cosine x
+                importance / 3 x recency (seed-2), "keyword" is priority and what words and tags hit (seed-0).
+            kind: As in `list`, and so are the filters up to `until`.
+            tier: A tier.
+            memory_type: A type.
+            tags: All of them must be there.
+            speaker: Who said it.
+            session: Where it was said.
+            since: Said then or later.
+            until: Said before then.
+            as_of: What was believed then: had been said by then, and held.
+            include_superseded: Also what has ceased to hold by now.
+            threshold: Of the mode "semantic": only scores above it are given.
             progress: Of that embedding: how many are done, and of how many.
 
         Raises:
@@ -370,10 +490,108 @@ class Memory:
             raise UsageError(f"There is no search mode {mode!r}; the modes are {', '.join(get_args(Mode))}.")
         if limit < 1:
             raise UsageError(f"A search for {limit} memories finds nothing; ask for 1 or more.")
+        query = printable(query)
+        wanted = self._filter(kind, tier, memory_type, tags, speaker, session, since, until, as_of)
+        visible = await self._visible(wanted, include_superseded=include_superseded or as_of is not None)
+        if mode == "keyword":
+            return await self._by_keywords(query, visible, limit=limit)
+        fill = _FILL_BEFORE_SEARCH
+        if mode == "semantic":
+            return await self._by_meaning(
+                query, visible, limit=limit, threshold=threshold, fill=fill, progress=progress
+            )
         _, found, _ = await self._find(
-            _printable(query), limit=limit, mode=mode, fill=_FILL_BEFORE_SEARCH, progress=progress
+            query,
+            limit=limit,
+            mode=mode,
+            fill=fill,
+            progress=progress,
+            visible=visible,
+            boosted=mode == "hybrid",
         )
         return await self._hits([(ranked, ranked.score) for ranked in found.ranked])
+
+    async def _visible(self, wanted: Filter, *, include_superseded: bool, faded: bool = True) -> Visible:
+        """Which memories a search may give."""
+        now = to_micros(self._clock.now())
+
+        def read(connection: Connection) -> Visible:
+            allowed = (
+                None
+                if wanted.is_empty
+                else frozenset(repository.matching_rids(connection, self._space, wanted))
+            )
+            hidden: list[int] = []
+            if not include_superseded:
+                hidden += repository.expired_rids(connection, self._space, now)
+            if not faded:
+                hidden += repository.faded_rids(
+                    connection, self._space, at=now, floor=decay.FLOOR, by_request=self._by_request
+                )
+            return Visible(allowed=allowed, hidden=frozenset(hidden))
+
+        return await self._database.read(read)
+
+    async def _by_keywords(self, query: str, visible: Visible, *, limit: int) -> tuple[Hit, ...]:
+        now = self._clock.now()
+        keywords = modes.keywords_of(query)
+        scored = await self._database.read(
+            lambda connection: modes.score_by_keywords(
+                connection,
+                self._space,
+                keywords,
+                now=now,
+                by_request=self._by_request,
+                only=visible.allowed,
+                without=visible.hidden,
+            )
+        )
+        return await self._scored_hits(scored[:limit])
+
+    async def _by_meaning(
+        self,
+        query: str,
+        visible: Visible,
+        *,
+        limit: int,
+        threshold: float,
+        fill: int,
+        progress: Callable[[int, int], None],
+    ) -> tuple[Hit, ...]:
+        _, found, vector = await self._find(query, limit=1, mode="dense", fill=fill, progress=progress)
+        if vector is None or not found.ranked:
+            return ()
+        index = self._index
+
+        def compare() -> dict[int, float]:
+            cosines = index.cosines(vector)
+            alive, rids = index.alive, index.rids
+            return {
+                int(rids[row]): float(cosine)
+                for row, cosine in zip(cosines.rows, cosines.best, strict=True)
+                if alive[row] and cosine > 0 and visible.shows(int(rids[row]))
+            }
+
+        cosines = await self._run(compare)
+        now = self._clock.now()
+        scored = await self._database.read(
+            lambda connection: modes.score_by_meaning(
+                connection, self._space, cosines, now=now, threshold=threshold
+            )
+        )
+        return await self._scored_hits(scored[:limit])
+
+    async def _scored_hits(self, scored: Sequence[modes.Scored]) -> tuple[Hit, ...]:
+        records = await self._database.read(
+            lambda connection: repository.read_records(
+                connection, self._space, [found.rid for found in scored]
+            )
+        )
+        return tuple(
+            Hit(memory=records[found.rid], score=round(found.score, 6), signals=found.signals)
+            for found in scored
+            if found.rid in records
+        )
 
     async def surface(
         self,
@@ -384,6 +602,8 @@ class Memory:
         exclude: Collection[str] = (),
         exclude_session: str | None = None,
         threshold: float | None = None,
+        as_of: datetime | None = None,
+        include_superseded: bool = False,
     ) -> Context:
         """Find what a model should be shown now: what bears on the last three messages, or nothing.
 
@@ -395,6 +615,8 @@ class Memory:
             exclude_session: The conversation that is going on: what was said in it stands before the model anyway.
             threshold: How sure to be, 0 to 1; None takes 0.5, where nine of ten messages that are shown something
                 are shown what helps.
+            as_of: What was believed then, instead of what holds now.
+            include_superseded: Also what has ceased to hold.
 
         Returns:
             The marked block and its memories, each with its relevance as score; empty where nothing is
@@ -404,36 +626,143 @@ class Memory:
             UsageError: A message is of no known form.
             StorageError: The store could not be read.
         """
+        found = await self._surfaced(
+            messages,
+            budget_tokens=budget_tokens,
+            limit=limit,
+            exclude=exclude,
+            exclude_session=exclude_session,
+            threshold=threshold,
+            as_of=as_of,
+            include_superseded=include_superseded,
+        )
+        now = to_micros(self._clock.now())
+        ids = [hit.memory.id for hit in found.context.memories]
+
+        def note(connection: Connection) -> None:
+            if self._by_request:
+                repository.count_request(connection, self._space)
+            if ids:
+                repository.note_uses(connection, repository.rids_of(connection, self._space, ids), now)
+
+        if ids or self._by_request:
+            await self._database.write(note)
+        return found.context
+
+    async def recall(
+        self,
+        messages: Sequence[Said] | Said,
+        *,
+        budget_tokens: int = 500,
+        limit: int = 5,
+        exclude: Collection[str] = (),
+        exclude_session: str | None = None,
+        threshold: float | None = None,
+    ) -> Recall:
+        """Tell what `surface` would show now, and why not more. Nothing is counted as used.
+
+        Args:
+            messages: As in `surface`, and so is the rest.
+            budget_tokens: Of the block.
+            limit: At most so many memories.
+            exclude: Ids that were shown already.
+            exclude_session: The conversation that is going on.
+            threshold: How sure to be.
+
+        Raises:
+            UsageError: A message is of no known form.
+            StorageError: The store could not be read.
+        """
+        found = await self._surfaced(
+            messages,
+            budget_tokens=budget_tokens,
+            limit=limit,
+            exclude=exclude,
+            exclude_session=exclude_session,
+            threshold=threshold,
+        )
+        said = said_texts(messages)[-3:]
+        if not said:
+            return Recall(context=found.context)
+        near = await self.search(said[-1][1], limit=2 * CONSIDERED, include_superseded=True)
+        passed = await self._requests_since([hit.memory.id for hit in near])
+        now = self._clock.now()
+        reasons = {hit.memory.id: why for hit, why in found.left_out}
+        shown = {hit.memory.id for hit in found.context.memories}
+        left_out = list(found.left_out)
+        for hit in near:
+            id, ends = hit.memory.id, hit.memory.valid_to
+            if id in shown or id in reasons:
+                continue
+            if ends is not None and ends <= now:
+                why = "no longer holds"
+            elif decay.priority_now(hit.memory, now, cycles=passed.get(id)) < decay.FLOOR:
+                why = "faded: it was not used for long"
+            else:
+                why = "not relevant enough"
+            left_out.append((hit, why))
+        return Recall(context=found.context, left_out=tuple(left_out))
+
+    async def _requests_since(self, ids: Sequence[str]) -> Mapping[str, int]:
+        """Chat requests since each memory was last used; empty where decay counts days."""
+        if not self._by_request:
+            return {}
+        return await self._database.read(
+            lambda connection: repository.requests_since(connection, self._space, ids)
+        )
+
+    async def _surfaced(
+        self,
+        messages: Sequence[Said] | Said,
+        *,
+        budget_tokens: int,
+        limit: int,
+        exclude: Collection[str],
+        exclude_session: str | None,
+        threshold: float | None,
+        as_of: datetime | None = None,
+        include_superseded: bool = False,
+    ) -> _Surfaced:
         said = said_texts(messages)[-3:]
         if not said or limit < 1:
-            return Context()
+            return _Surfaced()
         at_least = 0.5 if threshold is None else threshold
-        question, passing = await self._judged(said[-1][1], at_least=at_least, fill=_FILL_BEFORE_SURFACING)
+        visible = await self._visible(
+            Filter(as_of=self._aware(as_of)),
+            include_superseded=include_superseded or as_of is not None,
+            faded=False,
+        )
+        question, passing = await self._judged(
+            said[-1][1], at_least=at_least, fill=_FILL_BEFORE_SURFACING, visible=visible
+        )
         if not passing and len(said) > 1:
             # "And what can she eat?" means something only after what came before.
-            whole = "\n".join(text for _, text in said)
-            question, passing = await self._judged(whole, at_least=at_least, fill=0)
+            together = "\n".join(text for _, text in said)
+            question, passing = await self._judged(together, at_least=at_least, fill=0, visible=visible)
         if not passing:
-            return Context()
+            return _Surfaced()
         hits = await self._hits(passing)
         known = {" ".join(text.split()) for _, text in said}
-        fresh = [
-            hit
-            for hit in hits
-            if hit.memory.id not in exclude
-            and (exclude_session is None or hit.memory.source.session != exclude_session)
-            and " ".join(hit.memory.content.split()) not in known
-            and not is_mere_question(hit.memory)
-        ]
+        fresh: list[Hit] = []
+        left_out: list[tuple[Hit, str]] = []
+        for hit in hits:
+            if hit.memory.id in exclude:
+                left_out.append((hit, "was shown in this session already"))
+            elif exclude_session is not None and hit.memory.source.session == exclude_session:
+                left_out.append((hit, "was said in this session"))
+            elif " ".join(hit.memory.content.split()) in known:
+                left_out.append((hit, "says what was just said"))
+            elif is_mere_question(hit.memory):
+                left_out.append((hit, "only asks"))
+            else:
+                fresh.append(hit)
         context = block_of(fresh, stems=question.stems, budget_tokens=budget_tokens, limit=limit)
-        if context:
-            shown = {hit.memory.id for hit in context.memories}
-            rids = [
-                found.rid for (found, _), hit in zip(passing, hits, strict=False) if hit.memory.id in shown
-            ]
-            now = to_micros(self._clock.now())
-            await self._database.write(lambda connection: repository.note_uses(connection, rids, now))
-        return context
+        shown = {hit.memory.id for hit in context.memories}
+        for hit in fresh:
+            if hit.memory.id not in shown:
+                restated = any(restates(hit.memory.content, one.memory.content) for one in context.memories)
+                left_out.append((hit, "restates what is shown" if restated else "no room left"))
+        return _Surfaced(context=context, left_out=tuple(left_out))
 
     async def get(self, id: str) -> MemoryRecord:
         """One memory.
@@ -459,6 +788,7 @@ class Memory:
         session: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        as_of: datetime | None = None,
         limit: int = 100,
         offset: int = 0,
     ) -> tuple[MemoryRecord, ...]:
@@ -473,10 +803,11 @@ class Memory:
             session: The conversation they come from.
             since: Said then or later; without an offset it is read as local time, and so is `until`.
             until: Said before then.
+            as_of: Only what had been said by then, and held then.
             limit: At most so many.
             offset: How many to skip.
         """
-        wanted = self._filter(kind, tier, memory_type, tags, speaker, session, since, until)
+        wanted = self._filter(kind, tier, memory_type, tags, speaker, session, since, until, as_of)
         found = await self._database.read(
             lambda connection: repository.list_records(
                 connection, self._space, wanted, limit=max(0, limit), offset=max(0, offset)
@@ -495,9 +826,10 @@ class Memory:
         session: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        as_of: datetime | None = None,
     ) -> int:
         """How many memories fit every filter given; see `list`."""
-        wanted = self._filter(kind, tier, memory_type, tags, speaker, session, since, until)
+        wanted = self._filter(kind, tier, memory_type, tags, speaker, session, since, until, as_of)
         return await self._database.read(
             lambda connection: repository.count_rows(connection, self._space, wanted)
         )
@@ -539,7 +871,7 @@ class Memory:
 
     async def _draft(self, **given: Any) -> Draft | None:
         """Check what was given and read its words; None where it has none."""
-        content = await self._discreet(_printable(given["content"]))
+        content = await self._discreet(printable(given["content"]))
         if not content.strip():
             return None
         if len(content) > MAX_CONTENT_CHARS:
@@ -547,14 +879,14 @@ class Memory:
                 f"A memory has at most {MAX_CONTENT_CHARS:,} characters, and this one has {len(content):,}. "
                 "Store it in parts."
             )
-        tier: Tier = _one_of(given["tier"], Tier, "tier")
-        importance = _whole(given["importance"], "importance")
+        tier: Tier = one_of(given["tier"], Tier, "tier")
+        importance = whole(given["importance"], "importance")
         if not 1 <= importance <= 5:
             raise UsageError(f"The importance is {importance}; it goes from 1 (trivial) to 5 (critical).")
-        priority = _PRIORITY[tier] if given["priority"] is None else float(given["priority"])
+        priority = PRIORITY[tier] if given["priority"] is None else float(given["priority"])
         if not 0 <= priority <= 1:
             raise UsageError(f"The priority is {priority:g}; it goes from 0 to 1.")
-        decay_rate = _DECAY_RATE[tier] if given["decay_rate"] is None else float(given["decay_rate"])
+        decay_rate = DECAY_RATE[tier] if given["decay_rate"] is None else float(given["decay_rate"])
         if not 0 <= decay_rate <= 1:
             raise UsageError(f"The decay rate is {decay_rate:g} a day; it goes from 0 to 1.")
         now = self._clock.now()
@@ -563,7 +895,7 @@ class Memory:
         session = given["session"]
         turn = given["turn"]
         tags = tuple([await self._discreet(tag) for tag in given["tags"]])
-        quote = None if given["quote"] is None else await self._discreet(_printable(given["quote"]))
+        quote = None if given["quote"] is None else await self._discreet(printable(given["quote"]))
         words = (
             lexicon.read_text(content, tags)
             if len(content) <= _READ_INLINE_CHARS
@@ -574,24 +906,24 @@ class Memory:
             tags=tags,
             words=words,
             row={
-                "kind": _one_of(given["kind"], Kind, "kind"),
+                "kind": one_of(given["kind"], Kind, "kind"),
                 "content": content,
                 "content_hash": repository.content_hash(content),
                 "tier": tier,
-                "memory_type": _one_of(given["memory_type"], MemoryType, "memory type"),
+                "memory_type": one_of(given["memory_type"], MemoryType, "memory type"),
                 "importance": importance,
                 "priority": priority,
                 "decay_rate": decay_rate,
-                "speaker": _printable(given["speaker"])[:200],
+                "speaker": printable(given["speaker"])[:200],
                 "said_at": to_micros(said_at),
                 "said_offset_min": repository.offset_minutes(said_at),
                 "valid_from": None if valid_from is None else to_micros(valid_from),
                 "valid_to": None if valid_to is None else to_micros(valid_to),
-                "source_session": None if session is None else _clean(session, "session"),
-                "source_turn": None if turn is None else _whole(turn, "turn"),
+                "source_session": None if session is None else clean(session, "session"),
+                "source_turn": None if turn is None else whole(turn, "turn"),
                 "source_position": given["position"],
                 "source_quote": quote,
-                "trust": _one_of(given["trust"], Trust, "trust"),
+                "trust": one_of(given["trust"], Trust, "trust"),
                 "created_at": to_micros(now),
             },
         )
@@ -602,11 +934,8 @@ class Memory:
             return text
         return await self._run(redact, text)
 
-    def _aware(self, moment: datetime | None) -> datetime | None:
-        """A time with its offset; one without is read on the clock's own."""
-        if moment is None or moment.utcoffset() is not None:
-            return moment
-        return moment.replace(tzinfo=self._clock.now().tzinfo)
+    def _stored(self) -> None:
+        self._wake.set()
 
     def _filter(
         self,
@@ -618,16 +947,18 @@ class Memory:
         session: str | None,
         since: datetime | None,
         until: datetime | None,
+        as_of: datetime | None,
     ) -> Filter:
         return Filter(
             kind=kind,
             tier=tier,
             memory_type=memory_type,
-            tags=_clean_tags(tags),
+            tags=clean_tags(tags),
             speaker=speaker,
             session=session,
             since=self._aware(since),
             until=self._aware(until),
+            as_of=self._aware(as_of),
         )
 
     async def _run(self, function: Callable[..., T], *args: object) -> T:
@@ -667,7 +998,8 @@ class Memory:
         limit: int,
         mode: Mode,
         fill: int,
-        factors: Factors | None = None,
+        visible: Visible | None = None,
+        boosted: bool = False,
         progress: Callable[[int, int], None] = lambda *_: None,
     ) -> tuple[Question, Found, Floats | None]:
         dense = None if mode == "lexical" else self._dense
@@ -691,7 +1023,15 @@ class Memory:
             dense.waiting = 0 if asked is None else index.alive_count - index.embedded_count
         vector, tokens = (None, None) if asked is None else asked
         chosen = await self._run(
-            lambda: choose(index, question, vector, limit=limit, mode=mode, with_tokens=tokens is not None)
+            lambda: choose(
+                index,
+                question,
+                vector,
+                limit=limit,
+                mode=mode,
+                with_tokens=tokens is not None,
+                only=None if visible is None else visible.rows_of(index),
+            )
         )
         if chosen is None:
             return question, Found(), vector
@@ -702,6 +1042,8 @@ class Memory:
                 lambda connection: read_tokens(connection, model, chosen.lacking_tokens)
             )
 
+        factors = await self._factors(chosen.rids) if boosted else None
+
         def order() -> Found:
             if index.model == model:
                 index.take_tokens(read)
@@ -709,11 +1051,24 @@ class Memory:
 
         return question, await self._run(order), vector
 
+    async def _factors(self, rids: Ints) -> Factors:
+        """What importance, recency and priority make of the scores of these memories."""
+        now = self._clock.now()
+        wanted = rids.tolist()
+        found = await self._database.read(
+            lambda connection: modes.boosts_of(
+                connection, self._space, wanted, now=now, by_request=self._by_request
+            )
+        )
+        return lambda rids: np.array([found.get(rid, 1.0) for rid in rids.tolist()], dtype=np.float32)
+
     async def _judged(
-        self, text: str, *, at_least: float, fill: int
+        self, text: str, *, at_least: float, fill: int, visible: Visible
     ) -> tuple[Question, Sequence[tuple[Ranked, float]]]:
         """What is worth showing for a text, surest first."""
-        question, found, vector = await self._find(text, limit=CONSIDERED, mode="hybrid", fill=fill)
+        question, found, vector = await self._find(
+            text, limit=CONSIDERED, mode="hybrid", fill=fill, visible=visible
+        )
         gate = None if vector is None or self._dense is None or not found.ranked else await self._dense.gate()
         if gate is None or vector is None:
             return question, judge_by_words(found.ranked, at_least=at_least)
@@ -745,37 +1100,3 @@ class Memory:
             except Exception:  # noqa: BLE001 - A background job: a defect in it must not end what the user is doing.
                 _log.exception("Embedding memories in the background failed.")
             await self._wake.wait()
-
-
-def _printable(text: str) -> str:
-    """The text as UTF-8 can hold it and SQLite can compare it: no NUL, no lone surrogate."""
-    return _UNPRINTABLE.sub("\ufffd", text)
-
-
-def _clean(name: str, what: str) -> str:
-    """A name that keys are made of."""
-    cleaned = _printable(name)
-    if not cleaned.strip() or len(cleaned) > 1000:
-        raise UsageError(f"The {what} is empty or longer than 1,000 characters; give it a name.")
-    return cleaned
-
-
-def _clean_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Tags without blanks around them and without repetitions, in order."""
-    if isinstance(tags, str):
-        tags = tags.split(",")
-    return tuple(dict.fromkeys(tag for tag in (_printable(tag).strip() for tag in tags) if tag))
-
-
-def _whole(value: object, what: str) -> int:
-    """A whole number that a database can hold."""
-    if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
-        raise UsageError(f"The {what} is {value!r}; it is a whole number.")
-    return value
-
-
-def _one_of(value: str, allowed: Any, what: str) -> Any:
-    """A value of a closed set."""
-    if value not in get_args(allowed):
-        raise UsageError(f"There is no {what} {value!r}; there are {', '.join(get_args(allowed))}.")
-    return value

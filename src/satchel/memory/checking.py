@@ -1,0 +1,100 @@
+"""Checks what is given for a memory: the same for storing and for editing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, get_args
+
+from satchel.errors import UsageError
+from satchel.memory.records import Tier
+
+__all__ = [
+    "DECAY_RATE",
+    "MAX_CONTENT_CHARS",
+    "PRIORITY",
+    "clean",
+    "clean_tags",
+    "content_of",
+    "importance_of",
+    "one_of",
+    "printable",
+    "share_of",
+    "whole",
+]
+
+MAX_CONTENT_CHARS = 16_000_000
+"""Of one memory: more than the longest prompt that is let in, and less than what would fill a machine's
+memory.
+"""
+
+# seed-0, "Memory tiers and decay": the middle of each tier's range.
+PRIORITY: dict[Tier, float] = {"short_term": 0.55, "long_term": 0.85}
+DECAY_RATE: dict[Tier, float] = {"short_term": 0.02, "long_term": 0.005}
+
+_UNPRINTABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The text as UTF-8 can hold it and SQLite can compare it: no NUL, no lone surrogate."""
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+def clean(name: str, what: str) -> str:
+    """A name that keys are made of."""
+    cleaned = printable(name)
+    if not cleaned.strip() or len(cleaned) > 1000:
+        raise UsageError(f"The {what} is empty or longer than 1,000 characters; give it a name.")
+    return cleaned
+
+
+def clean_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Tags without blanks around them and without repetitions, in order."""
+    if isinstance(tags, str):
+        tags = tags.split(",")
+    return tuple(dict.fromkeys(tag for tag in (printable(tag).strip() for tag in tags) if tag))
+
+
+def content_of(text: str) -> str:
+    """The words of a memory as they are stored; empty where there are none.
+
+    Raises:
+        UsageError: They are too long.
+    """
+    content = printable(text)
+    if len(content) > MAX_CONTENT_CHARS:
+        raise UsageError(
+            f"A memory has at most {MAX_CONTENT_CHARS:,} characters, and this one has {len(content):,}. "
+            "Store it in parts."
+        )
+    return content if content.strip() else ""
+
+
+def importance_of(value: object) -> int:
+    """An importance from 1 to 5."""
+    importance = whole(value, "importance")
+    if not 1 <= importance <= 5:
+        raise UsageError(f"The importance is {importance}; it goes from 1 (trivial) to 5 (critical).")
+    return importance
+
+
+def share_of(value: float, what: str) -> float:
+    """A number from 0 to 1; what is none, infinite ones among them, is refused."""
+    share = float(value)
+    if not 0 <= share <= 1:
+        raise UsageError(f"The {what} is {share:g}; it goes from 0 to 1.")
+    return share
+
+
+def whole(value: object, what: str) -> int:
+    """A whole number that a database can hold."""
+    if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
+        raise UsageError(f"The {what} is {value!r}; it is a whole number.")
+    return value
+
+
+def one_of(value: str, allowed: Any, what: str) -> Any:
+    """A value of a closed set."""
+    if value not in get_args(allowed):
+        raise UsageError(f"There is no {what} {value!r}; there are {', '.join(get_args(allowed))}.")
+    return value

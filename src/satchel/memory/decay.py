@@ -1,0 +1,93 @@
+"""How a memory fades: computed when it is read, from its priority, its rate and the time since it was last used.
+
+Nothing is ever written for it: no request updates a row, and nothing that faded is deleted. Below the floor a memory
+is no longer shown by itself; search finds it all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from satchel.memory.records import MemoryRecord
+
+__all__ = [
+    "EPISODE_DECAY_RATE",
+    "FLOOR",
+    "DecayCycle",
+    "boost",
+    "boost_signals",
+    "cycles_since",
+    "factors",
+    "priority_now",
+    "recency_weight",
+]
+
+DecayCycle: TypeAlias = Literal["day", "request"]
+"""What a rate of decay counts: days, or chat requests (seed-0, "Memory tiers and decay")."""
+
+FLOOR = 0.05
+"""The priority below which a memory stops surfacing (seed-0)."""
+
+EPISODE_DECAY_RATE = 0.001
+"""Of what was said, word for word: it is the record that facts rest on, and all there is where no language model
+distils. At the rate of its tier it would fall silent after 25 days; at this one after 500 unused ones."""
+
+_DAY_S = 86_400.0
+_HALVES_DAYS = 30.0
+_SWING = 0.1  # Each of the three moves a score by at most a tenth (DESIGN 5).
+
+
+def cycles_since(record: MemoryRecord, now: datetime) -> float:
+    """Days since a memory was last used or, where it never was, stored; not below 0."""
+    since = record.last_accessed or record.created_at
+    return max(0.0, (now - since).total_seconds() / _DAY_S)
+
+
+def priority_now(record: MemoryRecord, now: datetime, *, cycles: float | None = None) -> float:
+    """The priority that is left, 0 to 1: what was set, less the rate for each cycle since the last use.
+
+    Use reinforces: it begins the count anew.
+
+    Args:
+        record: The memory.
+        now: An aware time.
+        cycles: So many went by since the last use; None counts days.
+    """
+    passed = cycles_since(record, now) if cycles is None else max(0.0, cycles)
+    return max(0.0, record.priority - record.decay_rate * passed)
+
+
+def recency_weight(age_days: float) -> float:
+    """Weigh a memory by its age: 1.0 up to 7 days, falling linearly to 0.5 at 90 days (seed-2, section 4.3)."""
+    return 1.0 - 0.5 * min(max((age_days - 7.0) / 83.0, 0.0), 1.0)
+
+
+def boost_signals(record: MemoryRecord, now: datetime, *, cycles: float | None = None) -> dict[str, float]:
+    """The three factors of `boost`, each in [0.9, 1.1], by name.
+
+    Importance 3, a priority of one half and an age of a month change nothing.
+    """
+    age_days = (now - record.said_at).total_seconds() / _DAY_S
+    return factors(record.importance, age_days, priority_now(record, now, cycles=cycles))
+
+
+def factors(importance: int, age_days: float, priority: float) -> dict[str, float]:
+    """The same from the numbers themselves: importance 1 to 5, days since it was said, priority that is left."""
+    return {
+        "importance": 1.0 + _SWING * (importance - 3) / 2,
+        "recency": 1.0 - _SWING + 2 * _SWING * 0.5 ** min(max(age_days, 0.0) / _HALVES_DAYS, 60.0),
+        "priority": 1.0 - _SWING + 2 * _SWING * priority,
+    }
+
+
+def boost(record: MemoryRecord, now: datetime, *, cycles: float | None = None) -> float:
+    """What importance, recency and priority multiply a score by: in [0.9 ** 3, 1.1 ** 3].
+
+    Args:
+        record: The memory.
+        now: An aware time.
+        cycles: As in `priority_now`.
+    """
+    return math.prod(boost_signals(record, now, cycles=cycles).values())

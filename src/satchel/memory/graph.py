@@ -1,0 +1,196 @@
+"""Edges between memories, and the walk along them: breadth-first, so that cycles end by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, or_, select
+
+from satchel.memory.records import MemoryRecord, record_to_json
+from satchel.memory.repository import from_micros, read_records, slices
+from satchel.memory.tables import edges, memories
+
+__all__ = [
+    "RELATIONS",
+    "Edge",
+    "Related",
+    "edge_to_json",
+    "is_superseded_by",
+    "read_edges",
+    "related_to_json",
+    "walk",
+]
+
+RELATIONS = ("related", "supersedes", "contradicts", "elaborates", "restates", "derived_from")
+"""The relations that mean something to Satchel itself; any other word will do as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """One edge, as in "`source` supersedes `target`".
+
+    Attributes:
+        source: The id of a memory, and so is `target`.
+        weight: 0 (no tie) to 1.
+    """
+
+    source: str
+    target: str
+    relation: str
+    weight: float
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Related:
+    """A memory that was reached.
+
+    Attributes:
+        depth: Steps from where the walk began; 1 is next to it.
+        weight: The product of the weights on the way, the greatest of all ways of that length: 0 to 1.
+        relation: Of the last step; `via` is the memory that it came from.
+        outgoing: Whether the last step's edge leads here, and not from here.
+    """
+
+    memory: MemoryRecord
+    depth: int
+    weight: float
+    relation: str
+    via: str
+    outgoing: bool
+
+
+def edge_to_json(edge: Edge) -> dict[str, Any]:
+    """An edge as plain JSON data."""
+    return {
+        "source": edge.source,
+        "target": edge.target,
+        "relation": edge.relation,
+        "weight": edge.weight,
+        "created_at": edge.created_at.isoformat(),
+    }
+
+
+def related_to_json(found: Related) -> dict[str, Any]:
+    """A memory that was reached as plain JSON data."""
+    return {
+        "memory": record_to_json(found.memory),
+        "depth": found.depth,
+        "weight": found.weight,
+        "relation": found.relation,
+        "via": found.via,
+        "outgoing": found.outgoing,
+    }
+
+
+def read_edges(connection: Connection, rid: int) -> list[Edge]:
+    """The edges that begin or end at a memory, the strongest first."""
+    sources, targets = memories.alias("sources"), memories.alias("targets")
+    rows = connection.execute(
+        select(
+            sources.c.id.label("source"),
+            targets.c.id.label("target"),
+            edges.c.relation,
+            edges.c.weight,
+            edges.c.created_at,
+        )
+        .join(sources, sources.c.rid == edges.c.source_rid)
+        .join(targets, targets.c.rid == edges.c.target_rid)
+        .where(or_(edges.c.source_rid == rid, edges.c.target_rid == rid))
+        .order_by(edges.c.weight.desc(), edges.c.created_at, sources.c.id, targets.c.id, edges.c.relation)
+    )
+    return [
+        Edge(
+            source=row.source,
+            target=row.target,
+            relation=row.relation,
+            weight=row.weight,
+            created_at=from_micros(row.created_at),
+        )
+        for row in rows
+    ]
+
+
+def is_superseded_by(connection: Connection, older: int, newer: int) -> bool:
+    """Whether a chain of `supersedes` leads from one rid to another already."""
+    seen, frontier = {newer}, [newer]
+    while frontier:
+        found: list[int] = []
+        for part in slices(frontier):
+            found += connection.execute(
+                select(edges.c.target_rid).where(
+                    edges.c.relation == "supersedes", edges.c.source_rid.in_(part)
+                )
+            ).scalars()
+        if older in found:
+            return True
+        frontier = [rid for rid in dict.fromkeys(found) if rid not in seen]
+        seen.update(frontier)
+    return False
+
+
+def walk(
+    connection: Connection,
+    space: int,
+    start: int,
+    *,
+    depth: int,
+    relations: Collection[str] | None,
+    limit: int,
+) -> list[Related]:
+    """What can be reached from a memory along edges in either direction, nearest first, then the strongest.
+
+    Args:
+        connection: In a transaction.
+        space: Where the memory is; edges never leave it.
+        start: Its rid.
+        depth: Steps at most.
+        relations: Which edges to follow, or None for all; those with a weight of 0 are never followed.
+        limit: At most so many; the walk stops when they are found.
+    """
+    best: dict[int, tuple[int, float, str, int, bool]] = {}
+    strength = {start: 1.0}
+    frontier = [start]
+    for step in range(1, depth + 1):
+        level: dict[int, tuple[int, float, str, int, bool]] = {}
+        for part in slices(frontier):
+            query = select(edges).where(
+                or_(edges.c.source_rid.in_(part), edges.c.target_rid.in_(part)), edges.c.weight > 0
+            )
+            if relations is not None:
+                query = query.where(edges.c.relation.in_(relations))
+            here = set(part)
+            for edge in connection.execute(query):
+                for origin, other, outgoing in (
+                    (edge.source_rid, edge.target_rid, True),
+                    (edge.target_rid, edge.source_rid, False),
+                ):
+                    if origin not in here or other in strength:
+                        continue
+                    weight = strength[origin] * edge.weight
+                    if other not in level or weight > level[other][1]:
+                        level[other] = (step, weight, edge.relation, origin, outgoing)
+        if not level:
+            break
+        strength.update((rid, found[1]) for rid, found in level.items())
+        best.update(level)
+        if len(best) >= limit:
+            break
+        frontier = list(level)
+    order = sorted(best, key=lambda rid: (best[rid][0], -best[rid][1], rid))[:limit]
+    records = read_records(connection, space, [*order, start, *{best[rid][3] for rid in order}])
+    return [
+        Related(
+            memory=records[rid],
+            depth=best[rid][0],
+            weight=best[rid][1],
+            relation=best[rid][2],
+            via=records[best[rid][3]].id,
+            outgoing=best[rid][4],
+        )
+        for rid in order
+        if rid in records and best[rid][3] in records
+    ]

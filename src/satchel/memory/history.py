@@ -1,0 +1,436 @@
+"""What happened to a memory since it was stored: every change with before, after, who and why; and the way back.
+
+A change is undone by another one, so that nothing is lost by undoing either. A memory that is forgotten takes its
+changes along, the words in them included; one entry stays that says so, with a hash.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, or_, select, update
+
+from satchel.errors import NotFound, UsageError
+from satchel.memory import lexicon
+from satchel.memory.records import Forgotten
+from satchel.memory.repository import content_hash, count_up, from_micros, slices, words_hash
+from satchel.memory.tables import changes, compared, earlier_words, edges, memories, tags, vectors, words
+
+__all__ = [
+    "Change",
+    "apply_fields",
+    "change_to_json",
+    "drop_changes",
+    "earlier_contents",
+    "find_row",
+    "put_edge",
+    "read_changes",
+    "state_of",
+    "undo_change",
+    "write_change",
+]
+
+_TIMES = ("said_at", "valid_from", "valid_to")
+_FIELDS = (
+    "content",
+    "tier",
+    "memory_type",
+    "importance",
+    "priority",
+    "decay_rate",
+    "speaker",
+    "said_at",
+    "said_offset_min",
+    "valid_from",
+    "valid_to",
+)
+_INDEXED = frozenset({"content", "tags", "speaker", "said_at", "said_offset_min"})
+"""What the index in memory holds of a memory: a change of these is told to every process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change of a memory.
+
+    Attributes:
+        id: Names it for `undo`.
+        memory_id: Which memory, and `other_id` the other one of an edge.
+        action: "add", "edit", "tier", "link", "unlink", "supersede", "undo" or "forget".
+        who: Who made it: "user", "agent", "distill", "compare", or a name.
+        before: The fields that changed, as they were; `after`, as they became. Times are in ISO 8601. An edge stands
+            under "edge", with a weight of None where there was none.
+        undoes: The change that this one took back, or None; `undone_by`, the one that took this one back.
+    """
+
+    id: str
+    memory_id: str
+    other_id: str | None
+    action: str
+    at: datetime
+    who: str
+    why: str
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    undoes: str | None = None
+    undone_by: str | None = None
+
+
+def change_to_json(change: Change) -> dict[str, Any]:
+    """A change as plain JSON data."""
+    return {
+        "id": change.id,
+        "memory_id": change.memory_id,
+        "other_id": change.other_id,
+        "action": change.action,
+        "at": change.at.isoformat(),
+        "who": change.who,
+        "why": change.why,
+        "before": dict(change.before),
+        "after": dict(change.after),
+        "undoes": change.undoes,
+        "undone_by": change.undone_by,
+    }
+
+
+def find_row(connection: Connection, space: int, id: str) -> Any:
+    """The row of a memory.
+
+    Raises:
+        NotFound: There is none with this id in this space.
+    """
+    row = connection.execute(
+        select(memories).where(memories.c.space_id == space, memories.c.id == id)
+    ).first()
+    if row is None:
+        raise NotFound(f"There is no memory {id!r} here.")
+    return row
+
+
+def state_of(connection: Connection, row: Any) -> dict[str, Any]:
+    """Everything of a memory that can be changed, as the columns hold it, and its tags."""
+    tagged = connection.execute(select(tags.c.tag).where(tags.c.rid == row.rid).order_by(tags.c.position))
+    return {**{name: getattr(row, name) for name in _FIELDS}, "tags": list(tagged.scalars())}
+
+
+def apply_fields(connection: Connection, space: int, row: Any, fields: Mapping[str, Any]) -> None:
+    """Write fields of a memory, and what is derived from them.
+
+    Args:
+        connection: In a transaction that writes.
+        space: Where it is.
+        row: As it is now.
+        fields: By the names of `state_of`.
+    """
+    changed = count_up(connection, space)
+    values = {name: value for name, value in fields.items() if name != "tags"}
+    if "content" in values:
+        values["content_hash"] = content_hash(values["content"])
+        # The vectors are of the old words, and what they were compared with is of no account.
+        connection.execute(delete(vectors).where(vectors.c.rid == row.rid))
+        connection.execute(delete(compared).where(compared.c.rid == row.rid))
+    if "tags" in fields:
+        connection.execute(delete(tags).where(tags.c.rid == row.rid))
+        new = [
+            {"rid": row.rid, "tag": tag, "position": position} for position, tag in enumerate(fields["tags"])
+        ]
+        if new:
+            connection.execute(insert(tags), new)
+    if _INDEXED & fields.keys():
+        values["changed"] = changed
+        # They are read anew with the memory.
+        connection.execute(update(vectors).where(vectors.c.rid == row.rid).values(changed=changed))
+    if values:
+        connection.execute(update(memories).where(memories.c.rid == row.rid).values(**values))
+    if "content" in fields or "tags" in fields:
+        now = find_row(connection, space, row.id)
+        read = lexicon.read_text(now.content, state_of(connection, now)["tags"])
+        connection.execute(
+            update(words)
+            .where(words.c.rid == row.rid)
+            .values(version=lexicon.VERSION, words=read.words, features=read.features, stems=read.to_bytes())
+        )
+
+
+def put_edge(
+    connection: Connection, source: Any, target: Any, relation: str, weight: float | None, at: int
+) -> float | None:
+    """Set the weight of an edge, or take it away with None.
+
+    Returns:
+        The weight that it had, or None where there was no edge.
+    """
+    here = (
+        (edges.c.source_rid == source.rid)
+        & (edges.c.target_rid == target.rid)
+        & (edges.c.relation == relation)
+    )
+    before: float | None = connection.execute(select(edges.c.weight).where(here)).scalar()
+    if weight is None:
+        connection.execute(delete(edges).where(here))
+    elif before is None:
+        connection.execute(
+            insert(edges).values(
+                source_rid=source.rid,
+                target_rid=target.rid,
+                relation=relation,
+                weight=weight,
+                created_at=at,
+            )
+        )
+    elif before != weight:
+        connection.execute(update(edges).where(here).values(weight=weight))
+    return before
+
+
+def write_change(
+    connection: Connection,
+    space: int,
+    *,
+    memory_id: str,
+    action: str,
+    at: int,
+    who: str,
+    why: str,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    other_id: str | None = None,
+    undoes: int | None = None,
+) -> str:
+    """Keep a change; gives its id."""
+    number = connection.execute(
+        insert(changes)
+        .values(
+            space_id=space,
+            memory_id=memory_id,
+            other_id=other_id,
+            action=action,
+            at=at,
+            who=who,
+            why=why,
+            before=json.dumps(before, ensure_ascii=False),
+            after=json.dumps(after, ensure_ascii=False),
+            undoes=undoes,
+        )
+        .returning(changes.c.id)
+    ).scalar_one()
+    return f"c{number}"
+
+
+def _shown(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields as people read them."""
+    offset = fields.get("said_offset_min", 0)
+    shown: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name == "said_offset_min":
+            continue
+        if name in _TIMES and value is not None:
+            shown[name] = from_micros(value, offset if name == "said_at" else 0).isoformat()
+        else:
+            shown[name] = value
+    return shown
+
+
+def read_changes(connection: Connection, space: int, id: str) -> list[Change]:
+    """Everything that happened to a memory, oldest first; its first entry is that it was stored.
+
+    Raises:
+        NotFound: Nothing is known of this id.
+    """
+    rows = connection.execute(
+        select(changes)
+        .where(changes.c.space_id == space, or_(changes.c.memory_id == id, changes.c.other_id == id))
+        .order_by(changes.c.id)
+    ).all()
+    row = connection.execute(
+        select(memories).where(memories.c.space_id == space, memories.c.id == id)
+    ).first()
+    if row is None and not any(change.memory_id == id and change.action == "forget" for change in rows):
+        raise NotFound(f"There is no memory {id!r} here.")
+    undone = {change.undoes: f"c{change.id}" for change in rows if change.undoes is not None}
+    found: list[Change] = []
+    if row is not None:
+        first = state_of(connection, row)
+        # Changes are taken back one after the other, down to what was stored.
+        for change in reversed(rows):
+            if change.memory_id == id:
+                before = json.loads(change.before)
+                before.pop("edge", None)
+                first.update(before)
+        found.append(
+            Change(
+                id=f"add-{id}",
+                memory_id=id,
+                other_id=None,
+                action="add",
+                at=from_micros(row.created_at),
+                who=row.trust,
+                why="",
+                before={},
+                after=_shown(first),
+            )
+        )
+    found += [
+        Change(
+            id=f"c{change.id}",
+            memory_id=change.memory_id,
+            other_id=change.other_id,
+            action=change.action,
+            at=from_micros(change.at),
+            who=change.who,
+            why=change.why,
+            before=_shown(json.loads(change.before)),
+            after=_shown(json.loads(change.after)),
+            undoes=None if change.undoes is None else f"c{change.undoes}",
+            undone_by=undone.get(change.id),
+        )
+        for change in rows
+    ]
+    return found
+
+
+def undo_change(connection: Connection, space: int, change_id: str, *, at: int, who: str, why: str) -> str:
+    """Take a change back; undoing that again brings it back.
+
+    Returns:
+        The id of the change that this is itself.
+
+    Raises:
+        NotFound: There is no such change.
+        UsageError: It can't be undone, or what it changed was changed again since.
+    """
+    if change_id.startswith("add-"):
+        raise UsageError("That it was stored can't be undone; forget the memory if it shall go.")
+    number = int(change_id[1:]) if change_id[:1] == "c" and change_id[1:].isdecimal() else -1
+    change = (
+        connection.execute(select(changes).where(changes.c.space_id == space, changes.c.id == number)).first()
+        if 0 <= number < 2**63
+        else None
+    )
+    if change is None:
+        raise NotFound(f"There is no change {change_id!r} here; `memory history ID` lists a memory's.")
+    if change.action == "forget":
+        raise UsageError("What was forgotten is gone for good and can't be brought back.")
+    before, after = json.loads(change.before), json.loads(change.after)
+    row = find_row(connection, space, change.memory_id)
+    now = state_of(connection, row)
+    edge, old_edge = after.pop("edge", None), before.pop("edge", None)
+    differing = [name for name in after if now[name] != after[name]]
+    current = _edge_now(connection, space, edge)
+    if edge is not None and current is not None and current[2] != edge["weight"]:
+        differing.append("edge")
+    if differing:
+        raise UsageError(
+            f"Change {change_id} can't be undone: {', '.join(differing)} was changed again since. "
+            "Undo the later change first."
+        )
+    if before:
+        apply_fields(connection, space, row, before)
+    if old_edge is not None and current is not None:
+        put_edge(connection, current[0], current[1], old_edge["relation"], old_edge["weight"], at)
+    return write_change(
+        connection,
+        space,
+        memory_id=change.memory_id,
+        other_id=change.other_id,
+        action="undo",
+        at=at,
+        who=who,
+        why=why,
+        before=after if edge is None else {**after, "edge": edge},
+        after=before if old_edge is None else {**before, "edge": old_edge},
+        undoes=change.id,
+    )
+
+
+def _edge_now(connection: Connection, space: int, edge: Mapping[str, Any] | None) -> Any:
+    """Both ends of an edge and its weight now; None where an end is gone, and with it the edge."""
+    if edge is None:
+        return None
+    try:
+        source = find_row(connection, space, edge["source"])
+        target = find_row(connection, space, edge["target"])
+    except NotFound:
+        return None
+    weight = connection.execute(
+        select(edges.c.weight).where(
+            edges.c.source_rid == source.rid,
+            edges.c.target_rid == target.rid,
+            edges.c.relation == edge["relation"],
+        )
+    ).scalar()
+    return source, target, weight
+
+
+def earlier_contents(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, list[str]]:
+    """What memories said before they were edited, by id: words that may stand in logs still."""
+    found: dict[str, list[str]] = {}
+    for part in slices(ids):
+        rows = connection.execute(
+            select(changes.c.memory_id, changes.c.before, changes.c.after).where(
+                changes.c.space_id == space, changes.c.memory_id.in_(part)
+            )
+        )
+        for id, before, after in rows:
+            for text in (before, after):
+                content = json.loads(text).get("content")
+                if content is not None and content not in found.setdefault(id, []):
+                    found[id].append(content)
+    return found
+
+
+def drop_changes(connection: Connection, space: int, gone: Sequence[Forgotten], at: int) -> None:
+    """Take the changes of memories that are being forgotten out, and keep that they were, by hashes.
+
+    Args:
+        connection: In the transaction that forgets.
+        space: Where they are.
+        gone: What was removed.
+        at: When.
+    """
+    by_id = {forgotten.id: forgotten for forgotten in gone}
+    hashes = {
+        words_hash(session, content)
+        for id, contents in earlier_contents(connection, space, list(by_id)).items()
+        if (session := by_id[id].source.session) is not None
+        for content in contents
+    }
+    known: set[str] = set()
+    for part in slices(sorted(hashes)):
+        known.update(
+            connection.execute(
+                select(earlier_words.c.words_hash).where(
+                    earlier_words.c.space_id == space, earlier_words.c.words_hash.in_(part)
+                )
+            ).scalars()
+        )
+    if hashes - known:
+        connection.execute(
+            insert(earlier_words),
+            [{"space_id": space, "words_hash": number} for number in sorted(hashes - known)],
+        )
+    for part in slices(list(by_id)):
+        connection.execute(delete(changes).where(changes.c.space_id == space, changes.c.memory_id.in_(part)))
+        # An edge's change names both by their ids; a reason may quote the one that goes.
+        connection.execute(
+            update(changes).where(changes.c.space_id == space, changes.c.other_id.in_(part)).values(why="")
+        )
+    connection.execute(
+        insert(changes),
+        [
+            {
+                "space_id": space,
+                "memory_id": forgotten.id,
+                "action": "forget",
+                "at": at,
+                "who": "user",
+                "why": "",
+                "before": json.dumps({"content_sha256": forgotten.content_sha256}),
+                "after": "{}",
+            }
+            for forgotten in gone
+        ],
+    )
