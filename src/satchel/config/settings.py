@@ -143,6 +143,7 @@ class ToolsSettings:
     dirs: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
     schema_timeout_s: float = 1.0
+    defer_above: int = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -464,6 +465,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kind="words",
         default=(),
         doc="Tools that no model is offered.",
+    ),
+    Setting(
+        key="tools.defer_above",
+        kind="int",
+        default=30,
+        low=0,
+        high=10_000,
+        doc="How many tools that are not built in may stand in the prompt; when there are more, a model searches for them.",
     ),
     Setting(
         key="providers.NAME.kind",

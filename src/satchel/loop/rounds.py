@@ -32,7 +32,7 @@ from satchel.loop.toolbox import Toolbox
 from satchel.messages import ToolResultBlock, ToolUseBlock
 from satchel.models.encoding import clean_text
 from satchel.tools.permissions import Decision, Gate, PlannedCall
-from satchel.tools.port import Effect, Tool, ToolContext, ToolResult
+from satchel.tools.port import Effect, Redirecting, Tool, ToolContext, ToolResult
 
 __all__ = ["Repeats", "Round", "Spill", "Step", "Workshop"]
 
@@ -333,12 +333,20 @@ class Round:
         if block.input is None:
             call.refuse(_unparsed(block))
             return
+        input = block.input
+        if isinstance(tool, Redirecting):
+            problem = self._workshop.tools.problem(tool, input)
+            target = tool.redirect(input) if problem is None else problem
+            if isinstance(target, str):
+                call.refuse(target)
+                return
+            tool, input = target.tool, target.input
         action = Action(
             turn=self._turn,
             round=self._number,
             call_id=block.id,
-            tool=block.name,
-            input=block.input,
+            tool=tool.spec.name,
+            input=input,
         )
         seen = await self._hooks.action(action)
         if isinstance(seen, Refuse):
@@ -348,8 +356,10 @@ class Round:
             problem = self._workshop.tools.problem(tool, seen.input)
         # A boundary: a schema from outside may be broken in ways that its validator does not foresee.
         except Exception as error:  # noqa: BLE001
-            await self._emitter(_failure(f"tool {block.name}", error))
-            problem = f"The tool {block.name} can't be used: its input schema is broken ({_short(error)})."
+            await self._emitter(_failure(f"tool {tool.spec.name}", error))
+            problem = (
+                f"The tool {tool.spec.name} can't be used: its input schema is broken ({_short(error)})."
+            )
         if problem is not None:
             call.refuse(problem)
             return
@@ -380,7 +390,7 @@ class Round:
                 Permission(
                     turn=self._turn,
                     call_id=call.block.id,
-                    tool=call.block.name,
+                    tool=call.tool.spec.name if call.tool is not None else call.block.name,
                     decision="allow" if decision.allowed else "deny",
                     by=decision.by,
                     rule=decision.rule,

@@ -29,14 +29,18 @@ class Toolbox:
     called.
     """
 
-    def __init__(self, tools: Sequence[Tool] = ()) -> None:
+    def __init__(self, tools: Sequence[Tool] = (), *, deferred: Sequence[Tool] = ()) -> None:
         """Take the tools.
+
+        Args:
+            tools: Those that a model is told of.
+            deferred: Those that it has to look for; they can be called all the same.
 
         Raises:
             UsageError: Two have the same name.
         """
         self._tools: dict[str, Tool] = {}
-        for tool in tools:
+        for tool in (*tools, *deferred):
             if tool.spec.name in self._tools:
                 raise UsageError(
                     f"Two tools are called {tool.spec.name!r}; a model could not tell them apart."

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from satchel.clock import Clock
 from satchel.models.port import ToolDefinition
@@ -20,6 +20,8 @@ __all__ = [
     "Ask",
     "Effect",
     "Question",
+    "Redirect",
+    "Redirecting",
     "Source",
     "Tool",
     "ToolContext",
@@ -172,6 +174,27 @@ class Tool(Protocol):
             input: Valid against `spec.input_schema`.
             context: See `ToolContext`.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redirect:
+    """The call that another call stands for."""
+
+    tool: Tool
+    input: Mapping[str, Any]
+
+
+@runtime_checkable
+class Redirecting(Protocol):
+    """A tool whose calls stand for calls of other tools.
+
+    Whoever runs calls asks it first and goes on with what it names: that one's schema, permissions, effects and time
+    limit hold, so a detour never reaches what the straight way does not.
+    """
+
+    def redirect(self, input: Mapping[str, Any]) -> Redirect | str:
+        """The call that is meant, or why there is none, for the model."""
         ...
 
 

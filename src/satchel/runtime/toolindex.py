@@ -1,0 +1,63 @@
+"""Finds deferred tools by the same search as memory, over their names, descriptions and parameters."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from satchel.clock import Clock
+from satchel.memory import Episode, Memory
+from satchel.models.port import Embedder
+from satchel.tools.deferral import document_of
+from satchel.tools.port import Tool
+
+__all__ = ["ToolIndex"]
+
+
+class ToolIndex:
+    """A store of its own, derived from the tools that it is asked about: deleting the file loses nothing."""
+
+    def __init__(self, place: Path, *, embedder: Embedder | str, clock: Clock, home: Path) -> None:
+        """Take where the index lies; nothing is opened before the first search.
+
+        Args:
+            place: The database's file.
+            embedder: The one of memory; "none" goes by words alone.
+            clock: Tells the time.
+            home: SATCHEL_HOME.
+        """
+        self._place = place
+        self._embedder = embedder
+        self._clock = clock
+        self._home = home
+
+    async def find(self, query: str, tools: Sequence[Tool], *, limit: int) -> Sequence[str]:
+        """See `ToolFinder`.
+
+        Raises:
+            StorageError: The index can't be opened.
+        """
+        names = {_key(tool): tool.spec.name for tool in tools}
+        async with Memory.open(
+            self._place,
+            embedder=self._embedder,
+            scope="tools",
+            clock=self._clock,
+            home=self._home,
+            back_fill=False,
+            redact=False,
+        ) as memory:
+            # An episode is named by its session: a definition that is known already changes nothing.
+            await memory.add_episodes(
+                Episode(session=_key(tool), turn=1, speaker="", text=document_of(tool.spec)) for tool in tools
+            )
+            # Definitions that changed or went away stay in the index and are passed over.
+            hits = await memory.search(query, limit=max(4 * limit, 50))
+        found = [names[hit.memory.source.session] for hit in hits if hit.memory.source.session in names]
+        return list(dict.fromkeys(found))[:limit]
+
+
+def _key(tool: Tool) -> str:
+    text = f"{tool.spec.name}\n{document_of(tool.spec)}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

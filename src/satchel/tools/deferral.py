@@ -1,0 +1,179 @@
+"""Many tools behind three: definitions that stay out of the prompt are searched for, described and called.
+
+The three definitions are the same whatever stands behind them, so the prompt keeps its bytes while tools come and go.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from satchel.tools.function import function_tool
+from satchel.tools.port import Annotations, Redirect, Tool, ToolContext, ToolResult, ToolSpec
+from satchel.tools.registry import Registry
+
+__all__ = ["Bridge", "ToolFinder", "document_of", "split_by_number"]
+
+_LOOKS = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
+_LINE_CHARS = 160
+"""Of a description in a list: its first sentence, in most cases."""
+_MOST_FOUND = 20
+
+
+class ToolFinder(Protocol):
+    """Finds tools by what they are for."""
+
+    async def find(self, query: str, tools: Sequence[Tool], *, limit: int) -> Sequence[str]:
+        """Names of the tools that fit, best first.
+
+        Args:
+            query: What is to be done, in words.
+            tools: Among which.
+            limit: At most so many.
+        """
+        ...
+
+
+def split_by_number(tools: Sequence[Tool], *, defer_above: int) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
+    """Which tools stand in the prompt and which are deferred: all that are not built in, once they are too many.
+
+    Args:
+        tools: In their order.
+        defer_above: How many tools that are not built in may stand in the prompt.
+    """
+    others = [tool for tool in tools if tool.spec.source != "builtin"]
+    if len(others) <= defer_above:
+        return tuple(tools), ()
+    return tuple(tool for tool in tools if tool.spec.source == "builtin"), tuple(others)
+
+
+def document_of(spec: ToolSpec) -> str:
+    """What there is to search in a tool: its name in words, its description, its parameters."""
+    words = re.sub(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])", " ", spec.name).strip()
+    parts = [f"{words}: {spec.description.strip()}"]
+    properties = spec.input_schema.get("properties")
+    if isinstance(properties, Mapping):
+        for name, schema in properties.items():
+            about = schema.get("description", "") if isinstance(schema, Mapping) else ""
+            parts.append(f"{re.sub(r'[_-]+', ' ', str(name))} {about}".strip())
+    return "\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """`tool_call`: stands for the call of another tool."""
+
+    spec: ToolSpec
+    deferred: Registry
+
+    def redirect(self, input: Mapping[str, Any]) -> Redirect | str:
+        tool = self.deferred.get(input["name"])
+        if tool is None:
+            return _unknown(input["name"], self.deferred)
+        return Redirect(tool=tool, input=input.get("input", {}))
+
+    def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Any]:
+        target = self.redirect(input)
+        return target.tool.effects(target.input, context) if isinstance(target, Redirect) else ()
+
+    async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        # Who runs calls follows the redirection and never gets here; who does not know of it is told to.
+        return ToolResult(text="Call the tool by its own name.", is_error=True)
+
+
+class Bridge:
+    """`tool_search`, `tool_describe` and `tool_call` over the deferred tools."""
+
+    def __init__(self, deferred: Sequence[Tool], finder: ToolFinder) -> None:
+        """Take the tools behind the bridge, and what finds them."""
+        self._deferred = Registry(deferred)
+        self._finder = finder
+
+    async def tools(self) -> Sequence[Tool]:
+        """The three, in this order."""
+        return (self._search(), self._describe(), self._call())
+
+    def _search(self) -> Tool:
+        async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
+            limit = input.get("limit", 8)
+            names = await self._finder.find(input["query"], self._deferred.tools, limit=limit)
+            found = [tool for tool in map(self._deferred.get, names) if tool is not None]
+            if not found:
+                return ToolResult(text="No tool fits. Try other words, or do without.", data=[])
+            lines = "\n".join(f"- {tool.spec.name}: {_short(tool.spec.description)}" for tool in found)
+            return ToolResult(
+                text=f"{lines}\nSee how one is called with tool_describe, then call it with tool_call.",
+                data=[tool.spec.name for tool in found],
+            )
+
+        return function_tool(
+            call,
+            name="tool_search",
+            description="Find tools beyond those that you see: there are more, for other services and programs. Say "
+            "what you want to do, in a sentence or in words. Gives names with a line about each.",
+            properties={
+                "query": {"type": "string", "minLength": 1, "description": "What is to be done"},
+                "limit": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": _MOST_FOUND,
+                    "description": "At most (default 8)",
+                },
+            },
+            required=["query"],
+            annotations=_LOOKS,
+        )
+
+    def _describe(self) -> Tool:
+        async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
+            tool = self._deferred.get(input["name"])
+            if tool is None:
+                return ToolResult(text=_unknown(input["name"], self._deferred), is_error=True)
+            definition = {
+                "name": tool.spec.name,
+                "description": tool.spec.description,
+                "input_schema": tool.spec.input_schema,
+            }
+            return ToolResult(text=json.dumps(definition, ensure_ascii=False, indent=1), data=definition)
+
+        return function_tool(
+            call,
+            name="tool_describe",
+            description="Show a tool that tool_search found: what it does, and the JSON Schema of its input.",
+            properties={"name": {"type": "string", "description": "The tool's name"}},
+            required=["name"],
+            annotations=_LOOKS,
+        )
+
+    def _call(self) -> Tool:
+        return _Call(
+            ToolSpec(
+                name="tool_call",
+                description="Call a tool that tool_search found, with an input that fits what tool_describe shows.",
+                input_schema={
+                    "type": "object",
+                    "properties": {
+                        "name": {"type": "string", "description": "The tool's name"},
+                        "input": {"type": "object", "description": "Its input"},
+                    },
+                    "required": ["name"],
+                    "additionalProperties": False,
+                },
+                annotations=Annotations(),
+            ),
+            self._deferred,
+        )
+
+
+def _short(description: str) -> str:
+    line = " ".join(description.split())
+    return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…"
+
+
+def _unknown(name: str, deferred: Registry) -> str:
+    close = deferred.close_matches(name)
+    hint = f" Did you mean {' or '.join(close)}?" if close else " tool_search finds tools."
+    return f"There is no tool {name[:80]!r} behind the bridge.{hint}"
