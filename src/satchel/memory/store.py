@@ -33,6 +33,8 @@ from satchel.memory.checking import (
     whole,
 )
 from satchel.memory.decay import DecayCycle
+from satchel.memory.distill import Distiller, DistillReport, DistillStatus, WindowResult
+from satchel.memory.distill.engine import MaySpend
 from satchel.memory.embedding import AskedWith, DenseArm
 from satchel.memory.forgetting import forget_now, ids_to_forget, preview
 from satchel.memory.index import Index
@@ -54,12 +56,13 @@ from satchel.memory.records import (
     Trust,
 )
 from satchel.memory.redaction import may_hold_secrets, redact, strip_private
+from satchel.memory.reindexing import Reindexed, reindex
 from satchel.memory.relevance import CONSIDERED, judge, judge_by_words
 from satchel.memory.repository import Draft, Filter, place_hash, to_micros
 from satchel.memory.surfacing import Said, block_of, is_mere_question, restates, said_texts, strip_injected
 from satchel.memory.vector_rows import read_tokens
 from satchel.models.embedding import open_embedder
-from satchel.models.port import Embedder
+from satchel.models.port import ChatModel, Embedder
 from satchel.storage import Database
 
 __all__ = ["Memory"]
@@ -144,6 +147,14 @@ class Memory(Keeper):
         # One thread owns the index: what changes it and what reads it never meet.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="satchel-memory")
         self._wake = anyio.Event()
+        self._distiller = Distiller(
+            database,
+            space,
+            clock=clock,
+            owner=f"{user}\n{scope}",
+            search=self.search,
+            draft=self._draft,
+        )
 
     @classmethod
     @asynccontextmanager
@@ -437,6 +448,61 @@ class Memory(Keeper):
             return frozenset(int(index.rids[row]) for row in rows)
 
         return await self._run(read)
+
+    async def distill(
+        self,
+        *,
+        model: ChatModel,
+        small_model: ChatModel | None = None,
+        most_windows: int | None = None,
+        may_spend: MaySpend | None = None,
+        progress: Callable[[WindowResult], None] = lambda _: None,
+    ) -> DistillReport:
+        """Draw facts from what was said and not yet read for them, window by window.
+
+        A small model says whether a window holds anything worth remembering; a larger one proposes facts, told of
+        those that are known. Kept is what has its quote in the words; the days that its date words mean are worked
+        out and written beside them. A fact rests on its episodes (`derived_from`), is trusted no more than they are,
+        and goes with them. Each window is one transaction: whatever interrupts a run, nothing is lost and nothing
+        doubled, and doing it again goes on where it stopped.
+
+        Args:
+            model: Proposes the facts; never one that only recalls.
+            small_model: Judges what is worth it; None takes `model`.
+            most_windows: Stop after so many.
+            may_spend: Awaited before each window; raises `BudgetExceeded` where no more may be spent.
+            progress: Told of each window.
+
+        Returns:
+            What was read and stored, and why the run ended early, if it did; models that fail are told there.
+
+        Raises:
+            UsageError: The model is none.
+            StorageError: The store does not serve; what was written before stays.
+        """
+        small_model = model if small_model is None else small_model
+        if "none" in (model.provider, small_model.provider):
+            raise UsageError(
+                "Facts are drawn by a language model, and there is none. `satchel model list` helps."
+            )
+        report = await self._distiller.run(
+            model=model,
+            small_model=small_model,
+            most_windows=most_windows,
+            may_spend=may_spend,
+            progress=progress,
+        )
+        if report.facts:
+            self._stored()
+        return report
+
+    async def distill_status(self) -> DistillStatus:
+        """What waits to be read for facts, what was read, what failed, and what it cost."""
+        return await self._distiller.status()
+
+    async def distill_is_due(self, *, every: int, after_s: float) -> bool:
+        """Whether so many messages wait to be read for facts, or one for so many seconds."""
+        return await self._distiller.is_due(every=every, after_s=after_s)
 
     # Reading.
 
@@ -861,6 +927,31 @@ class Memory(Keeper):
             return 0
         await self._dense.open()
         return await self._dense.fill(limit=limit, progress=progress)
+
+    async def reindex(
+        self,
+        *,
+        calibrate: bool = False,
+        drop_old: bool = False,
+        progress: Callable[[int, int], None] = lambda *_: None,
+    ) -> Reindexed:
+        """Give every memory of the database the vectors that it lacks, those of all users and scopes.
+
+        Where the embedder is another than the one in use, its vectors are made beside the old ones, which serve other
+        processes until all are there; then it takes over in one transaction. Interrupted, it goes on where it was.
+
+        Args:
+            calibrate: Show the embedder again the example messages that surfacing measures with. With an embedder that
+                is new to the store this happens by itself.
+            drop_old: Remove vectors of embedders out of use at once; otherwise they stay for a week.
+            progress: How many memories are done, and of how many.
+
+        Raises:
+            UsageError: The store goes by words alone.
+        """
+        if self._dense is None:
+            raise UsageError('There is no embedder (memory.embedder is "none"): name one to make vectors with.')
+        return await reindex(self._dense, calibrate=calibrate, drop_old=drop_old, progress=progress)
 
     @property
     def degraded(self) -> str | None:

@@ -1,0 +1,260 @@
+"""The two questions that language models are asked, and their answers read and checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Final, Literal, TypeVar, get_args
+
+from satchel.errors import ModelUnavailable, SatchelError
+from satchel.memory.distill.windows import Window, shown
+from satchel.memory.records import MemoryRecord, MemoryType, Tier
+from satchel.messages import Message, TextBlock, Usage
+from satchel.models.port import ChatModel, Completion, ModelRequest
+
+__all__ = ["Asked", "Proposal", "Relation", "Unreadable", "Verdict", "ask_extractor", "ask_gate"]
+
+T = TypeVar("T")
+
+Relation = Literal["new", "restates", "corrects", "elaborates"]
+
+_GATE_TOKENS: Final = 1_000
+_EXTRACT_TOKENS: Final = 8_000
+"""Of an answer: many times what it needs, since some models think in it."""
+_MOST_FACTS: Final = 30
+_MOST_FACT_CHARS: Final = 1_000
+_MOST_QUOTE_CHARS: Final = 2_000
+
+
+class Unreadable(SatchelError):
+    """A model answered twice in another form than asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the small model says of a window."""
+
+    worth: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A fact as a model proposes it, checked for its form alone. `to` counts the known facts from 1; 0 is none."""
+
+    content: str
+    quotes: tuple[str, ...]
+    importance: int
+    memory_type: MemoryType
+    tags: tuple[str, ...]
+    tier: Tier
+    since: str
+    until: str
+    relation: Relation
+    to: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What one question cost: calls, tokens, and which model answered."""
+
+    purpose: str
+    provider: str
+    model: str
+    calls: int
+    usage: Usage
+
+
+_GATE_SCHEMA: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {"worth": {"type": "boolean"}, "reason": {"type": "string"}},
+    "required": ["worth", "reason"],
+    "additionalProperties": False,
+}
+_FACT: Final[Mapping[str, Any]] = {
+    "content": {"type": "string"},
+    "quote": {"type": "string"},
+    "more_quotes": {"type": "array", "items": {"type": "string"}},
+    "importance": {"type": "integer", "enum": [1, 2, 3, 4, 5]},
+    "memory_type": {"type": "string", "enum": list(get_args(MemoryType))},
+    "tags": {"type": "array", "items": {"type": "string"}},
+    "tier": {"type": "string", "enum": list(get_args(Tier))},
+    "since": {"type": "string"},
+    "until": {"type": "string"},
+    "relation": {"type": "string", "enum": list(get_args(Relation))},
+    "to": {"type": "integer"},
+}
+_EXTRACT_SCHEMA: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "facts": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": _FACT,
+                "required": list(_FACT),
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["facts"],
+    "additionalProperties": False,
+}
+
+
+@cache
+def _prompt(name: str) -> str:
+    return (resources.files("satchel.memory.distill") / "prompts" / f"{name}.md").read_text(encoding="utf-8")
+
+
+async def ask_gate(model: ChatModel, window: Window, spent: list[Asked]) -> Verdict:
+    """Ask a small model whether a window holds anything worth remembering.
+
+    Args:
+        model: Which one.
+        window: What to judge.
+        spent: What it cost is added to it, also where it fails.
+
+    Raises:
+        ModelError: It does not serve.
+        Unreadable: It answered twice in another form.
+    """
+    return await _ask(model, "gate", shown(window), _GATE_SCHEMA, _read_verdict, _GATE_TOKENS, spent)
+
+
+async def ask_extractor(
+    model: ChatModel, window: Window, known: Sequence[MemoryRecord], spent: list[Asked]
+) -> tuple[Proposal, ...]:
+    """Ask a model for the facts of a window; see `ask_gate`. `known` is what is remembered already."""
+    facts = [
+        json.dumps(
+            {"number": number, "from": f"{record.said_at:%Y-%m-%d}", "fact": record.content},
+            ensure_ascii=False,
+        )
+        for number, record in enumerate(known, 1)
+    ]
+    text = "conversation:\n" + shown(window) + "\n\nknown:\n" + ("\n".join(facts) or "(nothing)")
+    return await _ask(model, "extract", text, _EXTRACT_SCHEMA, _read_proposals, _EXTRACT_TOKENS, spent)
+
+
+async def _ask(
+    model: ChatModel,
+    purpose: str,
+    text: str,
+    schema: Mapping[str, Any],
+    read: Callable[[Mapping[str, Any]], T],
+    max_tokens: int,
+    spent: list[Asked],
+) -> T:
+    messages = [Message(role="user", blocks=(TextBlock(text=text),))]
+    problem = ""
+    for _ in range(2):
+        completion = await _complete(
+            model,
+            ModelRequest(
+                system=_prompt(purpose), messages=messages, max_tokens=max_tokens, response_schema=schema
+            ),
+        )
+        spent.append(
+            Asked(
+                purpose=purpose,
+                provider=model.provider,
+                model=model.model,
+                calls=1,
+                usage=completion.usage,
+            )
+        )
+        answer = completion.message.text
+        try:
+            return read(_object_in(answer))
+        except ValueError as error:
+            problem = str(error)
+            messages = [
+                *messages,
+                Message(role="assistant", blocks=(TextBlock(text=answer or "(nothing)"),)),
+                Message(
+                    role="user",
+                    blocks=(
+                        TextBlock(text=f"That can't be read: {problem} Answer with the JSON object alone."),
+                    ),
+                ),
+            ]
+    raise Unreadable(f"{model.provider}:{model.model} answered twice in a form that can't be read: {problem}")
+
+
+async def _complete(model: ChatModel, request: ModelRequest) -> Completion:
+    found: Completion | None = None
+    async for event in model.stream(request):
+        if isinstance(event, Completion):
+            found = event
+    if found is None:
+        raise ModelUnavailable(f"{model.provider}:{model.model} ended without an answer.")
+    return found
+
+
+def _object_in(answer: str) -> Mapping[str, Any]:
+    """The first JSON object of an answer, whatever stands around it."""
+    decoder = json.JSONDecoder()
+    at = answer.find("{")
+    while at >= 0:
+        try:
+            value, _ = decoder.raw_decode(answer, at)
+        except (ValueError, RecursionError):
+            at = answer.find("{", at + 1)
+            continue
+        if isinstance(value, dict):
+            return value
+        at = answer.find("{", at + 1)
+    raise ValueError("there is no JSON object in it.")
+
+
+def _read_verdict(value: Mapping[str, Any]) -> Verdict:
+    worth = value.get("worth")
+    if not isinstance(worth, bool):
+        raise ValueError('"worth" is neither true nor false.')
+    return Verdict(worth=worth, reason=str(value.get("reason") or "")[:300])
+
+
+def _read_proposals(value: Mapping[str, Any]) -> tuple[Proposal, ...]:
+    facts = value.get("facts")
+    if not isinstance(facts, list):
+        raise ValueError('"facts" is no list.')
+    return tuple(_read_proposal(fact, number) for number, fact in enumerate(facts[:_MOST_FACTS], 1))
+
+
+def _read_proposal(fact: object, number: int) -> Proposal:
+    if not isinstance(fact, dict):
+        raise ValueError(f"fact {number} is no object.")
+    content, quote = fact.get("content"), fact.get("quote")
+    if not isinstance(content, str) or not content.strip():
+        raise ValueError(f'fact {number} has no "content".')
+    if not isinstance(quote, str):
+        raise ValueError(f'fact {number} has no "quote".')
+    more = fact.get("more_quotes")
+    quotes = [quote, *(more if isinstance(more, list) else [])]
+    importance, to = fact.get("importance"), fact.get("to")
+    tags = fact.get("tags")
+    return Proposal(
+        content=" ".join(content.split())[:_MOST_FACT_CHARS],
+        quotes=tuple(str(text)[:_MOST_QUOTE_CHARS] for text in quotes[:5] if str(text).strip()),
+        # What is missing or out of range gets the middle: no reason to lose a fact.
+        importance=importance if type(importance) is int and 1 <= importance <= 5 else 3,
+        memory_type=_one_of(fact.get("memory_type"), MemoryType, "fact"),
+        tags=tuple(str(tag)[:60] for tag in tags[:6]) if isinstance(tags, list) else (),
+        tier=_one_of(fact.get("tier"), Tier, "long_term"),
+        since=_text(fact.get("since")),
+        until=_text(fact.get("until")),
+        relation=_one_of(fact.get("relation"), Relation, "new"),
+        to=to if type(to) is int and to > 0 else 0,
+    )
+
+
+def _text(value: object) -> str:
+    return value.strip()[:100] if isinstance(value, str) else ""
+
+
+def _one_of(value: object, allowed: Any, default: Any) -> Any:
+    return value if value in get_args(allowed) else default

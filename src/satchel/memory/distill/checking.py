@@ -1,0 +1,201 @@
+"""What a model proposed, held against the words: the quote must be there, and dates are worked out, never believed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from typing import Final
+
+from satchel.memory.dates import ResolvedDate, resolve_dates
+from satchel.memory.distill.asking import Proposal
+from satchel.memory.distill.windows import Piece, Window
+from satchel.memory.records import MemoryRecord, Trust
+
+__all__ = ["TRUST_RANK", "CheckedFact", "check", "find_quote"]
+
+TRUST_RANK: Final[Mapping[Trust, int]] = {"outside": 0, "agent": 1, "user": 2}
+
+_QUOTES: Final = "\"'“”„‟«»‘’‚‛`´"
+_DASHES: Final = "-‐‑‒–—−"
+_LEAST_LETTERS: Final = 4
+"""Of a fact's quotes together: a "yes" alone carries nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedFact:
+    """A fact that may be stored.
+
+    Attributes:
+        content: With the days that its date words mean, in brackets.
+        quote: Exactly as it stands in `source`.
+        sources: Every piece that it rests on, `source` first.
+        trust: The least of its sources'.
+        known: The fact that it restates, corrects or elaborates, or None.
+    """
+
+    proposal: Proposal
+    content: str
+    quote: str
+    sources: tuple[Piece, ...]
+    trust: Trust
+    valid_from: datetime | None
+    valid_to: datetime | None
+    known: MemoryRecord | None
+
+    @property
+    def source(self) -> Piece:
+        """The piece that has the quote."""
+        return self.sources[0]
+
+
+def check(proposal: Proposal, window: Window, known: Sequence[MemoryRecord]) -> CheckedFact | str:
+    """Hold a proposal against the words.
+
+    Returns:
+        What may be stored, or why nothing is.
+    """
+    if "[redacted" in proposal.content:
+        return "it is about something that was redacted"
+    found = _quoted(proposal, window)
+    if isinstance(found, str):
+        return found
+    quote, sources = found
+    meant = _dates_in(window, sources)
+    content = _with_days(proposal.content, sources[0], meant)
+    if content is None:
+        return "it names a day that nobody said"
+    since, until = _range_of(proposal.since, meant), _range_of(proposal.until, meant)
+    zone = sources[0].said_at.tzinfo
+    valid_from = None if since is None else datetime.combine(since[0], time(), zone)
+    valid_to = None if until is None else _day_after(until[1], zone)
+    if valid_from is not None and valid_to is not None and valid_to <= valid_from:
+        valid_from = valid_to = None
+    return CheckedFact(
+        proposal=proposal,
+        content=content,
+        quote=quote,
+        sources=sources,
+        trust=min((piece.trust for piece in sources), key=TRUST_RANK.__getitem__),
+        valid_from=valid_from,
+        valid_to=valid_to,
+        known=known[proposal.to - 1]
+        if proposal.relation != "new" and 1 <= proposal.to <= len(known)
+        else None,
+    )
+
+
+def _day_after(day: date, zone: object) -> datetime | None:
+    if day == date.max:
+        return None
+    return datetime.combine(day + timedelta(days=1), time(), zone)  # type: ignore[arg-type]
+
+
+def _quoted(proposal: Proposal, window: Window) -> tuple[str, tuple[Piece, ...]] | str:
+    """The first quote in the source's own letters, and the pieces that all quotes stand in."""
+    if not proposal.quotes:
+        return "it has no quote"
+    places: list[tuple[str, Piece]] = []
+    for quote in proposal.quotes:
+        place = _place_of(quote, window)
+        if place is None:
+            return "its quote is not in the conversation"
+        places.append(place)
+    if not any(piece.is_new for _, piece in places):
+        return "it rests on words alone that were read before"
+    if sum(char.isalnum() for text, _ in places for char in text) < _LEAST_LETTERS:
+        return "its quote is too short to carry it"
+    places.sort(key=lambda place: not place[1].is_new)
+    sources: dict[int, Piece] = {}
+    for _, piece in places:
+        sources.setdefault(piece.rid, piece)
+    return places[0][0], tuple(sources.values())
+
+
+def _place_of(quote: str, window: Window) -> tuple[str, Piece] | None:
+    """Where a quote stands: in new words if it can, and there in the last that have it."""
+    for piece in sorted(window.pieces, key=lambda piece: (piece.is_new, piece.rid), reverse=True):
+        span = find_quote(quote, piece.text)
+        if span is not None:
+            return piece.text[span[0] : span[1]], piece
+    return None
+
+
+def find_quote(quote: str, text: str) -> tuple[int, int] | None:
+    """Where a quote stands in a text: white space, the form of quotation marks and dashes, and capitals do not matter,
+    anything else does.
+
+    Returns:
+        Start and end in characters, or None.
+    """
+    words = quote.strip(f"{_QUOTES} \t\r\n.…,;:").split()
+    if not words:
+        return None
+    pattern = r"\s+".join("".join(_class_of(char) for char in word) for word in words)
+    # Not in the middle of a word: "art" is no part of "party".
+    before = r"(?<!\w)" if words[0][0].isalnum() else ""
+    after = r"(?!\w)" if words[-1][-1].isalnum() else ""
+    match = re.search(f"{before}{pattern}{after}", text, re.IGNORECASE)
+    return None if match is None else match.span()
+
+
+def _class_of(char: str) -> str:
+    if char in _QUOTES:
+        return f"[{re.escape(_QUOTES)}]"
+    if char in _DASHES:
+        return f"[{re.escape(_DASHES)}]"
+    return re.escape(char)
+
+
+def _key(words: str) -> str:
+    return " ".join(words.lower().split())
+
+
+def _dates_in(window: Window, sources: Sequence[Piece]) -> dict[str, ResolvedDate]:
+    """What the date words of a window mean, by the words; those of the fact's own sources win."""
+    meant: dict[str, ResolvedDate] = {}
+    for piece in (*sources, *reversed(window.pieces)):
+        for found in resolve_dates(piece.text, piece.said_at):
+            meant.setdefault(_key(found.text), found)
+    return meant
+
+
+def _with_days(content: str, source: Piece, meant: Mapping[str, ResolvedDate]) -> str | None:
+    """The fact with the days that its date words mean; None where it names a day that the conversation does not."""
+    parts: list[str] = []
+    at = 0
+    for found in resolve_dates(content, source.said_at):
+        end = found.offset + len(found.text)
+        known = meant.get(_key(found.text))
+        if known is None and found.start is not None and found.end is not None and _is_absolute(found):
+            said = [m for m in meant.values() if m.start is not None and m.end is not None]
+            if not any(m.start <= found.start and found.end <= m.end for m in said):  # type: ignore[operator]
+                return None
+        if known is None or known.start is None or known.end is None or _is_absolute(found):
+            continue
+        days = f"{known.start}" if known.start == known.end else f"{known.start} to {known.end}"
+        if days in content:
+            continue
+        parts += (content[at:end], f" ({days})")
+        at = end
+    return "".join([*parts, content[at:]])
+
+
+def _is_absolute(found: ResolvedDate) -> bool:
+    """Whether the words mean the same whenever they are said."""
+    alone = [resolve_dates(found.text, day) for day in (date(1990, 3, 14), date(2031, 8, 30))]
+    return all(len(read) == 1 and (read[0].start, read[0].end) == (found.start, found.end) for read in alone)
+
+
+def _range_of(words: str, meant: Mapping[str, ResolvedDate]) -> tuple[date, date] | None:
+    """The days that the words for a time mean, where the conversation has them and they can be known."""
+    wanted = _key(words)
+    if not wanted:
+        return None
+    # Rather "March 2025" than the "March" in it.
+    for key in sorted(meant, key=len, reverse=True):
+        found = meant[key]
+        if key in wanted or wanted in key:
+            return None if found.start is None or found.end is None else (found.start, found.end)
+    return None

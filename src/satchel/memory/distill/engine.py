@@ -1,0 +1,281 @@
+"""One run over what waits: a small model judges each window, a larger one proposes facts, and what holds is kept.
+
+What is left to do is a query over the store, and each window is one transaction: a process that dies in between has
+lost nothing but the answer that it waited for, and nothing is ever stored twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Protocol
+
+import anyio
+
+from satchel.clock import Clock
+from satchel.errors import BudgetExceeded, ModelError, ModelRejected
+from satchel.memory.distill import ledger
+from satchel.memory.distill.asking import Asked, Unreadable, ask_extractor, ask_gate
+from satchel.memory.distill.checking import CheckedFact, check
+from satchel.memory.distill.records import DistillReport, DistillStatus, WindowResult
+from satchel.memory.distill.windows import Window, windows_of
+from satchel.memory.records import Hit, MemoryRecord
+from satchel.memory.repository import Draft, to_micros
+from satchel.messages import Usage
+from satchel.models.port import ChatModel
+from satchel.storage import Database
+
+__all__ = ["Distiller"]
+
+_ATTEMPTS = 3
+"""Of a window whose answers can't be read; then it is left, and `doctor` says so."""
+_KNOWN = 8
+"""Facts that the extractor is told of (seed-2, 4.2: "existing relevant memories")."""
+_MOST_QUERY_CHARS = 2_000
+
+MaySpend = Callable[[], Awaitable[None]]
+"""Raises `BudgetExceeded` where no more may be spent."""
+
+
+class _Search(Protocol):
+    async def __call__(self, query: str, *, limit: int, kind: Literal["fact"]) -> Sequence[Hit]: ...
+
+
+class _MakeDraft(Protocol):
+    async def __call__(self, **given: Any) -> Draft | None: ...
+
+
+class Distiller:
+    """Draws facts from the episodes of one space."""
+
+    def __init__(
+        self,
+        database: Database,
+        space: int,
+        *,
+        clock: Clock,
+        owner: str,
+        search: _Search,
+        draft: _MakeDraft,
+    ) -> None:
+        """Take what it works with.
+
+        Args:
+            database: Where the memories are.
+            space: Whose.
+            clock: Tells the time.
+            owner: What makes the ids of facts differ between users and scopes.
+            search: Finds memories.
+            draft: Makes a memory ready to be written, as `Memory.add` does.
+        """
+        self._database = database
+        self._space = space
+        self._clock = clock
+        self._owner = owner
+        self._search = search
+        self._draft = draft
+        self._lock = anyio.Lock()
+
+    async def status(self) -> DistillStatus:
+        """How it is."""
+        return await self._database.read(lambda connection: ledger.read_status(connection, self._space))
+
+    async def is_due(self, *, every: int, after_s: float) -> bool:
+        """Whether so many episodes wait, or one for so long."""
+        before = to_micros(self._clock.now()) - int(after_s * 1_000_000)
+        return await self._database.read(
+            lambda connection: ledger.is_due(connection, self._space, every=every, before=before)
+        )
+
+    async def run(
+        self,
+        *,
+        model: ChatModel,
+        small_model: ChatModel,
+        most_windows: int | None,
+        may_spend: MaySpend | None,
+        progress: Callable[[WindowResult], None],
+    ) -> DistillReport:
+        """Read what waits; see `Memory.distill`."""
+        async with self._lock:
+            results: list[WindowResult] = []
+            usage = Usage()
+            stopped = ""
+            skip: list[str] = []
+            while not stopped:
+                episodes = await self._database.read(
+                    lambda connection: ledger.next_session(connection, self._space, skip=tuple(skip))
+                )
+                windows = list(windows_of(episodes))
+                if not windows:
+                    break
+                for window in windows:
+                    if most_windows is not None and len(results) >= most_windows:
+                        stopped = f"{most_windows} windows were read, and that is as many as one run takes."
+                        break
+                    spent: list[Asked] = []
+                    try:
+                        if may_spend is not None:
+                            await may_spend()
+                        result = await self._read(window, model, small_model, spent)
+                    except BudgetExceeded as error:
+                        stopped = str(error)
+                        break
+                    except ModelError as error:
+                        stopped = str(error)
+                        result = await self._failed(window, stopped, spent)
+                    usage = sum((asked.usage for asked in spent), usage)
+                    results.append(result)
+                    progress(result)
+                    if result.outcome == "failed":
+                        # What follows in this conversation waits with it; another one need not.
+                        skip.append(window.session)
+                        break
+            pending = await self._database.read(
+                lambda connection: ledger.count_pending(connection, self._space)
+            )
+            return DistillReport(windows=tuple(results), usage=usage, pending=pending, stopped=stopped)
+
+    async def _read(
+        self, window: Window, model: ChatModel, small_model: ChatModel, spent: list[Asked]
+    ) -> WindowResult:
+        reason = ""
+        facts: list[tuple[CheckedFact, Draft]] = []
+        dropped: list[str] = []
+        try:
+            verdict = await ask_gate(small_model, window, spent)
+            reason = verdict.reason
+            if verdict.worth:
+                known = await self._known(window)
+                for proposal in await ask_extractor(model, window, known, spent):
+                    checked = check(proposal, window, known)
+                    if isinstance(checked, str):
+                        dropped.append(checked)
+                        continue
+                    if (
+                        checked.known is not None
+                        and proposal.relation == "restates"
+                        and not _says_no_more(checked)
+                    ):
+                        # It claims to say nothing new and has other numbers: then it is a fact of its own.
+                        checked = replace(checked, known=None)
+                    draft = await self._draft_of(checked)
+                    if draft is not None:
+                        facts.append((checked, draft))
+        except (Unreadable, ModelRejected) as error:
+            place = ledger.place_of(window)
+            tries = await self._database.read(
+                lambda connection: ledger.failures_of(connection, self._space, place)
+            )
+            if tries + 1 < _ATTEMPTS:
+                return await self._failed(window, str(error), spent)
+            return await self._written(window, [], (), spent, reason, error=str(error))
+        return await self._written(window, facts, dropped, spent, reason)
+
+    async def _written(
+        self,
+        window: Window,
+        facts: Sequence[tuple[CheckedFact, Draft]],
+        dropped: Sequence[str],
+        spent: Sequence[Asked],
+        reason: str,
+        *,
+        error: str = "",
+    ) -> WindowResult:
+        at, day = self._now()
+        written = await self._database.write(
+            lambda connection: ledger.write_window(
+                connection,
+                self._space,
+                window,
+                facts,
+                outcome="given_up" if error else "facts",
+                dropped=dropped,
+                error=error[:500],
+                spent=spent,
+                at=at,
+                day=day,
+            )
+        )
+        turns = [piece.turn for piece in window.new]
+        if written is None:
+            return WindowResult(
+                session=window.session,
+                first_turn=turns[0],
+                last_turn=turns[-1],
+                outcome="nothing",
+                reason="another process read it meanwhile",
+            )
+        return WindowResult(
+            session=window.session,
+            first_turn=turns[0],
+            last_turn=turns[-1],
+            outcome="given_up" if error else "facts" if written.facts or written.confirmed else "nothing",
+            reason=reason,
+            facts=written.facts,
+            confirmed=written.confirmed,
+            dropped=written.dropped,
+            error=error,
+        )
+
+    async def _failed(self, window: Window, error: str, spent: Sequence[Asked]) -> WindowResult:
+        at, day = self._now()
+        await self._database.write(
+            lambda connection: ledger.write_failure(
+                connection, self._space, window, error=error, spent=spent, at=at, day=day
+            )
+        )
+        turns = [piece.turn for piece in window.new]
+        return WindowResult(
+            session=window.session,
+            first_turn=turns[0],
+            last_turn=turns[-1],
+            outcome="failed",
+            error=error,
+        )
+
+    def _now(self) -> tuple[int, str]:
+        now = self._clock.now()
+        return to_micros(now), f"{now:%Y-%m-%d}"
+
+    async def _known(self, window: Window) -> list[MemoryRecord]:
+        """The facts that bear on what is said."""
+        query = "\n".join(piece.text for piece in window.new)[:_MOST_QUERY_CHARS]
+        return [hit.memory for hit in await self._search(query, limit=_KNOWN, kind="fact")]
+
+    async def _draft_of(self, fact: CheckedFact) -> Draft | None:
+        source, proposal = fact.source, fact.proposal
+        place = f"{self._owner}\n{source.session}\n{source.turn}\n{source.position}\n"
+        digest = hashlib.sha256((place + " ".join(fact.content.lower().split())).encode()).hexdigest()
+        return await self._draft(
+            id="f" + digest[:16],
+            content=fact.content,
+            tags=_clean(proposal.tags),
+            kind="fact",
+            tier=proposal.tier,
+            memory_type=proposal.memory_type,
+            importance=proposal.importance,
+            priority=None,
+            decay_rate=None,
+            speaker=source.speaker,
+            said_at=source.said_at,
+            valid_from=fact.valid_from,
+            valid_to=fact.valid_to,
+            session=source.session or None,
+            turn=source.turn if source.session else None,
+            position=None,
+            quote=fact.quote,
+            trust=fact.trust,
+        )
+
+
+def _clean(tags: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(tag for tag in (" ".join(tag.lower().split()) for tag in tags) if tag))
+
+
+def _says_no_more(fact: CheckedFact) -> bool:
+    """Whether every number of a restatement stands in what it restates."""
+    assert fact.known is not None
+    return set(re.findall(r"\d+", fact.proposal.content)) <= set(re.findall(r"\d+", fact.known.content))

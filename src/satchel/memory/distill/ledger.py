@@ -1,0 +1,440 @@
+"""The statements of distilling: what is yet to be read, and one transaction for all that a window came to.
+
+Every function runs inside a transaction of `storage.Database`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, literal, or_, select, update
+
+from satchel.errors import NotFound, UsageError
+from satchel.memory.distill.asking import Asked
+from satchel.memory.distill.checking import TRUST_RANK, CheckedFact
+from satchel.memory.distill.records import DistillStatus, Outcome, SpentRow
+from satchel.memory.distill.windows import Piece, Window
+from satchel.memory.lifecycle import link, supersede
+from satchel.memory.repository import Draft, from_micros, insert_drafts, to_micros
+from satchel.memory.tables import distill_windows, distilled, edges, memories, usage
+from satchel.messages import Usage
+
+__all__ = [
+    "Written",
+    "failures_of",
+    "is_due",
+    "next_session",
+    "read_spent",
+    "read_status",
+    "write_failure",
+    "write_window",
+]
+
+_MOST_EPISODES = 200
+"""Of one session that are looked at at once."""
+_EPISODES_BEFORE = 6
+"""That were read already and may serve as what came before."""
+
+_WHO = "distill"
+
+_READ = func.coalesce(distilled.c.chars, 0)
+_LENGTH = func.length(memories.c.content)
+_PENDING = (
+    select(memories.c.rid)
+    .select_from(memories.outerjoin(distilled, distilled.c.rid == memories.c.rid))
+    .where(memories.c.kind == "episode", or_(distilled.c.rid.is_(None), distilled.c.chars < _LENGTH))
+)
+
+
+def _waiting(space: int) -> Any:
+    return _PENDING.where(memories.c.space_id == space)
+
+
+def is_due(connection: Connection, space: int, *, every: int, before: int) -> bool:
+    """Whether so many episodes wait, or one that was stored before a time (microseconds)."""
+    many = _waiting(space).limit(every).subquery()
+    if int(connection.execute(select(func.count()).select_from(many)).scalar_one()) >= every:
+        return True
+    old = _waiting(space).where(memories.c.created_at <= before).limit(1)
+    return connection.execute(old).first() is not None
+
+
+def count_pending(connection: Connection, space: int) -> int:
+    """How many episodes wait."""
+    return int(connection.execute(select(func.count()).select_from(_waiting(space).subquery())).scalar_one())
+
+
+def next_session(connection: Connection, space: int, *, skip: Sequence[str]) -> list[Piece]:
+    """What waits of the session whose words have waited longest, in order, after a few that were read already.
+
+    Args:
+        connection: In a transaction.
+        space: Whose.
+        skip: Sessions that are left alone in this run.
+    """
+    oldest = _waiting(space).with_only_columns(memories.c.source_session)
+    if skip:
+        oldest = oldest.where(func.coalesce(memories.c.source_session, "").not_in(list(skip)))
+    first = connection.execute(oldest.order_by(memories.c.rid).limit(1)).first()
+    if first is None:
+        return []
+    session = first[0]
+    here = memories.c.source_session.is_(None) if session is None else memories.c.source_session == session
+    order = (memories.c.source_turn, memories.c.source_position, memories.c.rid)
+    columns = (memories, _READ.label("read"))
+    rows = connection.execute(
+        _waiting(space).with_only_columns(*columns).where(here).order_by(*order).limit(_MOST_EPISODES)
+    ).all()
+    begin = rows[0]
+    before: Sequence[Any] = ()
+    if session is not None and begin.source_turn is not None:
+        earlier = (
+            select(*columns)
+            .select_from(memories.join(distilled, distilled.c.rid == memories.c.rid))
+            .where(
+                memories.c.space_id == space,
+                memories.c.kind == "episode",
+                here,
+                distilled.c.chars >= _LENGTH,
+                or_(
+                    memories.c.source_turn < begin.source_turn,
+                    (memories.c.source_turn == begin.source_turn)
+                    & (memories.c.source_position < (begin.source_position or 0)),
+                ),
+            )
+            .order_by(*(column.desc() for column in order))
+            .limit(_EPISODES_BEFORE)
+        )
+        before = list(reversed(connection.execute(earlier).all()))
+    return [_piece(row) for row in (*before, *rows)]
+
+
+def _piece(row: Any) -> Piece:
+    total = len(row.content)
+    return Piece(
+        rid=row.rid,
+        id=row.id,
+        session=row.source_session or "",
+        turn=row.source_turn or 0,
+        position=row.source_position or 0,
+        speaker=row.speaker,
+        trust=row.trust,
+        said_at=from_micros(row.said_at, row.said_offset_min),
+        text=row.content,
+        start=min(row.read, total),
+        end=total,
+        total=total,
+    )
+
+
+def place_of(window: Window) -> str:
+    """Names a window by where it begins."""
+    first = window.new[0]
+    return f"{first.id}:{first.start}"
+
+
+def failures_of(connection: Connection, space: int, place: str) -> int:
+    """How often the window that begins there was answered in a form that can't be read."""
+    query = select(func.count()).where(
+        distill_windows.c.space_id == space,
+        distill_windows.c.place == place,
+        distill_windows.c.outcome == "failed",
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a window left in the store: ids of facts, ids of facts that were confirmed, and why others were not kept."""
+
+    facts: tuple[str, ...]
+    confirmed: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+def write_window(
+    connection: Connection,
+    space: int,
+    window: Window,
+    facts: Sequence[tuple[CheckedFact, Draft]],
+    *,
+    outcome: Outcome,
+    dropped: Sequence[str],
+    error: str,
+    spent: Sequence[Asked],
+    at: int,
+    day: str,
+) -> Written | None:
+    """Write all that a window came to, and that it was read, in one transaction.
+
+    Returns:
+        What was written; None where another process read it meanwhile: then only what it cost is kept.
+    """
+    _add_usage(connection, space, spent, day)
+    there = _marks(connection, space, [piece.rid for piece in window.pieces])
+    new = [piece for piece in window.new if piece.rid in there]
+    if any(there[piece.rid] != _first_start(window, piece) for piece in new):
+        return None
+    lost = list(dropped)
+    kept: list[str] = []
+    confirmed: list[str] = []
+    for fact, draft in facts:
+        if any(piece.rid not in there for piece in fact.sources):
+            lost.append("its words were forgotten meanwhile")
+        elif (
+            fact.known is not None
+            and fact.proposal.relation == "restates"
+            and _rest_on(connection, space, fact.known.id, fact.sources, at)
+        ):
+            confirmed.append(fact.known.id)
+        elif not insert_drafts(connection, space, [draft]):
+            lost.append("it was forgotten once, and what is forgotten is not stored again")
+        else:
+            _rest_on(connection, space, draft.id, fact.sources, at)
+            _relate(connection, space, draft.id, fact, at)
+            kept.append(draft.id)
+    _mark(connection, new, at)
+    connection.execute(
+        insert(distill_windows).values(
+            space_id=space,
+            at=at,
+            place=place_of(window),
+            outcome=outcome if outcome == "given_up" else "facts" if kept or confirmed else "nothing",
+            facts=len(kept),
+            dropped=len(lost),
+            error=error,
+        )
+    )
+    return Written(facts=tuple(kept), confirmed=tuple(dict.fromkeys(confirmed)), dropped=tuple(lost))
+
+
+def write_failure(
+    connection: Connection,
+    space: int,
+    window: Window,
+    *,
+    error: str,
+    spent: Sequence[Asked],
+    at: int,
+    day: str,
+) -> None:
+    """Keep that a window could not be read; it waits on."""
+    _add_usage(connection, space, spent, day)
+    connection.execute(
+        insert(distill_windows).values(
+            space_id=space,
+            at=at,
+            place=place_of(window),
+            outcome="failed",
+            facts=0,
+            dropped=0,
+            error=error[:500],
+        )
+    )
+
+
+def _marks(connection: Connection, space: int, rids: Sequence[int]) -> dict[int, int]:
+    """How far each of these episodes was read; those that are gone are not in it."""
+    rows = connection.execute(
+        select(memories.c.rid, _READ)
+        .select_from(memories.outerjoin(distilled, distilled.c.rid == memories.c.rid))
+        .where(memories.c.space_id == space, memories.c.rid.in_(set(rids)))
+    )
+    return {row.rid: row[1] for row in rows}
+
+
+def _first_start(window: Window, piece: Piece) -> int:
+    return min(other.start for other in window.new if other.rid == piece.rid)
+
+
+def _mark(connection: Connection, pieces: Sequence[Piece], at: int) -> None:
+    ends: dict[int, int] = {}
+    for piece in pieces:
+        ends[piece.rid] = max(ends.get(piece.rid, 0), piece.end)
+    for rid, end in ends.items():
+        changed = connection.execute(
+            update(distilled).where(distilled.c.rid == rid).values(chars=end, distilled_at=at)
+        )
+        if not changed.rowcount:
+            connection.execute(insert(distilled).values(rid=rid, chars=end, distilled_at=at))
+
+
+def _rest_on(connection: Connection, space: int, id: str, sources: Sequence[Piece], at: int) -> bool:
+    """Let a fact rest on episodes; whether it is there."""
+    rid = connection.execute(
+        select(memories.c.rid).where(memories.c.space_id == space, memories.c.id == id)
+    ).scalar()
+    if rid is None:
+        return False
+    for piece in sources:
+        here = (
+            (edges.c.source_rid == rid)
+            & (edges.c.target_rid == piece.rid)
+            & (edges.c.relation == "derived_from")
+        )
+        if connection.execute(select(literal(1)).where(here)).first() is None:
+            connection.execute(
+                insert(edges).values(
+                    source_rid=rid, target_rid=piece.rid, relation="derived_from", weight=1.0, created_at=at
+                )
+            )
+    return True
+
+
+def _relate(connection: Connection, space: int, id: str, fact: CheckedFact, at: int) -> None:
+    """Tie a new fact to the known one that it corrects or elaborates; all of it can be undone (`memory history`)."""
+    known = fact.known
+    if known is None or known.id == id:
+        return
+    # The known fact may be gone, or tied already: the new one stands in any case.
+    with suppress(NotFound, UsageError):
+        if fact.proposal.relation == "elaborates":
+            link(
+                connection, space, id, known.id, "elaborates", 1.0, at=at, who=_WHO, why="read as an addition"
+            )
+        elif fact.proposal.relation == "corrects":
+            is_later = to_micros(fact.source.said_at) >= to_micros(known.said_at)
+            if is_later and TRUST_RANK[fact.trust] >= TRUST_RANK[known.trust]:
+                supersede(
+                    connection,
+                    space,
+                    known.id,
+                    id,
+                    valid_to=None,
+                    at=at,
+                    who=_WHO,
+                    why="read as a correction",
+                )
+            else:
+                # Whoever is trusted less, or spoke earlier, takes nothing back.
+                link(
+                    connection,
+                    space,
+                    id,
+                    known.id,
+                    "contradicts",
+                    1.0,
+                    at=at,
+                    who=_WHO,
+                    why="read as a correction",
+                )
+
+
+def _add_usage(connection: Connection, space: int, spent: Sequence[Asked], day: str) -> None:
+    for asked in spent:
+        key = (
+            (usage.c.space_id == space)
+            & (usage.c.day == day)
+            & (usage.c.purpose == asked.purpose)
+            & (usage.c.provider == asked.provider)
+            & (usage.c.model == asked.model)
+        )
+        row = connection.execute(select(usage).where(key)).first()
+        before = Usage() if row is None else _usage_of(row)
+        total = before + asked.usage
+        values = {
+            "calls": asked.calls + (0 if row is None else row.calls),
+            "input_tokens": total.input_tokens,
+            "output_tokens": total.output_tokens,
+            "cache_read_tokens": total.cache_read_tokens,
+            "cache_write_tokens": total.cache_write_tokens,
+            "cost_usd": total.cost_usd,
+            "estimated": int(total.estimated),
+        }
+        if row is None:
+            connection.execute(
+                insert(usage).values(
+                    space_id=space,
+                    day=day,
+                    purpose=asked.purpose,
+                    provider=asked.provider,
+                    model=asked.model,
+                    **values,
+                )
+            )
+        else:
+            connection.execute(update(usage).where(usage.c.id == row.id).values(**values))
+
+
+def _usage_of(row: Any) -> Usage:
+    return Usage(
+        input_tokens=row.input_tokens,
+        output_tokens=row.output_tokens,
+        cache_read_tokens=row.cache_read_tokens,
+        cache_write_tokens=row.cache_write_tokens,
+        cost_usd=row.cost_usd,
+        estimated=bool(row.estimated),
+    )
+
+
+def read_spent(connection: Connection, space: int) -> list[SpentRow]:
+    """What memory's own calls of models cost, the newest day first."""
+    rows = connection.execute(
+        select(usage).where(usage.c.space_id == space).order_by(usage.c.day.desc(), usage.c.id)
+    )
+    return [
+        SpentRow(
+            day=row.day,
+            purpose=row.purpose,
+            provider=row.provider,
+            model=row.model,
+            calls=row.calls,
+            usage=_usage_of(row),
+        )
+        for row in rows
+    ]
+
+
+def read_status(connection: Connection, space: int) -> DistillStatus:
+    """How distilling is."""
+    waiting = _waiting(space).subquery()
+    pending, since = connection.execute(
+        select(func.count(), func.min(memories.c.created_at)).select_from(
+            memories.join(waiting, waiting.c.rid == memories.c.rid)
+        )
+    ).one()
+    episodes = connection.execute(
+        select(func.count()).where(memories.c.space_id == space, memories.c.kind == "episode")
+    ).scalar_one()
+    facts = connection.execute(
+        select(func.count(edges.c.source_rid.distinct()))
+        .select_from(edges.join(memories, memories.c.rid == edges.c.source_rid))
+        .where(memories.c.space_id == space, memories.c.kind == "fact", edges.c.relation == "derived_from")
+    ).scalar_one()
+    counted = connection.execute(
+        select(distill_windows.c.outcome, func.count())
+        .where(distill_windows.c.space_id == space)
+        .group_by(distill_windows.c.outcome)
+    )
+    outcomes = {row[0]: int(row[1]) for row in counted}
+    done = select(func.max(distill_windows.c.id), func.max(distill_windows.c.at)).where(
+        distill_windows.c.space_id == space, distill_windows.c.outcome.in_(("facts", "nothing"))
+    )
+    last_id, last_at = connection.execute(done).one()
+    failed = (
+        connection.execute(
+            select(distill_windows.c.error)
+            .where(
+                distill_windows.c.space_id == space,
+                distill_windows.c.outcome.in_(("failed", "given_up")),
+                distill_windows.c.id > (last_id or 0),
+            )
+            .order_by(distill_windows.c.id.desc())
+        )
+        .scalars()
+        .all()
+    )
+    return DistillStatus(
+        pending=int(pending),
+        waiting_since=None if since is None else from_micros(since),
+        read=int(episodes) - int(pending),
+        facts=int(facts),
+        windows=outcomes,
+        last_at=None if last_at is None else from_micros(last_at),
+        trouble=failed[0] if failed else "",
+        failed_since=len(failed),
+        spent=tuple(read_spent(connection, space)),
+    )
