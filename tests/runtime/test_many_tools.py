@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from satchel.clock import SystemClock
+from satchel.models import Call, Reply, ScriptedModel
 from satchel.models.embedding import HashingEmbedder
 from satchel.runtime.toolindex import ToolIndex
 from satchel.tools import Tool, ToolContext, ToolResult, function_tool
 from tests.requirements import requirement
+from tests.runtime.world import opened
 
 pytestmark = pytest.mark.anyio
 
@@ -41,3 +43,41 @@ async def test_the_tool_that_fits_is_found_and_one_that_changed_is_found_as_it_i
     changed = made("send_mail", "Rent a bicycle.")
     assert (await index.find("bicycle", [WEATHER, changed], limit=1)) == ["send_mail"]
     assert "create_invoice" not in await index.find("bill a customer", [WEATHER, changed], limit=3)
+
+
+@requirement("tools:many:bridge")
+async def test_above_the_limit_only_the_bridge_stands_in_the_prompt_and_calls_are_permitted_as_the_tool_itself(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "home" / "tools"
+    folder.mkdir(parents=True, mode=0o700)
+    for name in ("forecast", "invoice", "letter"):
+        path = folder / name
+        path.write_text(
+            "#!/bin/sh\n"
+            f'[ "$1" = --schema ] && echo \'{{"name": "{name}", "description": "Makes a {name}."}}\' && exit\n'
+            f"echo '\"made a {name}\"'\n"
+        )
+        path.chmod(0o700)
+    script = [
+        Reply(calls=[Call(name="tool_search", input={"query": "forecast"})]),
+        Reply(
+            calls=[
+                Call(name="tool_call", input={"name": "forecast"}),
+                Call(name="tool_call", input={"name": "letter"}),
+            ]
+        ),
+        "Done.",
+    ]
+    model = ScriptedModel(script)
+    async with opened(tmp_path, model, tools__defer_above=2) as satchel:
+        session = await satchel.session(allow=["forecast"])
+        turn = await session.run_turn("Make me a forecast")
+    names = [tool.name for tool in model.requests[0].tools]
+    assert names[-3:] == ["tool_search", "tool_describe", "tool_call"]
+    assert not {"forecast", "invoice", "letter"} & set(names)
+    searched, forecast, letter = turn.steps
+    assert searched.result.startswith("- forecast: Makes a forecast.")
+    assert "made a forecast" in forecast.result
+    assert (letter.is_error, letter.was_refused) == (True, True)
+    assert "--allow letter" in letter.result

@@ -34,6 +34,7 @@ class Home:
         sessions: The logs.
         notices: What the user should know: parts that are missing, and what that means.
         database: None where it can't be opened.
+        embedder: That of memory, or "none"; nothing is loaded before it is used.
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class Home:
         sessions: SessionStore,
         notices: list[Notice],
         database: Database | None,
+        embedder: Embedder | str,
     ) -> None:
         """Use `open`."""
+        self.embedder = embedder
         self.settings = settings
         self.clock = clock
         self.memory = memory
@@ -72,6 +75,9 @@ class Home:
         ensure_home(settings.home)
         notices: list[Notice] = []
         async with AsyncExitStack() as stack:
+            embedding: Embedder | str = embedder or _embedder(settings, clock, progress)
+            if embedder is None and not isinstance(embedding, str):
+                stack.push_async_callback(embedding.aclose)
             database = await _database(settings, clock, stack, notices)
             sessions = SessionStore(settings.home / "sessions", database, clock=clock)
             memory: Memory | None = None
@@ -79,7 +85,7 @@ class Home:
                 memory = await stack.enter_async_context(
                     Memory.open(
                         database,
-                        embedder=embedder or _embedder(settings, clock, progress),
+                        embedder=embedding,
                         clock=clock,
                         home=settings.home,
                     )
@@ -93,6 +99,7 @@ class Home:
                 sessions=sessions,
                 notices=notices,
                 database=database,
+                embedder=embedding,
             )
 
     async def usage(self) -> tuple[UsageRow, ...]:

@@ -25,9 +25,11 @@ from satchel.runtime.home import Home
 from satchel.runtime.rules import gate_for
 from satchel.runtime.session import Session
 from satchel.runtime.spill import spill_into
+from satchel.runtime.toolindex import ToolIndex
 from satchel.runtime.tooling import external_tools
 from satchel.sessions import Journal, rebuild
 from satchel.tools import Approver, Registry, Toolset, builtin_tools, filtered
+from satchel.tools.deferral import Bridge, split_by_number
 
 __all__ = ["Satchel"]
 
@@ -51,6 +53,7 @@ class Satchel(Home):
             sessions=home.sessions,
             notices=home.notices,
             database=home.database,
+            embedder=home.embedder,
         )
         self.pool = ToolPool(self.settings.agent.tool_workers)
         self.external = external_tools(self.settings, self.clock)
@@ -215,7 +218,7 @@ class Satchel(Home):
             settings, mode=mode, allow=allow, approver=approver, cwd=cwd, open_folders=(journal.spill_dir,)
         )
         workshop = Workshop(
-            tools=Toolbox(registry.tools),
+            tools=await self.toolbox(registry),
             gate=gate,
             pool=self.pool,
             spill=spill_into(journal.spill_dir, self.pool),
@@ -307,6 +310,19 @@ class Satchel(Home):
         left_out = {*settings.tools.disabled, *self.external.replaced}
         kept = [filtered(toolset, lambda spec: spec.name not in left_out) for toolset in toolsets]
         return await Registry.load([*kept, self.external])
+
+    async def toolbox(self, registry: Registry) -> Toolbox:
+        """The tools of a session: those that stand in the prompt, and a bridge to the rest where they are too many."""
+        offered, deferred = split_by_number(registry.tools, defer_above=self.settings.tools.defer_above)
+        if not deferred:
+            return Toolbox(offered)
+        index = ToolIndex(
+            self.settings.home / "tool-index.db",
+            embedder=self.embedder,
+            clock=self.clock,
+            home=self.settings.home,
+        )
+        return Toolbox((*offered, *await Bridge(deferred, index).tools()), deferred=deferred)
 
     # What it costs and how it is
 

@@ -35,7 +35,6 @@ from satchel.loop import (
     PrefixWatch,
     Spent,
     TokenEstimator,
-    Toolbox,
     Workshop,
     compact,
 )
@@ -475,7 +474,7 @@ class Session:
         if self._has_all_tools:
             return []
         self._has_all_tools = self._satchel.external.is_complete
-        self._offer(registry)
+        await self._offer(registry)
         if not self._has_all_tools:
             return ["Some executables are still asked for their schemas; the next message can use them."]
         return list(self._satchel.external.notices)
@@ -497,10 +496,10 @@ class Session:
         await self._satchel.external.refresh()
         registry = await self._satchel.tools()
         self._has_all_tools = True
-        self._offer(registry)
+        await self._offer(registry)
         return registry
 
-    def _offer(self, registry: Registry) -> None:
+    async def _offer(self, registry: Registry) -> None:
         if self._messages:
             now = {tool.spec.name: tool for tool in registry.tools}
             # A tool that is gone stays in the model's sight, or everything said before would be read anew: a call of it
@@ -510,7 +509,7 @@ class Session:
         if registry.definitions != self.tools.definitions:
             self._watch.restart()
         self.tools = registry
-        self._workshop = replace(self._workshop, tools=Toolbox(registry.tools))
+        self._workshop = replace(self._workshop, tools=await self._satchel.toolbox(registry))
 
     def use_model(self, model: ChatModel) -> None:
         """Let another model answer from the next turn on. The caller closes the one before."""
