@@ -1,9 +1,10 @@
 """How fast memory stores and searches, beside a bare numpy product of the same matrix in the same run.
 
-    python benchmarks/memory_search.py [--sizes 1000 10000 100000] [--queries 200] [--out FILE]
+    python benchmarks/memory_search.py [--sizes 1000 10000 100000] [--queries 200] [--no-tokens] [--out FILE]
 
-Texts and vectors are made up: sentences of words that occur as often as words do (Zipf), 384 numbers a vector. The
-embedder costs nothing here, so that what is measured is the store. CPU is of the whole process, wall time is what a
+Texts and vectors are made up: sentences of words that occur as often as words do (Zipf), 384 numbers a vector, and 64
+for each token. The embedder costs nothing here, so that what is measured is the store. CPU is of the whole process, wall
+time is what a
 caller waits; ratios are to `matrix @ query` and the ten best of it. `lexical` is the search without vectors.
 """
 
@@ -13,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import resource
 import tempfile
 import time
@@ -28,10 +30,12 @@ import anyio
 import numpy as np
 
 from satchel.memory import Episode, Memory
-from satchel.memory.repository import write_vectors
-from satchel.models.port import EmbedderInfo, EmbedRole
+from satchel.memory.tokens import pack
+from satchel.memory.vector_rows import Embedded, pending_vectors, write_vectors
+from satchel.models.port import EmbedderInfo, EmbedRole, TokenVectors
 
 DIMENSION = 384
+TOKEN_DIMENSION = 64
 VOCABULARY = 30_000
 WORDS = 20
 TURNS = 25
@@ -40,17 +44,34 @@ TURNS = 25
 class MadeUp:
     """Unit vectors out of a hat, the same ones in each run."""
 
-    info = EmbedderInfo(id="made-up", dimension=DIMENSION, max_tokens=256, threshold=0.5)
-
-    def __init__(self) -> None:
+    def __init__(self, *, tokens: bool) -> None:
         """Begin with the same number."""
         self._random = np.random.default_rng(7)
+        self.info = EmbedderInfo(
+            id="made-up",
+            dimension=DIMENSION,
+            max_tokens=256,
+            threshold=0.5,
+            token_dimension=TOKEN_DIMENSION if tokens else 0,
+        )
+
+    def _rows(self, count: int, width: int) -> Any:
+        rows = self._random.standard_normal((count, width), dtype=np.float32)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        return rows
 
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Any:
         """Give a vector for each text, whatever it says."""
-        rows = self._random.standard_normal((len(texts), DIMENSION), dtype=np.float32)
-        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-        return rows
+        return self._rows(len(texts), DIMENSION)
+
+    async def embed_tokens(self, texts: Sequence[str], role: EmbedRole) -> Any:
+        """Give one for each of its words too."""
+        return await self.embed(texts, role), [self.tokens_of(text) for text in texts]
+
+    def tokens_of(self, text: str) -> TokenVectors:
+        """One for each word."""
+        spans = np.array([match.span() for match in re.finditer(r"\w+", text)], np.int32).reshape(-1, 2)
+        return TokenVectors(vectors=self._rows(len(spans), TOKEN_DIMENSION), spans=spans)
 
     async def aclose(self) -> None:
         """Nothing to give back."""
@@ -83,11 +104,11 @@ async def timed(run: Callable[[int], Awaitable[object]], times: int) -> dict[str
     }
 
 
-async def measure(size: int, queries: int, folder: Path) -> dict[str, Any]:
+async def measure(size: int, queries: int, folder: Path, *, tokens: bool) -> dict[str, Any]:
     """One size."""
     texts = made_up_texts(size)
     asked = [" ".join(text.split()[:7]) for text in made_up_texts(size + queries)[size:]]
-    embedder = MadeUp()
+    embedder = MadeUp(tokens=tokens)
     async with Memory.open(folder / f"{size}.db", embedder=embedder, back_fill=False) as memory:
         singles = min(size, 500)
         start = time.perf_counter()
@@ -138,21 +159,36 @@ async def fill(memory: Memory, size: int) -> Any:
     await dense.open()
     model = dense.model
     assert model is not None
-    matrix = await dense.embedder.embed([""] * size, "document")
-    for at in range(0, size, 5000):
-        rows = {at + number + 1: row.tobytes() for number, row in enumerate(matrix[at : at + 5000])}
-        await memory._database.write(
-            lambda connection, rows=rows: write_vectors(connection, memory._space, model, rows)
+    embedder = dense.embedder
+    assert isinstance(embedder, MadeUp)
+    matrix = await embedder.embed([""] * size, "document")
+    done = 0
+    while done < size:
+        pending = await memory._database.read(
+            lambda connection: pending_vectors(
+                connection, memory._space, model, limit=5000, max_chars=100_000_000
+            )
         )
+        made = [
+            Embedded(
+                pending=one,
+                vectors=matrix[one.rid - 1].tobytes(),
+                tokens=pack([one.content], [embedder.tokens_of(one.content)]) if dense.has_tokens else None,
+            )
+            for one in pending
+        ]
+        await memory._database.write(lambda connection, made=made: write_vectors(connection, model, made))
+        done += len(pending)
     return matrix
 
 
-async def run(sizes: Sequence[int], queries: int) -> dict[str, Any]:
+async def run(sizes: Sequence[int], queries: int, tokens: bool) -> dict[str, Any]:
     """All sizes."""
     with tempfile.TemporaryDirectory() as folder:
-        results = [await measure(size, queries, Path(folder)) for size in sizes]
+        results = [await measure(size, queries, Path(folder), tokens=tokens) for size in sizes]
     return {
         "results": results,
+        "token_vectors": tokens,
         "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "threads": os.environ["OPENBLAS_NUM_THREADS"],
         "versions": {
@@ -170,9 +206,10 @@ def main() -> None:
     )
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 100_000])
     parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--no-tokens", action="store_true", help="an embedder without token vectors")
     parser.add_argument("--out", type=Path, default=None, help="write the JSON there too")
     arguments = parser.parse_args()
-    text = json.dumps(anyio.run(run, arguments.sizes, arguments.queries), indent=2)
+    text = json.dumps(anyio.run(run, arguments.sizes, arguments.queries, not arguments.no_tokens), indent=2)
     print(text)
     if arguments.out:
         arguments.out.write_text(text + "\n", encoding="utf-8")

@@ -14,6 +14,7 @@ import click
 from satchel.cli.commands import Text, json_option
 from satchel.cli.home import opened_home
 from satchel.cli.output import is_terminal, say, say_json, tell
+from satchel.cli.reindex import reindex
 from satchel.cli.settings import read_settings
 from satchel.cli.view import one_line
 from satchel.errors import NotFound, StorageError, UsageError
@@ -302,3 +303,6 @@ def stats(as_json: bool) -> None:
             shown = "" if value is None else str(value)
         if shown:
             say(f"{name:12} {shown}")
+
+
+memory.add_command(reindex)

@@ -20,10 +20,12 @@ from satchel.memory.records import (
     receipt_to_json,
     record_to_json,
 )
+from satchel.memory.reindexing import Calibration, Reindexed
 from satchel.memory.store import Memory
 from satchel.memory.surfacing import Said, strip_injected
 
 __all__ = [
+    "Calibration",
     "Context",
     "Episode",
     "Forgotten",
@@ -34,6 +36,7 @@ __all__ = [
     "MemoryType",
     "Mode",
     "Receipt",
+    "Reindexed",
     "Said",
     "Source",
     "Stats",

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -21,7 +21,9 @@ from satchel.memory.question import Question, date_closeness
 from satchel.memory.records import Mode
 from satchel.memory.tokens import match, weigh
 from satchel.memory.weights import WITH_TOKENS, WITHOUT_TOKENS
-from satchel.models.port import TokenVectors
+
+if TYPE_CHECKING:
+    from satchel.models.port import TokenVectors
 
 __all__ = ["Candidates", "Factors", "Found", "Ranked", "choose", "rank"]
 

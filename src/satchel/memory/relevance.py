@@ -99,6 +99,15 @@ class Gate:
             deviation=float(pairs.std()),
         )
 
+    def told_apart(self) -> float:
+        """The share of the examples that the others tell right, each left out in turn: in closed form."""
+        wanted = np.array([1.0 if helps else -1.0 for _, helps in examples()])
+        centred = (self.vectors - self.vectors.mean(axis=0)).astype(np.float64)
+        kernel = centred @ centred.T
+        hat = np.linalg.solve(kernel + _RIDGE * np.eye(len(kernel)), kernel).T + 1 / len(kernel)
+        left_out = wanted - (wanted - hat @ wanted) / (1 - np.diag(hat))
+        return float((np.sign(left_out) == wanted).mean())
+
     def personal(self, question: Floats) -> float:
         """How much a question's vector is like those that memory can help with: about -1 to 1."""
         return float(question @ self.weights) + self.bias
