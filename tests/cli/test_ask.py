@@ -275,3 +275,20 @@ async def test_a_reader_that_leaves_is_no_error_to_shout_about(tmp_path: Path) -
             process.stderr.close()
     assert err == b""
     assert process.returncode == 1
+
+
+@requirement("sessions:events", "sessions:observations:each-and-merged")
+def test_every_step_of_a_turn_is_in_the_log(run: Run) -> None:
+    two = calls(("bash", {"command": "echo one"}), ("bash", {"command": "echo two"}))
+    with serving(scripted(two, speaks("Both."))) as server:
+        turn = run("ask", "--mode", "bypass", "--no-memory", "Do both", "--json", server=server).json
+    events = run("session", "show", turn["session_id"], "--json").json["events"]
+    kinds = [event["type"] for event in events if event["type"] != "memory_captured"]
+    assert kinds == [
+        *("session_start", "turn_start", "assistant", "permission", "permission", "action", "action"),
+        *("observation", "observation", "round_observed", "assistant", "final", "turn_end", "session_end"),
+    ]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    (merged,) = [event["text"] for event in events if event["type"] == "round_observed"]
+    assert merged.startswith("[bash]: ")
+    assert merged.index("one") < merged.index("two")

@@ -12,6 +12,7 @@ from tests.cli.conftest import Run, serving
 from tests.cli.programs import calls, chats, said_to, scripted, speaks
 from tests.cli.terminals import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, UP, terminal
 from tests.models.loopback import Answer
+from tests.requirements import requirement
 
 SHELLFISH = "My sister Mara is allergic to shellfish."
 BASH = ("bash", {"command": "touch made.txt && echo done"})
@@ -23,6 +24,7 @@ def never_ends(text: str) -> Answer:
     return replace(whole, pieces=[*whole.pieces[:1], b": \n\n"], hold=anyio.Event())
 
 
+@requirement("cli:wizard")
 def test_the_first_start_asks_two_questions_that_can_be_skipped(tmp_path: Path) -> None:
     with terminal(tmp_path) as screen:
         screen.see("Two questions")
@@ -40,6 +42,7 @@ def test_the_first_start_asks_two_questions_that_can_be_skipped(tmp_path: Path) 
         assert "questions" not in screen.see("›")
 
 
+@requirement("cli:wizard")
 def test_the_answers_of_the_first_start_are_written_down(tmp_path: Path) -> None:
     with serving(scripted(speaks("Hello."))) as server, terminal(tmp_path, "config", "init") as screen:
         screen.see("Model [")
@@ -56,6 +59,7 @@ def test_the_answers_of_the_first_start_are_written_down(tmp_path: Path) -> None
     assert "capture = false" in written
 
 
+@requirement("cli:chat:slash")
 def test_a_conversation_remembers_runs_commands_and_ends_with_ctrl_d(tmp_path: Path) -> None:
     with terminal(tmp_path, "chat", "--model", "none") as screen:
         screen.see("›")
@@ -77,6 +81,7 @@ def test_a_conversation_remembers_runs_commands_and_ends_with_ctrl_d(tmp_path: P
     assert (tmp_path / "work" / "a.md").read_text() == "x"
 
 
+@requirement("cli:chat:plain")
 def test_an_answer_is_laid_out_as_it_comes_and_plain_with_no_color(tmp_path: Path) -> None:
     answer = "# Soup\n\nFirst **boil** water.\n\n- one\n- two\n"
     with serving(scripted(speaks(answer), speaks(answer))) as server:
@@ -92,6 +97,7 @@ def test_an_answer_is_laid_out_as_it_comes_and_plain_with_no_color(tmp_path: Pat
             screen.see("# Soup\n\nFirst **boil** water.\n\n- one\n- two\n")
 
 
+@requirement("cli:chat:plain")
 @pytest.mark.parametrize(
     "keys",
     [("one\\", ENTER, "two", ENTER), ("one", ALT_ENTER, "two", ENTER), ("\x1b[200~one\ntwo\x1b[201~", ENTER)],
@@ -105,6 +111,7 @@ def test_a_message_may_have_several_lines(tmp_path: Path, keys: tuple[str, ...])
     assert said_to(chats(server)[0]) == "one\ntwo"
 
 
+@requirement("cli:chat:interrupt")
 def test_ctrl_c_interrupts_the_answer_and_not_the_program(tmp_path: Path) -> None:
     answers = scripted(never_ends("Once upon a time"), speaks("Still here."))
     with serving(answers) as server, terminal(tmp_path, "chat", server=server) as screen:
@@ -203,6 +210,7 @@ def test_a_question_of_the_model_is_answered_by_the_next_message(tmp_path: Path)
     assert chats(server)[1].body["messages"][-1]["role"] == "tool"
 
 
+@requirement("cli:chat:plain")
 def test_commands_are_completed_and_earlier_messages_come_back(tmp_path: Path) -> None:
     with terminal(tmp_path, "chat", "--model", "none") as screen:
         screen.see("›")
@@ -220,9 +228,7 @@ def test_commands_are_completed_and_earlier_messages_come_back(tmp_path: Path) -
         screen.type(ENTER, ENTER)
         screen.see("remember the milk  (1 turn)")
         screen.see("›")
-        screen.type(UP)
-        screen.see("/sessions")
-        screen.type(UP)
+        screen.type(UP, UP)
         screen.see("remember the milk")
 
 
@@ -269,6 +275,7 @@ def test_a_wrong_command_on_stdin_does_not_end_the_conversation(run: Run) -> Non
     assert "never" not in ran.out
 
 
+@requirement("memory:capture:private")
 def test_private_conversations_leave_no_memory(run: Run) -> None:
     run("chat", "--model", "none", stdin="/private\nMy PIN is 4711\n/quit\n")
     run("chat", "--model", "none", "--private", stdin="My PIN is 4711\n/quit\n")

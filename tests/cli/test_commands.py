@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from tests.requirements import requirement
 
 SHELLFISH = "My sister Mara is allergic to shellfish."
 
@@ -32,6 +33,7 @@ def test_help_names_every_command(run: Run) -> None:
         assert f"\n  {command} " in ran.out
 
 
+@requirement("cli:no-traceback")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -47,7 +49,7 @@ def test_help_names_every_command(run: Run) -> None:
         ["ask", "  "],
         ["ask", "--session", "a", "--last", "x"],
         ["ask", "--json", "--stream-json", "x"],
-        ["ask", "--mode", "plan", "x"],
+        ["ask", "--mode", "nope", "x"],
         ["ask", "--allow", "bash(", "x"],
         ["ask", "--model", "nope:x", "x"],
         ["chat", "--session", "a", "--last"],
@@ -61,6 +63,7 @@ def test_misuse_ends_with_2_and_says_what_was_wrong(run: Run, arguments: list[st
     assert "Traceback" not in ran.err
 
 
+@requirement("cli:exit-codes")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -109,6 +112,7 @@ def test_an_internal_error_is_one_line_and_its_traceback_is_in_the_log(
     assert log.stat().st_mode & 0o777 == 0o600
 
 
+@requirement("cli:memory", "cli:memory:search-json")
 def test_memories_are_added_found_listed_shown_counted_and_forgotten(run: Run, tmp_path: Path) -> None:
     added = run("memory", "add", SHELLFISH, "--tag", "food", "--tag", "Mara", "--json")
     id = added.json["id"]
@@ -158,6 +162,7 @@ def test_nothing_found_is_no_failure(run: Run) -> None:
         assert run(*arguments, "--json").json == []
 
 
+@requirement("promise:forget:session-log")
 def test_forgetting_what_was_said_takes_the_words_out_of_the_log(run: Run, tmp_path: Path) -> None:
     turn = run("ask", SHELLFISH, "--json", "--model", "none").json
     (memory,) = run("memory", "list", "--json").json
@@ -171,6 +176,7 @@ def test_forgetting_what_was_said_takes_the_words_out_of_the_log(run: Run, tmp_p
     assert run("ask", "What about Mara?", "--json").json["memory"] == []
 
 
+@requirement("cli:session", "sessions:show", "sessions:metadata")
 def test_sessions_are_listed_shown_searched_exported_and_deleted(run: Run, tmp_path: Path) -> None:
     turn = run("ask", SHELLFISH, "--json").json
     id = turn["session_id"]
@@ -200,6 +206,7 @@ def test_sessions_are_listed_shown_searched_exported_and_deleted(run: Run, tmp_p
     assert run("session", "list", "--json").json == []
 
 
+@requirement("cli:config")
 def test_settings_are_shown_set_and_taken_back(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "home" / "config.toml"
     assert run("config", "path").out == f"{path}\n"
@@ -214,6 +221,7 @@ def test_settings_are_shown_set_and_taken_back(run: Run, tmp_path: Path) -> None
     assert run("config", "init").code == 2
 
 
+@requirement("cli:config")
 def test_a_first_settings_file_is_written_without_questions(run: Run, tmp_path: Path) -> None:
     assert run("config", "init", "--model", "none", "--no-capture").code == 0
     assert run("config", "show", "memory.capture").out.startswith("memory.capture = false")
@@ -221,6 +229,7 @@ def test_a_first_settings_file_is_written_without_questions(run: Run, tmp_path: 
     assert run("memory", "list", "--json").json == []
 
 
+@requirement("cli:usage")
 def test_usage_sums_by_day_and_model(run: Run) -> None:
     assert run("usage", "--json").json == []
     run("ask", "hello")
@@ -229,6 +238,7 @@ def test_usage_sums_by_day_and_model(run: Run) -> None:
     assert "none:recall" in run("usage").out
 
 
+@requirement("cli:doctor")
 def test_the_doctor_tells_of_every_part(run: Run) -> None:
     ran = run("doctor", "--json")
     assert ran.code == 0
@@ -252,6 +262,7 @@ def test_the_doctor_ends_with_1_when_the_database_is_broken_and_the_conversation
     assert run("session", "search", "hello", "--json").json[0]["snippet"] == "hello"
 
 
+@requirement("cli:model")
 def test_the_models_are_listed_with_the_reason_why_one_does_not_serve(run: Run) -> None:
     ran = run("model", "list", "--json")
     assert ran.code == 0
@@ -262,6 +273,7 @@ def test_the_models_are_listed_with_the_reason_why_one_does_not_serve(run: Run) 
     assert run("model", "list", "nope").code == 2
 
 
+@requirement("cli:model")
 def test_a_model_is_tried(run: Run) -> None:
     environ = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "k"}
     ran = run("model", "test", "none", "--json")
@@ -269,6 +281,7 @@ def test_a_model_is_tried(run: Run) -> None:
     assert run("model", "test", "openai:m", environ=environ).code == 1
 
 
+@requirement("cli:demo")
 def test_the_demo_remembers_recalls_acts_forgets_and_leaves_nothing(run: Run, tmp_path: Path) -> None:
     ran = run("demo")
     assert ran.code == 0, ran.err

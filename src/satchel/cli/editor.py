@@ -68,7 +68,8 @@ class Editor:
 
         Args:
             complete: Offers completions.
-            recent: What was said before, the newest first, read when it is first asked for.
+            recent: What was said before, the newest first, for the arrow keys. It comes from the session logs and is
+                written nowhere else, so what is forgotten there is forgotten here.
         """
         self._complete = complete
         self._recent = recent
@@ -87,7 +88,7 @@ class Editor:
     async def read(self, prompt: str, *, toolbar: str = "") -> str:
         """See `LineReader`."""
         if self._session is None:
-            self._session = self._make()
+            self._session = self._make([text async for text in self._recent()])
         # In the editor Ctrl-C is a key; the signal belongs to whoever runs the turns.
         return await self._session.prompt_async(prompt, bottom_toolbar=toolbar or None, handle_sigint=False)
 
@@ -99,12 +100,13 @@ class Editor:
         once: PromptSession[str] = PromptSession()
         return await once.prompt_async(prompt, handle_sigint=False)
 
-    def _make(self) -> PromptSession[str]:
+    def _make(self, said: Sequence[str]) -> PromptSession[str]:
         # Imported when used, see `ask`.
         from prompt_toolkit import PromptSession  # noqa: PLC0415
+        from prompt_toolkit.history import InMemoryHistory  # noqa: PLC0415
 
         return PromptSession(
-            history=_history(self._recent),
+            history=InMemoryHistory(said[::-1]),
             completer=_completer(self._complete),
             complete_while_typing=True,
             key_bindings=_keys(),
@@ -113,30 +115,6 @@ class Editor:
             enable_open_in_editor=True,
             reserve_space_for_menu=4,
         )
-
-
-def _history(recent: Callable[[], AsyncIterator[str]]) -> Any:
-    """What was said in earlier sessions, and in this one. It comes from the session logs and is written
-    nowhere else,
-    so what is forgotten there is forgotten here.
-    """
-    from prompt_toolkit.history import History  # noqa: PLC0415 - see `Editor.ask`
-
-    class SaidBefore(History):
-        async def load(self) -> AsyncIterator[str]:  # type: ignore[override]
-            if not self._loaded:
-                self._loaded_strings = [*self._loaded_strings, *[text async for text in recent()]]
-                self._loaded = True
-            for text in self._loaded_strings:
-                yield text
-
-        def load_history_strings(self) -> Sequence[str]:
-            return ()
-
-        def store_string(self, string: str) -> None:
-            pass
-
-    return SaidBefore()
 
 
 def _completer(complete: Complete) -> Any:

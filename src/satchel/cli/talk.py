@@ -24,8 +24,8 @@ from satchel.tools import Approver, ToolResult
 
 __all__ = ["Talk", "said_before"]
 
-_MOST_SESSIONS, _MOST_SAID = 10, 200
-"""How far the arrow keys go back: so many sessions, and so many messages."""
+_MOST_SESSIONS, _MOST_SAID, _MOST_WAIT_S = 10, 200, 0.3
+"""How far the arrow keys go back: so many sessions and messages, and what can be read before somebody waits."""
 
 INTERRUPTED = 130
 
@@ -202,9 +202,11 @@ class Talk:
 
 async def said_before(satchel: Satchel) -> AsyncIterator[str]:
     """What the user said in earlier sessions, the newest first, for the arrow keys."""
-    count = 0
+    began_s = satchel.clock.monotonic_s()
     seen: set[str] = set()
     for info in (await satchel.sessions.list())[:_MOST_SESSIONS]:
+        if satchel.clock.monotonic_s() - began_s > _MOST_WAIT_S:
+            return
         try:
             log = await satchel.sessions.load(info.id)
         except SatchelError:
@@ -213,8 +215,7 @@ async def said_before(satchel: Satchel) -> AsyncIterator[str]:
             if isinstance(record.event, TurnStart) and record.event.message.text not in seen:
                 seen.add(record.event.message.text)
                 yield record.event.message.text
-                count += 1
-                if count == _MOST_SAID:
+                if len(seen) == _MOST_SAID:
                     return
 
 
