@@ -1,0 +1,242 @@
+"""The part of `Memory` that carries memories out of a store and into it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+import anyio
+
+from satchel.clock import Clock
+from satchel.errors import StorageUnwritable
+from satchel.memory.checking import clean_tags, one_of
+from satchel.memory.records import Kind, MemoryType, Tier
+from satchel.memory.repository import Filter, to_micros
+from satchel.memory.transfer import own
+from satchel.memory.transfer.pieces import Left, Piece
+from satchel.memory.transfer.report import ExportReport, ImportReport, ImportSource, TransferProgress
+from satchel.memory.transfer.taking_in import (
+    Batch,
+    Course,
+    Prepared,
+    Tally,
+    Written,
+    batches_of,
+    known_ids,
+    prepare,
+    write_batch,
+)
+from satchel.storage import Database
+
+__all__ = ["Mover"]
+
+T = TypeVar("T")
+
+
+def _not_told(*_: object) -> None:
+    """Nobody waits for it."""
+
+
+class Mover:
+    """Export and import of one user's memories in one scope. `Memory` is one; it is not opened by itself."""
+
+    _database: Database
+    _space: int
+    _clock: Clock
+    _redacts: bool
+
+    def _stored(self) -> None:
+        """Told when something was stored or changed that has to be embedded."""
+
+    def _aware(self, moment: datetime | None) -> datetime | None:
+        raise NotImplementedError
+
+    async def export_to(
+        self,
+        where: str | Path | BinaryIO,
+        *,
+        kind: Kind | None = None,
+        tier: Tier | None = None,
+        memory_type: MemoryType | None = None,
+        tags: Iterable[str] = (),
+        speaker: str | None = None,
+        session: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        progress: Callable[[int, int], None] = _not_told,
+    ) -> ExportReport:
+        """Write memories as JSON lines: everything but vectors and indexes, which are made anew.
+
+        What is taken in by an empty store and written again has the same bytes. What was forgotten is noted too
+        (by hashes), unless a filter chooses among the memories.
+
+        Args:
+            where: A path, which is replaced when all is written; or a stream of bytes, which stays open.
+            kind: As in `list`, and so are the other filters.
+            tier: Their tier.
+            memory_type: What they are about.
+            tags: All of them must be there.
+            speaker: Who said them.
+            session: The conversation they come from.
+            since: Said then or later.
+            until: Said before then.
+            progress: Told how many of how many memories were written; called from another thread.
+
+        Raises:
+            StorageUnwritable: The file can't be written; what was there is untouched.
+            StorageError: The store could not be read.
+        """
+        wanted = Filter(
+            kind=kind,
+            tier=tier,
+            memory_type=memory_type,
+            tags=clean_tags(tags),
+            speaker=speaker,
+            session=session,
+            since=self._aware(since),
+            until=self._aware(until),
+        )
+
+        def carry(stream: BinaryIO) -> Callable[..., ExportReport]:
+            return lambda connection: own.write(connection, self._space, wanted, stream.write, progress)
+
+        if not isinstance(where, str | Path):
+            return await self._database.read(carry(where))
+        with _replaced(Path(where)) as stream:
+            return await self._database.read(carry(stream))
+
+    async def import_from(
+        self,
+        where: str | Path,
+        *,
+        source: ImportSource = "auto",
+        dry_run: bool = False,
+        progress: Callable[[TransferProgress], None] = _not_told,
+    ) -> ImportReport:
+        """Take in memories from a file, a folder or an archive; `docs/guides/moving.md` tells what becomes of each.
+
+        What is in the store already stays as it is: ids follow from the files, so that importing again adds nothing,
+        and an import that was interrupted goes on when it is called again. What was forgotten is not taken in again
+        from the same source. Files are read as streams, whatever their size.
+
+        Args:
+            where: A file, a .zip, or a folder, which is searched to its ends.
+            source: What wrote it; "auto" looks at each file.
+            dry_run: Only count.
+            progress: Told after every batch.
+
+        Raises:
+            NotFound: There is nothing there.
+            UsageError: The source is unknown, or the one file is of no known format.
+            StorageError: It can't be read, or the store could not be written; what was told of is stored.
+        """
+        source = one_of(source, ImportSource, "source")
+        tally, course = Tally(), Course()
+        counted: set[str] = set()
+        pool = ThreadPoolExecutor(1, thread_name_prefix="satchel-import")
+        batches = batches_of(Path(where), source, tally)
+        try:
+            while (batch := await _run(pool, next, batches, None)) is not None:
+                written, ready = await self._take_in(
+                    pool, batch, tally, course, dry_run=dry_run, counted=counted
+                )
+                _count(tally, written, ready, batch)
+                progress(tally.progress(batch))
+        finally:
+            # Reading is in the middle of a file where this was cancelled; it ends with the batch.
+            await _run(pool, _close, batches)
+            pool.shutdown()
+        if tally.new and not dry_run:
+            self._stored()
+        return tally.report(dry_run=dry_run)
+
+    async def _take_in(
+        self,
+        pool: ThreadPoolExecutor,
+        batch: Batch,
+        tally: Tally,
+        course: Course,
+        *,
+        dry_run: bool,
+        counted: set[str],
+    ) -> tuple[Written, Prepared]:
+        ids = [part.id for part in batch.parts if isinstance(part, Piece)]
+        known = (
+            await self._database.read(lambda connection: known_ids(connection, self._space, ids))
+            if ids
+            else set()
+        )
+        now = to_micros(self._clock.now())
+        ready = await _run(
+            pool, partial(prepare, batch, known | counted, now=now, redacts=self._redacts, tally=tally)
+        )
+        if dry_run:
+            counted.update(ready.pieces)
+            return Written(new=frozenset(ready.pieces)), ready
+        if not ready.drafts and not ready.rest:
+            return Written(), ready
+        written = await self._database.write(
+            lambda connection: write_batch(connection, self._space, ready, now=now, course=course)
+        )
+        return written, ready
+
+
+def _count(tally: Tally, written: Written, ready: Prepared, batch: Batch) -> None:
+    tally.new += len(written.new)
+    # Another process may have stored some of them since they were looked for.
+    tally.redacted += len(ready.redacted & written.new)
+    tally.stripped += len(ready.stripped & written.new)
+    tally.edges += written.edges
+    tally.changes += written.changes
+    tally.tombstones += written.tombstones
+    for _ in range(written.forgotten):
+        tally.leave(Left(reason="forgotten here before", where=batch.file))
+    for _ in range(written.loose):
+        tally.leave(Left(reason="an edge with an end that is not here", where=batch.file))
+
+
+async def _run(pool: ThreadPoolExecutor, function: Callable[..., T], *args: object) -> T:
+    """Run a function on the import's own thread; a cancelled caller waits for it."""
+    running = asyncio.wrap_future(pool.submit(function, *args))
+    with anyio.CancelScope(shield=True):
+        await asyncio.wait([running])
+    return running.result()
+
+
+def _close(batches: Iterator[Batch]) -> None:
+    batches.close()  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of another when it is whole; readable by its owner alone.
+
+    Raises:
+        StorageUnwritable: It can't be written; what was there is untouched.
+    """
+    target = path.expanduser()
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
+        with os.fdopen(descriptor, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(target)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            raise StorageUnwritable(
+                f"{path} could not be written: {error.strerror}. It was left as it was."
+            ) from error
+        raise

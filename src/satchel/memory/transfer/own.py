@@ -1,0 +1,494 @@
+"""Satchel's own file: a store as JSON lines, complete but for what can be made anew (vectors and indexes).
+
+The first line tells what it is; then come memories in the order in which they were stored, edges, history, and what
+was forgotten; the last line counts them. Written again from an empty store that took it in, it has the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any, BinaryIO, get_args
+
+from sqlalchemy import Connection, func, select
+
+from satchel.memory.checking import MAX_CONTENT_CHARS, printable
+from satchel.memory.records import Kind, MemoryType, Tier, Trust
+from satchel.memory.repository import Filter, matching_rids, requests_so_far, slices
+from satchel.memory.tables import (
+    changes,
+    compared,
+    distilled,
+    earlier_words,
+    edges,
+    memories,
+    spaces,
+    tags,
+    tombstones,
+    uses,
+)
+from satchel.memory.transfer.files import Original
+from satchel.memory.transfer.json_stream import lines
+from satchel.memory.transfer.pieces import (
+    Change,
+    EarlierWords,
+    Head,
+    Left,
+    Part,
+    Piece,
+    State,
+    Tie,
+    Tombstone,
+)
+from satchel.memory.transfer.report import ExportReport
+
+__all__ = ["FORMAT", "is_line", "read", "write"]
+
+FORMAT = 1
+_HEAD = "satchel-memory"
+_TYPES = (_HEAD, "memory", "edge", "change", "tombstone", "forgotten_words", "end")
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local wall time is computed with it, year 1 included
+_BOUND = 2**63
+
+
+class _Wrong(ValueError):
+    """A field that no store can hold; says which."""
+
+
+# Writing.
+
+
+def write(
+    connection: Connection,
+    space: int,
+    wanted: Filter,
+    out: Callable[[bytes], object],
+    progress: Callable[[int, int], None],
+) -> ExportReport:
+    """Write a space, in one snapshot and in bounded memory.
+
+    Args:
+        connection: In a transaction that reads.
+        space: Whose memories.
+        wanted: Which of them; edges and history go with them. What was forgotten goes with all of them only.
+        out: Takes the bytes.
+        progress: Told how many memories of how many were written.
+    """
+    counts = {"memory": 0, "edge": 0, "change": 0, "tombstone": 0}
+    size = 0
+
+    def line(found: Mapping[str, Any]) -> None:
+        nonlocal size
+        raw = json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        size += len(raw)
+        out(raw)
+        if found["type"] in counts:
+            counts[found["type"]] += 1
+
+    where = connection.execute(select(spaces).where(spaces.c.id == space)).one()
+    line(
+        {
+            "type": _HEAD,
+            "format": FORMAT,
+            "user": where.user_id,
+            "scope": where.scope,
+            "requests": requests_so_far(connection, space),
+        }
+    )
+    rids = (
+        list(connection.execute(select(memories.c.rid).where(memories.c.space_id == space)).scalars())
+        if wanted.is_empty
+        else matching_rids(connection, space, wanted)
+    )
+    rids.sort()
+    for part in slices(rids):
+        for found in _memory_lines(connection, part):
+            line(found)
+        progress(counts["memory"], len(rids))
+    chosen = None if wanted.is_empty else set(rids)
+    for found in _edge_lines(connection, space, rids, chosen):
+        line(found)
+    for found in _change_lines(connection, space, rids, chosen):
+        line(found)
+    if chosen is None:
+        for found in _forgotten_lines(connection, space):
+            line(found)
+    line(
+        {
+            "type": "end",
+            "memories": counts["memory"],
+            "edges": counts["edge"],
+            "changes": counts["change"],
+            "tombstones": counts["tombstone"],
+        }
+    )
+    return ExportReport(
+        memories=counts["memory"],
+        edges=counts["edge"],
+        changes=counts["change"],
+        tombstones=counts["tombstone"],
+        bytes=size,
+    )
+
+
+def _memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[str, Any]]:
+    tagged: dict[int, list[str]] = {}
+    for rid, tag in connection.execute(
+        select(tags.c.rid, tags.c.tag).where(tags.c.rid.in_(rids)).order_by(tags.c.rid, tags.c.position)
+    ):
+        tagged.setdefault(rid, []).append(tag)
+    rows = connection.execute(
+        select(
+            memories,
+            uses.c.last_accessed,
+            uses.c.access_count,
+            uses.c.request.label("used_request"),
+            distilled.c.chars,
+            distilled.c.distilled_at,
+            compared.c.compared_at,
+        )
+        .outerjoin(uses, uses.c.rid == memories.c.rid)
+        .outerjoin(distilled, distilled.c.rid == memories.c.rid)
+        .outerjoin(compared, compared.c.rid == memories.c.rid)
+        .where(memories.c.rid.in_(rids))
+        .order_by(memories.c.rid)
+    )
+    for row in rows:
+        yield {
+            "type": "memory",
+            "id": row.id,
+            "content": row.content,
+            "kind": row.kind,
+            "tier": row.tier,
+            "memory_type": row.memory_type,
+            "importance": row.importance,
+            "priority": row.priority,
+            "decay_rate": row.decay_rate,
+            "tags": tagged.get(row.rid, []),
+            "speaker": row.speaker,
+            "said_at": _time(row.said_at, row.said_offset_min),
+            "valid_from": _time(row.valid_from),
+            "valid_to": _time(row.valid_to),
+            "source": {
+                "session": row.source_session,
+                "turn": row.source_turn,
+                "position": row.source_position,
+                "quote": row.source_quote,
+            },
+            "trust": row.trust,
+            "created_at": _time(row.created_at),
+            "request": row.request,
+            "last_accessed": _time(row.last_accessed),
+            "access_count": row.access_count or 0,
+            "used_request": row.used_request or 0,
+            "distilled_chars": row.chars,
+            "distilled_at": _time(row.distilled_at),
+            "compared_at": _time(row.compared_at),
+        }
+
+
+def _edge_lines(
+    connection: Connection, space: int, rids: Sequence[int], chosen: set[int] | None
+) -> Iterator[dict[str, Any]]:
+    sources, targets = memories.alias("sources"), memories.alias("targets")
+    for part in slices(rids):
+        rows = connection.execute(
+            select(sources.c.id.label("source"), targets.c.id.label("target"), targets.c.space_id, edges)
+            .select_from(edges)
+            .join(sources, sources.c.rid == edges.c.source_rid)
+            .join(targets, targets.c.rid == edges.c.target_rid)
+            .where(edges.c.source_rid.in_(part))
+            .order_by(edges.c.source_rid, edges.c.target_rid, edges.c.relation)
+        )
+        for row in rows:
+            if row.space_id == space and (chosen is None or row.target_rid in chosen):
+                yield {
+                    "type": "edge",
+                    "source": row.source,
+                    "target": row.target,
+                    "relation": row.relation,
+                    "weight": row.weight,
+                    "created_at": _time(row.created_at),
+                }
+
+
+def _change_lines(
+    connection: Connection, space: int, rids: Sequence[int], chosen: set[int] | None
+) -> Iterator[dict[str, Any]]:
+    ids: set[str] | None = None
+    if chosen is not None:
+        ids = set()
+        for part in slices(rids):
+            ids.update(connection.execute(select(memories.c.id).where(memories.c.rid.in_(part))).scalars())
+    numbers: dict[int, int] = {}
+    after = 0
+    while True:
+        rows = connection.execute(
+            select(changes)
+            .where(changes.c.space_id == space, changes.c.id > after)
+            .order_by(changes.c.id)
+            .limit(500)
+        ).all()
+        if not rows:
+            return
+        after = rows[-1].id
+        for row in rows:
+            if ids is not None and (row.memory_id not in ids or (row.other_id or row.memory_id) not in ids):
+                continue
+            numbers[row.id] = len(numbers) + 1
+            yield {
+                "type": "change",
+                "number": numbers[row.id],
+                "memory_id": row.memory_id,
+                "other_id": row.other_id,
+                "action": row.action,
+                "at": _time(row.at),
+                "who": row.who,
+                "why": row.why,
+                "before": json.loads(row.before),
+                "after": json.loads(row.after),
+                "undoes": None if row.undoes is None else numbers.get(row.undoes),
+            }
+
+
+def _forgotten_lines(connection: Connection, space: int) -> Iterator[dict[str, Any]]:
+    rows = connection.execute(
+        select(tombstones.c.place_hash, tombstones.c.words_hash, tombstones.c.forgotten_at)
+        .where(tombstones.c.space_id == space)
+        .order_by(
+            tombstones.c.forgotten_at,
+            func.coalesce(tombstones.c.place_hash, ""),
+            func.coalesce(tombstones.c.words_hash, ""),
+        )
+        .distinct()
+    )
+    for row in rows:
+        # One without hashes, of a memory without a source, keeps nothing from coming back.
+        if row.place_hash is not None or row.words_hash is not None:
+            yield {
+                "type": "tombstone",
+                "place_hash": row.place_hash,
+                "words_hash": row.words_hash,
+                "forgotten_at": _time(row.forgotten_at),
+            }
+    found = connection.execute(
+        select(earlier_words.c.words_hash)
+        .where(earlier_words.c.space_id == space)
+        .order_by(earlier_words.c.words_hash)
+    )
+    for words_hash in found.scalars():
+        yield {"type": "forgotten_words", "words_hash": words_hash}
+
+
+def _time(micros: int | None, offset_min: int = 0) -> str | int | None:
+    """ISO 8601, or the microseconds themselves where the calendar ends: nothing is lost either way."""
+    if micros is None:
+        return None
+    try:
+        offset = timedelta(minutes=offset_min)
+        local = _EPOCH + timedelta(microseconds=micros) + offset
+        return local.replace(tzinfo=timezone(offset) if offset_min else UTC).isoformat()
+    except (OverflowError, ValueError):
+        return micros
+
+
+# Reading.
+
+
+def is_line(line: Mapping[str, Any]) -> bool:
+    """Whether a line begins a file of Satchel's, or is one of its memories."""
+    return line.get("type") == _HEAD or (
+        line.get("type") == "memory" and "memory_type" in line and "source" in line
+    )
+
+
+def read(stream: BinaryIO, original: Original) -> Iterator[Part]:
+    """Everything in such a file; what no store can hold is left out, with the field that is wrong."""
+    ended = False
+    for number, line in lines(stream, original.name):
+        where = f"{original.name}:{number}"
+        if isinstance(line, Left):
+            yield line
+            continue
+        kind = line.get("type")
+        try:
+            match kind:
+                case "satchel-memory":
+                    if line.get("format") != FORMAT:
+                        yield Left(
+                            reason=f"a file of format {line.get('format')!r}, which needs a newer Satchel",
+                            where=where,
+                        )
+                        return
+                    yield Head(requests=_whole(line, "requests", 0))
+                case "memory":
+                    yield _piece(line)
+                case "edge":
+                    yield Tie(
+                        source=_name(line, "source"),
+                        target=_name(line, "target"),
+                        relation=_name(line, "relation"),
+                        weight=_number(line, "weight", 0.0, 1.0),
+                        created_at=_moment(line, "created_at")[0],
+                    )
+                case "change":
+                    yield _change(line)
+                case "tombstone":
+                    yield Tombstone(
+                        place_hash=_hash(line, "place_hash"),
+                        words_hash=_hash(line, "words_hash"),
+                        forgotten_at=_needed(_moment(line, "forgotten_at")[0], "forgotten_at"),
+                    )
+                case "forgotten_words":
+                    yield EarlierWords(words_hash=_needed(_hash(line, "words_hash"), "words_hash"))
+                case "end":
+                    ended = True
+                case _:
+                    yield Left(reason="a line of an unknown type", where=where)
+        except _Wrong as error:
+            yield Left(reason=f"a {kind} whose {error} is wrong", where=where)
+    if not ended:
+        yield Left(reason="the file has no end: it was cut short", where=original.name)
+
+
+def _piece(line: Mapping[str, Any]) -> Piece:
+    content = line.get("content")
+    if not isinstance(content, str) or not content.strip() or len(content) > MAX_CONTENT_CHARS:
+        raise _Wrong("content")
+    source = line.get("source")
+    if not isinstance(source, Mapping):
+        raise _Wrong("source")
+    tagged = line.get("tags")
+    if not isinstance(tagged, list) or not all(isinstance(tag, str) and tag.strip() for tag in tagged):
+        raise _Wrong("tags")
+    said_at, offset = _moment(line, "said_at")
+    created_at = _moment(line, "created_at")[0]
+    return Piece(
+        id=_name(line, "id"),
+        content=printable(content),
+        kind=_one_of(line, "kind", Kind),
+        tier=_one_of(line, "tier", Tier),
+        memory_type=_one_of(line, "memory_type", MemoryType),
+        importance=_whole(line, "importance", 1, 5),
+        priority=_number(line, "priority", 0.0, 1.0),
+        decay_rate=_number(line, "decay_rate", 0.0, math.inf),
+        tags=tuple(dict.fromkeys(printable(tag) for tag in tagged)),
+        speaker=_words(line, "speaker") or "",
+        said_at=_needed(said_at, "said_at"),
+        said_offset_min=offset,
+        valid_from=_moment(line, "valid_from")[0],
+        valid_to=_moment(line, "valid_to")[0],
+        session=_words(source, "session"),
+        turn=_optional(source, "turn"),
+        position=_optional(source, "position"),
+        quote=_words(source, "quote"),
+        trust=_one_of(line, "trust", Trust),
+        state=State(
+            created_at=_needed(created_at, "created_at"),
+            request=_whole(line, "request", -_BOUND, default=0),
+            last_accessed=_moment(line, "last_accessed")[0],
+            access_count=_whole(line, "access_count", 0, default=0),
+            used_request=_whole(line, "used_request", -_BOUND, default=0),
+            distilled_chars=_optional(line, "distilled_chars"),
+            distilled_at=_moment(line, "distilled_at")[0],
+            compared_at=_moment(line, "compared_at")[0],
+        ),
+    )
+
+
+def _change(line: Mapping[str, Any]) -> Change:
+    before, after = line.get("before"), line.get("after")
+    if not isinstance(before, Mapping):
+        raise _Wrong("before")
+    if not isinstance(after, Mapping):
+        raise _Wrong("after")
+    return Change(
+        number=_whole(line, "number", 1),
+        memory_id=_name(line, "memory_id"),
+        other_id=None if line.get("other_id") is None else _name(line, "other_id"),
+        action=_name(line, "action"),
+        at=_needed(_moment(line, "at")[0], "at"),
+        who=_words(line, "who") or "",
+        why=_words(line, "why") or "",
+        before=before,
+        after=after,
+        undoes=_optional(line, "undoes"),
+    )
+
+
+def _name(line: Mapping[str, Any], field: str) -> str:
+    value = line.get(field)
+    if not isinstance(value, str) or not value.strip() or len(value) > 1000 or printable(value) != value:
+        raise _Wrong(field)
+    return value
+
+
+def _words(line: Mapping[str, Any], field: str) -> str | None:
+    value = line.get(field)
+    if value is not None and not isinstance(value, str):
+        raise _Wrong(field)
+    return None if value is None else printable(value)
+
+
+def _hash(line: Mapping[str, Any], field: str) -> str | None:
+    value = line.get(field)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not 1 <= len(value) <= 128 or not value.isalnum() or not value.isascii():
+        raise _Wrong(field)
+    return value
+
+
+def _whole(
+    line: Mapping[str, Any], field: str, low: int, high: int = _BOUND - 1, default: int | None = None
+) -> int:
+    value = line.get(field, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise _Wrong(field)
+    return value
+
+
+def _optional(line: Mapping[str, Any], field: str) -> int | None:
+    return None if line.get(field) is None else _whole(line, field, -_BOUND)
+
+
+def _number(line: Mapping[str, Any], field: str, low: float, high: float) -> float:
+    value = line.get(field)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise _Wrong(field)
+    if not low <= value <= high:
+        raise _Wrong(field)
+    return float(value)
+
+
+def _moment(line: Mapping[str, Any], field: str) -> tuple[int | None, int]:
+    """Microseconds since 1970, and the offset in minutes."""
+    value = line.get(field)
+    if value is None:
+        return None, 0
+    if isinstance(value, int) and not isinstance(value, bool) and -_BOUND <= value < _BOUND:
+        return value, 0
+    try:
+        moment = datetime.fromisoformat(value)
+        offset = moment.utcoffset()
+        if offset is None:
+            raise _Wrong(field)
+        local = moment.replace(tzinfo=None) - _EPOCH
+        return (local - offset) // timedelta(microseconds=1), int(offset.total_seconds() // 60)
+    except (ValueError, TypeError, OverflowError):
+        raise _Wrong(field) from None
+
+
+def _one_of(line: Mapping[str, Any], field: str, allowed: Any) -> Any:
+    value = line.get(field)
+    if not isinstance(value, str) or value not in get_args(allowed):
+        raise _Wrong(field)
+    return value
+
+
+def _needed(value: Any, field: str) -> Any:
+    if value is None:
+        raise _Wrong(field)
+    return value
