@@ -176,6 +176,18 @@ def test_forgetting_what_was_said_takes_the_words_out_of_the_log(run: Run, tmp_p
     assert run("ask", "What about Mara?", "--json").json["memory"] == []
 
 
+@requirement("promise:forget:session-log")
+def test_forgetting_takes_the_secret_out_of_the_log_that_memory_never_kept(run: Run, tmp_path: Path) -> None:
+    said = "Mara lives in Bern; password: hunter2xyz99Qq_7"
+    run("ask", "--model", "none", said)
+    (memory,) = run("memory", "list", "--json").json
+    assert "hunter2" not in memory["content"]
+    run("memory", "forget", memory["id"], "--yes")
+    everything = b"".join(path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file())
+    assert b"hunter2" not in everything
+    assert b"Bern" not in everything
+
+
 @requirement("cli:session", "sessions:show", "sessions:metadata")
 def test_sessions_are_listed_shown_searched_exported_and_deleted(run: Run, tmp_path: Path) -> None:
     turn = run("ask", SHELLFISH, "--json").json

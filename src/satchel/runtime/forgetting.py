@@ -7,8 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from satchel.errors import NotFound
-from satchel.memory import Memory, Receipt, receipt_to_json
+from satchel.errors import NotFound, StorageError
+from satchel.events import Final, TurnStart
+from satchel.memory import Memory, MemoryRecord, Receipt, receipt_to_json
 from satchel.sessions import Redaction, SessionStore, Words
 
 __all__ = ["ForgetReceipt", "forget"]
@@ -57,9 +58,33 @@ async def forget(ids: Sequence[str], *, memory: Memory, sessions: SessionStore) 
         with suppress(NotFound):
             found.append(await memory.get(id))
     words = [
-        Words(text=record.content, session=record.source.session, turn=record.source.turn)
+        Words(text=text, session=record.source.session, turn=record.source.turn)
         for record in found
-        if record.content.strip()
+        for text in (record.content, *await _as_logged(record, sessions))
+        if text.strip()
     ]
     logs = await sessions.redact(words, memory_ids=[record.id for record in found]) if words else Redaction()
     return ForgetReceipt(store=await memory.forget(ids), logs=logs)
+
+
+async def _as_logged(record: MemoryRecord, sessions: SessionStore) -> list[str]:
+    """What was said at the place that an episode comes from, as the log has it: with the secrets and private parts that
+    memory never kept.
+    """
+    source = record.source
+    if record.kind != "episode" or source.session is None:
+        return []
+    try:
+        log = await sessions.load(source.session)
+    except (NotFound, StorageError):
+        return []  # deleted, or unreadable: redacting tells of the latter
+    texts = []
+    for event in (entry.event for entry in log.records):
+        match event:
+            case TurnStart(turn=turn) if turn == source.turn and source.position in (0, None):
+                texts.append(event.message.text)
+            case Final(turn=turn, text=text) if turn == source.turn and source.position in (1, None):
+                texts.append(text)
+            case _:
+                pass
+    return texts
