@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -276,7 +277,8 @@ def receipt_text(receipt: ForgetReceipt) -> str:
             lines.append(f"  ! the log of session {entry.session_id} still has the words: {entry.error}")
         else:
             lines.append(f"  and from {len(entry.records)} records in the log of session {entry.session_id}")
-        if entry.open_in is not None:
+        # This process read its sessions again when it forgot.
+        if entry.open_in not in (None, os.getpid()):
             lines.append(
                 f"  ! that session is open in process {entry.open_in}, which may still know the words until it ends"
             )
