@@ -17,7 +17,10 @@ def settings_in(folder: Path, **overrides: Any) -> Settings:
     """Settings of an empty home, without keys; overrides by key with __ for the dot."""
     work = folder / "work"
     work.mkdir(exist_ok=True)
-    values: Mapping[str, Any] = {key.replace("__", "."): value for key, value in overrides.items()}
+    values: Mapping[str, Any] = {
+        "memory.distill": "off",
+        **{key.replace("__", "."): value for key, value in overrides.items()},
+    }
     return load(
         {"HOME": str(folder), "PATH": "/usr/bin:/bin", "OLLAMA_HOST": "127.0.0.1:9"},
         cwd=work,

@@ -32,11 +32,24 @@ from satchel.memory.checking import (
     printable,
     whole,
 )
+from satchel.memory.compare import Comparison, ask_model, judge_pair
 from satchel.memory.decay import DecayCycle
-from satchel.memory.distill import Distiller, DistillReport, DistillStatus, WindowResult
+from satchel.memory.distill import Distiller, DistillReport, DistillStatus, SpentRow, WindowResult
 from satchel.memory.distill.engine import MaySpend
+from satchel.memory.distill.ledger import read_spent
 from satchel.memory.embedding import AskedWith, DenseArm
 from satchel.memory.forgetting import forget_now, ids_to_forget, preview
+from satchel.memory.grouping import (
+    CANDIDATE_COSINE,
+    CANDIDATE_COVERAGE,
+    MOST_CANDIDATES,
+    Grouped,
+    PendingFact,
+    count_pending_facts,
+    in_order,
+    pending_facts,
+    write_findings,
+)
 from satchel.memory.index import Index
 from satchel.memory.keeper import Keeper
 from satchel.memory.question import Question, read_question
@@ -75,6 +88,8 @@ _FILL_BEFORE_SEARCH = 10_000
 """Memories without vectors that a search embeds first: a minute or two, once, after an import. What is complete is
 worth more than what is quick; above that the newest are done, and the user is told of the rest."""
 _FILL_BEFORE_SURFACING = 1_024  # The same before a turn, which somebody waits for: five seconds.
+_GROUP_AT_ONCE = 32
+_GROUP_BEFORE_SEARCH = 16  # Facts that a search compares first: some milliseconds each.
 _FILL_IDLE_S = 2.0  # A program that stores something and ends at once need not load a model for it.
 _READ_INLINE_CHARS = 20_000  # 5 ms of reading; a longer text is read on memory's own thread.
 
@@ -145,6 +160,8 @@ class Memory(Keeper, Mover):
         self._by_request = one_of(decay_cycle, DecayCycle, "cycle of decay") == "request"
         self._index = Index()
         self._refreshing = anyio.Lock()
+        self._grouped_at = -1
+        self._searched_at = float("-inf")
         # One thread owns the index: what changes it and what reads it never meet.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="satchel-memory")
         self._wake = anyio.Event()
@@ -501,6 +518,10 @@ class Memory(Keeper, Mover):
         """What waits to be read for facts, what was read, what failed, and what it cost."""
         return await self._distiller.status()
 
+    async def spent(self) -> tuple[SpentRow, ...]:
+        """What memory's own calls of language models cost, by local day and model, the newest day first."""
+        return tuple(await self._database.read(lambda connection: read_spent(connection, self._space)))
+
     async def distill_is_due(self, *, every: int, after_s: float) -> bool:
         """Whether so many messages wait to be read for facts, or one for so many seconds."""
         return await self._distiller.is_due(every=every, after_s=after_s)
@@ -558,6 +579,9 @@ class Memory(Keeper, Mover):
         if limit < 1:
             raise UsageError(f"A search for {limit} memories finds nothing; ask for 1 or more.")
         query = printable(query)
+        self._searched_at = anyio.current_time()
+        await self._refresh()
+        await self._group_few()
         wanted = self._filter(kind, tier, memory_type, tags, speaker, session, since, until, as_of)
         visible = await self._visible(wanted, include_superseded=include_superseded or as_of is not None)
         if mode == "keyword":
@@ -794,6 +818,8 @@ class Memory(Keeper, Mover):
         if not said or limit < 1:
             return _Surfaced()
         at_least = 0.5 if threshold is None else threshold
+        await self._refresh()
+        await self._group_few()
         visible = await self._visible(
             Filter(as_of=self._aware(as_of)),
             include_superseded=include_superseded or as_of is not None,
@@ -951,13 +977,127 @@ class Memory(Keeper, Mover):
             UsageError: The store goes by words alone.
         """
         if self._dense is None:
-            raise UsageError('There is no embedder (memory.embedder is "none"): name one to make vectors with.')
+            raise UsageError(
+                'There is no embedder (memory.embedder is "none"): name one to make vectors with.'
+            )
         return await reindex(self._dense, calibrate=calibrate, drop_old=drop_old, progress=progress)
 
     @property
     def degraded(self) -> str | None:
         """What does not serve as it should, in words for the user, or None: the embedder, most likely."""
         return None if self._dense is None else self._dense.notice
+
+    # What is near what.
+
+    async def compare(self, older: str, newer: str, *, model: ChatModel | None = None) -> Comparison:
+        """How a newer statement stands to an older one, with this memory's embedder.
+
+        Args:
+            older: What was said first.
+            newer: What was said later.
+            model: A language model to ask; where it does not answer, the comparison without one is given.
+        """
+        if model is not None and older.strip() and newer.strip():
+            found = await ask_model(model, older, newer)
+            if found is not None:
+                return found
+        similarity: float | None = None
+        if self._dense is not None and older.strip() and newer.strip():
+            rows = await self._dense.vectors_of([older, newer])
+            similarity = None if rows is None else float(rows[0] @ rows[1])
+        return judge_pair(older, newer, similarity)
+
+    async def group(self, *, limit: int | None = None, model: ChatModel | None = None) -> Grouped:
+        """Compare facts that were not compared yet with those near them, and tie what belongs together.
+
+        A restatement is tied to what it restates; what is corrected with confidence is superseded, else both are
+        tied as contradicting. Nothing is merged or removed, and `undo` takes everything back. It also goes on in the
+        background while nobody searches, and a search does the last few itself.
+
+        Args:
+            limit: At most so many facts, or None for all.
+            model: A language model that is asked about each pair that is no clear matter.
+        """
+        total = Grouped()
+        while limit is None or total.compared < limit:
+            done = await self._group_some(
+                _GROUP_AT_ONCE if limit is None else min(_GROUP_AT_ONCE, limit - total.compared),
+                model=model,
+                fill=_FILL_BEFORE_SEARCH,
+            )
+            if not done.compared:
+                break
+            total += done
+        return total
+
+    async def _group_some(self, limit: int, *, model: ChatModel | None, fill: int) -> Grouped:
+        dense = self._dense
+        if dense is not None:
+            await dense.open()
+            await dense.fill(limit=fill)
+        index = await self._refresh()
+        serving = index.model if dense is not None and dense.trouble is None else None
+        facts = await self._database.read(
+            lambda connection: pending_facts(connection, self._space, model=serving, limit=limit)
+        )
+        total = Grouped()
+        for fact in facts:
+            total += await self._group_one(index, fact, model)
+        return total
+
+    async def _group_one(self, index: Index, fact: PendingFact, model: ChatModel | None) -> Grouped:
+        near = await self._run(self._near, index, fact)
+        records = await self._database.read(
+            lambda connection: repository.read_records(connection, self._space, [fact.rid, *near])
+        )
+        findings = []
+        for rid, cosine in near.items():
+            if fact.rid not in records or rid not in records or records[rid].kind != "fact":
+                continue
+            older, newer = in_order(records[rid], records[fact.rid], one_first=rid < fact.rid)
+            found = judge_pair(older.content, newer.content, cosine)
+            if model is not None and found.confidence < 1:
+                found = await ask_model(model, older.content, newer.content) or found
+            findings.append((older, newer, found))
+        at = to_micros(self._clock.now())
+        return await self._database.write(
+            lambda connection: write_findings(connection, self._space, fact, findings, at)
+        )
+
+    def _near(self, index: Index, fact: PendingFact) -> dict[int, float | None]:
+        """The rids nearest to a fact, each with its cosine, or None where no embedder serves."""
+        near: dict[int, float | None] = {}
+        if fact.vectors is not None:
+            own = np.frombuffer(fact.vectors, dtype="<f4").reshape(-1, index.dimension)[0]
+            cosines = index.cosines(own)
+            for at in np.argsort(-cosines.best)[: MOST_CANDIDATES + 1].tolist():
+                row = int(cosines.rows[at])
+                rid, cosine = int(index.rids[row]), float(cosines.best[at])
+                if rid != fact.rid and index.alive[row] and cosine >= CANDIDATE_COSINE:
+                    near[rid] = cosine
+            return near
+        question = read_question(fact.content[:_READ_INLINE_CHARS], ())
+        chosen = choose(index, question, None, limit=MOST_CANDIDATES + 1, mode="lexical")
+        if chosen is not None:
+            found = rank(index, question, chosen, limit=MOST_CANDIDATES + 1, mode="lexical")
+            near = {
+                hit.rid: None
+                for hit in found.ranked
+                if hit.rid != fact.rid and hit.coverage >= CANDIDATE_COVERAGE
+            }
+        return near
+
+    async def _group_few(self) -> None:
+        """Compare the facts that were stored a moment ago, where they are few: for who searches right after."""
+        if self._index.changed == self._grouped_at:
+            return
+        pending = await self._database.read(
+            lambda connection: count_pending_facts(connection, self._space, limit=_GROUP_BEFORE_SEARCH + 1)
+        )
+        if 0 < pending <= _GROUP_BEFORE_SEARCH:
+            await self._group_some(_GROUP_BEFORE_SEARCH, model=None, fill=4 * _GROUP_BEFORE_SEARCH)
+            await self._refresh()
+        self._grouped_at = self._index.changed
 
     # Inside.
 
@@ -1179,6 +1319,15 @@ class Memory(Keeper, Mover):
             if ranked.rid in records
         )
 
+    async def _group_when_idle(self) -> None:
+        """Compare what was not, a little at a time, and not while somebody searches."""
+        while True:
+            if anyio.current_time() - self._searched_at >= _FILL_IDLE_S:
+                done = await self._group_some(_GROUP_AT_ONCE, model=None, fill=_FILL_BEFORE_SEARCH)
+                if not done.compared:
+                    return
+            await anyio.sleep(_FILL_IDLE_S / 10)
+
     async def _back_fill(self, dense: DenseArm) -> None:
         """Embed in the background, whenever something was stored and the program lives on for a moment."""
         while True:
@@ -1187,6 +1336,7 @@ class Memory(Keeper, Mover):
             try:
                 await dense.open()
                 await dense.fill()
+                await self._group_when_idle()
             except SatchelError as error:
                 dense.trouble = str(error)
             except Exception:  # noqa: BLE001 - A background job: a defect in it must not end what the user is doing.

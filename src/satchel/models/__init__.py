@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from satchel.models.abilities import AbilityStore
-    from satchel.models.choose import Choice, Tried, available_models, choose_model
+    from satchel.models.choose import Choice, Tried, available_models, choose_model, small_model_of
     from satchel.models.json_tools import AdaptiveTools, JsonTools
     from satchel.models.opening import open_model, split_name
     from satchel.models.port import (
@@ -40,12 +40,13 @@ __all__ = [
     "available_models",
     "choose_model",
     "open_model",
+    "small_model_of",
     "split_name",
 ]
 
 _MODULES = {
     "abilities": ("AbilityStore",),
-    "choose": ("Choice", "Tried", "available_models", "choose_model"),
+    "choose": ("Choice", "Tried", "available_models", "choose_model", "small_model_of"),
     "json_tools": ("AdaptiveTools", "JsonTools"),
     "opening": ("open_model", "split_name"),
     "port": ("ChatModel", "Completion", "ModelEvent", "ModelRequest", "Retrying", "ToolDefinition"),

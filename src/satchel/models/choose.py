@@ -15,7 +15,7 @@ from satchel.config.providers import builtin_providers
 from satchel.errors import ModelAuthError, ModelError, ModelUnavailable
 from satchel.models.opening import split_name
 
-__all__ = ["Choice", "Tried", "available_models", "choose_model"]
+__all__ = ["Choice", "Tried", "available_models", "choose_model", "small_model_of"]
 
 # A server on this machine answers at once or is not there.
 _LOCAL_LIMIT_S: Final = 0.5
@@ -30,6 +30,16 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "openrouter": "openrouter/auto",
     "mistral": "mistral-medium-latest",
     "gemini": "gemini-3.8-flash",
+}
+
+# The models for small work in the background: of each provider's current ones, the cheapest that follows
+# instructions well (prices of November 2026). Where a provider is not here, its one model does both.
+_SMALL: Final[Mapping[str, str]] = {
+    "anthropic": "claude-haiku-5-5",
+    "openai": "gpt-6-luna",
+    "mistral": "mistral-small-latest",
+    "gemini": "gemini-3.5-flash-lite",
+    "deepseek": "deepseek-v4-flash",
 }
 
 _NO_CHAT: Final = re.compile(
@@ -113,6 +123,24 @@ async def choose_model(settings: Settings) -> Choice:
         else:
             return _chosen(f"ollama:{found}", f"Ollama runs at {_host(ollama)}", tried)
     return _chosen("none", "no key is set and no Ollama runs", tried)
+
+
+def small_model_of(name: str, settings: Settings) -> str:
+    """The model for small work beside another: what the settings say, else the small one of the same provider.
+
+    Args:
+        name: The model that serves, as "provider:model".
+        settings: `small_model` wins; a provider that was moved to another address has unknown models.
+
+    Returns:
+        As `open_model` takes it; `name` itself where no smaller one is known.
+    """
+    if settings.small_model:
+        return settings.small_model
+    provider = split_name(name)[0]
+    found = settings.providers.get(provider)
+    small = _SMALL.get(provider)
+    return name if small is None or found is None or _is_moved(found) else f"{provider}:{small}"
 
 
 async def available_models(provider: ProviderSettings, settings: Settings) -> tuple[str, ...]:

@@ -83,6 +83,7 @@ def episodes_of(session_id: str, said: Said) -> tuple[Episode, ...]:
                 session=session_id,
                 turn=said.turn,
                 speaker="assistant",
+                trust="agent",
                 text=said.answer,
                 said_at=said.answer_at or said.user_at,
                 position=1,

@@ -88,6 +88,7 @@ class Home:
                         embedder=embedding,
                         clock=clock,
                         home=settings.home,
+                        redact=settings.memory.redact,
                     )
                 )
             if memory is not None and settings.keeps_memory:
@@ -103,12 +104,24 @@ class Home:
             )
 
     async def usage(self) -> tuple[UsageRow, ...]:
-        """What was spent, by session, local day and model, the newest day first.
+        """What was spent, by session, local day and model, the newest day first; memory's own calls have no session.
 
         Raises:
             StorageError: The logs can't be read.
         """
         rows = [row for info in await self.sessions.list() for row in info.spent]
+        if self.memory is not None:
+            rows += [
+                UsageRow(
+                    session_id="",
+                    day=spent.day,
+                    provider=spent.provider,
+                    model=spent.model,
+                    calls=spent.calls,
+                    usage=spent.usage,
+                )
+                for spent in await self.memory.spent()
+            ]
         return tuple(sorted(rows, key=lambda row: (row.day, row.session_id), reverse=True))
 
     async def forget(self, ids: Sequence[str]) -> ForgetReceipt:

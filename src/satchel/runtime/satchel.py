@@ -20,15 +20,16 @@ from satchel.memory.toolset import MemoryTools
 from satchel.models import AbilityStore, ChatModel, Choice, choose_model, open_model
 from satchel.models.embedding import Progress
 from satchel.models.port import Embedder
+from satchel.runtime.distilling import Distilling
 from satchel.runtime.health import Check, examine
 from satchel.runtime.home import Home
 from satchel.runtime.rules import gate_for
 from satchel.runtime.session import Session
 from satchel.runtime.spill import spill_into
 from satchel.runtime.toolindex import ToolIndex
-from satchel.runtime.tooling import external_tools
+from satchel.runtime.tooling import external_tools, mcp_tools
 from satchel.sessions import Journal, rebuild
-from satchel.tools import Approver, Registry, Toolset, builtin_tools, filtered
+from satchel.tools import Approver, Ask, Registry, StaticToolset, Toolset, builtin_tools, filtered
 from satchel.tools.deferral import Bridge, split_by_number
 
 __all__ = ["Satchel"]
@@ -57,12 +58,14 @@ class Satchel(Home):
         )
         self.pool = ToolPool(self.settings.agent.tool_workers)
         self.external = external_tools(self.settings, self.clock)
+        self.mcp = mcp_tools(self.settings, self.clock, spawn=self.run)
         self._is_discovering = False
         self._group = group
         self._given_model = model
         self._abilities = AbilityStore(self.settings.home / "abilities.json", clock=self.clock)
         self._models: dict[str, ChatModel] = {}
         self._choice: Choice | None = None
+        self.distilling = Distilling(self)
 
     @classmethod
     @asynccontextmanager
@@ -95,6 +98,7 @@ class Satchel(Home):
             # Turns run in this group: they outlive whoever follows them, and end with it.
             async with anyio.create_task_group() as group:
                 satchel = cls(home, group=group, model=model)
+                satchel.distilling.start()
                 try:
                     yield satchel
                 except Exception as error:  # noqa: BLE001 - raised again below, where the group can't wrap it
@@ -111,6 +115,11 @@ class Satchel(Home):
         self._group.start_soon(function, *args)
 
     # Models
+
+    @property
+    def has_given_model(self) -> bool:
+        """Whether a model was handed to `open`: it then serves for everything that the settings don't name."""
+        return self._given_model is not None
 
     async def choice(self) -> Choice:
         """Which model serves where none is asked for by name, and why; found out once.
@@ -151,6 +160,7 @@ class Satchel(Home):
         mode: Mode | None = None,
         allow: Sequence[str] = (),
         approver: Approver | None = None,
+        ask: Ask | None = None,
         private: bool = False,
         hooks: Sequence[Hook] = (),
     ) -> Session:
@@ -164,6 +174,8 @@ class Satchel(Home):
             mode: Who permits calls; None takes what the settings say.
             allow: Permission rules that hold for this session, such as "bash(git *)".
             approver: Asks the user; None where nobody can be asked.
+            ask: Asks the user what a tool wants to know in the middle of its work, as an MCP server may; None
+                where nobody can be asked.
             private: Nothing that is said in it is kept as memory.
             hooks: See `satchel.loop.Hook`.
 
@@ -191,6 +203,7 @@ class Satchel(Home):
                 mode=mode or self.settings.agent.mode,
                 allow=allow,
                 approver=approver,
+                ask=ask,
                 private=private,
                 hooks=hooks,
             )
@@ -208,6 +221,7 @@ class Satchel(Home):
         mode: Mode,
         allow: Sequence[str],
         approver: Approver | None,
+        ask: Ask | None,
         private: bool,
         hooks: Sequence[Hook],
     ) -> Session:
@@ -228,6 +242,7 @@ class Satchel(Home):
             roots=gate.roots,
             spill_dir=journal.spill_dir,
             environ=settings.environ,
+            ask=ask,
         )
         records = journal.log.records
         started_at = records[0].at if records else self.clock.now()
@@ -293,23 +308,26 @@ class Satchel(Home):
         """What a model may call, in the order in which it is told.
 
         Args:
-            wait: Wait until the executables in the tools' folders were found; else those that are known by now.
+            wait: Wait until the executables in the tools' folders were found, and until MCP servers that were never
+                met have listed their tools, ten seconds at most; else those that are known by now.
         """
         settings = self.settings
         if not self._is_discovering:
             self._is_discovering = True
             self.run(self.external.discover)
+            self.mcp.begin()
         if wait:
             limit_s = max(_MOST_DISCOVERY_S, 3 * settings.tools.schema_timeout_s)
             await self.external.wait(limit_s)
+        servers = StaticToolset(await self.mcp.tools() if wait else self.mcp.known())
         toolsets: list[Toolset] = [
             builtin_tools(home=settings.home, bash_timeout_s=settings.agent.tool_timeout_s)
         ]
         if self.memory is not None:
             toolsets.append(MemoryTools(self.memory, forget=self._forget_in_store))
         left_out = {*settings.tools.disabled, *self.external.replaced}
-        kept = [filtered(toolset, lambda spec: spec.name not in left_out) for toolset in toolsets]
-        return await Registry.load([*kept, self.external])
+        kept = [filtered(toolset, lambda spec: spec.name not in left_out) for toolset in (*toolsets, servers)]
+        return await Registry.load([*kept[:-1], self.external, kept[-1]])
 
     async def toolbox(self, registry: Registry) -> Toolbox:
         """The tools of a session: those that stand in the prompt, and a bridge to the rest where they are too many."""
@@ -336,6 +354,8 @@ class Satchel(Home):
     async def _close(self) -> None:
         for session in list(self._open_sessions.values()):
             await session.aclose()
+        await self.distilling.close()
+        await self.mcp.aclose()
         for model in self._models.values():
             await model.aclose()
         self.pool.close()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
-from typing import Final
+from typing import Final, Literal
 
 from satchel.memory.dates import ResolvedDate, resolve_dates
 from satchel.memory.distill.asking import Proposal
@@ -62,12 +62,14 @@ def check(proposal: Proposal, window: Window, known: Sequence[MemoryRecord]) -> 
     if isinstance(found, str):
         return found
     quote, sources = found
-    meant = _dates_in(window, sources)
+    meant = _dates_in(window, sources, quote)
     content = _with_days(proposal.content, sources[0], meant)
     if content is None:
         return "it names a day that nobody said"
-    since, until = _range_of(proposal.since, meant), _range_of(proposal.until, meant)
-    zone = sources[0].said_at.tzinfo
+    said_at = sources[0].said_at
+    since = _range_of(proposal.since, meant, said_at, "began")
+    until = _range_of(proposal.until, meant, said_at, "will end")
+    zone = said_at.tzinfo
     valid_from = None if since is None else datetime.combine(since[0], time(), zone)
     valid_to = None if until is None else _day_after(until[1], zone)
     if valid_from is not None and valid_to is not None and valid_to <= valid_from:
@@ -152,12 +154,18 @@ def _key(words: str) -> str:
     return " ".join(words.lower().split())
 
 
-def _dates_in(window: Window, sources: Sequence[Piece]) -> dict[str, ResolvedDate]:
+def _dates_in(window: Window, sources: Sequence[Piece], quote: str) -> dict[str, ResolvedDate]:
     """What the date words of a window mean, by the words; those of the fact's own sources win."""
     meant: dict[str, ResolvedDate] = {}
     for piece in (*sources, *reversed(window.pieces)):
         for found in resolve_dates(piece.text, piece.said_at):
             meant.setdefault(_key(found.text), found)
+    # Read alone, the quote may tell another tense than read in its text ("Anna wrote that she will leave in June"):
+    # what has two readings is not known.
+    for alone in resolve_dates(quote, sources[0].said_at):
+        key = _key(alone.text)
+        if key in meant and (meant[key].start, meant[key].end) != (alone.start, alone.end):
+            meant[key] = replace(alone, start=None, end=None)
     return meant
 
 
@@ -188,7 +196,9 @@ def _is_absolute(found: ResolvedDate) -> bool:
     return all(len(read) == 1 and (read[0].start, read[0].end) == (found.start, found.end) for read in alone)
 
 
-def _range_of(words: str, meant: Mapping[str, ResolvedDate]) -> tuple[date, date] | None:
+def _range_of(
+    words: str, meant: Mapping[str, ResolvedDate], said_at: datetime, tense: Literal["began", "will end"]
+) -> tuple[date, date] | None:
     """The days that the words for a time mean, where the conversation has them and they can be known."""
     wanted = _key(words)
     if not wanted:
@@ -197,5 +207,12 @@ def _range_of(words: str, meant: Mapping[str, ResolvedDate]) -> tuple[date, date
     for key in sorted(meant, key=len, reverse=True):
         found = meant[key]
         if key in wanted or wanted in key:
-            return None if found.start is None or found.end is None else (found.start, found.end)
+            if found.start is not None and found.end is not None:
+                return found.start, found.end
+            # What has been so since March began in the last one; what holds until Friday ends on the next.
+            for sentence in (f"It {tense} {found.text}", f"It {tense} in {found.text}"):
+                for read in resolve_dates(sentence, said_at):
+                    if read.start is not None and read.end is not None:
+                        return read.start, read.end
+            return None
     return None

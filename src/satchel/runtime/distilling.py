@@ -1,0 +1,146 @@
+"""Distilling while Satchel is open: after turns, in the background, as the settings and the budget allow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import anyio
+
+from satchel.errors import BudgetExceeded, SatchelError, UsageError
+from satchel.memory.distill import DistillReport, WindowResult
+from satchel.models import ChatModel, small_model_of
+
+if TYPE_CHECKING:
+    from satchel.runtime.satchel import Satchel
+
+__all__ = ["Distilling"]
+
+_log = logging.getLogger(__name__)
+
+_WINDOWS_A_RUN = 10
+"""Of one run in the background: what was imported by the thousand is read bit by bit, and by `satchel memory distill`
+at once."""
+_LAST_WINDOW_S = 3.0
+"""How long closing waits for a window that is being read: its answers are paid for."""
+_LONGEST_PAUSE_S = 3_600.0
+"""After failures: a minute, then twice as long each time, up to this."""
+
+
+class Distilling:
+    """Draws facts from what was said, in the background of one open Satchel."""
+
+    def __init__(self, satchel: Satchel) -> None:
+        """Start nothing; see `start`."""
+        self._satchel = satchel
+        self._wake = anyio.Event()
+        self._is_reading = False
+        self._scope = anyio.CancelScope()
+        self._idle = anyio.Event()
+        self._idle.set()
+        self._not_before_s = 0.0
+        self._pause_s = 60.0
+
+    def start(self) -> None:
+        """Look whenever something was said, and now: something may wait from before."""
+        settings = self._satchel.settings
+        if settings.memory.distill == "auto" and settings.keeps_memory and self._satchel.memory is not None:
+            self._satchel.run(self._loop)
+
+    def poke(self) -> None:
+        """Something was said."""
+        self._wake.set()
+
+    async def close(self) -> None:
+        """Let a window that is being read come to its end, for a moment; then stop."""
+        with anyio.move_on_after(_LAST_WINDOW_S):
+            await self._idle.wait()
+        self._scope.cancel()
+
+    async def run(
+        self, *, most_windows: int | None = None, progress: Callable[[WindowResult], None] = lambda _: None
+    ) -> DistillReport:
+        """Read what waits, now.
+
+        Raises:
+            UsageError: Memory is off, or there is no language model.
+            ConfigError, ModelError: The models are not to be had.
+            StorageError: The store does not serve.
+        """
+        satchel = self._satchel
+        if satchel.memory is None:
+            raise UsageError("Memory is off or could not be opened, so nothing can be distilled.")
+        model, small_model = await self.models()
+        return await satchel.memory.distill(
+            model=model,
+            small_model=small_model,
+            most_windows=most_windows,
+            may_spend=self._may_spend,
+            progress=progress,
+        )
+
+    async def models(self) -> tuple[ChatModel, ChatModel]:
+        """The model that proposes facts, and the small one that judges what is worth it."""
+        satchel = self._satchel
+        model = await satchel.model()
+        name = f"{model.provider}:{model.model}"
+        small = satchel.settings.small_model or (
+            "" if satchel.has_given_model else small_model_of(name, satchel.settings)
+        )
+        return model, model if small in ("", name) else await satchel.model(small)
+
+    async def _may_spend(self) -> None:
+        limit = self._satchel.settings.budget.day_usd
+        if limit is None:
+            return
+        day = f"{self._satchel.clock.now():%Y-%m-%d}"
+        spent = sum(row.usage.cost_usd or 0.0 for row in await self._satchel.usage() if row.day == day)
+        if spent >= limit:
+            raise BudgetExceeded(
+                f"${spent:.4f} were spent today, and the limit is ${limit:g} (budget.day_usd): what was said waits."
+            )
+
+    async def _loop(self) -> None:
+        with self._scope:
+            while True:
+                self._wake = anyio.Event()
+                try:
+                    await self._once()
+                except SatchelError as error:
+                    self._later(str(error))
+                except Exception:  # noqa: BLE001 - A background job: a defect in it must not end what the user is doing.
+                    _log.exception("Distilling in the background failed.")
+                    self._later("a defect, see the log")
+                await self._wake.wait()
+
+    async def _once(self) -> None:
+        satchel = self._satchel
+        settings = satchel.settings.memory
+        memory = satchel.memory
+        if memory is None or satchel.clock.monotonic_s() < self._not_before_s:
+            return
+        if not await memory.distill_is_due(every=settings.distill_every, after_s=settings.distill_after_s):
+            return
+        if (await satchel.model()).provider == "none":
+            return  # Episodes serve alone; `doctor` and `memory distill --status` say so.
+        self._idle = anyio.Event()
+        try:
+            # One window at a time, so that closing can stop between two.
+            for _ in range(_WINDOWS_A_RUN):
+                report = await self.run(most_windows=1)
+                if any(window.outcome == "failed" for window in report.windows):
+                    self._later(report.windows[-1].error)
+                    return
+                if not report.pending or not report.windows:
+                    break
+                if self._scope.cancel_called:
+                    return
+            self._pause_s = 60.0
+        finally:
+            self._idle.set()
+
+    def _later(self, reason: str) -> None:
+        _log.warning("Distilling failed and is tried again in %g s: %s", self._pause_s, reason)
+        self._not_before_s = self._satchel.clock.monotonic_s() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
