@@ -32,7 +32,7 @@ from satchel.loop.toolbox import Toolbox
 from satchel.messages import ToolResultBlock, ToolUseBlock
 from satchel.models.encoding import clean_text
 from satchel.tools.permissions import Decision, Gate, PlannedCall
-from satchel.tools.port import Effect, Redirecting, Tool, ToolContext, ToolResult
+from satchel.tools.port import Ask, Effect, Redirecting, Tool, ToolContext, ToolResult
 
 __all__ = ["Repeats", "Round", "Spill", "Step", "Workshop"]
 
@@ -68,6 +68,7 @@ class Workshop:
     spill_dir: Path
     state: dict[str, Any] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
+    ask: Ask | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -510,6 +511,7 @@ class Round:
             clock=self._clock,
             timeout_s=self._limit_s(tool) if tool is not None else self._limits.tool_timeout_s,
             environ=workshop.environ,
+            ask=workshop.ask,
         )
 
     # After it ran

@@ -73,6 +73,7 @@ async def run_directly(
         clock=clock,
         timeout_s=limit_s,
         environ=workshop.environ,
+        ask=workshop.ask,
     )
     await emit([Action(turn=turn, round=0, call_id=call_id, tool=name, input=input)])
     started_s = clock.monotonic_s()

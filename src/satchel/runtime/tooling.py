@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from satchel import __version__
 from satchel.clock import Clock
 from satchel.config import Settings
 from satchel.loop import Toolbox
 from satchel.tools import Tool, ToolContext
 from satchel.tools.builtin.standalone import SHIPPED, shipped_path, to_json
 from satchel.tools.external import ExternalTools, ToolFolder, failure, success
+from satchel.tools.mcp import McpStatus, McpToolset
 
 if TYPE_CHECKING:
     from satchel.runtime.satchel import Satchel
 
-__all__ = ["ToolEntry", "external_tools", "list_tools", "run_tool", "tool_folders"]
+__all__ = ["ToolEntry", "external_tools", "list_tools", "mcp_tools", "run_tool", "tool_folders"]
 
 _OWN: Final = (
     "ask_user", "browser", "deep_memory", "execute_capability", "forget_memory", "lookup_capability", "read_docs",
@@ -67,6 +69,29 @@ def tool_folders(settings: Settings) -> tuple[ToolFolder, ...]:
     return tuple(folders)
 
 
+def mcp_tools(
+    settings: Settings, clock: Clock, *, spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
+) -> McpToolset:
+    """The tools of the MCP servers that are set up; nothing is started yet.
+
+    Args:
+        settings: Say which.
+        clock: Measures the pauses after failures.
+        spawn: Runs something in the background.
+    """
+    return McpToolset(
+        settings.mcp_servers,
+        home=settings.home,
+        cwd=settings.cwd,
+        environ=settings.environ,
+        lookup=settings.secret,
+        clock=clock,
+        spawn=spawn,
+        timeout_s=settings.agent.tool_timeout_s,
+        version=__version__,
+    )
+
+
 def external_tools(settings: Settings, clock: Clock) -> ExternalTools:
     """The toolset of executables; nothing is looked at yet."""
     return ExternalTools(
@@ -108,7 +133,48 @@ async def list_tools(satchel: Satchel) -> tuple[ToolEntry, ...]:
         for entry in satchel.external.entries
         if entry.status != "available"
     ]
+    for status in satchel.mcp.status():
+        found += _of_server(status)
     return tuple(found)
+
+
+def _of_server(status: McpStatus) -> list[ToolEntry]:
+    """What a server does not offer, and the server itself where it does not serve."""
+    origin = f"MCP server {status.server}"
+    entries = [
+        ToolEntry(
+            name=tool.name,
+            source="mcp",
+            description=tool.now.description,
+            status="changed" if tool.before is not None else "new",
+            reason=f"{tool.name} is not offered: its definition {'changed' if tool.before else 'came'} after the "
+            f"server's tools were accepted. Look at it, then type: satchel tool approve {tool.name}",
+            origin=origin,
+        )
+        for tool in status.withheld
+    ]
+    entries += [
+        ToolEntry(
+            name=status.server, source="mcp", description="", status="skipped", reason=problem, origin=origin
+        )
+        for problem in status.problems
+    ]
+    if status.state in ("down", "off", "starting"):
+        reason = {
+            "off": "It is switched off (enabled = false).",
+            "starting": f"It is still starting; what it says is in {status.log}.",
+        }.get(status.state, f"It is not available: {status.reason}. What it said is in {status.log}.")
+        entries.append(
+            ToolEntry(
+                name=status.server,
+                source="mcp",
+                description="",
+                status=status.state,
+                reason=reason,
+                origin=origin,
+            )
+        )
+    return entries
 
 
 def _reason(external: ExternalTools, tool: Tool) -> str:
@@ -180,6 +246,9 @@ async def run_tool(
 
 
 def _not_offered(satchel: Satchel, name: str, close: Sequence[str]) -> dict[str, Any]:
+    if satchel.mcp.withheld(name):
+        text = f"Tool '{name}' can't be run before it is approved: satchel tool approve {name}"
+        return failure(text, "NOT_APPROVED")
     for entry in satchel.external.entries:
         if entry.name == name and entry.status != "available":
             code = "NOT_APPROVED" if entry.status == "changed" else "NOT_EXECUTABLE"

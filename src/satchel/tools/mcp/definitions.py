@@ -11,7 +11,7 @@ from typing import Any
 
 from satchel.tools.port import Annotations
 
-__all__ = ["Definition", "Listing", "full_names", "read_listing"]
+__all__ = ["Definition", "Listing", "full_names", "left_out", "read_listing", "readable"]
 
 MAX_NAME = 64
 """Characters of a tool's name that both wire formats take."""
@@ -19,6 +19,8 @@ MAX_DESCRIPTION = 4_000
 """Characters of a description that go into the prompt; the longest of the reference servers has 2,600."""
 MAX_SCHEMA = 65_536
 """Characters of one input schema as JSON: more is a document and no signature."""
+MAX_LISTED_NAME = 300
+"""Characters of a name in a server's list; ours for it is cut to `MAX_NAME`."""
 MAX_TOOLS = 1_000
 """Of one server; more are left out with a reason."""
 _SHORT = 120
@@ -93,8 +95,7 @@ def read_listing(server: str, raw: Iterable[Mapping[str, Any]], *, is_known: boo
             break
         definition = _read(entry, is_known=is_known)
         if isinstance(definition, str):
-            shown = str(entry.get("name", ""))[:_SHORT]
-            problems.append(f"MCP server {server}: the tool {shown!r} was left out: {definition}.")
+            problems.append(left_out(server, str(entry.get("name", "")), definition))
         elif definition.name in found:
             problems.append(f"MCP server {server}: the tool {definition.name[:_SHORT]!r} is listed twice.")
         else:
@@ -102,39 +103,58 @@ def read_listing(server: str, raw: Iterable[Mapping[str, Any]], *, is_known: boo
     return Listing(tools=tuple(found[name] for name in sorted(found)), problems=tuple(problems))
 
 
+def left_out(server: str, tool: str, reason: str) -> str:
+    """The sentence about a tool that is not offered."""
+    return f"MCP server {server}: the tool {tool[:_SHORT]!r} was left out: {reason}."
+
+
+def readable(entry: object) -> dict[str, Any] | str:
+    """A tool in a list as the protocol allows it, without what is of no use; or why it is none."""
+    if not isinstance(entry, Mapping):
+        return "it is no object"
+    name, schema = entry.get("name"), entry.get("inputSchema")
+    if not isinstance(name, str) or not name.strip() or len(name) > MAX_LISTED_NAME:
+        return f"a name has 1 to {MAX_LISTED_NAME} characters"
+    if not isinstance(schema, Mapping):
+        return "it has no input schema"
+    kind = schema.get("type", "object")
+    if kind != "object":
+        return f"its input schema is of type {str(kind)[:_SHORT]!r} and must be 'object'"
+    found: dict[str, Any] = {"name": name, "inputSchema": {**schema, "type": "object"}}
+    found |= {key: entry[key] for key in ("title", "description") if isinstance(entry.get(key), str)}
+    output, hints = entry.get("outputSchema"), entry.get("annotations")
+    if isinstance(output, Mapping):
+        found["outputSchema"] = {**output}
+    if isinstance(hints, Mapping):
+        found["annotations"] = {
+            key: value for key, value in hints.items() if key.endswith("Hint") and isinstance(value, bool)
+        }
+    return found
+
+
 def _read(entry: Mapping[str, Any], *, is_known: bool) -> Definition | str:
     """The definition, or what is wrong with it."""
-    name, description, schema = entry.get("name"), entry.get("description") or "", entry.get("inputSchema")
-    if not isinstance(name, str) or not name.strip() or len(name) > 300:
-        return "a name has 1 to 300 characters"
-    if not isinstance(description, str):
-        return "its description is no text"
-    checked = dict(schema) if is_known and isinstance(schema, Mapping) else _schema(schema)
+    found = readable(entry)
+    if isinstance(found, str):
+        return found
+    name, description = found["name"], found.get("description", "")
+    schema, hints = found["inputSchema"], found.get("annotations", {})
+    checked = dict(schema) if is_known else _schema(schema)
     if isinstance(checked, str):
         return checked
-    hints = entry.get("annotations")
     return Definition(
         name=name,
         description=description
         if len(description) <= MAX_DESCRIPTION
         else f"{description[:MAX_DESCRIPTION]} …",
         input_schema=checked,
-        hints={
-            key: value
-            for key, value in sorted(hints.items() if isinstance(hints, Mapping) else ())
-            if isinstance(value, bool) and key.endswith("Hint")
-        },
+        hints=dict(sorted(hints.items())),
     )
 
 
-def _schema(schema: object) -> dict[str, Any] | str:
-    if not isinstance(schema, Mapping):
-        return "it has no input schema"
+def _schema(schema: Mapping[str, Any]) -> dict[str, Any] | str:
     # Some endpoints refuse the dialect's address, and every validator here speaks the newest one.
     cleaned = {key: value for key, value in schema.items() if key != "$schema"}
-    cleaned.setdefault("type", "object")
-    if cleaned["type"] != "object":
-        return f"its input schema is of type {str(cleaned['type'])[:_SHORT]!r} and must be 'object'"
     try:
         size = len(json.dumps(cleaned))
     except (RecursionError, ValueError, TypeError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,12 +16,12 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.config import McpServerSettings
 from satchel.errors import SatchelError
-from satchel.tools.mcp.definitions import Definition, Listing, read_listing
+from satchel.tools.mcp.definitions import Definition, Listing, left_out, read_listing
 from satchel.tools.mcp.log import CappedLog
 from satchel.tools.mcp.pins import Pins, PinStore
 from satchel.tools.mcp.places import Lookup, environment, filled_in
 from satchel.tools.mcp.questions import Elicitation, read_answer
-from satchel.tools.mcp.transports import http_transport, sse_transport, stdio_transport
+from satchel.tools.mcp.transports import cleaned, http_transport, sse_transport, stdio_transport
 from satchel.tools.port import Ask
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ __all__ = ["Failed", "Host", "InputNeeded", "McpServer", "Outcome", "State"]
 
 State: TypeAlias = Literal["idle", "starting", "ready", "down"]
 
-START_S = 60.0
-"""Until a server has listed its tools: a package runner may have to fetch it first."""
+END_S = 15.0
+"""Until a server and all that comes from it are ended: more than the sandbox takes for it."""
 MAX_PAGES = 100
 """Of a list of tools; a server that always names a further page would never end."""
 RELIST_S = 1.0
 """Between two readings of a list that changes: one that changes all the time costs no more."""
 BACKOFF_S = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
-"""Before the next start, by the number of failures in a row; the first is tried again at once."""
+"""Before the next start, by the number of failures in a row."""
 UNKNOWN_TRIES = 6
 """How often a server whose tools nobody knows yet is started by itself, half a minute in all; then on demand."""
 MAX_ROUNDS = 10
@@ -63,6 +63,7 @@ class Host:
         tell: Takes a notice for the user.
         changed: Called when the tools on offer are others than before.
         timeout_s: Of a call, where the entry has no limit of its own.
+        start_s: Until a server has listed its tools.
         version: Ours, for the server.
     """
 
@@ -72,10 +73,11 @@ class Host:
     logs: Path
     pins: PinStore
     clock: Clock
-    spawn: Callable[[Callable[[], Awaitable[None]]], None]
+    spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
     tell: Callable[[str], None]
     changed: Callable[[], None]
     timeout_s: float
+    start_s: float
     version: str
     limiter: anyio.CapacityLimiter
 
@@ -151,6 +153,7 @@ class McpServer:
         self._failures = 0
         self._retry_at_s = 0.0
         self._flights: list[_Flight] = []
+        self._unreadable: list[str] = []
         self._ended = anyio.Event()
 
     @property
@@ -188,8 +191,11 @@ class McpServer:
         Returns:
             "" when it is ready, else why it is not, as a clause.
         """
-        self.begin()
         with anyio.move_on_after(limit_s):
+            while self.state == "ready" and self._gone.is_set():
+                # What went away is still being ended.
+                await self._changed.wait()
+            self.begin()
             while self.state == "starting":
                 await self._changed.wait()
         if self.state == "ready":
@@ -218,7 +224,9 @@ class McpServer:
         self._is_closed = True
         if self._is_running:
             self._scope.cancel()
-            with anyio.CancelScope(shield=True):
+            # Shielded, because this is what ends the processes; bounded, because a task that was cancelled before its
+            # first step never tells that it ended.
+            with anyio.move_on_after(END_S, shield=True):
                 await self._ended.wait()
         self.log.close()
 
@@ -248,8 +256,10 @@ class McpServer:
         return not self._is_closed and self.pins is None and self._failures < UNKNOWN_TRIES
 
     async def _serve_once(self) -> None:
+        if self._is_closed:
+            return
         self._gone, self._gone_reason = anyio.Event(), ""
-        self._scope = anyio.CancelScope(deadline=anyio.current_time() + START_S)
+        self._scope = anyio.CancelScope(deadline=anyio.current_time() + self._host.start_s)
         # A boundary: a stranger's server; whatever it does wrong is told as a reason.
         try:
             with self._scope:
@@ -259,7 +269,7 @@ class McpServer:
         else:
             reason = self._gone_reason
             if self._scope.cancelled_caught and self.state == "starting":
-                reason = f"it did not start within {START_S:g} s"
+                reason = f"it did not start within {self._host.start_s:g} s"
         finally:
             self._client = None
             if self._is_closed:
@@ -270,7 +280,9 @@ class McpServer:
 
     def _failed(self, reason: str) -> None:
         was_ready = self.state == "ready"
-        pause_s = BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)]
+        # What ran before is started again at once; what did not start will hardly do so in the same second.
+        step = self._failures if was_ready else self._failures + 1
+        pause_s = BACKOFF_S[min(step, len(BACKOFF_S) - 1)]
         self._failures += 1
         self._retry_at_s = self._host.clock.monotonic_s() + pause_s
         self.log.write(f"[satchel] {reason}\n".encode("utf-8", "replace"))
@@ -341,7 +353,7 @@ class McpServer:
             return ElicitResult.model_validate(await self._elicited(self._read_elicitation(params)))
 
         client = Client(
-            transport,
+            cleaned(transport, self._left_out),
             client_info=Implementation(name="satchel", version=self._host.version),
             elicitation_callback=elicited,
             message_handler=self._heard,
@@ -370,7 +382,11 @@ class McpServer:
 
     # Its list
 
+    def _left_out(self, tool: str, reason: str) -> None:
+        self._unreadable.append(left_out(self.name, tool, reason))
+
     async def _read_list(self, client: Client) -> None:
+        self._unreadable = []
         raw: list[Mapping[str, Any]] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -386,7 +402,7 @@ class McpServer:
 
     async def _learn(self, listing: Listing) -> None:
         before = self.pins
-        self.problems = listing.problems
+        self.problems = (*self._unreadable, *listing.problems)
         try:
             pins = await anyio.to_thread.run_sync(
                 self._host.pins.learn, self.entry, listing.tools, limiter=self._host.limiter
@@ -513,7 +529,13 @@ class McpServer:
         answers: Mapping[str, Any] | None,
         state: str | None,
     ) -> Outcome:
-        from mcp.types import CallToolResult, ElicitRequest, ElicitResult  # noqa: PLC0415  loaded in `_load_sdk`
+        from mcp.shared.exceptions import MCPError  # noqa: PLC0415  loaded in `_load_sdk`
+        from mcp.types import (  # noqa: PLC0415
+            URL_ELICITATION_REQUIRED,
+            CallToolResult,
+            ElicitRequest,
+            ElicitResult,
+        )
 
         shown_s = 0.0
 
@@ -528,14 +550,22 @@ class McpServer:
             {key: ElicitResult.model_validate(value) for key, value in answers.items()} if answers else None
         )
         for _ in range(MAX_ROUNDS):
-            result = await client.session.call_tool(
-                name,
-                dict(input),
-                progress_callback=show,
-                input_responses=responses,
-                request_state=state,
-                allow_input_required=True,
-            )
+            try:
+                result = await client.session.call_tool(
+                    name,
+                    dict(input),
+                    progress_callback=show,
+                    input_responses=responses,
+                    request_state=state,
+                    allow_input_required=True,
+                )
+            except MCPError as error:
+                if error.code != URL_ELICITATION_REQUIRED:
+                    raise
+                refused = await self._sent_elsewhere(error, flight)
+                if refused:
+                    return Failed(reason=refused)
+                continue
             if isinstance(result, CallToolResult):
                 return result.model_dump(by_alias=True, mode="json", exclude_none=True)
             state = result.request_state
@@ -587,6 +617,18 @@ class McpServer:
             # Nobody called it: nothing that the user did can be what it asks about.
             return {"action": "decline"}
         return await self._ask(elicitation, flight)
+
+    async def _sent_elsewhere(self, error: Any, flight: _Flight) -> str:
+        """The server does nothing before the user has been at an address; why the call can't go on, or ""."""
+        data = error.data if isinstance(error.data, dict) else {}
+        listed = data.get("elicitations")
+        for params in listed if isinstance(listed, list) and listed else [{}]:
+            elicitation = Elicitation.read(self.name, params if isinstance(params, dict) else {})
+            told = await self._ask(elicitation, flight)
+            if told["action"] != "accept":
+                where = elicitation.url or "an address"
+                return f"the user has to open {where} first, and did not: {elicitation.message}"
+        return ""
 
     async def _ask(self, elicitation: Elicitation, flight: _Flight) -> Mapping[str, Any]:
         if flight.ask is None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -23,10 +24,10 @@ from satchel.tools.port import Tool, ToolContext, ToolResult
 
 __all__ = ["McpStatus", "McpToolset", "WithheldTool"]
 
+START_S = 60.0
+"""Until a server has listed its tools: a package runner may have to fetch it first."""
 FIRST_WAIT_S = 10.0
 """How long the first message waits for servers whose tools nobody knows yet; they go on starting after it."""
-REFRESH_WAIT_S = 60.0
-"""How long `refresh` waits for each server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +90,11 @@ class McpToolset:
         environ: Mapping[str, str],
         lookup: Lookup,
         clock: Clock,
-        spawn: Callable[[Callable[[], Awaitable[None]]], None],
+        spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
         timeout_s: float,
         version: str,
         first_wait_s: float = FIRST_WAIT_S,
+        start_s: float = START_S,
     ) -> None:
         """Take the entries; nothing is started.
 
@@ -107,6 +109,7 @@ class McpToolset:
             timeout_s: Of one call, where the entry says nothing else.
             version: Ours, which the servers are told.
             first_wait_s: See `tools`.
+            start_s: Until a server has listed its tools; one that takes longer is down.
         """
         self.version = 0
         self._notices: list[str] = []
@@ -124,6 +127,7 @@ class McpToolset:
             tell=self._notices.append,
             changed=self._changed,
             timeout_s=timeout_s,
+            start_s=start_s,
             version=version,
             limiter=self._limiter,
         )
@@ -150,6 +154,10 @@ class McpToolset:
                     self._notices.append(
                         f"The MCP server {server.name} is still starting; its tools come with a later message."
                     )
+        return self.known()
+
+    def known(self) -> Sequence[Tool]:
+        """Those on offer that are known by now, by server and name."""
         return [tool for server in self._servers.values() for tool in _tools_of(server)]
 
     def take_notices(self) -> tuple[str, ...]:
@@ -177,7 +185,7 @@ class McpToolset:
             for name, entry in sorted(self._entries.items())
         )
 
-    async def refresh(self, limit_s: float = REFRESH_WAIT_S) -> tuple[McpStatus, ...]:
+    async def refresh(self, limit_s: float = START_S) -> tuple[McpStatus, ...]:
         """Start every server that does not run, have all lists read anew, and say how they are."""
 
         async def one(server: McpServer) -> None:
