@@ -352,6 +352,9 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "memory:search:lexical-alone", "DESIGN 5", "The lexical arm alone serves when no embedder can, and the user is told."),
     built(2, "memory:search:hostile-query", "issue 2", "Any text is a query: empty, operators of the index, NUL bytes, megabytes."),
     planned(2, "memory:search:quality", "issue 2", "On locomo-dev with the default embedder r@20 is at least 0.84, hit@20 0.88, MRR 0.50."),
+    built(3, "memory:search:tokens", "notes/retrieval", "Question and memories are compared token by token, each with the turn before it."),
+    built(3, "memory:search:weights-data", "issue 3", "The weights are data: learned, none negative, each explained."),
+    built(3, "memory:search:complete", "issue 3", "A search embeds what is missing first, up to 10,000 memories, and says how far it is."),
     planned(3, "memory:search:quality-full", "issue 3", "On locomo-dev r@10 is at least 0.84, r@20 0.90, hit@20 0.94, MRR 0.64."),
     planned(3, "memory:search:semantic-mode", "seed-2 §4.3", "mode semantic scores similarity x importance/3 x recency, 1.0 under 7 days, 0.5 over 90."),
     planned(3, "memory:search:semantic-threshold", "seed-2 §4.3", "mode semantic gives only what scores above 0.45."),
@@ -375,7 +378,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "memory:surface:recorded", "issue 2", "The JSON of ask names what was shown with session, turn and score."),
     built(2, "memory:surface:instructions", "issue 3", "Instructions in stored text never reach the prompt as instructions, and can't end the block."),
     planned(3, "memory:surface:restatements", "DESIGN 5", "Restatements are collapsed."),
-    planned(3, "memory:surface:measured", "issue 3", "Precision and recall of surfacing are measured on answerable and unanswerable questions."),
+    built(3, "memory:surface:measured", "issue 3", "Precision and recall of surfacing are measured on answerable and unanswerable questions."),
 
     # ---- Memory: capture and distilling (seed-2 §4.2, DESIGN 5)
     built(2, "memory:capture:every-exchange", "DESIGN 5", "Every exchange is captured, what the user said and what was answered."),
@@ -405,7 +408,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     planned(3, "memory:export:round-trip", "DESIGN 5", "The export is imported again without a difference."),
     planned(3, "memory:import:mcp", "seed-2 §9.4", "The JSONL of the MCP reference memory server is imported."),
     planned(3, "memory:import:transcripts", "DESIGN 5", "Claude Code and Codex transcripts and ChatGPT exports are imported, idempotently, dates kept."),
-    planned(3, "memory:embedder:migration", "DESIGN 5", "A new embedder is back-filled beside the old one and switched over in one transaction."),
+    built(3, "memory:embedder:migration", "DESIGN 5", "A new embedder is back-filled beside the old one and switched over in one transaction."),
+    built(3, "memory:embedder:calibrated", "issue 3", "The program calibrates an embedder: at its first use in a store, and on demand."),
     built(2, "memory:embedder:never-mixed", "DESIGN 5", "A store that was opened with another embedder never mixes vectors."),
     planned(3, "memory:doctor", "issue 3", "memory doctor prints rates and health, and repairs with --fix."),
     built(2, "memory:resilient", "seed-2 §2.8", "If memory is down, sessions work and say so."),

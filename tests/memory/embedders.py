@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
 
 from satchel.errors import EmbedderError
 from satchel.models.embedding import HashingEmbedder
-from satchel.models.port import EmbedderInfo, EmbedRole, Vectors
+from satchel.models.port import EmbedderInfo, EmbedRole, TokenVectors, Vectors
 
 
 class Counting(HashingEmbedder):
@@ -81,3 +83,29 @@ class Topical(Counting):
     @property
     def info(self) -> EmbedderInfo:
         return EmbedderInfo(id="topical", dimension=516, max_tokens=4096, threshold=0.5)
+
+
+class Wordy(Counting):
+    """Gives a vector for each word as well: its own direction, wherever it stands."""
+
+    def __init__(self, id: str = "wordy") -> None:
+        super().__init__(id)
+        self._info = EmbedderInfo(id=id, dimension=512, max_tokens=4096, threshold=0.3, token_dimension=64)
+        self.token_calls = 0
+
+    async def embed_tokens(
+        self, texts: Sequence[str], role: EmbedRole
+    ) -> tuple[Vectors, Sequence[TokenVectors]]:
+        self.token_calls += 1
+        return await self.embed(texts, role), [tokens_of(text) for text in texts]
+
+
+def tokens_of(text: str) -> TokenVectors:
+    """The words and marks of a text, each in the direction that its letters give."""
+    spans = [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
+    rows = np.zeros((len(spans), 64), np.float32)
+    for row, (start, end) in zip(rows, spans, strict=True):
+        seed = zlib.crc32(text[start:end].lower().encode("utf-8", "surrogatepass"))
+        row[:] = np.random.default_rng(seed).standard_normal(64)
+        row /= np.linalg.norm(row)
+    return TokenVectors(vectors=rows, spans=np.array(spans, np.int32).reshape(-1, 2))

@@ -145,17 +145,26 @@ def _strip_names(query: str, speakers: Iterable[tuple[str, int]]) -> tuple[str, 
 
 
 def _names(query: str) -> Iterator[int]:
-    """The stems of what is written as a name: with a capital letter inside the message, or with a digit in
-    it.
+    """The stems of what is written as a name: with a capital letter, or with a digit in it.
 
-    Words that every other text has are none, however they are written: "I asked Good Old Tom".
+    Words that every other text has are none, however they are written: "I asked Good Old Tom". At the beginning of a
+    sentence, where every word has a capital letter, only a word is one that English hardly knows.
     """
-    for place, match in enumerate(_NAME_LIKE.finditer(query)):
+    for match in _NAME_LIKE.finditer(query):
         word = match.group()
         if word.lower() in _CALENDAR:
             continue
-        if (place and word[0].isupper()) or any(char.isdigit() for char in word):
-            yield from (stem for stem in lexicon.stems_of(word) if lexicon.commonness(stem) < _COMMON_NAME)
+        if any(char.isdigit() for char in word):
+            bound = _COMMON_NAME
+        elif word[0].isupper():
+            begins = (
+                query[: match.start()].rstrip(" \"'“‘(").endswith((".", "!", "?", "\n", ":"))
+                or not match.start()
+            )
+            bound = lexicon.RARE * 1.01 if begins else _COMMON_NAME
+        else:
+            continue
+        yield from (stem for stem in lexicon.stems_of(word) if lexicon.commonness(stem) < bound)
 
 
 def _dates(query: str) -> list[NamedDate]:

@@ -1,0 +1,127 @@
+"""What search finds and what surfaces with the embedder that people have: on the sets that are published, and in stores
+of every size.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satchel.memory import Episode, Memory
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+DATA = Path(__file__).parents[2] / "benchmarks" / "data"
+ALLERGY = "My sister Mara is allergic to shellfish."
+
+
+def read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((DATA / f"own_{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+async def store(memory: Memory, entries: list[dict[str, Any]]) -> dict[str, str]:
+    """The names of the ids."""
+    name_of: dict[str, str] = {}
+    for turn, entry in enumerate(entries):
+        if entry.get("session"):
+            (id,) = await memory.add_episodes(
+                [Episode(session=entry["session"], turn=turn, speaker=entry["speaker"], text=entry["text"])]
+            )
+        else:
+            id = await memory.add(entry["text"])
+        name_of[id] = entry["id"]
+    return name_of
+
+
+@requirement("memory:search:hybrid", "memory:search:by-meaning")
+async def test_one_line_facts_are_found_by_questions_in_other_words(minilm_home: Path) -> None:
+    facts = read("facts")
+    async with Memory.open(":memory:", home=minilm_home, back_fill=False) as memory:
+        name_of = await store(memory, facts["entries"])
+
+        async def found(mode: Any) -> float:
+            """The mean share of what answers among the first five."""
+            total = 0.0
+            for query in facts["queries"]:
+                hits = await memory.search(query["query"], limit=5, mode=mode)
+                names = {name_of[hit.memory.id] for hit in hits}
+                total += len(names & set(query["evidence"])) / len(query["evidence"])
+            return total / len(facts["queries"])
+
+        assert await found("hybrid") >= 0.97
+        assert 0.6 <= await found("lexical") <= 0.8
+
+
+@requirement("memory:surface:measured", "memory:surface:nothing", "memory:surface:budget")
+async def test_what_surfaces_helps_nine_times_in_ten_and_four_of_five_get_what_helps(
+    minilm_home: Path,
+) -> None:
+    data = read("surface")
+    shown = helped = wanted = 0
+    async with Memory.open(":memory:", home=minilm_home, back_fill=False) as memory:
+        name_of = await store(memory, data["entries"])
+        for query in data["queries"]:
+            context = await memory.surface(query["query"], budget_tokens=300)
+            assert context.tokens <= 300
+            names = {name_of[hit.memory.id] for hit in context.memories}
+            shown += bool(names)
+            helped += bool(names & set(query["evidence"]))
+            wanted += bool(query["evidence"])
+    assert len(data["queries"]) - wanted >= len(data["queries"]) / 3
+    assert helped / shown >= 0.88
+    assert helped / wanted >= 0.8
+
+
+@requirement("memory:surface:nothing", "memory:surface:last-messages")
+@pytest.mark.parametrize("size", [1, 2, 6, 50])
+async def test_an_allergy_surfaces_in_a_store_of_any_size_and_the_worlds_knowledge_in_none(
+    minilm_home: Path, size: int
+) -> None:
+    others = [
+        entry["text"]
+        for entry in read("facts")["entries"]
+        if "Mara" not in entry["text"] and "fish" not in entry["text"]
+    ]
+    async with Memory.open(":memory:", home=minilm_home, back_fill=False) as memory:
+        await memory.add_episodes(
+            [Episode(session="a", turn=1, speaker="user", text=ALLERGY)]
+            + [Episode(session="a", turn=1, speaker="assistant", text="Noted.")] * (size > 1)
+        )
+        for text in others[: max(0, size - 2)]:
+            await memory.add(text)
+
+        async def shown(*messages: str) -> list[str]:
+            return [hit.memory.content for hit in (await memory.surface(messages)).memories]
+
+        assert await shown("What should I keep in mind when I cook for Mara?") == [ALLERGY]
+        assert await shown(
+            "Mara is coming for dinner on Friday.", "Nice.", "what should I cook for her?"
+        ) == [ALLERGY]
+        for message in (
+            "What is the capital of France?",
+            "thanks!",
+            "How do I reverse a list in Python?",
+            "Noted.",
+        ):
+            assert await shown(message) == []
+
+
+@requirement("memory:search:by-meaning")
+async def test_what_seed_2_asks_for_is_found(minilm_home: Path) -> None:
+    async with Memory.open(":memory:", home=minilm_home, back_fill=False) as memory:
+        for text in (
+            ALLERGY,
+            "network configuration issue at home",
+            "The dentist appointment is on Tuesday.",
+        ):
+            await memory.add(text)
+        for query, text in (
+            ("WiFi problem", "network configuration issue at home"),
+            ("what should I cook for her", ALLERGY),
+        ):
+            assert (await memory.search(query))[0].memory.content == text
