@@ -8,8 +8,7 @@ __all__ = ["PASSAGE_WORDS", "passages"]
 
 PASSAGE_WORDS = 80
 """One thing that was said, not five: with 150 words a question in other words than the text's found its page
-among
-the first five in 8 cases of 100, with 80 in 36 (docs/retrieval.md)."""
+among the first five in 8 cases of 100, with 80 in 36 to 39 (docs/concepts/retrieval.md)."""
 
 MAX_PASSAGES = 128
 """Of one memory: 10,000 words, 60 KB. The lexical arm reads every word of longer ones."""

@@ -1,12 +1,9 @@
-"""Whether anything that was found is worth showing: the gate between a search, which always finds something,
-and a
+"""Whether anything that was found is worth showing: the gate between a search, which always finds something, and a
 model, which should be shown nothing that does not help.
 
-It compares what was found with what such a question finds by chance, and asks whether the message is one that
-memory
-can help with at all ("What's my brother's number?") or one of the world's ("What is the capital of
-Portugal?"). The
-latter is told from 164 example messages, which each embedder is shown once. docs/retrieval.md has the
+It compares what was found with what such a question finds by chance, and asks whether the message is one that memory
+can help with at all ("What's my brother's number?") or one of the world's ("What is the capital of Portugal?"). The
+latter is told from 164 example messages, which each embedder is shown once. docs/concepts/retrieval.md has the
 measurements.
 """
 
