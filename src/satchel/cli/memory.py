@@ -12,11 +12,12 @@ from typing import Any, TypeVar, get_args
 import anyio
 import click
 
-from satchel.cli.commands import Text, json_option
+from satchel.cli.commands import LazyGroup, Text, json_option
 from satchel.cli.home import opened_home
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.reindex import reindex
 from satchel.cli.settings import read_settings
+from satchel.cli.transfer import export, import_memories
 from satchel.cli.view import one_line
 from satchel.errors import NotFound, StorageError, UsageError
 from satchel.memory import (
@@ -83,7 +84,11 @@ def hit_line(hit: Hit) -> str:
     return f"{hit.score:.2f}  {memory_line(hit.memory)}"
 
 
-@click.group()
+# What asks a language model needs all of Satchel, and the rest of memory does not.
+_LAZY = {"distill": ("satchel.cli.distill:distill", "Draw facts from what was said; show how that stands.")}
+
+
+@click.group(cls=LazyGroup, lazy=_LAZY)
 def memory() -> None:
     """Add, search, list, show and forget memories."""
 
@@ -308,3 +313,5 @@ def stats(as_json: bool) -> None:
 
 
 memory.add_command(reindex)
+memory.add_command(export)
+memory.add_command(import_memories)

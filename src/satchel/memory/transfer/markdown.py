@@ -69,6 +69,10 @@ def _decoded(raw: bytes) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
+        foreign = sum(byte > 0x7F for byte in raw[:65536])
+        if foreign < 0.2 * min(len(raw), 65536):
+            # Letters of western languages among English ones: guessing goes wrong on so few.
+            return raw.decode("cp1252", "replace")
         # Imported when used: most files are UTF-8, and its tables take a while to load.
         from charset_normalizer import from_bytes  # noqa: PLC0415
 

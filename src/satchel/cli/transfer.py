@@ -1,0 +1,231 @@
+"""`satchel memory export` and `satchel memory import`: memories out of a store and into it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO, get_args
+
+import anyio
+import click
+
+from satchel.cli.commands import Text, json_option
+from satchel.cli.home import opened_home
+from satchel.cli.output import is_terminal, plain, say_json, tell
+from satchel.cli.settings import read_settings
+from satchel.errors import StorageError, UsageError
+from satchel.memory import Kind, Memory, MemoryType, Tier
+from satchel.memory.transfer import (
+    ExportReport,
+    ImportReport,
+    ImportSource,
+    TransferProgress,
+    export_report_to_json,
+    import_report_to_json,
+)
+from satchel.runtime.home import Home
+
+__all__ = ["export", "import_memories"]
+
+_SHOWN_EXAMPLES = 5
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no time. Write it as 2026-03-01 or 2026-03-01T18:30.") from None
+
+
+@asynccontextmanager
+async def _memory_of(home: Home, scope: str | None) -> AsyncIterator[Memory]:
+    """The home's memory, or that of another scope in the same database."""
+    if home.memory is None or home.database is None:
+        raise StorageError(
+            "Memory is off (memory.enabled) or could not be opened. `satchel doctor` says what is wrong."
+        )
+    if scope is None or scope == home.memory.scope:
+        yield home.memory
+        return
+    # Vectors are made when that scope is searched.
+    async with Memory.open(
+        home.database,
+        embedder="none",
+        user=home.memory.user,
+        scope=scope,
+        clock=home.clock,
+        home=home.settings.home,
+        redact=home.settings.memory.redact,
+    ) as other:
+        yield other
+
+
+@click.command()
+@click.argument("file", default="-", type=click.Path(dir_okay=False, allow_dash=True))
+@click.option("--kind", type=click.Choice(get_args(Kind)), help="What was said, what is known, or summaries.")
+@click.option("--type", "memory_type", type=click.Choice(get_args(MemoryType)), help="Only of this type.")
+@click.option("--tier", type=click.Choice(get_args(Tier)), help="Only of this tier.")
+@click.option("--tag", "tags", multiple=True, type=Text, help="Only those with this tag; all of several.")
+@click.option("--speaker", type=Text, metavar="NAME", help="Only what this one said.")
+@click.option("--session", "session_id", type=Text, metavar="ID", help="Only what comes from this session.")
+@click.option("--since", type=Text, metavar="TIME", help="Only what was said then or later.")
+@click.option("--until", type=Text, metavar="TIME", help="Only what was said before then.")
+@click.option("--scope", type=Text, metavar="NAME", help="Of this scope.")
+@json_option
+def export(
+    file: str,
+    kind: Kind | None,
+    memory_type: MemoryType | None,
+    tier: Tier | None,
+    tags: tuple[str, ...],
+    speaker: str | None,
+    session_id: str | None,
+    since: str | None,
+    until: str | None,
+    scope: str | None,
+    as_json: bool,
+) -> None:
+    """Write memories to FILE as JSON lines, or to stdout.
+
+    Everything that is known of them is in it: fields, edges, history, and what was forgotten, by hashes. Vectors are
+    made anew by `import`. A filter chooses among the memories, and leaves out what was forgotten.
+    """
+    after, before = _moment(since), _moment(until)
+    if file == "-" and as_json:
+        raise UsageError("Memories go to stdout already; give a FILE to have the report as JSON.")
+
+    async def body(out: BinaryIO | Path) -> ExportReport:
+        async with opened_home(read_settings()) as home, _memory_of(home, scope) as memory:
+            return await memory.export_to(
+                out,
+                kind=kind,
+                memory_type=memory_type,
+                tier=tier,
+                tags=tags,
+                speaker=speaker,
+                session=session_id,
+                since=after,
+                until=before,
+            )
+
+    if file == "-":
+        sys.stdout.flush()
+        report = anyio.run(body, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    else:
+        report = anyio.run(body, Path(file))
+    if as_json:
+        say_json(export_report_to_json(report))
+        return
+    tell(
+        f"{report.memories:,} memories, {report.edges:,} edges, {report.changes:,} changes and "
+        f"{report.tombstones:,} notes of what was forgotten exported."
+    )
+
+
+@click.command("import")
+@click.argument("path", type=click.Path())
+@click.option(
+    "--from",
+    "source",
+    type=click.Choice(get_args(ImportSource)),
+    default="auto",
+    show_default=True,
+    help="What wrote it; auto looks at each file.",
+)
+@click.option("--scope", type=Text, metavar="NAME", help="Into this scope.")
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@json_option
+def import_memories(
+    path: str, source: ImportSource, scope: str | None, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    """Take in memories from PATH: a file, a .zip, or a folder.
+
+    Known are Satchel's own export, the file of the MCP memory server, transcripts of Claude Code (~/.claude/projects)
+    and Codex (~/.codex/sessions), the export of ChatGPT, folders of Markdown, and exports of mem0. Dates are kept,
+    secrets are taken out, the output of tools stays outside. Importing again adds nothing, and goes on where it was
+    interrupted.
+    """
+    if not yes and not dry_run and is_terminal(sys.stdin) and is_terminal(sys.stderr):
+        where = "memory" if scope is None else f"the scope {scope}"
+        click.confirm(f"Import {plain(os.fspath(path))} into {where}?", default=True, abort=True, err=True)
+
+    async def body() -> ImportReport:
+        async with opened_home(read_settings()) as home, _memory_of(home, scope) as memory:
+            with _bar() as show:
+                return await memory.import_from(path, source=source, dry_run=dry_run, progress=show)
+
+    report = anyio.run(body)
+    if as_json:
+        say_json(import_report_to_json(report))
+    else:
+        _tell(report)
+    if not report.files:
+        raise UsageError(
+            f"{plain(path)} holds no file of a known format ({', '.join(get_args(ImportSource)[1:])}). "
+            "Nothing was imported."
+        )
+
+
+def _tell(report: ImportReport) -> None:
+    for kind, count in report.files.items():
+        tell(f"{count:,} {'file' if count == 1 else 'files'} of {kind}")
+    would = " (nothing was written: --dry-run)" if report.dry_run else ""
+    skipped = sum(report.skipped.values())
+    tell(f"{report.new:,} new, {report.known:,} known, {skipped:,} skipped{would}")
+    for count, what in (
+        (report.edges, "edges"),
+        (report.changes, "changes"),
+        (report.tombstones, "notes of what was forgotten"),
+        (report.redacted, "memories with secrets, which were taken out"),
+        (report.stripped, "memories with text that Satchel had put there, which was taken out"),
+    ):
+        if count:
+            tell(f"  {count:,} {what}")
+    for reason, count in report.skipped.items():
+        tell(f"  ! {count:,} skipped: {reason}")
+    for example in report.examples[:_SHOWN_EXAMPLES]:
+        tell(f"      {example.where}")
+    for reason, count in report.ignored.items():
+        tell(f"  {count:,} left out on purpose: {reason}")
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[TransferProgress], None]]:
+    """A bar on a terminal, and nothing elsewhere."""
+    if not is_terminal(sys.stderr):
+        yield _silent
+        return
+    # Imported when a person waits: it takes a tenth of a second.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[counts]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("reading", total=None, counts="")
+
+        def show(at: TransferProgress) -> None:
+            progress.update(
+                task,
+                description=plain(at.file)[-40:],
+                completed=at.done_bytes,
+                total=at.total_bytes,
+                counts=f"{at.new:,} new, {at.known:,} known, {at.skipped:,} skipped",
+            )
+
+        yield show
+
+
+def _silent(_: TransferProgress) -> None:
+    """Nobody looks."""
