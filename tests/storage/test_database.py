@@ -168,6 +168,23 @@ async def test_an_upgrade_that_would_lose_rows_changes_nothing(
         assert await database.read(rows) == ["kept"]
 
 
+async def test_an_upgrade_may_empty_what_it_says_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "satchel.db"
+    make_old(path, "0004_lifecycle")
+    with sqlite3.connect(path) as direct:
+        direct.executescript(
+            "INSERT INTO memories (id, space_id, kind, content, content_hash, tier, memory_type, importance, priority,"
+            " decay_rate, speaker, said_at, said_offset_min, trust, created_at, changed) VALUES"
+            " ('m', 1, 'fact', 'x', '', 'long_term', 'fact', 3, 0.5, 0, '', 0, 0, 'user', 0, 1);"
+            "INSERT INTO embedding_models (id, name, dimension, state, created_at) VALUES (1, 'old', 1, 'active', 0);"
+            "INSERT INTO memory_vectors (rid, model_id, space_id, changed, vectors) VALUES (1, 1, 1, 1, x'00000000')"
+        )
+    direct.close()
+    async with Database.open(path) as database:
+        assert await database.read(rows) == ["kept"]
+        assert (await database.doctor()).revision == HEAD
+
+
 @requirement("storage:migrations:newer")
 async def test_a_database_of_a_newer_program_is_refused_and_not_a_byte_of_it_changes(tmp_path: Path) -> None:
     path = tmp_path / "satchel.db"

@@ -14,6 +14,9 @@ down_revision = "0004_lifecycle"
 branch_labels = None
 depends_on = None
 
+EMPTIES = ("memory_vectors",)
+"""Derived from the memories, and made again."""
+
 
 def upgrade() -> None:
     # Apart from the vectors, which are all read when a store is opened; of these a search reads some hundreds.
