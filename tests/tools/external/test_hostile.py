@@ -90,7 +90,7 @@ AT_DISCOVERY: dict[str, tuple[Callable[[Bench], None], str]] = {
     "has a first line that is a folder": (put("#!/tmp\n"), "can't be started"),
     "is empty": (put(""), "no program for this machine"),
     "has a name that is no text": (
-        lambda bench: bench.put(os.fsdecode(b"bad\xff"), script("bad")) and None,
+        put(script("bad"), name=os.fsdecode(b"bad\xff")),
         "no UTF-8",
     ),
     "has a name that steers a terminal": (put("#!/bin/sh\n", name="bad\x1b[2J"), "printed nothing"),

@@ -72,7 +72,8 @@ def flat_schema(name: str) -> dict[str, Any]:
         "name": spec.name,
         "description": _DESCRIPTIONS.get(name, spec.description),
         "parameters": {
-            key: {**part, "required": True} if key in required else dict(part)
+            # Where only an `enum` tells the type, it is one of words.
+            key: {"type": "string", **part, **({"required": True} if key in required else {})}
             for key, part in spec.input_schema["properties"].items()
         },
         "returns": {"type": "object", "properties": dict(_RETURNS[name])},

@@ -1,0 +1,230 @@
+"""`satchel tool`, `/tool` and `/refresh`, and the programs that ship with Satchel."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satchel.tools.builtin.standalone import SHIPPED, shipped_path
+from tests.cli.conftest import Run
+from tests.requirements import requirement
+from tests.tools.external.executables import put, script
+
+GREETER = script(
+    "greet",
+    """printf '{"got": '; cat; printf '}'""",
+    parameters={"who": {"type": "string", "description": "Who is greeted.", "required": True}},
+)
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    folder = tmp_path / "home" / "tools"
+    folder.mkdir(parents=True)
+    (tmp_path / "home").chmod(0o700)
+    folder.chmod(0o700)
+    return folder
+
+
+@requirement("cli:tool", "external:discovery:failed")
+def test_tool_list_shows_every_tool_and_why_others_are_none(run: Run, tools: Path) -> None:
+    put(tools, "greet", GREETER)
+    put(tools, "broken", "#!/bin/sh\necho no\n")
+    listed = run("tool", "list", "--json").json
+    assert all({"name", "source", "description", "status", "reason"} <= set(entry) for entry in listed)
+    by_name = {entry["name"]: entry for entry in listed}
+    assert len(by_name) == len(listed)
+    assert (by_name["greet"]["source"], by_name["greet"]["status"], by_name["greet"]["description"]) == (
+        "external",
+        "available",
+        "Does greet.",
+    )
+    assert (by_name["broken"]["status"], "no JSON" in by_name["broken"]["reason"]) == ("skipped", True)
+    assert by_name["bash"]["source"] == "builtin"
+    assert "libexec/bash" in by_name["bash"]["reason"]
+    external = run("tool", "list", "--source", "external", "--json").json
+    assert [entry["name"] for entry in external] == ["greet", "broken"]
+    text = run("tool", "list", "--source", "external")
+    assert "greet" in text.out
+    assert "broken: --schema printed no JSON" in text.err
+
+
+@requirement("cli:tool")
+def test_tool_show_prints_the_schema_and_an_unknown_name_gets_a_hint(run: Run, tools: Path) -> None:
+    put(tools, "greet", GREETER)
+    shown = run("tool", "show", "greet", "--json").json
+    assert shown["input_schema"]["required"] == ["who"]
+    assert '"Who is greeted."' in run("tool", "show", "greet").out
+    ran = run("tool", "show", "gret")
+    assert (ran.code, ran.err) == (3, "satchel: There is no tool 'gret'. Did you mean greet or grep?\n")
+
+
+@requirement("cli:tool", "external:envelope:success", "external:codes")
+@pytest.mark.parametrize(
+    ("name", "input", "code", "part"),
+    [
+        ("greet", '{"who": "Ann"}', 0, {"tool_success": True, "result": {"got": {"who": "Ann"}}}),
+        ("greet", "{}", 1, {"tool_success": False, "error_code": "INVALID_INPUT"}),
+        ("nothing", "{}", 3, {"tool_success": False, "error_code": "NOT_FOUND"}),
+        ("dies", "{}", 1, {"tool_success": False, "error_code": "TOOL_CRASHED", "exit_code": 9}),
+        ("broken", "{}", 1, {"tool_success": False, "error_code": "NOT_EXECUTABLE"}),
+        ("file_read", '{"path": "nothing"}', 1, {"tool_success": False, "error_code": "TOOL_FAILED"}),
+    ],
+)
+def test_tool_run_prints_the_envelope(
+    run: Run, tools: Path, name: str, input: str, code: int, part: dict[str, Any]
+) -> None:
+    put(tools, "greet", GREETER)
+    put(tools, "dies", script("dies", "exit 9"))
+    put(tools, "broken", "#!/bin/sh\necho no\n")
+    for more in ((), ("--json",)):
+        ran = run("tool", "run", name, input, *more)
+        assert ran.code == code
+        assert {key: ran.json[key] for key in part} == part
+
+
+def test_tool_run_takes_built_in_tools_and_input_from_stdin(run: Run, tools: Path) -> None:
+    ran = run("tool", "run", "bash", "-", stdin='{"command": "echo hi"}')
+    assert (ran.code, ran.json["result"]["stdout"], ran.json["result"]["exit_code"]) == (0, "hi\n", 0)
+    assert run("tool", "run", "bash", "{").code == 2
+    assert run("tool", "run", "bash", "[]").code == 2
+
+
+@requirement("external:pinned")
+def test_tool_approve_shows_what_changed_and_lets_it_run_again(run: Run, tools: Path) -> None:
+    path = put(tools, "greet", GREETER)
+    run("tool", "list")
+    path.write_text(GREETER.replace("Does greet.", "Does harm."))
+    ran = run("tool", "run", "greet", '{"who": "Ann"}')
+    assert (ran.code, ran.json["error_code"]) == (1, "NOT_APPROVED")
+    approved = run("tool", "approve", "greet")
+    assert approved.code == 0
+    assert "  - description: Does greet.\n  " in approved.out
+    assert "  + description: Does harm.\n" in approved.out
+    assert run("tool", "run", "greet", '{"who": "Ann"}').code == 0
+    assert "approved already" in run("tool", "approve", "greet").out
+    assert run("tool", "approve", "nothing").code == 3
+
+
+@requirement("cli:tool")
+def test_tool_refresh_asks_again_and_counts(run: Run, tools: Path) -> None:
+    before = run("tool", "refresh", "--json").json["tools"]
+    put(tools, "greet", GREETER)
+    ran = run("tool", "refresh")
+    assert (ran.err, ran.out) == (
+        "Refreshing tools...\n",
+        f"Tools refreshed. {before + 1} tools available.\n",
+    )
+
+
+@requirement("external:new")
+@pytest.mark.parametrize(("lang", "needs"), [("python", "python3"), ("bash", "bash"), ("node", "node")])
+def test_tool_new_writes_a_tool_that_works_and_a_test_that_passes(
+    run: Run, tools: Path, lang: str, needs: str
+) -> None:
+    if shutil.which(needs) is None:
+        pytest.skip(f"{needs} is not installed")
+    made = run("tool", "new", "my-tool", "--lang", lang, "--json").json
+    ended = subprocess.run([made["test"]], capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ran = run("tool", "run", "my-tool", '{"who": "Ann"}')
+    assert ran.json == {"tool_success": True, "result": {"greeting": "Hello, Ann!"}}
+    # The test tells when the tool does something else.
+    tool = Path(made["tool"])
+    tool.write_text(tool.read_text().replace("Hello", "Bye"))
+    assert subprocess.run([made["test"]], capture_output=True, timeout=100).returncode != 0
+    assert run("tool", "new", "my-tool").code == 2
+    assert run("tool", "new", "my tool").code == 2
+
+
+def test_the_bash_template_works_without_jq_too(run: Run, tools: Path, tmp_path: Path) -> None:
+    made = run("tool", "new", "my-tool", "--lang", "bash", "--json").json
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("env", "bash", "cat", "dirname", "grep"):
+        (programs / name).symlink_to(shutil.which(name) or name)
+    ended = subprocess.run(
+        [made["test"]], capture_output=True, text=True, timeout=100, env={"PATH": str(programs)}
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def program(name: str, *arguments: str, stdin: str = "", cwd: Path) -> tuple[int, Any]:
+    ended = subprocess.run(
+        [shipped_path(name), *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=cwd,
+        env={"PATH": os.environ["PATH"], "SATCHEL_PYTHON": sys.executable, "HOME": str(cwd)},
+    )
+    return ended.returncode, json.loads(ended.stdout)
+
+
+@requirement("external:shipped", "external:schema:format")
+@pytest.mark.parametrize("name", SHIPPED)
+def test_each_shipped_program_says_what_it_is_and_refuses_wrong_input(name: str, tmp_path: Path) -> None:
+    code, said = program(name, "--schema", cwd=tmp_path)
+    assert (code, said["name"], said["returns"]["type"]) == (0, name, "object")
+    assert all("type" in part for part in said["parameters"].values())
+    assert any(part.get("required") is True for part in said["parameters"].values())
+    for stdin in ("", "[]", "{}", "{"):
+        code, said = program(name, stdin=stdin, cwd=tmp_path)
+        assert (code, said["error_code"]) == (1, "INVALID_INPUT")
+
+
+@requirement("external:shipped")
+def test_the_shipped_programs_do_what_the_built_in_tools_do(tmp_path: Path) -> None:
+    def call(name: str, **input: Any) -> Any:
+        code, said = program(name, stdin=json.dumps(input), cwd=tmp_path)
+        assert code == 0, said
+        return said
+
+    assert call("bash", command="echo hello; exit 3") == {
+        "stdout": "hello\n",
+        "stderr": "",
+        "exit_code": 3,
+        "signal": None,
+        "timed_out": False,
+        "cwd": str(tmp_path),
+    }
+    assert call("file_write", path="a.txt", content="one\n")["created"] is True
+    assert call("file_write", path="a.txt", content="two\n")["created"] is False
+    assert call("file_edit", path="a.txt", old="two", new="three")["replaced"] == 1
+    assert "three" in call("file_read", path="a.txt")["text"]
+    assert call("glob", pattern="*.txt")["data"] == ["a.txt"]
+    assert call("grep", pattern="thr..")["matches"] == 1
+    assert program("file_read", stdin='{"path": "none"}', cwd=tmp_path)[0] == 1
+
+
+@requirement("external:command:tool", "external:command:refresh")
+def test_slash_commands_show_tools_and_look_for_them_again(run: Run, tools: Path) -> None:
+    put(tools, "greet", GREETER)
+    put(tools, "broken", "#!/bin/sh\n")
+    ran = run("chat", "--plain", "--model", "none", stdin="/tool\n/tool greet\n/tool gret\n/refresh\n")
+    assert "greet            Does greet.\n" in ran.out
+    assert f"greet  (external, {tools / 'greet'})\nDoes greet.\n" in ran.out
+    assert "  who (string, required)  Who is greeted.\n" in ran.out
+    assert '"required": [\n    "who"\n  ]' in ran.out
+    assert "There is no tool 'gret'. Did you mean greet or grep? /tool lists the tools." in ran.out
+    assert "Refreshing tools...\nTools refreshed. " in ran.out
+    assert " tools available.\n" in ran.out
+
+
+@requirement("external:pinned")
+def test_a_changed_tool_is_approved_in_the_chat(run: Run, tools: Path) -> None:
+    path = put(tools, "greet", GREETER)
+    run("tool", "list")
+    path.write_text(GREETER + "\n# more\n")
+    ran = run("chat", "--plain", "--model", "none", stdin="/tool\n/tool approve greet\n/tool greet\n")
+    assert "! The tool greet is not offered:" in ran.out
+    assert "may be run from now on." in ran.out
+    assert "Does greet." in ran.out
