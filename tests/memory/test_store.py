@@ -294,10 +294,12 @@ async def test_every_hit_says_what_its_score_is_made_of() -> None:
         *("lexical", "dense", "session", "echo", "speaker", "time", "statement"),
         *("page_lexical", "page_dense", "page_words"),
     }
-    dense = best.score - sum(value or 0 for name, value in best.signals.items() if name != "dense")
+    times = math.prod(value or 0 for name, value in best.signals.items() if name.startswith("times_"))
+    shares = {name: value or 0 for name, value in best.signals.items() if not name.startswith("times_")}
+    dense = best.score / times - sum(value for name, value in shares.items() if name != "dense")
     assert 0 < dense < 1
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-    assert all(0 <= hit.score <= 1 for hit in hits)
+    assert all(0 <= hit.score <= 1.1**3 for hit in hits)
 
 
 @requirement("memory:search:hostile-query")

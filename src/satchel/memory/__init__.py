@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from satchel.memory.comparing import Comparison, Relation, compare
+from satchel.memory.decay import boost, priority_now, recency_weight
+from satchel.memory.distill import DistillReport, DistillStatus, WindowResult
+from satchel.memory.graph import RELATIONS, Edge, Related, edge_to_json, related_to_json
+from satchel.memory.grouping import Grouped
+from satchel.memory.history import Change, change_to_json
 from satchel.memory.records import (
     Context,
     Episode,
@@ -11,6 +17,7 @@ from satchel.memory.records import (
     MemoryRecord,
     MemoryType,
     Mode,
+    Recall,
     Receipt,
     Source,
     Stats,
@@ -26,24 +33,42 @@ from satchel.memory.surfacing import Said, strip_injected
 
 __all__ = [
     "Calibration",
+    "Change",
+    "Comparison",
     "Context",
+    "DistillReport",
+    "DistillStatus",
+    "Edge",
     "Episode",
     "Forgotten",
+    "Grouped",
     "Hit",
     "Kind",
     "Memory",
     "MemoryRecord",
     "MemoryType",
     "Mode",
+    "RELATIONS",
+    "Recall",
     "Receipt",
     "Reindexed",
+    "Related",
+    "Relation",
     "Said",
     "Source",
     "Stats",
     "Tier",
     "Trust",
+    "WindowResult",
+    "boost",
+    "change_to_json",
+    "compare",
+    "edge_to_json",
     "hit_to_json",
+    "priority_now",
     "receipt_to_json",
+    "recency_weight",
     "record_to_json",
+    "related_to_json",
     "strip_injected",
 ]

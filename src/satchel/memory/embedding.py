@@ -157,6 +157,11 @@ class DenseArm:
                 f"The embedder {self.embedder.info.id} did not answer with {width} numbers for each token."
             )
 
+    async def vectors_of(self, texts: Sequence[str]) -> Vectors | None:
+        """The vectors of some texts that are not stored, or None where the embedder does not serve."""
+        found = await self._embed(texts, "document", with_tokens=False)
+        return None if found is None else found[0]
+
     async def question(self, text: str) -> AskedWith | None:
         """The vectors of a question, or None where the embedder does not serve."""
         found = await self._embed([text], "query", with_tokens=True)

@@ -27,6 +27,7 @@ __all__ = [
     "drop_changes",
     "earlier_contents",
     "find_row",
+    "own_supersession",
     "put_edge",
     "read_changes",
     "state_of",
@@ -344,6 +345,24 @@ def undo_change(connection: Connection, space: int, change_id: str, *, at: int, 
         after=before if old_edge is None else {**before, "edge": old_edge},
         undoes=change.id,
     )
+
+
+def own_supersession(connection: Connection, space: int, older: str, newer: str) -> str | None:
+    """The change by which comparing let one memory take another's place, where it still stands; None where not."""
+    taken_back = select(changes.c.undoes).where(changes.c.space_id == space, changes.c.undoes.is_not(None))
+    number = connection.execute(
+        select(changes.c.id)
+        .where(
+            changes.c.space_id == space,
+            changes.c.memory_id == older,
+            changes.c.other_id == newer,
+            changes.c.action == "supersede",
+            changes.c.who == "compare",
+            changes.c.id.not_in(taken_back),
+        )
+        .order_by(changes.c.id.desc())
+    ).scalar()
+    return None if number is None else f"c{number}"
 
 
 def _edge_now(connection: Connection, space: int, edge: Mapping[str, Any] | None) -> Any:

@@ -47,6 +47,10 @@ class Keeper:
         aware = self._aware(moment)
         return None if aware is None else to_micros(aware)
 
+    async def _discreet(self, text: str) -> str:
+        """The text without secrets."""
+        raise NotImplementedError
+
     async def edit(
         self,
         id: str,
@@ -92,11 +96,11 @@ class Keeper:
         """
         fields: dict[str, Any] = {}
         if content is not None:
-            fields["content"] = checking.content_of(content)
+            fields["content"] = checking.content_of(await self._discreet(checking.printable(content)))
             if not fields["content"]:
                 raise UsageError("There are no words in this; forget the memory if it shall go.")
         if tags is not None:
-            fields["tags"] = list(checking.clean_tags(tags))
+            fields["tags"] = [await self._discreet(tag) for tag in checking.clean_tags(tags)]
         if tier is not None:
             fields["tier"] = checking.one_of(tier, Tier, "tier")
             fields["priority"] = checking.PRIORITY[tier]
@@ -233,7 +237,7 @@ class Keeper:
         valid_to: datetime | None = None,
         by: str = "user",
         why: str = "",
-    ) -> str:
+    ) -> str | None:
         """Let a newer memory take the place of an older one, which stays, with an end to its validity.
 
         Search and surfacing leave out the older one from then on, unless they are asked `as_of` an earlier moment.
@@ -246,11 +250,11 @@ class Keeper:
             why: What for.
 
         Returns:
-            The change's id; `undo` brings the older one back.
+            The change's id; `undo` brings the older one back. None where it was so already.
 
         Raises:
             NotFound: One of the two is not there.
-            UsageError: They are the same, or one supersedes the other already.
+            UsageError: They are the same, or somebody said before that it is the other way round.
         """
         end, at = self._micros(valid_to), to_micros(self._clock.now())
         return await self._database.write(

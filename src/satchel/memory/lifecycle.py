@@ -10,9 +10,20 @@ from sqlalchemy import Connection
 
 from satchel.errors import UsageError
 from satchel.memory.graph import is_superseded_by
-from satchel.memory.history import apply_fields, find_row, put_edge, state_of, write_change
+from satchel.memory.history import (
+    apply_fields,
+    find_row,
+    own_supersession,
+    put_edge,
+    state_of,
+    undo_change,
+    write_change,
+)
 
-__all__ = ["checked_weight", "edit", "link", "supersede"]
+__all__ = ["COMPARE", "checked_weight", "edit", "link", "supersede"]
+
+COMPARE = "compare"
+"""Who changes what by comparing, without having been told."""
 
 
 def checked_weight(weight: float) -> float:
@@ -122,7 +133,7 @@ def supersede(
     at: int,
     who: str,
     why: str,
-) -> str:
+) -> str | None:
     """Let a newer memory take the place of an older one: an edge, and an end to the older one's validity.
 
     Args:
@@ -137,16 +148,20 @@ def supersede(
         why: What for.
 
     Returns:
-        The change's id; undoing it undoes both.
+        The change's id; undoing it undoes both. None where it was so already.
 
     Raises:
         NotFound: One of the two is not there.
-        UsageError: They are the same, or the newer one is superseded by the older one already, or the older one
-            was superseded by it before.
+        UsageError: They are the same, or somebody said before that it is the other way round. What comparing made
+            of them by itself is taken back for it.
     """
     if older == newer:
         raise UsageError(f"Memory {older} can't supersede itself; nothing was changed.")
     old, new = find_row(connection, space, older), find_row(connection, space, newer)
+    own = own_supersession(connection, space, newer, older)
+    if own is not None and who != COMPARE:
+        undo_change(connection, space, own, at=at, who=who, why=why)
+        old, new = find_row(connection, space, older), find_row(connection, space, newer)
     if is_superseded_by(connection, new.rid, old.rid):
         raise UsageError(f"{older} supersedes {newer} already; undo that first (memory history {newer}).")
     if valid_to is None:
@@ -161,7 +176,7 @@ def supersede(
     edge = {"source": newer, "target": older, "relation": "supersedes"}
     before = put_edge(connection, new, old, "supersedes", 1.0, at)
     if before == 1.0 and old.valid_to == valid_to:
-        raise UsageError(f"{newer} supersedes {older} already.")
+        return None
     apply_fields(connection, space, old, {"valid_to": valid_to})
     return write_change(
         connection,

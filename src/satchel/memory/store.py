@@ -8,7 +8,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -32,7 +32,7 @@ from satchel.memory.checking import (
     printable,
     whole,
 )
-from satchel.memory.compare import Comparison, ask_model, judge_pair
+from satchel.memory.comparing import Comparison, ask_model, judge_pair
 from satchel.memory.decay import DecayCycle
 from satchel.memory.distill import Distiller, DistillReport, DistillStatus, SpentRow, WindowResult
 from satchel.memory.distill.engine import MaySpend
@@ -580,8 +580,9 @@ class Memory(Keeper, Mover):
             raise UsageError(f"A search for {limit} memories finds nothing; ask for 1 or more.")
         query = printable(query)
         self._searched_at = anyio.current_time()
-        await self._refresh()
-        await self._group_few()
+        if mode not in ("lexical", "keyword"):  # Words alone wake no embedder.
+            await self._refresh()
+            await self._group_few()
         wanted = self._filter(kind, tier, memory_type, tags, speaker, session, since, until, as_of)
         visible = await self._visible(wanted, include_superseded=include_superseded or as_of is not None)
         if mode == "keyword":
@@ -600,7 +601,8 @@ class Memory(Keeper, Mover):
             visible=visible,
             boosted=mode == "hybrid",
         )
-        return await self._hits([(ranked, ranked.score) for ranked in found.ranked])
+        hits = await self._hits([(ranked, ranked.score) for ranked in found.ranked])
+        return hits if mode != "hybrid" else await self._with_factors(hits)
 
     async def _visible(self, wanted: Filter, *, include_superseded: bool, faded: bool = True) -> Visible:
         """Which memories a search may give."""
@@ -622,6 +624,26 @@ class Memory(Keeper, Mover):
             return Visible(allowed=allowed, hidden=frozenset(hidden))
 
         return await self._database.read(read)
+
+    async def _with_factors(self, hits: Sequence[Hit]) -> tuple[Hit, ...]:
+        """The same hits, telling what importance, recency and priority made of their scores."""
+        passed = await self._requests_since([hit.memory.id for hit in hits])
+        now = self._clock.now()
+        return tuple(
+            replace(
+                hit,
+                signals={
+                    **hit.signals,
+                    **{
+                        f"times_{name}": round(factor, 6)
+                        for name, factor in decay.boost_signals(
+                            hit.memory, now, cycles=passed.get(hit.memory.id)
+                        ).items()
+                    },
+                },
+            )
+            for hit in hits
+        )
 
     async def _by_keywords(self, query: str, visible: Visible, *, limit: int) -> tuple[Hit, ...]:
         now = self._clock.now()
