@@ -184,3 +184,13 @@ async def test_the_events_of_a_turn_tell_what_was_shown_and_what_was_kept(tmp_pa
     (captured,) = [event for event in events if isinstance(event, MemoryCaptured)]
     assert surfaced.tokens <= 500
     assert len(captured.ids) == 2
+
+
+async def test_without_a_model_what_was_said_earlier_in_the_same_session_is_recalled_too(tmp_path: Path) -> None:
+    async with opened(tmp_path) as satchel:
+        session = await satchel.session()
+        await session.run_turn("My sister Mara is allergic to shellfish.")
+        first = await session.run_turn("What is my sister Mara allergic to?")
+        again = await session.run_turn("What is my sister Mara allergic to?")
+    assert "My sister Mara is allergic to shellfish." in first.text
+    assert "My sister Mara is allergic to shellfish." in again.text

@@ -322,13 +322,13 @@ class Session:
         settings = self._satchel.settings.memory
         recalls_only = self._model.provider == RECALL_PROVIDER
         context = await memory.surface(
-            messages,
+            messages[-1:] if recalls_only else messages,
             budget_tokens=settings.budget_tokens,
             limit=settings.limit,
             threshold=settings.surface_threshold,
             # A model still sees what was shown to it before; whoever has no model is answered anew each time.
             exclude=() if recalls_only else self._shown,
-            exclude_session=None if self._is_compacted else self.id,
+            exclude_session=None if recalls_only or self._is_compacted else self.id,
         )
         if not context:
             return None
