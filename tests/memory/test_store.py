@@ -293,6 +293,7 @@ async def test_every_hit_says_what_its_score_is_made_of() -> None:
     assert set(best.signals) == {
         *("lexical", "dense", "session", "echo", "speaker", "time", "statement"),
         *("page_lexical", "page_dense", "page_words"),
+        *("times_importance", "times_recency", "times_priority"),
     }
     times = math.prod(value or 0 for name, value in best.signals.items() if name.startswith("times_"))
     shares = {name: value or 0 for name, value in best.signals.items() if not name.startswith("times_")}

@@ -151,6 +151,9 @@ def judge_pair(older: str, newer: str, similarity: float | None) -> Comparison:
         return Comparison(relation="unrelated", confidence=1.0, similarity=similarity)
     if lexicon.words_of(older) == lexicon.words_of(newer):
         return Comparison(relation="restates", confidence=1.0, similarity=similarity)
+    if not lexicon.stems_of(older) or not lexicon.stems_of(newer):
+        # There is no telling word in one of them.
+        return Comparison(relation="unrelated", confidence=0.5, similarity=similarity)
     found = features_of(older, newer, similarity)
     weights = _weights()["words" if similarity is None else "meaning"]
     strengths = {
