@@ -32,12 +32,12 @@ def run_until_killed(worker: subprocess.Popen[str], order: dict[str, Any], after
     assert worker.stdout is not None
     print(json.dumps(order), file=worker.stdin, flush=True)
     lines: list[list[Any]] = []
-    pid = None
+    pid: int | None = None
     for text in worker.stdout:
         line = json.loads(text)
         match line:
-            case ["pid", int(pid)]:
-                pass
+            case ["pid", int(number)]:
+                pid = number
             case ["reaped"]:
                 break
             case _:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from satchel.clock import SystemClock
+from satchel.errors import ModelError
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.models.embedding import HashingEmbedder
 from satchel.runtime.toolindex import ToolIndex
@@ -59,7 +60,7 @@ async def test_above_the_limit_only_the_bridge_stands_in_the_prompt_and_calls_ar
             f"echo '\"made a {name}\"'\n"
         )
         path.chmod(0o700)
-    script = [
+    script: list[Reply | str | ModelError] = [
         Reply(calls=[Call(name="tool_search", input={"query": "forecast"})]),
         Reply(
             calls=[
