@@ -383,7 +383,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     # ---- Memory: capture and distilling (seed-2 §4.2, DESIGN 5)
     built(2, "memory:capture:every-exchange", "DESIGN 5", "Every exchange is captured, what the user said and what was answered."),
     built(2, "memory:capture:echo", "DESIGN 5", "What Satchel injected is never captured."),
-    planned(2, "memory:capture:off", "DESIGN 5", "Capture can be switched off globally, per project and per session."),
+    built(2, "memory:capture:off", "DESIGN 5", "Capture can be switched off globally, per project and per session."),
     built(2, "memory:capture:private", "DESIGN 5", "A private session is not captured."),
     built(3, "memory:capture:redacted", "DESIGN 5", "Secrets are redacted before anything is written."),
     built(3, "memory:capture:private-turn", "DESIGN 5", "A <private> turn is not captured."),

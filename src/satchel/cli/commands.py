@@ -12,7 +12,7 @@ __all__ = ["JSON", "LazyGroup", "Text", "json_option"]
 
 
 class LazyGroup(click.Group):
-    """A group whose commands live in modules that are imported when one of them is run."""
+    """A group with commands that live in modules which are imported when one of them is run."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
         """Take the commands.
@@ -27,12 +27,12 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order in which they were given."""
-        return list(self._lazy)
+        return [*self.commands, *self._lazy]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import it."""
         if cmd_name not in self._lazy:
-            return None
+            return super().get_command(ctx, cmd_name)
         module, _, name = self._lazy[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
@@ -40,7 +40,8 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in self._lazy.items()])
+            here = [(name, command.get_short_help_str(100)) for name, command in self.commands.items()]
+            formatter.write_dl([*here, *((name, line) for name, (_, line) in self._lazy.items())])
 
 
 class _Text(click.ParamType[str]):

@@ -21,7 +21,16 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from detect_secrets.plugins.base import RegexBasedDetector
 
-__all__ = ["Secret", "find_secrets", "may_hold_secrets", "private_parts", "redact", "strip_private"]
+__all__ = [
+    "PRIVATE",
+    "Secret",
+    "find_secrets",
+    "hide_private",
+    "may_hold_secrets",
+    "private_parts",
+    "redact",
+    "strip_private",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,9 +183,18 @@ _SAID_OF_IT: Final = re.compile(
 )
 
 
+PRIVATE: Final = "[private]"
+"""What stands in a session log for a `<private>` part."""
+
+
 def strip_private(text: str) -> str:
     """The text without its `<private>…</private>` parts; one that is never closed reaches to the end."""
-    return _PRIVATE.sub("", text) if "<" in text else text
+    return _PRIVATE.sub("", text).replace(PRIVATE, "") if "<" in text or PRIVATE in text else text
+
+
+def hide_private(text: str) -> str:
+    """The text with `[private]` in the place of each `<private>` part."""
+    return _PRIVATE.sub(PRIVATE, text) if "<" in text else text
 
 
 def private_parts(text: str) -> tuple[str, ...]:
@@ -392,7 +410,18 @@ _OVERLAP_CHARS: Final = 400
 """The library's expressions are made for lines of code: longer ones are read in pieces that overlap."""
 
 
+# What the library's expressions cannot do without: only a text that has it is worth loading them for.
+_OF_SERVICES: Final = re.compile(
+    r"AKC[A-Za-z0-9]|artif|jfrog|buildkit|aws|A3T|A[SK]IA|ABIA|ACCA|account_?key|azure|cloudant|[MNO][\w-]{23,25}\.[\w-]{6}\."
+    r"|gh[pousr]_|ibm|cos_|bluemix|iam|eyJ|[0-9a-z]{32}-us\d|npm|_authToken|SG\.|xox|hooks\.slack|softlayer|\bsl[_-]|sq0csp"
+    r"|_live_|(?:AC|SK)[a-z0-9]{32}|secret_?(?:access_?)?key",
+    re.IGNORECASE,
+)
+
+
 def _of_services(text: str) -> Iterator[Secret]:
+    if not _OF_SERVICES.search(text):
+        return
     detectors = _detectors()
     at = 0
     for line in text.splitlines(keepends=True):

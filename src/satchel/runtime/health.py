@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from satchel import __version__
 from satchel.errors import EmbedderError, SatchelError
+from satchel.memory import Memory
 from satchel.models.embedding import find_weights
 from satchel.storage import Database
+from satchel.tools.mcp import McpStatus
 
 if TYPE_CHECKING:
     from satchel.runtime.satchel import Satchel
 
 __all__ = ["Check", "examine"]
+
+_MOST_MCP_S = 20.0
+"""How long doctor waits for the servers, which start side by side."""
 
 State: TypeAlias = Literal["ok", "warning", "failed"]
 
@@ -50,7 +55,31 @@ async def examine(satchel: Satchel, database: Database | None) -> tuple[Check, .
     checks += await _memory(satchel)
     checks.append(await _model(satchel))
     checks.append(_ripgrep(satchel))
+    checks += [_mcp_server(status) for status in await satchel.mcp.refresh(_MOST_MCP_S)]
     return tuple(checks)
+
+
+def _mcp_server(status: McpStatus) -> Check:
+    part = f"MCP server {status.server}"
+    match status.state:
+        case "off":
+            return Check(part=part, state="warning", text="It is switched off (enabled = false).")
+        case "ready":
+            text = f"{len(status.tools)} tools, {status.transport}, protocol {status.protocol}"
+            count = len(status.withheld)
+            if count:
+                text += f"; {count} more wait for approval: `satchel tool list --source mcp` shows them"
+            text = "; ".join([text, *status.problems])
+            return Check(
+                part=part, state="warning" if status.withheld or status.problems else "ok", text=text
+            )
+        case _:
+            reason = status.reason or f"it did not start within {_MOST_MCP_S:g} s"
+            return Check(
+                part=part,
+                state="failed",
+                text=f"It is not available: {reason}. What it said is in {status.log}.",
+            )
 
 
 def _home(home: Path) -> Check:
@@ -111,8 +140,35 @@ async def _memory(satchel: Satchel) -> list[Check]:
     if not settings.memory.capture:
         text = "What is said is not kept (memory.capture = false)."
         checks.append(Check(part="memory", state="warning", text=text))
+    checks.append(await _distilling(satchel, satchel.memory))
     checks.append(_embedder(satchel))
     return checks
+
+
+async def _distilling(satchel: Satchel, memory: Memory) -> Check:
+    """Whether facts are drawn from what was said."""
+    try:
+        status = await memory.distill_status()
+        choice = None if satchel.has_given_model else await satchel.choice()
+    except SatchelError as error:
+        return Check(part="distilling", state="failed", text=str(error))
+    waiting = f"{status.facts} facts from {status.read} messages, {status.pending} wait"
+    if status.trouble:
+        text = f"{waiting}; {status.failed_since} attempts failed, the last: {status.trouble}"
+        return Check(part="distilling", state="failed", text=text)
+    if given_up := status.windows.get("given_up", 0):
+        text = f"{waiting}; {given_up} windows were given up after three answers that could not be read"
+        return Check(part="distilling", state="warning", text=text)
+    if choice is not None and choice.name == "none":
+        text = f"{waiting}: without a language model no facts are drawn from what is said; it serves word for word."
+        return Check(part="distilling", state="warning", text=text)
+    if satchel.settings.memory.distill == "off":
+        return Check(
+            part="distilling",
+            state="ok",
+            text=f"{waiting}, for `satchel memory distill` (memory.distill = off)",
+        )
+    return Check(part="distilling", state="ok", text=waiting)
 
 
 def _embedder(satchel: Satchel) -> Check:

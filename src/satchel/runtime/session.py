@@ -43,6 +43,7 @@ from satchel.messages import Message, TextBlock, Usage
 from satchel.models import ChatModel
 from satchel.runtime.capture import RECALL_PROVIDER, episodes_of, said_in
 from satchel.runtime.direct import run_directly
+from satchel.runtime.discretion import Discretion
 from satchel.runtime.turns import RunningTurn, Step, Turn
 from satchel.sessions import History, Journal, rebuild
 from satchel.tools import ModeGate, Registry, ToolContext, ToolResult
@@ -112,6 +113,7 @@ class Session:
         self._turn_lock = anyio.Lock()
         self._is_closed = False
         self._direct_calls = 0
+        self._discretion = Discretion(redacts=satchel.settings.memory.redact, pool=satchel.pool)
         self._has_all_tools = False
         self._mcp_version = -1
         self._take(history)
@@ -310,7 +312,7 @@ class Session:
 
     async def _write(self, events: Sequence[Event], progress: _Progress) -> None:
         durable = any(isinstance(event, _DURABLE) for event in events)
-        records = await self._journal.append(events, durable=durable)
+        records = await self._journal.append(await self._discretion.of(events), durable=durable)
         progress.said.extend(record for record in records if isinstance(record.event, TurnStart | Final))
 
     # Memory
@@ -419,7 +421,7 @@ class Session:
             )
             if event is None:
                 return None
-            await self._journal.append([*notices, event], durable=True)
+            await self._journal.append(await self._discretion.of([*notices, event]), durable=True)
             self._messages = event.messages
             self._usage += event.usage
             self._is_compacted = True
@@ -450,7 +452,8 @@ class Session:
         self._direct_calls += 1
 
         async def emit(events: Sequence[Event]) -> None:
-            await self._journal.append(events, durable=any(isinstance(event, _DURABLE) for event in events))
+            durable = any(isinstance(event, _DURABLE) for event in events)
+            await self._journal.append(await self._discretion.of(events), durable=durable)
             for event in events:
                 show(event)
 

@@ -1,0 +1,143 @@
+"""`satchel memory distill`: draw facts from what was said, and show how that stands."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+import anyio
+import click
+
+from satchel.cli.commands import json_option
+from satchel.cli.home import opened_home
+from satchel.cli.opening import opened
+from satchel.cli.output import is_terminal, say, say_json, tell
+from satchel.cli.settings import read_settings
+from satchel.config import Settings
+from satchel.errors import ModelUnavailable, StorageError
+from satchel.memory import DistillReport, DistillStatus, MemoryRecord, WindowResult
+from satchel.memory.distill import report_to_json, status_to_json
+from satchel.messages import Usage
+
+__all__ = ["distill"]
+
+_OUTCOMES = {
+    "facts": "gave facts",
+    "nothing": "held nothing",
+    "failed": "failed",
+    "given_up": "were given up",
+}
+
+
+@click.command()
+@click.option("--status", is_flag=True, help="Show what waits, what failed and what it cost; read nothing.")
+@click.option("--once", is_flag=True, help="Read one window of a conversation and stop.")
+@json_option
+def distill(status: bool, once: bool, as_json: bool) -> None:
+    """Draw facts from what was said and not yet read for them.
+
+    A small model says what is worth it, a larger one proposes facts; what has no quote in the words is dropped. While
+    Satchel is open this happens by itself (memory.distill). Interrupted, it goes on where it was.
+    """
+    settings = read_settings()
+    if status:
+        found = anyio.run(_read_status, settings)
+        if as_json:
+            say_json({**status_to_json(found), "mode": settings.memory.distill})
+        else:
+            say(_status_text(found, settings))
+        return
+    # The command does by itself what would go on in the background.
+    report, records = anyio.run(_distill, read_settings({"memory.distill": "off"}), once)
+    if as_json:
+        say_json(report_to_json(report))
+    else:
+        for record in records.values():
+            say(f"{record.id}  {record.content}")
+        tell(_report_text(report))
+    if report.stopped and not once:
+        raise ModelUnavailable(report.stopped)
+
+
+async def _read_status(settings: Settings) -> DistillStatus:
+    async with opened_home(settings) as home:
+        if home.memory is None:
+            raise StorageError(
+                "Memory is off (memory.enabled) or could not be opened. `satchel doctor` says more."
+            )
+        return await home.memory.distill_status()
+
+
+async def _distill(settings: Settings, once: bool) -> tuple[DistillReport, Mapping[str, MemoryRecord]]:
+    line = _Progress()
+    async with opened(settings) as satchel:
+        report = await satchel.distilling.run(most_windows=1 if once else None, progress=line)
+        memory = satchel.memory
+        records = {} if memory is None else {id: await memory.get(id) for id in report.facts}
+    return report, records
+
+
+class _Progress:
+    """Tells each window on a terminal, as it is read."""
+
+    def __init__(self) -> None:
+        self._is_terminal = is_terminal(sys.stderr)
+
+    def __call__(self, window: WindowResult) -> None:
+        if not self._is_terminal:
+            return
+        turns = f"turn {window.first_turn}"
+        if window.last_turn != window.first_turn:
+            turns = f"turns {window.first_turn} to {window.last_turn}"
+        came = {
+            "facts": f"{len(window.facts)} new, {len(window.confirmed)} known",
+            "nothing": f"nothing ({window.reason or 'no reason given'})",
+        }.get(window.outcome, f"{window.outcome.replace('_', ' ')}: {window.error}")
+        tell(f"session {window.session}, {turns}: {came}")
+        for reason in window.dropped:
+            tell(f"  a proposal was dropped: {reason}")
+
+
+def _report_text(report: DistillReport) -> str:
+    if not report.windows:
+        return report.stopped or "Nothing waits: all that was said was read."
+    confirmed = sum(len(window.confirmed) for window in report.windows)
+    dropped = sum(len(window.dropped) for window in report.windows)
+    text = f"{len(report.windows)} windows read, {len(report.facts)} facts stored"
+    text += f", {confirmed} confirmed" if confirmed else ""
+    text += f", {dropped} proposals dropped" if dropped else ""
+    text += f"; {_cost(report.usage)}"
+    return text + (f"; {report.pending} messages wait" if report.pending else "") + "."
+
+
+def _status_text(status: DistillStatus, settings: Settings) -> str:
+    since = (
+        f", since {status.waiting_since.astimezone():%Y-%m-%d %H:%M}"
+        if status.waiting_since is not None
+        else ""
+    )
+    mode = (
+        f"in the background, every {settings.memory.distill_every} messages or {settings.memory.distill_after_s:g} s"
+        if settings.memory.distill == "auto"
+        else "by `satchel memory distill` alone (memory.distill = off)"
+    )
+    windows = (
+        ", ".join(f"{count} {_OUTCOMES.get(name, name)}" for name, count in status.windows.items()) or "none"
+    )
+    last = f"{status.last_at.astimezone():%Y-%m-%d %H:%M}" if status.last_at is not None else "never"
+    lines = [
+        f"runs      {mode}",
+        f"waiting   {status.pending} messages{since}",
+        f"read      {status.read} messages, last {last}",
+        f"facts     {status.facts}",
+        f"windows   {windows}",
+        f"cost      {_cost(status.usage)}",
+    ]
+    if status.trouble:
+        lines.append(f"trouble   {status.trouble} ({status.failed_since} attempts)")
+    return "\n".join(lines)
+
+
+def _cost(usage: Usage) -> str:
+    money = "cost unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
+    return f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out, {money}"
