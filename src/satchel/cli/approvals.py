@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+import anyio
+
 from satchel.cli.editor import LineReader
 from satchel.cli.view import TurnView, brief_input
-from satchel.tools import Approval, ApprovalRequest
+from satchel.tools import Approval, ApprovalRequest, Question
 
 __all__ = ["TerminalApprover", "read_answer"]
 
@@ -55,9 +57,26 @@ class TerminalApprover:
         self._reader = reader
         self._view = view
         self._interrupt = interrupt
+        # Calls run side by side, and there is one terminal.
+        self._turn = anyio.Lock()
+
+    async def ask(self, question: Question) -> str | None:
+        """Put a tool's question to the user and wait for their words; Ctrl-D and Ctrl-C turn it down: None."""
+        async with self._turn:
+            self._view.note(f"? {question.text}", "bold")
+            if question.options:
+                self._view.note(f"  {' · '.join(question.options)}", "dim")
+            try:
+                return await self._reader.ask("answer? ")
+            except (EOFError, KeyboardInterrupt):
+                return None
 
     async def approve(self, requests: Sequence[ApprovalRequest]) -> Sequence[Approval]:
         """Show the calls and read one answer for all of them."""
+        async with self._turn:
+            return await self._approve(requests)
+
+    async def _approve(self, requests: Sequence[ApprovalRequest]) -> Sequence[Approval]:
         calls = "this call" if len(requests) == 1 else f"these {len(requests)} calls"
         self._view.note(f"Satchel wants to run {calls}:", "bold")
         for number, request in enumerate(requests, 1):

@@ -131,7 +131,9 @@ async def _ask(
     if form == "text" and is_terminal(sys.stdin) and is_terminal(sys.stderr):
         approver = TerminalApprover(Editor.for_answers(), view, interrupt=interrupt)
     async with opened(settings, with_notices=form == "text") as satchel:
-        session = await satchel.session(session_id, last=last, allow=allow, approver=approver)
+        session = await satchel.session(
+            session_id, last=last, allow=allow, approver=approver, ask=approver.ask if approver else None
+        )
         running = await session.start(text, memory=memory)
         try:
             async for event in running.events():

@@ -83,6 +83,8 @@ async def _chat(settings: Settings, *, session_id: str | None, last: bool, priva
             approver = TerminalApprover(
                 reader, view, interrupt=lambda: talk.interrupt() if talk is not None else None
             )
-        session = await satchel.session(session_id, last=last, private=private, approver=approver)
+        session = await satchel.session(
+            session_id, last=last, private=private, approver=approver, ask=approver.ask if approver else None
+        )
         talk = Talk(satchel, session, reader=reader, view=view)
         return await talk.run()

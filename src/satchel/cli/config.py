@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,8 +13,15 @@ from satchel.cli.commands import Text, json_option
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.wizard import ask_settings
-from satchel.config import set_value, show_settings, write_initial
-from satchel.errors import NotFound
+from satchel.config import (
+    add_mcp_servers,
+    mask_address,
+    read_mcp_file,
+    set_value,
+    show_settings,
+    write_initial,
+)
+from satchel.errors import NotFound, UsageError
 
 __all__ = ["config"]
 
@@ -68,6 +76,50 @@ def set_(key: str, value: str) -> None:
     settings = read_settings()
     now = set_value(settings.config_path, key, value)
     tell(f"{key} = {_written(list(now) if isinstance(now, tuple) else now)} in {settings.config_path}")
+
+
+@config.command("import-mcp")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@json_option
+def import_mcp(file: Path, yes: bool, as_json: bool) -> int:
+    """Add the MCP servers of FILE, such as a .mcp.json or the one of Claude Desktop, to your settings.
+
+    What would be added is shown first, without the values of variables and headers, and on a terminal you are asked.
+    A server whose name is in your settings already is left as it is.
+    """
+    settings = read_settings()
+    found = read_mcp_file(file)
+    known = settings.mcp_servers
+    fresh = tuple(server for server in found.servers if server.name not in known)
+    for reason in found.skipped:
+        tell(f"! {reason}")
+    for server in found.servers:
+        if server.name in known:
+            tell(f"  {server.name} is in your settings already and stays as it is.")
+    for server in fresh:
+        what = " ".join([server.command, *server.args]) if server.command else mask_address(server.url)
+        tell(f"+ {server.name}: {what}")
+        for part, values in (("env", server.env), ("headers", server.headers)):
+            if values:
+                tell(f"    {part}: {', '.join(values)}")
+    for place in found.written_out:
+        if place.split(".")[0] in {server.name for server in fresh}:
+            tell(
+                f"! {place} stands in the file as it is, and would in your settings: better a ${{VARIABLE}} for it."
+            )
+    if fresh and not yes:
+        if not is_terminal(sys.stdin):
+            raise UsageError("Nothing was added: say --yes where you can't be asked.")
+        click.confirm(
+            "These programs will be started, and may do what you may. Add them?", abort=True, err=True
+        )
+    added = add_mcp_servers(settings.config_path, fresh) if fresh else ()
+    if as_json:
+        say_json({"added": list(added), "skipped": list(found.skipped)})
+    else:
+        tell(f"{len(added)} added to {settings.config_path}." if added else "Nothing to add.")
+    return 1 if found.skipped and not found.servers else 0
 
 
 @config.command()

@@ -20,7 +20,7 @@ from satchel.cli.view import TurnView
 from satchel.errors import SatchelError, StorageError
 from satchel.events import TurnStart
 from satchel.runtime import RunningTurn, Satchel, Session
-from satchel.tools import Approver, ToolResult
+from satchel.tools import ToolResult
 
 __all__ = ["Talk", "said_before"]
 
@@ -178,8 +178,13 @@ class Talk:
             self.note("You are in it.")
             return
         before = self._session
+        approver = self.approver()
         after = await self.satchel.session(
-            session_id, cwd=None if session_id else before.cwd, approver=self.approver(), private=private
+            session_id,
+            cwd=None if session_id else before.cwd,
+            approver=approver,
+            ask=approver.ask if approver else None,
+            private=private,
         )
         after.use_model(before.model)
         after.gate.mode = before.gate.mode
@@ -187,7 +192,7 @@ class Talk:
         await before.aclose("left")
         self._greet()
 
-    def approver(self) -> Approver | None:
+    def approver(self) -> TerminalApprover | None:
         """Asks the user, where there is one."""
         if not is_terminal(sys.stdin):
             return None

@@ -20,6 +20,7 @@ from satchel.errors import NotFound, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.tooling import ToolEntry, list_tools, run_tool
 from satchel.tools.external import LANGUAGES, ApprovalRecord, Definition, new_tool
+from satchel.tools.mcp import McpDefinition, WithheldTool
 
 __all__ = ["approval_lines", "tool"]
 
@@ -157,12 +158,14 @@ async def _tell_progress(data: Mapping[str, Any]) -> None:
 @tool.command()
 @json_option
 def refresh(as_json: bool) -> None:
-    """Look at the tools' folders again, and ask those again that gave no schema."""
+    """Look at the tools' folders again, ask those again that gave no schema, and have MCP servers list their tools."""
     tell("Refreshing tools...")
 
     async def look(satchel: Satchel) -> tuple[int, tuple[str, ...]]:
         await satchel.external.refresh()
-        return len((await satchel.tools()).tools), satchel.external.notices
+        await satchel.mcp.refresh()
+        count = len((await satchel.tools()).tools)
+        return count, (*satchel.external.notices, *satchel.mcp.take_notices())
 
     count, notices = _with_satchel(look)
     for notice in notices:
@@ -178,10 +181,14 @@ def refresh(as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def approve(name: str, yes: bool, as_json: bool) -> None:
-    """Take an executable as it is now for good: one that changed is not run before.
+    """Take an executable, or the description of an MCP server's tool, as it is now for good.
 
-    NAME is the tool's name, or the path of its file. On a terminal you are asked after the file was named.
+    One that changed is not run before. NAME is the tool's name, or the path of its file; mcp__SERVER__* stands for all
+    that wait of a server. On a terminal you are asked after it was shown.
     """
+    if name.startswith("mcp__"):
+        _approve_described(name, yes=yes, as_json=as_json)
+        return
 
     async def take(satchel: Satchel) -> ApprovalRecord:
         if not yes and is_terminal(sys.stdin):
@@ -197,6 +204,46 @@ def approve(name: str, yes: bool, as_json: bool) -> None:
         return
     for line in approval_lines(record):
         say(line)
+
+
+def _approve_described(name: str, *, yes: bool, as_json: bool) -> None:
+    """Accept what an MCP server says of its tools now."""
+
+    async def take(satchel: Satchel) -> list[str]:
+        if not yes and is_terminal(sys.stdin):
+            for tool in satchel.mcp.withheld(name):
+                for line in described_lines(tool):
+                    tell(line)
+            click.confirm("Did you read it, and may a model be told that?", abort=True, err=True)
+        return [line for tool in await satchel.mcp.approve(name) for line in described_lines(tool)]
+
+    lines = _with_satchel(take)
+    if as_json:
+        say_json({"approved": [line for line in lines if not line.startswith(" ")]})
+        return
+    for line in lines:
+        say(line)
+
+
+def described_lines(tool: WithheldTool) -> list[str]:
+    """What a server says of a tool now, with what differs from what was accepted."""
+    before = _said_lines(tool.before) if tool.before is not None else []
+    now = _said_lines(tool.now)
+    return [
+        tool.name,
+        *(f"  - {line}" for line in before if line not in now),
+        *(f"  {'+' if line not in before else ' '} {line}" for line in now),
+    ]
+
+
+def _said_lines(definition: McpDefinition) -> list[str]:
+    properties = definition.input_schema.get("properties", {})
+    hints = ", ".join(f"{key}={str(value).lower()}" for key, value in definition.hints.items())
+    return [
+        *(f"description: {line}" for line in definition.description.splitlines()),
+        *(f"{name}: {json.dumps(part, ensure_ascii=False)}" for name, part in properties.items()),
+        *([f"it says of itself: {hints}"] if hints else []),
+    ]
 
 
 def approval_lines(record: ApprovalRecord) -> list[str]:

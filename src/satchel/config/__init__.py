@@ -2,6 +2,7 @@
 
 from satchel.config.home import ensure_home, is_trusted, trust, trusted_folders, untrust
 from satchel.config.load import load, process_environ
+from satchel.config.mcp_files import ImportedServers, add_mcp_servers, read_mcp_file
 from satchel.config.settings import (
     SETTINGS,
     AgentSettings,
@@ -19,13 +20,14 @@ from satchel.config.settings import (
     ToolsSettings,
     ToolUse,
 )
-from satchel.config.show import ShownSetting, show_settings
+from satchel.config.show import ShownSetting, mask_address, show_settings
 from satchel.config.write import add_permission, set_value, write_initial
 
 __all__ = [
     "SETTINGS",
     "AgentSettings",
     "BudgetSettings",
+    "ImportedServers",
     "McpServerSettings",
     "McpTransport",
     "MemorySettings",
@@ -39,11 +41,14 @@ __all__ = [
     "ShownSetting",
     "ToolUse",
     "ToolsSettings",
+    "add_mcp_servers",
     "add_permission",
     "ensure_home",
     "is_trusted",
     "load",
+    "mask_address",
     "process_environ",
+    "read_mcp_file",
     "set_value",
     "show_settings",
     "trust",

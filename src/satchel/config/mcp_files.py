@@ -1,0 +1,193 @@
+"""Reads the files in which other programs keep their MCP servers: `.mcp.json`, Claude Desktop's and VS Code's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from satchel.config.check import check_tables
+from satchel.config.home import ensure_home, locked_folder, replace_file
+from satchel.config.settings import McpServerSettings
+from satchel.config.toml_file import read_toml
+from satchel.errors import ConfigError, NotFound
+
+__all__ = ["ImportedServers", "add_mcp_servers", "read_mcp_file"]
+
+_MAX_BYTES = 1_000_000
+"""Of such a file: it is a page or two."""
+_REFERENCE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedServers:
+    """What such a file holds.
+
+    Attributes:
+        servers: In the order written, each checked as if it stood in our own file.
+        skipped: Why others can't be taken, one sentence each.
+        written_out: Places of values of `env` and `headers` that stand there in plain text, "NAME.env.KEY".
+    """
+
+    servers: tuple[McpServerSettings, ...]
+    skipped: tuple[str, ...]
+    written_out: tuple[str, ...]
+
+
+def read_mcp_file(path: Path) -> ImportedServers:
+    """Read a file of another program. Nothing is written or started.
+
+    Raises:
+        NotFound: There is no such file.
+        ConfigError: It can't be read, or holds no servers.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise NotFound(f"There is no file {path}.") from None
+    except OSError as error:
+        raise ConfigError(f"{path} can't be read: {error.strerror}.") from error
+    if len(content) > _MAX_BYTES:
+        raise ConfigError(f"{path} is larger than {_MAX_BYTES:,} bytes: that is no file of MCP servers.")
+    try:
+        value = json.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not JSON: {error}.") from error
+    found = _section(value)
+    if found is None:
+        raise ConfigError(
+            f'{path} holds no MCP servers: it should have a section "mcpServers" (or "servers"), one entry a server.'
+        )
+    servers: list[McpServerSettings] = []
+    skipped: list[str] = []
+    for name, entry in found.items():
+        try:
+            servers.append(_server(name, entry, path))
+        except ConfigError as error:
+            skipped.append(str(error))
+    written_out = [
+        f"{server.name}.{part}.{key}"
+        for server in servers
+        for part, values in (("env", server.env), ("headers", server.headers))
+        for key, text in values.items()
+        if text and not _REFERENCE.search(text)
+    ]
+    return ImportedServers(servers=tuple(servers), skipped=tuple(skipped), written_out=tuple(written_out))
+
+
+def _section(value: Any) -> Mapping[str, Any] | None:
+    if not isinstance(value, dict):
+        return None
+    inner = value.get("mcp")
+    for place in (value, inner if isinstance(inner, dict) else {}):
+        for key in ("mcpServers", "servers"):
+            if isinstance(place.get(key), dict):
+                found: dict[str, Any] = place[key]
+                return found
+    return None
+
+
+def _server(name: str, entry: Any, path: Path) -> McpServerSettings:
+    """One entry, checked like one of our own.
+
+    Raises:
+        ConfigError: It can't be taken.
+    """
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{path}: {name!r} is no entry of a server.")
+    # Names are free there; here they are part of a key.
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:64]
+    table: dict[str, Any] = {}
+    for key in ("command", "args", "cwd", "url"):
+        if entry.get(key):
+            table[key] = _ours(entry[key])
+    if table.get("url"):
+        table.pop("command", None)
+        table.pop("args", None)
+        if str(entry.get("type", "")).lower() == "sse":
+            table["transport"] = "sse"
+        if entry.get("headers"):
+            table["headers"] = _ours(entry["headers"])
+    elif entry.get("env"):
+        table["env"] = _ours(entry["env"])
+    if entry.get("disabled") is True:
+        table["enabled"] = False
+    if not table.get("command") and not table.get("url"):
+        raise ConfigError(f"{path}: {name!r} has neither a command nor a url.")
+    values: dict[str, Any] = {}
+    for key, _, value in check_tables({"mcp_servers": {plain: table}}, lambda _: str(path)):
+        values[key.split(".")[2]] = value
+    return McpServerSettings(name=plain, **values)
+
+
+def _ours(value: Any) -> Any:
+    """The same with references in our spelling: VS Code writes ${env:NAME}."""
+    if isinstance(value, str):
+        return _REFERENCE.sub(lambda m: f"${{{m['name']}{m['default'] or ''}}}", value)
+    if isinstance(value, list):
+        return [_ours(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _ours(each) for key, each in value.items()}
+    return value
+
+
+def add_mcp_servers(path: Path, servers: tuple[McpServerSettings, ...]) -> tuple[str, ...]:
+    """Write entries into a settings file; one whose name stands there already is left as it is.
+
+    Args:
+        path: The file, such as `Settings.config_path`; made where it is missing.
+        servers: What to add.
+
+    Returns:
+        The names that were added.
+
+    Raises:
+        ConfigError: The file is broken; it is untouched.
+        StorageUnwritable: It can't be written; it is untouched.
+    """
+    # Imported when used: it takes longer than everything else here, and only a few commands write.
+    import tomlkit  # noqa: PLC0415
+
+    ensure_home(path.parent)
+    with locked_folder(path.parent):
+        file = read_toml(path)
+        if file is not None:
+            for _ in check_tables(file.tables, file.where):
+                pass
+        document = tomlkit.parse(file.text if file is not None else "")
+        known = document.get("mcp_servers", {})
+        fresh = [server for server in servers if server.name not in known]
+        if not fresh:
+            return ()
+        if "mcp_servers" not in document:
+            document.append("mcp_servers", tomlkit.table(is_super_table=True))
+        section: Any = document["mcp_servers"]
+        for server in fresh:
+            section.append(server.name, _table(server))
+        replace_file(path, tomlkit.dumps(document))
+    return tuple(server.name for server in fresh)
+
+
+def _table(server: McpServerSettings) -> Any:
+    import tomlkit  # noqa: PLC0415  see add_mcp_servers
+
+    table = tomlkit.table()
+    for key in ("command", "cwd", "url"):
+        if getattr(server, key):
+            table.add(key, getattr(server, key))
+    if server.args:
+        table.add("args", list(server.args))
+    for key in ("env", "headers"):
+        if getattr(server, key):
+            inline = tomlkit.inline_table()
+            inline.update(dict(getattr(server, key)))
+            table.add(key, inline)
+    if server.transport != "http":
+        table.add("transport", server.transport)
+    if not server.enabled:
+        table.add("enabled", False)
+    return table
