@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -228,3 +229,14 @@ def test_a_changed_tool_is_approved_in_the_chat(run: Run, tools: Path) -> None:
     assert "! The tool greet is not offered:" in ran.out
     assert "may be run from now on." in ran.out
     assert "Does greet." in ran.out
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/tools.md"])
+def test_the_tool_of_ten_lines_works_as_it_is_written(run: Run, tools: Path, page: str) -> None:
+    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
+    (code,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
+    assert len(code.strip().splitlines()) <= 10
+    put(tools, "disk_free", code)
+    ran = run("tool", "run", "disk_free", '{"path": "/"}', "--json")
+    assert ran.json["tool_success"] is True
+    assert ran.json["result"]["free_gb"] >= 0

@@ -1,0 +1,97 @@
+"""Fifty executables that take 100 ms each to tell their schema: the first discovery, and the next start.
+
+    python benchmarks/discovery.py [--tools 50] [--rounds 5]
+
+The baseline in the same run is asking the same executables one after the other, as a start without a cache and without
+company would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import anyio
+from turn_cpu import versions
+
+from satchel.clock import SystemClock
+from satchel.tools.external import ExternalTools, ToolFolder
+
+WAIT_S = 0.1
+
+
+def make_tools(folder: Path, count: int) -> None:
+    """Shell scripts that wait before they answer."""
+    folder.mkdir(mode=0o755)
+    for number in range(count):
+        said = {"name": f"tool_{number}", "description": "Waits.", "parameters": {"x": {"type": "string"}}}
+        path = folder / f"tool_{number}"
+        path.write_text(
+            f"#!/bin/sh\nsleep {WAIT_S}\ncat <<'JSON'\n{json.dumps(said)}\nJSON\n", encoding="utf-8"
+        )
+        path.chmod(0o755)
+
+
+async def discover(folder: Path, home: Path, count: int) -> float:
+    """Seconds until all are known."""
+    external = ExternalTools(
+        [ToolFolder(path=folder, kind="user")], home=home, environ=dict(os.environ), clock=SystemClock()
+    )
+    started_s = time.perf_counter()
+    await external.discover()
+    took_s = time.perf_counter() - started_s
+    if len(await external.tools()) != count:
+        raise RuntimeError(f"{[entry for entry in external.entries if entry.status != 'available']}")
+    return took_s
+
+
+def one_after_the_other(folder: Path) -> float:
+    """Seconds for the baseline."""
+    started_s = time.perf_counter()
+    for path in sorted(folder.iterdir()):
+        subprocess.run([path, "--schema"], capture_output=True, check=True)
+    return time.perf_counter() - started_s
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tools", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    first: list[float] = []
+    again: list[float] = []
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        make_tools(place / "tools", arguments.tools)
+        baseline = one_after_the_other(place / "tools")
+        for number in range(arguments.rounds):
+            home = place / f"home_{number}"
+            home.mkdir(mode=0o700)
+            first.append(anyio.run(discover, place / "tools", home, arguments.tools))
+            again.append(anyio.run(discover, place / "tools", home, arguments.tools))
+    result = {
+        "what": f"{arguments.tools} executables that take {WAIT_S * 1000:g} ms each for --schema",
+        "versions": versions(),
+        "rounds": arguments.rounds,
+        "first_ms": round(statistics.median(first) * 1000, 1),
+        "first_ms_best_and_worst": [round(min(first) * 1000, 1), round(max(first) * 1000, 1)],
+        "next_ms": round(statistics.median(again) * 1000, 1),
+        "one_after_the_other_ms": round(baseline * 1000, 1),
+        "ratio_first_to_one_after_the_other": round(statistics.median(first) / baseline, 3),
+        "ratio_next_to_first": round(statistics.median(again) / statistics.median(first), 4),
+        "aim": "first at most 500 ms on two cores, next at most 30 ms",
+    }
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()
