@@ -68,7 +68,7 @@ def requirement(*ids: str) -> Callable[[T], T]:
 REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     # ---- The promises (DESIGN 1)
     built(2, "promise:remembers:verbatim", "DESIGN 1.1", "Every turn is kept word for word, without being asked."),
-    planned(3, "promise:remembers:source", "DESIGN 1.1", "Every distilled fact leads back to the exact turn that it came from."),
+    built(3, "promise:remembers:source", "DESIGN 1.1", "Every distilled fact leads back to the exact turn that it came from."),
     built(2, "promise:remembers:nothing-irrelevant", "DESIGN 1.1", "Recall returns nothing rather than something irrelevant."),
     built(2, "promise:durable:kill", "DESIGN 1.2", "After kill -9 at any moment what was acknowledged is there, and every session opens again."),
     built(2, "promise:durable:interrupted-tool", "DESIGN 1.2", "A session whose tool was running when it was killed says so to the model."),
@@ -317,11 +317,11 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     planned(4, "mcp:real-servers", "issue 4", "Servers that no one here wrote are listed, called, elicited, killed and back."),
 
     # ---- The web (DESIGN 6, seed-0)
-    planned(4, "web:search", "DESIGN 6", "web_search has SearXNG, Brave, Tavily and DuckDuckGo behind one port."),
-    planned(4, "web:fetch", "issue 4", "web_fetch gives readable text within limits, also of PDF."),
-    planned(4, "web:fetch:private", "issue 4", "web_fetch refuses private addresses, redirects to them and names that resolve to them."),
+    built(4, "web:search", "DESIGN 6", "web_search has SearXNG, Brave, Tavily and DuckDuckGo behind one port."),
+    built(4, "web:fetch", "issue 4", "web_fetch gives readable text within limits, also of PDF."),
+    built(4, "web:fetch:private", "issue 4", "web_fetch refuses private addresses, redirects to them and names that resolve to them."),
     planned(4, "web:browser", "DESIGN 6", "browser opens, reads, clicks, types and takes screenshots."),
-    planned(4, "web:untrusted", "issue 4", "What comes from the web is marked untrusted, and so is what is derived from it."),
+    built(4, "web:untrusted", "issue 4", "What comes from the web is marked untrusted, and so is what is derived from it."),
 
     # ---- Memory: the store (seed-2 §4.1, seed-0 part 3, DESIGN 5)
     built(2, "memory:alone", "DESIGN 2", "Memory is usable alone, with no loop and no server."),
@@ -387,14 +387,14 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "memory:capture:private", "DESIGN 5", "A private session is not captured."),
     built(3, "memory:capture:redacted", "DESIGN 5", "Secrets are redacted before anything is written."),
     built(3, "memory:capture:private-turn", "DESIGN 5", "A <private> turn is not captured."),
-    planned(3, "memory:distill:gate", "seed-2 §4.2", "A small model says whether a window holds anything worth keeping."),
-    planned(3, "memory:distill:extract", "seed-2 §4.2", "A larger one extracts content, importance, memory_type and tags."),
-    planned(3, "memory:distill:windows", "seed-2 §4.2", "Windows have about 500 tokens with about 100 overlap; tool output and system text are left out."),
-    planned(3, "memory:distill:trigger", "seed-2 §4.2", "It runs every N messages or M seconds, in the background."),
-    planned(3, "memory:distill:quotes", "DESIGN 5", "A fact whose quote is not in the source is dropped."),
-    planned(3, "memory:distill:dates", "DESIGN 5", "Relative dates are resolved against the turn's date."),
-    planned(3, "memory:distill:crash", "DESIGN 5", "A crash loses nothing and a repeat changes nothing."),
-    planned(3, "memory:distill:existing", "seed-2 §4.2", "The extractor sees the memories that exist."),
+    built(3, "memory:distill:gate", "seed-2 §4.2", "A small model says whether a window holds anything worth keeping."),
+    built(3, "memory:distill:extract", "seed-2 §4.2", "A larger one extracts content, importance, memory_type and tags."),
+    built(3, "memory:distill:windows", "seed-2 §4.2", "Windows have about 500 tokens with about 100 overlap; tool output and system text are left out."),
+    built(3, "memory:distill:trigger", "seed-2 §4.2", "It runs every N messages or M seconds, in the background."),
+    built(3, "memory:distill:quotes", "DESIGN 5", "A fact whose quote is not in the source is dropped."),
+    built(3, "memory:distill:dates", "DESIGN 5", "Relative dates are resolved against the turn's date."),
+    built(3, "memory:distill:crash", "DESIGN 5", "A crash loses nothing and a repeat changes nothing."),
+    built(3, "memory:distill:existing", "seed-2 §4.2", "The extractor sees the memories that exist."),
     planned(3, "memory:dedup:threshold", "seed-2 §4.2", "Similarity above 0.85 makes a pair a candidate."),
     planned(3, "memory:dedup:grouped", "DESIGN 5", "Near-duplicates are grouped and never merged away; everything is reversible."),
     planned(3, "memory:supersede", "DESIGN 5", "A correction gives the old memory a valid_to."),

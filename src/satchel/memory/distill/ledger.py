@@ -187,7 +187,7 @@ def write_window(
         elif (
             fact.known is not None
             and fact.proposal.relation == "restates"
-            and _rest_on(connection, space, fact.known.id, fact.sources, at)
+            and _confirm(connection, space, fact.known.id, fact.sources, at)
         ):
             confirmed.append(fact.known.id)
         elif not insert_drafts(connection, space, [draft]):
@@ -262,8 +262,28 @@ def _mark(connection: Connection, pieces: Sequence[Piece], at: int) -> None:
             connection.execute(insert(distilled).values(rid=rid, chars=end, distilled_at=at))
 
 
-def _rest_on(connection: Connection, space: int, id: str, sources: Sequence[Piece], at: int) -> bool:
-    """Let a fact rest on episodes; whether it is there."""
+def _confirm(connection: Connection, space: int, id: str, sources: Sequence[Piece], at: int) -> bool:
+    """Let a known fact rest on further episodes; whether it is there."""
+    rests = (
+        select(literal(1))
+        .select_from(edges.join(memories, memories.c.rid == edges.c.source_rid))
+        .where(memories.c.space_id == space, memories.c.id == id, edges.c.relation == "derived_from")
+        .limit(1)
+    )
+    # What was stored by hand stands by itself: it does not go with the words that say it again.
+    is_drawn = connection.execute(rests).first() is not None
+    return _rest_on(connection, space, id, sources, at, "derived_from" if is_drawn else "confirmed_by")
+
+
+def _rest_on(
+    connection: Connection,
+    space: int,
+    id: str,
+    sources: Sequence[Piece],
+    at: int,
+    relation: str = "derived_from",
+) -> bool:
+    """Tie a fact to the episodes that it rests on; whether it is there."""
     rid = connection.execute(
         select(memories.c.rid).where(memories.c.space_id == space, memories.c.id == id)
     ).scalar()
@@ -271,14 +291,12 @@ def _rest_on(connection: Connection, space: int, id: str, sources: Sequence[Piec
         return False
     for piece in sources:
         here = (
-            (edges.c.source_rid == rid)
-            & (edges.c.target_rid == piece.rid)
-            & (edges.c.relation == "derived_from")
+            (edges.c.source_rid == rid) & (edges.c.target_rid == piece.rid) & (edges.c.relation == relation)
         )
         if connection.execute(select(literal(1)).where(here)).first() is None:
             connection.execute(
                 insert(edges).values(
-                    source_rid=rid, target_rid=piece.rid, relation="derived_from", weight=1.0, created_at=at
+                    source_rid=rid, target_rid=piece.rid, relation=relation, weight=1.0, created_at=at
                 )
             )
     return True
