@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from satchel.memory import Memory
-from satchel.memory.transfer import json_stream
+from satchel.memory.transfer import TransferProgress, json_stream
 from satchel.memory.transfer.formats import READERS
 from tests.memory.transfer.test_formats import FILES
 
@@ -121,7 +121,7 @@ async def test_progress_ends_with_all_bytes_done_and_never_goes_back(tmp_path: P
     with (tmp_path / "s.jsonl").open("w") as file:
         for number in range(2500):
             file.write(claude(f"turn {number} of many words that fill a line", number))
-    told = []
+    told: list[TransferProgress] = []
     async with Memory.open(":memory:", embedder="none") as memory:
         await memory.import_from(tmp_path, progress=told.append)
     assert len(told) == 6

@@ -70,17 +70,18 @@ async def test_an_import_that_is_killed_again_and_again_ends_as_one_that_never_w
         worker.stdin.write("go\n")
         child = json.loads(worker.stdout.readline())[1]
         told = 0
+        said: list[object] = [0, 0]
         for _ in range(1 + round):
             said = json.loads(worker.stdout.readline())
             if said[0] in ("over", "reaped"):
                 break
-            told = sum(said)
+            told = sum(int(str(number)) for number in said)
         else:
             os.kill(child, signal.SIGKILL)
         while said[0] != "reaped":
             said = json.loads(worker.stdout.readline())
             if isinstance(said[0], int):
-                told = sum(said)
+                told = sum(int(str(number)) for number in said)
         async with Database.open(path) as database:
             assert (await database.doctor()).problems == ()
             async with Memory.open(database, embedder="none") as memory:

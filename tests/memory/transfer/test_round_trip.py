@@ -72,6 +72,8 @@ async def live(memory: Memory, clock: ManualClock, plan: list[tuple[object, ...]
                     await memory.surface(str(text))
                 case ("wait", seconds):
                     clock.advance(float(seconds))  # type: ignore[arg-type]
+                case _:
+                    raise AssertionError(step)
         except SatchelError:
             continue
 
