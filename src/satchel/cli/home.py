@@ -14,14 +14,17 @@ __all__ = ["FetchLine", "fetch_line", "opened_home", "tell_notices"]
 
 
 @asynccontextmanager
-async def opened_home(settings: Settings, *, with_notices: bool = True) -> AsyncIterator[Home]:
+async def opened_home(
+    settings: Settings, *, with_notices: bool = True, scope: str = "default"
+) -> AsyncIterator[Home]:
     """A home, open; what is missing is told on stderr.
 
     Args:
         settings: See `read_settings`.
         with_notices: Whether it is told.
+        scope: Which memories.
     """
-    async with Home.open(settings, progress=fetch_line()) as home:
+    async with Home.open(settings, progress=fetch_line(), scope=scope) as home:
         if with_notices:
             tell_notices(home)
         yield home

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from datetime import datetime
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
-import anyio
 import click
 
 from satchel.cli.commands import LazyGroup, Text, json_option
-from satchel.cli.home import opened_home
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.reindex import reindex
-from satchel.cli.settings import read_settings
+from satchel.cli.stores import (
+    filter_options,
+    filters_of,
+    memory_of,
+    moment_of,
+    scope_option,
+    with_home,
+    with_memory,
+)
 from satchel.cli.transfer import export, import_memories
 from satchel.cli.view import one_line
 from satchel.errors import NotFound, StorageError, UsageError
 from satchel.memory import (
     Hit,
-    Kind,
     Memory,
     MemoryRecord,
     MemoryType,
@@ -36,36 +39,9 @@ from satchel.runtime.home import Home
 
 __all__ = ["hit_line", "memory", "memory_line", "receipt_text"]
 
-T = TypeVar("T")
-
+_MOST_SHOWN = 20
 _MOST_ADDED = 16_000_000
 """Bytes of one memory on stdin; the store takes 16 million characters."""
-
-
-def _with_satchel(function: Callable[[Home], Awaitable[T]]) -> T:
-    async def body() -> T:
-        async with opened_home(read_settings()) as satchel:
-            return await function(satchel)
-
-    return anyio.run(body)
-
-
-def _with_memory(function: Callable[[Memory], Awaitable[T]]) -> T:
-    async def body(satchel: Home) -> T:
-        found = await function(_memory_of(satchel))
-        if satchel.memory is not None and satchel.memory.degraded:
-            tell(f"! {satchel.memory.degraded}")
-        return found
-
-    return _with_satchel(body)
-
-
-def _memory_of(satchel: Home) -> Memory:
-    if satchel.memory is None:
-        raise StorageError(
-            "Memory is off (memory.enabled) or could not be opened. `satchel doctor` says what is wrong."
-        )
-    return satchel.memory
 
 
 def memory_line(record: MemoryRecord) -> str:
@@ -85,7 +61,15 @@ def hit_line(hit: Hit) -> str:
 
 
 # What asks a language model needs all of Satchel, and the rest of memory does not.
-_LAZY = {"distill": ("satchel.cli.distill:distill", "Draw facts from what was said; show how that stands.")}
+_LAZY = {
+    "distill": ("satchel.cli.distill:distill", "Draw facts from what was said; show how that stands."),
+    "edit": ("satchel.cli.changes:edit", "Change a memory; the words it had stay in its history."),
+    "link": ("satchel.cli.changes:link", "Tie two memories, let one supersede another, or take a tie away."),
+    "related": ("satchel.cli.changes:related", "What can be reached from a memory along its ties."),
+    "history": ("satchel.cli.changes:history", "Every change of a memory, and taking one back."),
+    "undo": ("satchel.cli.changes:undo", "Take a change back."),
+    "recall": ("satchel.cli.changes:recall", "What a model would be shown now, and why not more."),
+}
 
 
 @click.group(cls=LazyGroup, lazy=_LAZY)
@@ -106,9 +90,11 @@ def memory() -> None:
 @click.option(
     "--said-at", type=Text, metavar="TIME", help='When it was said, as in "2026-03-01" or "2026-03-01T18:30".'
 )
+@scope_option
 @json_option
 def add(
     content: tuple[str, ...],
+    scope: str,
     tags: tuple[str, ...],
     memory_type: MemoryType,
     tier: Tier,
@@ -126,7 +112,7 @@ def add(
         raise UsageError(
             'There is nothing to remember: give it as an argument, or "-" and the text on stdin.'
         )
-    when = _moment(said_at)
+    when = moment_of(said_at)
 
     async def store(memory: Memory) -> MemoryRecord:
         id = await memory.add(
@@ -134,20 +120,11 @@ def add(
         )
         return await memory.get(id)
 
-    record = _with_memory(store)
+    record = with_memory(store, scope)
     if as_json:
         say_json(record_to_json(record))
     else:
         say(record.id)
-
-
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{text!r} is no time. Write it as 2026-03-01 or 2026-03-01T18:30.") from None
 
 
 @memory.command()
@@ -158,12 +135,29 @@ def _moment(text: str | None) -> datetime | None:
     type=click.Choice(get_args(Mode)),
     default="hybrid",
     show_default=True,
-    help="By words and meaning, by words alone, by meaning alone.",
+    help="By words and meaning, by words, by meaning; by meaning, importance and age; or by tags and words.",
 )
+@filter_options
+@click.option("--superseded", is_flag=True, help="Also what no longer holds.")
+@scope_option
 @json_option
-def search(query: tuple[str, ...], limit: int, mode: Mode, as_json: bool) -> None:
+def search(
+    query: tuple[str, ...],
+    limit: int,
+    mode: Mode,
+    superseded: bool,
+    scope: str,
+    as_json: bool,
+    **given: Any,
+) -> None:
     """Find memories, best first."""
-    hits = _with_memory(lambda memory: memory.search(" ".join(query), limit=limit, mode=mode))
+    wanted = filters_of(given)
+    hits = with_memory(
+        lambda memory: memory.search(
+            " ".join(query), limit=limit, mode=mode, include_superseded=superseded, **wanted
+        ),
+        scope,
+    )
     if as_json:
         say_json([hit_to_json(hit) for hit in hits])
         return
@@ -176,39 +170,35 @@ def search(query: tuple[str, ...], limit: int, mode: Mode, as_json: bool) -> Non
 @memory.command("list")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Leave out so many first.")
-@click.option("--kind", type=click.Choice(get_args(Kind)), help="What was said, what is known, or summaries.")
-@click.option("--tag", "tags", multiple=True, type=Text, help="Only those with this tag; all of several.")
-@click.option(
-    "--session", "session_id", type=Text, metavar="ID", help="Only those that come from this session."
-)
+@filter_options
+@scope_option
 @json_option
-def list_memories(
-    limit: int, offset: int, kind: Kind | None, tags: tuple[str, ...], session_id: str | None, as_json: bool
-) -> None:
+def list_memories(limit: int, offset: int, scope: str, as_json: bool, **given: Any) -> None:
     """List memories, those said last first."""
+    wanted = filters_of(given)
 
     async def read(memory: Memory) -> tuple[tuple[MemoryRecord, ...], int]:
-        records = await memory.list(kind=kind, tags=tags, session=session_id, limit=limit, offset=offset)
-        return records, await memory.count(kind=kind, tags=tags, session=session_id)
+        return await memory.list(limit=limit, offset=offset, **wanted), await memory.count(**wanted)
 
-    records, count = _with_memory(read)
+    records, count = with_memory(read, scope)
     if as_json:
         say_json([record_to_json(record) for record in records])
         return
     for record in records:
         say(memory_line(record))
     if not count:
-        tell("Nothing is remembered yet." if not (kind or tags or session_id) else "No memory fits.")
+        tell("No memory fits." if any(given.values()) else "Nothing is remembered yet.")
     elif count > offset + len(records):
         tell(f"… and {count - offset - len(records)} more: --offset {offset + len(records)} goes on.")
 
 
 @memory.command()
 @click.argument("id", type=Text)
+@scope_option
 @json_option
-def show(id: str, as_json: bool) -> None:
+def show(id: str, scope: str, as_json: bool) -> None:
     """Show one memory whole, and where it comes from."""
-    record = _with_memory(lambda memory: memory.get(id))
+    record = with_memory(lambda memory: memory.get(id), scope)
     if as_json:
         say_json(record_to_json(record))
         return
@@ -225,37 +215,73 @@ def show(id: str, as_json: bool) -> None:
 
 
 @memory.command()
-@click.argument("ids", nargs=-1, required=True, type=Text)
+@click.argument("ids", nargs=-1, type=Text)
+@click.option("--query", type=Text, metavar="TEXT", help="Those that have every telling word of it.")
+@click.option("--session", type=Text, metavar="ID", help="Those that come from this session.")
+@click.option("--before", type=Text, metavar="TIME", help="Those that were said before then.")
+@click.option("--all", "everything", is_flag=True, help="All of the scope.")
+@click.option("--preview", is_flag=True, help="Only show what would be forgotten.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
+@scope_option
 @json_option
-def forget(ids: tuple[str, ...], yes: bool, as_json: bool) -> None:
-    """Forget memories for good: the words, their vectors, their index entries, and the words in the session
-    logs.
+def forget(
+    ids: tuple[str, ...],
+    query: str | None,
+    session: str | None,
+    before: str | None,
+    everything: bool,
+    preview: bool,
+    yes: bool,
+    scope: str,
+    as_json: bool,
+) -> None:
+    """Forget memories for good: the words, their vectors, their index entries and changes, and the words in the
+    session logs.
 
+    Name them by their IDS, or by --query, --session, --before or --all (several of these: what fits all of them).
     What is forgotten can't be brought back, not by the same source either.
     """
+    if not (ids or query or session or before or everything):
+        raise UsageError("Say what to forget: ids, --query, --session, --before, or --all.")
+    moment = moment_of(before)
 
-    async def find(satchel: Home) -> list[MemoryRecord]:
-        found = []
-        for id in ids:
-            try:
-                found.append(await _memory_of(satchel).get(id))
-            except NotFound as error:
-                tell(f"satchel: {error}")
-        return found
+    async def plan(home: Home) -> tuple[list[MemoryRecord], ForgetReceipt]:
+        found = memory_of(home)
+        receipt = await home.forget(
+            ids,
+            query=query,
+            session=session,
+            before=moment,
+            scope=found.scope if everything else None,
+            dry_run=True,
+        )
+        for id in receipt.store.missing:
+            tell(f"satchel: There is no memory {id!r} of user {found.user!r} in scope {found.scope!r}.")
+        said = await found.words_said([gone.id for gone in receipt.store.forgotten])
+        return [record for record, _ in said], receipt
 
-    records = _with_satchel(find)
+    records, planned = with_home(plan, scope)
     if not records:
         raise NotFound("There was nothing to forget.")
-    if not yes:
+    if preview:
+        if as_json:
+            say_json({"preview": planned.to_json()})
         for record in records:
+            (tell if as_json else say)(memory_line(record))
+        tell(f"{len(records)} would be forgotten; nothing was.")
+        return
+    if not yes:
+        for record in records[:_MOST_SHOWN]:
             tell(memory_line(record))
+        if len(records) > _MOST_SHOWN:
+            tell(f"… and {len(records) - _MOST_SHOWN} more")
         if not is_terminal(sys.stdin):
             raise UsageError("Forgetting needs --yes where nobody can be asked.")
         click.confirm(
             "Forget this for good?" if len(records) == 1 else "Forget these for good?", abort=True, err=True
         )
-    receipt = _with_satchel(lambda satchel: satchel.forget([record.id for record in records]))
+    asked = [gone.id for gone in planned.store.forgotten if gone.because_of is None]
+    receipt = with_home(lambda home: home.forget(asked), scope)
     if as_json:
         say_json({"receipt": receipt.to_json()})
     else:
@@ -287,14 +313,16 @@ def receipt_text(receipt: ForgetReceipt) -> str:
             lines.append(
                 f"  ! that session is open in process {entry.open_in}, which may still know the words until it ends"
             )
+    lines += [f"  ! {path} may still hold the words: backups are not changed" for path in receipt.backups]
     return "\n".join(lines)
 
 
 @memory.command()
+@scope_option
 @json_option
-def stats(as_json: bool) -> None:
+def stats(scope: str, as_json: bool) -> None:
     """Count what is remembered."""
-    found = _with_memory(lambda memory: memory.stats())
+    found = with_memory(lambda memory: memory.stats(), scope)
     values: dict[str, Any] = asdict(found)
     for name in ("oldest", "newest"):
         values[name] = values[name].isoformat() if values[name] is not None else None

@@ -25,6 +25,7 @@ __all__ = [
     "Settings",
     "ToolUse",
     "ToolsSettings",
+    "WebSettings",
 ]
 
 Mode: TypeAlias = Literal["ask", "auto", "plan", "bypass"]
@@ -131,6 +132,7 @@ class MemorySettings:
     surface_threshold: float | None = None
     embedder: str = "minilm"
     redact: bool = True
+    decay_cycle: Literal["day", "request"] = "day"
     distill: Literal["auto", "off"] = "auto"
     distill_every: int = 10
     distill_after_s: float = 600.0
@@ -144,6 +146,17 @@ class ToolsSettings:
     disabled: tuple[str, ...] = ()
     schema_timeout_s: float = 1.0
     defer_above: int = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebSettings:
+    """The web tools: `allow_private` names hosts that may be reached though their addresses are not public."""
+
+    enabled: bool = True
+    allow_private: tuple[str, ...] = ()
+    search: Literal["auto", "searxng", "brave", "tavily", "duckduckgo"] = "auto"
+    searxng_url: str = field(default="", repr=False)
+    chromium: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +199,7 @@ class Settings:
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     tools: ToolsSettings = field(default_factory=ToolsSettings)
+    web: WebSettings = field(default_factory=WebSettings)
     permissions: tuple[Rule, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -422,6 +436,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "to the session logs.",
     ),
     Setting(
+        key="memory.decay_cycle",
+        kind="text",
+        default="day",
+        choices=("day", "request"),
+        doc="What the rates count by which memories fade until they are no longer shown by themselves: days, or "
+        "messages to the model. Search finds them all the same.",
+    ),
+    Setting(
         key="memory.distill",
         kind="text",
         default="auto",
@@ -472,7 +494,42 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=30,
         low=0,
         high=10_000,
-        doc="How many tools that are not built in may stand in the prompt; when there are more, a model searches for them.",
+        doc="How many tools that are not built in may stand in the prompt; beyond that a model searches for them.",
+    ),
+    Setting(
+        key="web.enabled",
+        kind="bool",
+        default=True,
+        doc="Whether models are offered the tools that reach the web: web_search, web_fetch and browser.",
+    ),
+    Setting(
+        key="web.allow_private",
+        kind="words",
+        default=(),
+        doc="Hosts that the web tools may reach though their addresses are not public, with a port or for all ports: "
+        '"127.0.0.1:8000", "nas.local".',
+    ),
+    Setting(
+        key="web.search",
+        kind="text",
+        default="auto",
+        choices=("auto", "searxng", "brave", "tavily", "duckduckgo"),
+        doc='What searches the web: one engine alone, or with "auto" the first of them that can be used, and the next '
+        "where it does not answer.",
+    ),
+    Setting(
+        key="web.searxng_url",
+        kind="text",
+        default="",
+        doc='Where your SearXNG is, such as "http://127.0.0.1:8080"; its settings.yml must list json in '
+        "search.formats.",
+    ),
+    Setting(
+        key="web.chromium",
+        kind="text",
+        default="",
+        doc="The Chromium or Chrome that the browser tool starts; empty takes the first of chromium, "
+        "chromium-browser and google-chrome on the PATH.",
     ),
     Setting(
         key="providers.NAME.kind",

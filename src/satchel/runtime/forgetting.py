@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from satchel.errors import NotFound, StorageError
@@ -17,10 +17,15 @@ __all__ = ["ForgetReceipt", "forget"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetReceipt:
-    """What was removed where: from the store, and from which records of which logs."""
+    """What was removed where: from the store, and from which records of which logs.
+
+    Attributes:
+        backups: Files that may still hold it: Satchel does not change backups; delete them where it matters.
+    """
 
     store: Receipt
     logs: Redaction = field(default_factory=Redaction)
+    backups: tuple[Path, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -28,7 +33,7 @@ class ForgetReceipt:
         return not self.store.forgotten
 
     def to_json(self) -> list[dict[str, Any]]:
-        """One object for each memory, and one for each log."""
+        """One object for each memory, one for each log, and one for each backup."""
         logs = [
             {
                 "where": "session_log",
@@ -41,30 +46,36 @@ class ForgetReceipt:
             for entry in self.logs.sessions
         ]
         stored = [{"where": "store", **entry} for entry in receipt_to_json(self.store)["receipt"]]
-        return [*stored, *logs]
+        backups = [{"where": "backup", "file": str(path), "may_hold": True} for path in self.backups]
+        return [*stored, *logs, *backups]
 
 
-async def forget(ids: Sequence[str], *, memory: Memory, sessions: SessionStore) -> ForgetReceipt:
+async def forget(
+    ids: Sequence[str], *, memory: Memory, sessions: SessionStore, backups: Sequence[Path] = ()
+) -> ForgetReceipt:
     """Forget memories by their ids.
 
     The logs are redacted first: a crash in between leaves the memory in the store, where it can be forgotten again,
-    and never words in a log that nothing points to any more.
+    and never words in a log that nothing points to any more. Words that a memory had before it was edited are looked
+    for too.
 
     Raises:
         StorageError: The store did not serve.
     """
-    found = []
-    for id in ids:
-        with suppress(NotFound):
-            found.append(await memory.get(id))
+    # What rests on these alone goes with them, and its words too.
+    planned = await memory.forget(ids, dry_run=True)
+    found = await memory.words_said([gone.id for gone in planned.forgotten])
     words = [
         Words(text=text, session=record.source.session, turn=record.source.turn)
-        for record in found
-        for text in (record.content, *await _as_logged(record, sessions))
+        for record, texts in found
+        for text in (*texts, *await _as_logged(record, sessions))
         if text.strip()
     ]
-    logs = await sessions.redact(words, memory_ids=[record.id for record in found]) if words else Redaction()
-    return ForgetReceipt(store=await memory.forget(ids), logs=logs)
+    logs = (
+        await sessions.redact(words, memory_ids=[record.id for record, _ in found]) if words else Redaction()
+    )
+    store = await memory.forget(ids)
+    return ForgetReceipt(store=store, logs=logs, backups=tuple(backups) if store.forgotten else ())
 
 
 async def _as_logged(record: MemoryRecord, sessions: SessionStore) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,8 +68,12 @@ class Home:
         embedder: Embedder | None = None,
         clock: Clock | None = None,
         progress: Progress | None = None,
+        scope: str = "default",
     ) -> AsyncIterator[Home]:
-        """Open it, and close everything in good order at the end; see `Satchel.open`."""
+        """Open it, and close everything in good order at the end; see `Satchel.open`.
+
+        Conversations are the user's own: what was said in them is caught up with in the scope "default" alone.
+        """
         if settings is None:
             settings = load(process_environ(), cwd=Path.cwd())
         clock = clock or SystemClock()
@@ -89,9 +94,11 @@ class Home:
                         clock=clock,
                         home=settings.home,
                         redact=settings.memory.redact,
+                        decay_cycle=settings.memory.decay_cycle,
+                        scope=scope,
                     )
                 )
-            if memory is not None and settings.keeps_memory:
+            if memory is not None and settings.keeps_memory and scope == "default":
                 notices += await _caught_up(sessions, memory)
             yield Home(
                 settings,
@@ -124,23 +131,63 @@ class Home:
             ]
         return tuple(sorted(rows, key=lambda row: (row.day, row.session_id), reverse=True))
 
-    async def forget(self, ids: Sequence[str]) -> ForgetReceipt:
+    async def forget(
+        self,
+        ids: Sequence[str] = (),
+        *,
+        query: str | None = None,
+        session: str | None = None,
+        before: datetime | None = None,
+        scope: str | None = None,
+        dry_run: bool = False,
+    ) -> ForgetReceipt:
         """Remove memories for good: from the store, and their words from the logs of the sessions.
 
+        Args:
+            ids: Which ones.
+            query: Instead: those that have every telling word of it; see `Memory.forget`, and so for the rest.
+            session: Instead or besides: those of this conversation.
+            before: Instead or besides: those said before then.
+            scope: Everything in this scope.
+            dry_run: Remove nothing, and tell what would be.
+
         Returns:
-            What was removed where; see `ForgetReceipt`.
+            What was removed where, and which backups may still hold it; see `ForgetReceipt`.
 
         Raises:
             StorageError: The store did not serve; nothing was removed.
+            UsageError: Nothing says which ones.
         """
         if self.memory is None:
             raise StorageError("Memory is off or could not be opened, so nothing can be forgotten now.")
-        receipt = await forget(ids, memory=self.memory, sessions=self.sessions)
+        wanted: Sequence[str] = ids
+        if query is not None or session is not None or before is not None or scope is not None or dry_run:
+            planned = await self.memory.forget(
+                ids, query=query, session=session, before=before, scope=scope, dry_run=True
+            )
+            if dry_run:
+                return ForgetReceipt(store=planned)
+            wanted = [gone.id for gone in planned.forgotten]
+        receipt = await forget(wanted, memory=self.memory, sessions=self.sessions, backups=self._backups())
         for entry in receipt.logs.sessions:
-            session = self._open_sessions.get(entry.session_id)
-            if session is not None:
-                await session.reload()
+            running = self._open_sessions.get(entry.session_id)
+            if running is not None:
+                await running.reload()
         return receipt
+
+    def _backups(self) -> list[Path]:
+        """Copies of the database in the home: those made before a migration, and those that `satchel backup` left."""
+        folders = [self.settings.home, self.settings.home / "backups"]
+        location = self.settings.database_location
+        if isinstance(location, Path):
+            folders.append(location.parent)
+        found = {
+            path for folder in dict.fromkeys(folders) for path in folder.glob("*.backup") if path.is_file()
+        }
+        kept = self.settings.home / "backups"
+        if kept.is_dir():
+            found |= {path for path in kept.iterdir() if path.is_file()}
+        return sorted(found)
 
 
 async def _database(

@@ -1,0 +1,136 @@
+"""Opens the store of memories for a command, in the scope that it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar, get_args
+
+import anyio
+import click
+
+from satchel.cli.commands import Text
+from satchel.cli.home import opened_home
+from satchel.cli.output import tell
+from satchel.cli.settings import read_settings
+from satchel.errors import StorageError, UsageError
+from satchel.memory import Kind, Memory, MemoryType, Tier
+from satchel.runtime.home import Home
+
+__all__ = [
+    "filter_options",
+    "filters_of",
+    "memory_of",
+    "moment_of",
+    "scope_option",
+    "with_home",
+    "with_memory",
+]
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def scope_option(function: F) -> F:
+    """Adds `--scope`."""
+    return click.option(
+        "--scope",
+        type=Text,
+        metavar="NAME",
+        default="default",
+        help='Which memories: "default" are your own, "project" those of this project, or any other name, such as '
+        '"session:ID". A scope is a store of its own.',
+    )(function)
+
+
+_FILTERS = (
+    click.option(
+        "--kind", type=click.Choice(get_args(Kind)), help="What was said, what is known, or summaries."
+    ),
+    click.option(
+        "--type", "memory_type", type=click.Choice(get_args(MemoryType)), help="Only those of this type."
+    ),
+    click.option("--tier", type=click.Choice(get_args(Tier)), help="Only those of this tier."),
+    click.option("--tag", "tags", multiple=True, type=Text, help="Only those with this tag; all of several."),
+    click.option("--speaker", type=Text, metavar="NAME", help="Only what this one said."),
+    click.option("--session", type=Text, metavar="ID", help="Only those that come from this session."),
+    click.option("--since", type=Text, metavar="TIME", help="Only what was said then or later."),
+    click.option("--until", type=Text, metavar="TIME", help="Only what was said before then."),
+    click.option("--as-of", type=Text, metavar="TIME", help="Only what was believed then."),
+)
+
+
+def filter_options(function: F) -> F:
+    """Adds the options that filter memories; the command gets them all in keywords, see `filters_of`."""
+    for option in reversed(_FILTERS):
+        function = option(function)
+    return function
+
+
+def filters_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The filters of `Memory.search` and `Memory.list` from the options that were given."""
+    times = {name: moment_of(given[name]) for name in ("since", "until", "as_of")}
+    return {**given, **times}
+
+
+def with_home(function: Callable[[Home], Awaitable[T]], scope: str = "default") -> T:
+    """Run something with the home open, and its memory in a scope.
+
+    Raises:
+        UsageError: "project" is asked for where there is none.
+    """
+
+    async def body() -> T:
+        settings = read_settings()
+        name = scope
+        if scope in ("user", ""):
+            name = "default"
+        elif scope == "project":
+            if settings.project is None:
+                raise UsageError(
+                    "There is no project here: no folder above this one has .satchel or AGENTS.md."
+                )
+            name = f"project:{settings.project}"
+        async with opened_home(settings, scope=name) as home:
+            return await function(home)
+
+    return anyio.run(body)
+
+
+def with_memory(function: Callable[[Memory], Awaitable[T]], scope: str = "default") -> T:
+    """Run something with the memories of a scope; what does not serve as it should is told on stderr."""
+
+    async def body(home: Home) -> T:
+        found = await function(memory_of(home))
+        if home.memory is not None and home.memory.degraded:
+            tell(f"! {home.memory.degraded}")
+        return found
+
+    return with_home(body, scope)
+
+
+def memory_of(home: Home) -> Memory:
+    """The memory of a home.
+
+    Raises:
+        StorageError: It is off or could not be opened.
+    """
+    if home.memory is None:
+        raise StorageError(
+            "Memory is off (memory.enabled) or could not be opened. `satchel doctor` says what is wrong."
+        )
+    return home.memory
+
+
+def moment_of(text: str | None) -> datetime | None:
+    """A time as it is typed; None stays None.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no time. Write it as 2026-03-01 or 2026-03-01T18:30.") from None
