@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,14 @@ from typing import Any
 
 import pytest
 
+from satchel.cli.view import TurnView
+from satchel.clock import ManualClock, SystemClock
+from satchel.events import ToolProgress
 from satchel.tools.builtin.standalone import SHIPPED, shipped_path
 from tests.cli.conftest import Run
+from tests.cli.programs import start
 from tests.requirements import requirement
-from tests.tools.external.executables import put, script
+from tests.tools.external.executables import processes_that_say, put, script
 
 GREETER = script(
     "greet",
@@ -240,3 +245,41 @@ def test_the_tool_of_ten_lines_works_as_it_is_written(run: Run, tools: Path, pag
     ran = run("tool", "run", "disk_free", '{"path": "/"}', "--json")
     assert ran.json["tool_success"] is True
     assert ran.json["result"]["free_gb"] >= 0
+
+
+@requirement("external:hostile")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_command_that_is_told_to_end_takes_its_tool_with_it(
+    tmp_path: Path, tools: Path, number: int
+) -> None:
+    word = f"tool-test-{tmp_path.name}"
+    put(tools, "long", script("long", f"X={word} sleep 600 & X={word} sleep 600; echo 1"))
+    process = start(tmp_path, "tool", "run", "long", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = SystemClock().monotonic_s() + 60
+    while len(processes_that_say(word)) < 2:
+        assert SystemClock().monotonic_s() < deadline
+        assert process.poll() is None
+    process.send_signal(number)
+    assert process.wait(60) == 130
+    assert processes_that_say(word) == []
+
+
+def test_progress_is_shown_while_a_tool_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = ManualClock()
+    view = TurnView(text_out=None, notes_out=sys.stdout, environ={}, monotonic_s=clock.monotonic_s)
+    for done in range(3):
+        view.show(ToolProgress(call_id="c", tool="long", data={"progress": f"{done}\x1b[2J of 3"}))
+        clock.advance(0.3)
+    view.show(ToolProgress(call_id="c", tool="long", data={"progress": {"done": 3}}))
+    assert capsys.readouterr().out.splitlines() == [
+        "  … long: 0\ufffd[2J of 3",
+        "  … long: 2\ufffd[2J of 3",
+    ]
+
+
+def test_doctor_says_how_many_executables_are_tools(run: Run, tools: Path) -> None:
+    put(tools, "greet", GREETER)
+    put(tools, "broken", "#!/bin/sh\n")
+    checks = {check["part"]: check for check in run("doctor", "--json").json}
+    assert checks["tools"]["state"] == "warning"
+    assert checks["tools"]["text"].startswith("1 executable is a tool; not used: broken.")

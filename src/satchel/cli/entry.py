@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import click
 
@@ -31,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     prepare()
     words = list(sys.argv[1:] if arguments is None else arguments)
+    restore = _end_in_good_order()
     try:
         code = root.main(words, prog_name="satchel", standalone_mode=False)
         sys.stdout.flush()
@@ -42,7 +45,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The top of the command line: whatever happened is said in one line.
     except BaseException as error:  # noqa: BLE001
         return _exit_code(error, words)
+    finally:
+        restore()
     return code if isinstance(code, int) else 0
+
+
+def _end_in_good_order() -> Callable[[], None]:
+    """Take SIGTERM and SIGHUP for Ctrl-C: whatever a tool started is ended before we go, and what was said is written.
+
+    Returns:
+        Puts back what was before.
+    """
+
+    def interrupt(_number: int, _frame: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    taken = []
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # Who started us may have said that we shall not hear it, as nohup does.
+        if signal.getsignal(number) is signal.SIG_DFL:
+            with contextlib.suppress(ValueError):  # only the main thread may set it
+                signal.signal(number, interrupt)
+                taken.append(number)
+
+    def restore() -> None:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+    return restore
 
 
 def _exit_code(error: BaseException, words: Sequence[str]) -> int:

@@ -21,6 +21,7 @@ from satchel.events import (
     Observation,
     Permission,
     TextDelta,
+    ToolProgress,
     TurnEnd,
     TurnStart,
 )
@@ -29,6 +30,8 @@ from satchel.messages import Usage, text_of
 __all__ = ["TurnView", "brief_input", "has_colour", "one_line", "usage_line"]
 
 _LINE = 100
+_PROGRESS_S = 0.5
+"""Between two lines of progress."""
 _STYLES = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -88,6 +91,8 @@ class TurnView:
         self._notes = notes_out
         self._has_colour = has_colour(notes_out, environ)
         self._with_usage = with_usage
+        self._monotonic_s = monotonic_s
+        self._progressed_s = -_PROGRESS_S
         self._text: TextStream | None = None
         if text_out is not None:
             self._text = (
@@ -134,6 +139,8 @@ class TurnView:
                 self.note(f"✗ {tool}: {one_line(reason, 300)}", "yellow")
             case Action(tool=tool, input=input):
                 self.note(f"● {tool}  {brief_input(input)}", "cyan")
+            case ToolProgress(tool=tool, data={"progress": data}):
+                self._progressed(tool, data)
             case Observation():
                 self._observed(event)
             case Compaction(before_tokens=before, after_tokens=after):
@@ -166,6 +173,14 @@ class TurnView:
         self.finish()
         self._streamed = False
         self._said = said or self._said
+
+    def _progressed(self, tool: str, data: Any) -> None:
+        # A tool may tell a hundred times in a second; nobody reads that.
+        now_s = self._monotonic_s()
+        if now_s - self._progressed_s >= _PROGRESS_S:
+            self._progressed_s = now_s
+            text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)
+            self.note(f"  … {tool}: {one_line(text, 80)}", "dim")
 
     def _observed(self, event: Observation) -> None:
         seconds = f"{event.duration_ms / 1000:.1f} s"

@@ -15,7 +15,7 @@ from satchel.config import Settings
 from satchel.loop import Toolbox
 from satchel.tools import Tool, ToolContext
 from satchel.tools.builtin.standalone import SHIPPED, shipped_path, to_json
-from satchel.tools.external import ExternalTools, ToolFolder, failure, success
+from satchel.tools.external import ExternalTools, FolderKind, ToolFolder, failure, success
 from satchel.tools.mcp import McpStatus, McpToolset
 
 if TYPE_CHECKING:
@@ -53,17 +53,11 @@ class ToolEntry:
 def tool_folders(settings: Settings) -> tuple[ToolFolder, ...]:
     """Where executables are looked for, in the order in which they count."""
     folders = [ToolFolder(path=settings.home / "tools", kind="user")]
-    place = settings.home
-    if settings.project is not None and settings.sources.get("tools.dirs") == str(
-        settings.project / ".satchel" / "config.toml"
-    ):
-        place = settings.project / ".satchel"
+    place, kind = _named_in(settings)
     user_home = settings.environ.get("HOME", "")
     for text in settings.tools.dirs:
         expanded = user_home + text[1:] if user_home and (text == "~" or text.startswith("~/")) else text
-        # What a project names is the project's, as far as the names of Satchel's own tools go.
-        kind = "dirs" if place == settings.home else "project"
-        folders.append(ToolFolder(path=place / expanded, kind="project" if kind == "project" else "dirs"))
+        folders.append(ToolFolder(path=place / expanded, kind=kind))
     if settings.project is not None and settings.project_trusted:
         folders.append(ToolFolder(path=settings.project / ".satchel" / "tools", kind="project"))
     return tuple(folders)
@@ -90,6 +84,14 @@ def mcp_tools(
         timeout_s=settings.agent.tool_timeout_s,
         version=__version__,
     )
+
+
+def _named_in(settings: Settings) -> tuple[Path, FolderKind]:
+    """What a relative folder in `[tools] dirs` is below of, and whose it is: what a project names is the project's."""
+    source = settings.sources.get("tools.dirs", "")
+    if settings.project is not None and source == str(settings.project / ".satchel" / "config.toml"):
+        return settings.project / ".satchel", "project"
+    return (settings.home if source == str(settings.config_path) else settings.cwd), "dirs"
 
 
 def external_tools(settings: Settings, clock: Clock) -> ExternalTools:

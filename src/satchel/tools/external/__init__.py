@@ -3,7 +3,7 @@
 from satchel.tools.external.approvals import Approval
 from satchel.tools.external.discovery import Entry, Status
 from satchel.tools.external.envelope import ErrorCode, failure, success, to_text
-from satchel.tools.external.folders import ToolFolder
+from satchel.tools.external.folders import FolderKind, ToolFolder
 from satchel.tools.external.schema import Definition, parse_schema
 from satchel.tools.external.templates import LANGUAGES, new_tool
 from satchel.tools.external.tool import ExternalTool
@@ -18,6 +18,7 @@ __all__ = [
     "ErrorCode",
     "ExternalTool",
     "ExternalTools",
+    "FolderKind",
     "Status",
     "ToolFolder",
     "failure",

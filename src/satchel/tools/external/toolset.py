@@ -66,6 +66,7 @@ class _Found:
     tools: list[ExternalTool] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    is_broken: bool = False
 
 
 class ExternalTools:
@@ -131,6 +132,11 @@ class ExternalTools:
     def is_complete(self) -> bool:
         """See the class."""
         return self._done.is_set()
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the folders could be looked at at all; `notices` says why not."""
+        return not self._found.is_broken
 
     @property
     def replaced(self) -> frozenset[str]:
@@ -217,11 +223,11 @@ class ExternalTools:
         try:
             self._found = await self._look(asks_failed=asks_failed)
         except SatchelError as error:
-            self._found = _Found(notices=[f"External tools are not available: {error}"])
+            self._found = _Found(notices=[f"External tools are not available: {error}"], is_broken=True)
         # A boundary: a defect here must cost the external tools, and not the conversation.
         except Exception as error:  # noqa: BLE001
             text = f"External tools are not available: {type(error).__name__}: {error}"
-            self._found = _Found(notices=[text])
+            self._found = _Found(notices=[text], is_broken=True)
         self._done.set()
 
     async def _look(self, *, asks_failed: bool) -> _Found:
