@@ -55,8 +55,22 @@ async def examine(satchel: Satchel, database: Database | None) -> tuple[Check, .
     checks += await _memory(satchel)
     checks.append(await _model(satchel))
     checks.append(_ripgrep(satchel))
+    checks.append(await _external(satchel))
     checks += [_mcp_server(status) for status in await satchel.mcp.refresh(_MOST_MCP_S)]
     return tuple(checks)
+
+
+async def _external(satchel: Satchel) -> Check:
+    await satchel.tools(wait=False)
+    await satchel.external.discover()
+    offered = len(await satchel.external.tools())
+    unused = [entry.name for entry in satchel.external.entries if entry.status in ("skipped", "changed")]
+    text = "1 executable is a tool" if offered == 1 else f"{offered} executables are tools"
+    if unused or not satchel.external.is_available:
+        why = "" if satchel.external.is_available else f" {' '.join(satchel.external.notices)}"
+        text += f"; not used: {', '.join(unused) or 'all'}.{why} `satchel tool list` says why."
+        return Check(part="tools", state="warning", text=text)
+    return Check(part="tools", state="ok", text=f"{text}.")
 
 
 def _mcp_server(status: McpStatus) -> Check:
