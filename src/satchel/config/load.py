@@ -32,6 +32,7 @@ from satchel.config.settings import (
     Rule,
     Settings,
     ToolsSettings,
+    WebSettings,
 )
 from satchel.config.toml_file import read_toml
 from satchel.errors import ConfigError
@@ -49,6 +50,8 @@ _NAMED_PARTS: Final = {
     for section in ("providers", "mcp_servers")
 }
 """The keys of a section that is there for each name."""
+_SEARCH_KEYS: Final = ("BRAVE_API_KEY", "TAVILY_API_KEY")
+"""Of the web search: as secret as the keys of models."""
 
 
 def process_environ() -> dict[str, str]:
@@ -111,6 +114,7 @@ def load(
         budget=BudgetSettings(**found.section("budget")),
         memory=MemorySettings(**found.section("memory")),
         tools=ToolsSettings(**found.section("tools")),
+        web=WebSettings(**found.section("web")),
         permissions=found.permissions,
         environ={name: value for name, value in environ.items() if name not in secrets},
         sources=found.sources,
@@ -147,7 +151,7 @@ def _find_project(cwd: Path, *, homes: set[Path]) -> Path | None:
 
 
 def _secrets(environ: Mapping[str, str], providers: Mapping[str, ProviderSettings]) -> dict[str, str]:
-    names = {provider.env_api_key for provider in providers.values()}
+    names = {*(provider.env_api_key for provider in providers.values()), *_SEARCH_KEYS}
     return {name: environ[name] for name in names if environ.get(name)}
 
 

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from satchel import __version__
+from satchel.config import Settings
 from satchel.errors import EmbedderError, SatchelError
 from satchel.memory import Memory
 from satchel.models.embedding import find_weights
+from satchel.runtime.web import engines_of
 from satchel.storage import Database
 from satchel.tools.mcp import McpStatus
 
@@ -55,6 +57,7 @@ async def examine(satchel: Satchel, database: Database | None) -> tuple[Check, .
     checks += await _memory(satchel)
     checks.append(await _model(satchel))
     checks.append(_ripgrep(satchel))
+    checks += _web(satchel.settings)
     checks.append(await _external(satchel))
     checks += [_mcp_server(status) for status in await satchel.mcp.refresh(_MOST_MCP_S)]
     return tuple(checks)
@@ -216,6 +219,18 @@ async def _model(satchel: Satchel) -> Check:
             part="model", state="warning", text=f"none: {choice.why}. Satchel recalls only. {failed}".strip()
         )
     return Check(part="model", state="ok", text=f"{choice.name} ({choice.why})")
+
+
+def _web(settings: Settings) -> list[Check]:
+    if not settings.web.enabled:
+        return [Check(part="web", state="ok", text="The web tools are off (web.enabled = false).")]
+    engines = engines_of(settings)
+    usable = [f"{entry.name} ({entry.text})" for entry in engines if entry.engine is not None]
+    missing = [f"{entry.name} ({entry.text})" for entry in engines if entry.engine is None]
+    text = f"by {', then '.join(usable)}" if usable else "by nothing: web_search is not offered"
+    if missing:
+        text += f"; not set up: {', '.join(missing)}"
+    return [Check(part="web search", state="ok" if usable else "warning", text=text)]
 
 
 def _ripgrep(satchel: Satchel) -> Check:

@@ -28,6 +28,7 @@ from satchel.runtime.session import Session
 from satchel.runtime.spill import spill_into
 from satchel.runtime.toolindex import ToolIndex
 from satchel.runtime.tooling import external_tools, mcp_tools
+from satchel.runtime.web import web_tools
 from satchel.sessions import Journal, rebuild
 from satchel.tools import Approver, Ask, Registry, StaticToolset, Toolset, builtin_tools, filtered
 from satchel.tools.deferral import Bridge, split_by_number
@@ -321,10 +322,11 @@ class Satchel(Home):
             await self.external.wait(limit_s)
         servers = StaticToolset(await self.mcp.tools() if wait else self.mcp.known())
         toolsets: list[Toolset] = [
-            builtin_tools(home=settings.home, bash_timeout_s=settings.agent.tool_timeout_s)
+            builtin_tools(home=settings.home, bash_timeout_s=settings.agent.tool_timeout_s),
+            web_tools(settings),
         ]
         if self.memory is not None:
-            toolsets.append(MemoryTools(self.memory, forget=self._forget_in_store))
+            toolsets.append(MemoryTools(self.memory, forget=self._forget_in_store, small_model=self._small_model))
         left_out = {*settings.tools.disabled, *self.external.replaced}
         kept = [filtered(toolset, lambda spec: spec.name not in left_out) for toolset in (*toolsets, servers)]
         return await Registry.load([*kept[:-1], self.external, kept[-1]])
@@ -347,6 +349,14 @@ class Satchel(Home):
     async def doctor(self) -> tuple[Check, ...]:
         """Try every part and say how it is."""
         return await examine(self, self.database)
+
+    async def _small_model(self) -> ChatModel | None:
+        """The model for small work, or None where there is no language model."""
+        try:
+            _, small = await self.distilling.models()
+        except SatchelError:
+            return None  # What asks for it does its work without one too.
+        return None if small.provider == "none" else small
 
     async def _forget_in_store(self, ids: Sequence[str]) -> Receipt:
         return (await self.forget(ids)).store

@@ -1,0 +1,265 @@
+"""Search engines behind one port, and which of them can be used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Literal, Protocol, TypeAlias
+from urllib.parse import urlsplit
+
+from satchel.errors import SatchelError, UsageError
+from satchel.tools.port import Blocking
+
+__all__ = [
+    "BRAVE_KEY",
+    "TAVILY_KEY",
+    "Brave",
+    "DuckDuckGo",
+    "Engine",
+    "EngineName",
+    "Found",
+    "Searxng",
+    "Tavily",
+    "Usability",
+    "usable_engines",
+]
+
+EngineName: TypeAlias = Literal["searxng", "brave", "tavily", "duckduckgo"]
+BRAVE_KEY = "BRAVE_API_KEY"
+TAVILY_KEY = "TAVILY_API_KEY"
+
+_TIMEOUT_S = 15.0
+_MOST_BYTES = 4_000_000
+"""Of an answer; one with 20 results has some 50 KB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One result: where it is, what it is called, and what is said of it."""
+
+    url: str
+    title: str
+    text: str
+
+
+class Engine(Protocol):
+    """Something that searches the web."""
+
+    @property
+    def name(self) -> EngineName: ...  # noqa: D102
+
+    async def search(self, query: str, *, limit: int, blocking: Blocking) -> Sequence[Found]:
+        """The best results first, at most `limit`.
+
+        Args:
+            query: In the words that people type.
+            limit: From 1 to 20.
+            blocking: Runs what blocks.
+
+        Raises:
+            SatchelError: The engine did not serve; the message says why and who must act.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usability:
+    """Whether an engine can be used; `engine` is None where it can't, and `text` says why, or how it is reached."""
+
+    name: EngineName
+    engine: Engine | None
+    text: str
+
+
+def usable_engines(
+    *, searxng_url: str, secret: Callable[[str], str | None], wanted: str = "auto"
+) -> tuple[Usability, ...]:
+    """All engines in the order in which they are tried.
+
+    Args:
+        searxng_url: Of the user's own SearXNG, or "".
+        secret: Gives the value of an environment variable.
+        wanted: The one engine to be used, or "auto".
+    """
+    brave, tavily = secret(BRAVE_KEY), secret(TAVILY_KEY)
+    # Not imported to find out: it starts its own threads' machinery.
+    has_ddgs = find_spec("ddgs") is not None
+    found = (
+        Usability(
+            name="searxng",
+            engine=Searxng(searxng_url) if searxng_url else None,
+            text=urlsplit(searxng_url).hostname or "its address is wrong"
+            if searxng_url
+            else "web.searxng_url is not set",
+        ),
+        Usability(
+            name="brave",
+            engine=Brave(brave) if brave else None,
+            text=f"by {BRAVE_KEY}" if brave else f"{BRAVE_KEY} is not set",
+        ),
+        Usability(
+            name="tavily",
+            engine=Tavily(tavily) if tavily else None,
+            text=f"by {TAVILY_KEY}" if tavily else f"{TAVILY_KEY} is not set",
+        ),
+        Usability(
+            name="duckduckgo",
+            engine=DuckDuckGo() if has_ddgs else None,
+            text="without a key" if has_ddgs else "the package ddgs is not installed",
+        ),
+    )
+    return tuple(entry for entry in found if wanted in ("auto", entry.name))
+
+
+class Searxng:
+    """A SearXNG of the user's own; its settings must list `json` among the search formats."""
+
+    name: EngineName = "searxng"
+
+    def __init__(self, url: str) -> None:
+        """Take its address, with or without `/search`."""
+        self._url = url.rstrip("/").removesuffix("/search") + "/search"
+
+    async def search(self, query: str, *, limit: int, blocking: Blocking) -> Sequence[Found]:
+        """See `Engine`."""
+        answer = await _json(
+            "SearXNG",
+            "GET",
+            self._url,
+            params={"q": query, "format": "json"},
+            refused='SearXNG refused the request. Its settings.yml must list "json" in search.formats.',
+        )
+        return _results("SearXNG", answer.get("results"), text="content", limit=limit)
+
+
+class Brave:
+    """Brave's search API."""
+
+    name: EngineName = "brave"
+
+    def __init__(self, key: str, *, url: str = "https://api.search.brave.com/res/v1/web/search") -> None:
+        """Take the key; `url` is where the API is."""
+        self._key = key
+        self._url = url
+
+    async def search(self, query: str, *, limit: int, blocking: Blocking) -> Sequence[Found]:
+        """See `Engine`."""
+        answer = await _json(
+            "Brave",
+            "GET",
+            self._url,
+            # Brave takes 400 characters and 50 words.
+            params={"q": " ".join(query.split()[:50])[:400], "count": limit},
+            headers={"X-Subscription-Token": self._key},
+            refused=f"Brave refused the key in {BRAVE_KEY}.",
+        )
+        web = answer.get("web")
+        rows = web.get("results") if isinstance(web, dict) else []
+        return _results("Brave", rows, text="description", limit=limit)
+
+
+class Tavily:
+    """Tavily's search API."""
+
+    name: EngineName = "tavily"
+
+    def __init__(self, key: str, *, url: str = "https://api.tavily.com/search") -> None:
+        """Take the key; `url` is where the API is."""
+        self._key = key
+        self._url = url
+
+    async def search(self, query: str, *, limit: int, blocking: Blocking) -> Sequence[Found]:
+        """See `Engine`."""
+        answer = await _json(
+            "Tavily",
+            "POST",
+            self._url,
+            body={"query": query[:400], "max_results": limit},
+            headers={"Authorization": f"Bearer {self._key}"},
+            refused=f"Tavily refused the key in {TAVILY_KEY}.",
+        )
+        return _results("Tavily", answer.get("results"), text="content", limit=limit)
+
+
+class DuckDuckGo:
+    """DuckDuckGo's pages, read by the library `ddgs`; no key is needed, and many requests in a row are turned down."""
+
+    name: EngineName = "duckduckgo"
+
+    async def search(self, query: str, *, limit: int, blocking: Blocking) -> Sequence[Found]:
+        """See `Engine`."""
+        rows = await blocking(self._rows, query, limit)
+        return _results("DuckDuckGo", rows, text="body", url="href", limit=limit)
+
+    @staticmethod
+    def _rows(query: str, limit: int) -> list[dict[str, Any]]:
+        # Imported when something is searched: a compiled HTTP client comes with it.
+        from ddgs import DDGS  # noqa: PLC0415
+        from ddgs.exceptions import DDGSException  # noqa: PLC0415
+
+        try:
+            return DDGS(timeout=int(_TIMEOUT_S)).text(query, max_results=limit, backend="duckduckgo")
+        except DDGSException as error:
+            if "no results" in str(error).lower():
+                return []
+            raise SatchelError(
+                f"DuckDuckGo did not answer: {' '.join(str(error).split())[:300]}. Wait a minute, or set up another "
+                "engine (web.searxng_url, BRAVE_API_KEY or TAVILY_API_KEY)."
+            ) from error
+
+
+async def _json(
+    engine: str,
+    method: str,
+    url: str,
+    *,
+    refused: str,
+    params: Mapping[str, str | int] | None = None,
+    body: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Mapping[str, Any]:
+    # Imported when something is searched.
+    import httpx2  # noqa: PLC0415
+
+    try:
+        async with (
+            httpx2.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as client,
+            client.stream(method, url, params=params, json=body, headers=headers) as response,
+        ):
+            if response.status_code in (401, 403):
+                raise UsageError(refused)
+            if response.status_code == 429:
+                raise SatchelError(
+                    f"{engine} turned the request down: too many for now, or the quota is used up."
+                )
+            if response.status_code != 200:
+                raise SatchelError(f"{engine} answered with status {response.status_code}.")
+            content = bytearray()
+            async for piece in response.aiter_bytes():
+                content += piece
+                if len(content) > _MOST_BYTES:
+                    raise SatchelError(f"{engine} answered with more than {_MOST_BYTES:,} bytes.")
+        answer = json.loads(content)
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise SatchelError(f"{engine} could not be reached: {str(error) or type(error).__name__}.") from error
+    except (ValueError, RecursionError) as error:
+        raise SatchelError(f"{engine} did not answer with JSON.") from error
+    if not isinstance(answer, dict):
+        raise SatchelError(f"{engine} answered with JSON of another form than its API has.")
+    return answer
+
+
+def _results(engine: str, rows: Any, *, text: str, limit: int, url: str = "url") -> list[Found]:
+    if not isinstance(rows, list):
+        raise SatchelError(f"{engine} answered with JSON of another form than its API has.")
+    return [
+        Found(url=row[url], title=_line(row.get("title")), text=_line(row.get(text)))
+        for row in rows
+        if isinstance(row, dict) and isinstance(row.get(url), str)
+    ][:limit]
+
+
+def _line(value: Any) -> str:
+    return " ".join(str(value or "").split())

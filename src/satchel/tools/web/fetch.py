@@ -1,0 +1,115 @@
+"""The tool `web_fetch`: a page as text, page by page."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+
+from satchel.tools.function import function_tool
+from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
+from satchel.tools.web.fetching import Fetcher
+from satchel.tools.web.reader import read_apart
+from satchel.tools.web.reading import Reading, needs_parser, read_page
+
+__all__ = ["READS_THE_WEB", "fetch_tool"]
+
+READS_THE_WEB = Annotations(read_only=True, destructive=False, idempotent=True, open_world=True)
+
+_SHOWN_CHARS = 20_000
+"""Of one result: below what a result may have by default (`[agent] max_result_chars`)."""
+_KEPT = 4
+"""Pages of a session that are kept for reading on."""
+_SPARE_S = 1.0
+"""What is kept of the call's time to tell what was found."""
+_STATE = "web_fetch.pages"
+_DESCRIPTION = """Get a web page, PDF, or text and JSON from the public internet, as readable text. Long ones come in \
+parts: call again with the `offset` that the result names. It runs no scripts: for pages that need them, or forms, \
+use browser where it is offered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fetched:
+    url: str
+    status: int
+    is_cut: bool
+    reading: Reading
+
+
+def fetch_tool(fetcher: Fetcher, *, timeout_s: float = 30.0) -> Tool:
+    """Make the tool.
+
+    Args:
+        fetcher: Gets the pages.
+        timeout_s: For getting and reading one.
+    """
+
+    async def get(url: str, context: ToolContext) -> _Fetched:
+        began_s = anyio.current_time()
+        page = await fetcher.get(url)
+        if needs_parser(page):
+            left_s = max(1.0, context.timeout_s - (anyio.current_time() - began_s) - _SPARE_S)
+            reading = await read_apart(page, environ=context.environ, timeout_s=left_s)
+        else:
+            reading = await context.blocking(read_page, page)
+        return _Fetched(url=page.url, status=page.status, is_cut=page.is_cut, reading=reading)
+
+    async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        url, offset = input["url"].strip(), input.get("offset", 0)
+        kept: OrderedDict[str, _Fetched] = context.state.setdefault(_STATE, OrderedDict())
+        # Reading on goes on in what was read; from the beginning, the page is fetched anew.
+        found = kept.get(url) if offset else None
+        if found is None:
+            found = kept[url] = await get(url, context)
+            kept.move_to_end(url)
+            while len(kept) > _KEPT:
+                kept.popitem(last=False)
+        return _result(url, offset, found)
+
+    return function_tool(
+        call,
+        name="web_fetch",
+        description=_DESCRIPTION,
+        properties={
+            "url": {"type": "string", "description": "Beginning with https:// or http://."},
+            "offset": {"type": "integer", "minimum": 0, "description": "Characters to skip. Default: 0."},
+        },
+        required=["url"],
+        annotations=READS_THE_WEB,
+        timeout_s=timeout_s,
+        pattern_key="url",
+    )
+
+
+def _result(url: str, offset: int, found: _Fetched) -> ToolResult:
+    text = found.reading.text
+    end = min(len(text), offset + _SHOWN_CHARS)
+    if offset and offset >= len(text):
+        return ToolResult(
+            text=f"{url} has {len(text):,} characters; there is nothing at {offset:,}.", is_error=True
+        )
+    heading = [f"Title: {' '.join(found.reading.title.split())}"] if found.reading.title else []
+    heading.append(f"URL: {found.url}" + ("" if found.url == url else f" (moved from {url})"))
+    if found.status >= 400:
+        heading.append(f"The server answered with status {found.status}: this is its error page.")
+    if offset or end < len(text):
+        more = f"; for more: offset={end}" if end < len(text) else "; this is the end"
+        heading.append(f"Characters {offset:,} to {end:,} of {len(text):,}{more}")
+    if found.is_cut:
+        heading.append("The page is longer than what is read of one: its end is missing.")
+    return ToolResult(
+        text="\n".join([*heading, "", text[offset:end]]),
+        is_error=found.status >= 400,
+        data={
+            "url": found.url,
+            "status": found.status,
+            "title": found.reading.title,
+            "text": text[offset:end],
+            "characters": len(text),
+            "is_cut": found.is_cut,
+        },
+        untrusted=True,
+    )

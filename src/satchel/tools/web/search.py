@@ -1,0 +1,64 @@
+"""The tool `web_search`: one question, the first engine that answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from satchel.errors import SatchelError
+from satchel.tools.function import function_tool
+from satchel.tools.port import Tool, ToolContext, ToolResult
+from satchel.tools.web.engines import Engine
+from satchel.tools.web.fetch import READS_THE_WEB
+
+__all__ = ["search_tool"]
+
+_MOST_TEXT_CHARS = 500
+_DESCRIPTION = """Search the web. Gives titles, addresses and a few lines of each result, best first; web_fetch gets \
+the pages themselves."""
+
+
+def search_tool(engines: Sequence[Engine], *, timeout_s: float = 60.0) -> Tool:
+    """Make the tool.
+
+    Args:
+        engines: At least one; the next is asked where one does not serve.
+        timeout_s: For all of it.
+    """
+
+    async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        query = " ".join(input["query"].split())
+        if not query:
+            return ToolResult(text="Say what to search for.", is_error=True)
+        failures: list[str] = []
+        for engine in engines:
+            try:
+                found = await engine.search(query, limit=input.get("limit", 8), blocking=context.blocking)
+            except SatchelError as error:
+                failures.append(f"{engine.name}: {error}")
+                continue
+            rows = [
+                f"{number}. {hit.title or '(no title)'}\n   {hit.url}\n   {hit.text[:_MOST_TEXT_CHARS]}".rstrip()
+                for number, hit in enumerate(found, start=1)
+            ]
+            text = "\n".join(rows) or f"{engine.name} found nothing for {query!r}."
+            return ToolResult(
+                text="\n".join([text, *(f"[{failure}]" for failure in failures)]),
+                data=[{"url": hit.url, "title": hit.title, "text": hit.text} for hit in found],
+                untrusted=True,
+            )
+        return ToolResult(text="No engine answered. " + " ".join(failures), is_error=True)
+
+    return function_tool(
+        call,
+        name="web_search",
+        description=_DESCRIPTION,
+        properties={
+            "query": {"type": "string", "maxLength": 1000, "description": "In the words that people type."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 20, "description": "Default: 8."},
+        },
+        required=["query"],
+        annotations=READS_THE_WEB,
+        timeout_s=timeout_s,
+        pattern_key="query",
+    )

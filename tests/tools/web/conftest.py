@@ -1,0 +1,39 @@
+"""What the tests of the web tools share: a context to call them with, and names that lead where a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import jsonschema
+import pytest
+
+from satchel.tools import Tool, ToolContext, ToolResult
+from satchel.tools.web.addresses import Resolve
+from tests.tools.conftest import Session
+
+
+def names(answers: Mapping[str, Sequence[str]]) -> Resolve:
+    """A resolver that knows these names and no others."""
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        if host not in answers:
+            raise OSError("Name or service not known")
+        return answers[host]
+
+    return resolve
+
+
+async def use(tool: Tool, context: ToolContext, **input: Any) -> ToolResult:
+    jsonschema.validate(input, tool.spec.input_schema)
+    with anyio.fail_after(60):
+        return await tool.call(input, context)
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> ToolContext:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return Session(folder).context

@@ -1,0 +1,134 @@
+"""Where the web tools go, and where they don't."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from satchel.errors import Refused, UsageError
+from satchel.tools.web.addresses import AddressRules
+from tests.requirements import requirement
+from tests.tools.web.conftest import names
+
+pytestmark = pytest.mark.anyio
+
+PRIVATE = (
+    "http://127.0.0.1",
+    "http://127.0.0.1:8080/admin",
+    "http://127.1",
+    "http://2130706433",
+    "http://0177.0.0.1",
+    "http://0x7f.0x0.0x0.0x1",
+    "http://0",
+    "http://0.0.0.0",
+    "http://[::1]",
+    "http://[::]",
+    "http://[::ffff:127.0.0.1]",
+    "http://[::ffff:a9fe:a9fe]",
+    "http://[::127.0.0.1]",
+    "http://[64:ff9b::7f00:1]",
+    "http://[2002:7f00:1::]",
+    "http://[fe80::1]",
+    "http://[fc00::1]",
+    "http://[fec0::1]",
+    "http://[ff02::1]",
+    "http://169.254.169.254/latest/meta-data/",
+    "http://10.1.2.3",
+    "http://172.16.0.1",
+    "http://192.168.0.1",
+    "http://100.64.0.1",
+    "http://192.0.2.1",
+    "http://224.0.0.1",
+    "http://255.255.255.255",
+    "HTTP://LOCALHOST",
+)
+
+
+@requirement("web:fetch:private")
+@pytest.mark.parametrize("url", PRIVATE)
+async def test_an_address_that_is_not_public_is_refused_however_it_is_written(url: str) -> None:
+    with pytest.raises(Refused, match=r"not a public address.*allow_private"):
+        await AddressRules().check(url)
+
+
+@requirement("web:fetch:private")
+@pytest.mark.parametrize(
+    "answers",
+    [["10.0.0.7"], ["93.184.215.14", "10.0.0.7"], ["2606:2800::1", "::1"], ["fe80::1%eth0"], ["junk"]],
+)
+async def test_a_name_is_refused_when_any_of_its_addresses_is_private(answers: Sequence[str]) -> None:
+    rules = AddressRules(resolve=names({"intra.example": answers}))
+    with pytest.raises(Refused, match="intra.example"):
+        await rules.check("https://intra.example/")
+
+
+@requirement("web:fetch:private")
+async def test_the_address_that_was_checked_is_the_one_that_is_dialled() -> None:
+    asked: list[str] = []
+
+    async def rebinding(host: str, port: int) -> Sequence[str]:
+        asked.append(host)
+        return ["93.184.215.14"] if len(asked) == 1 else ["127.0.0.1"]
+
+    target = await AddressRules(resolve=rebinding).check("https://example.com:8443/a?b=1#part")
+    assert asked == ["example.com"]
+    assert target.dialled_url == "https://93.184.215.14:8443/a?b=1"
+    assert target.host_header == "example.com:8443"
+
+
+async def test_a_public_name_in_any_script_is_let_through() -> None:
+    rules = AddressRules(resolve=names({"xn--mnchen-3ya.example": ["2606:2800::1"]}))
+    target = await rules.check("http://münchen.example/straße")
+    assert (target.host_header, target.port) == ("xn--mnchen-3ya.example", 80)
+    assert target.dialled_url.startswith("http://[2606:2800::1]:80/")
+
+
+@requirement("web:fetch:private")
+@pytest.mark.parametrize(
+    ("allowed", "url", "passes"),
+    [
+        (["127.0.0.1:8000"], "http://127.0.0.1:8000/x", True),
+        (["127.0.0.1:8000"], "http://127.0.0.1:8001/x", False),
+        (["127.0.0.1"], "http://127.0.0.1:8001/x", True),
+        (["[::1]:80"], "http://[::1]/", True),
+        (["NAS.local"], "http://nas.local/", True),
+        (["nas.local"], "http://10.0.0.9/", False),
+    ],
+)
+async def test_what_the_user_named_is_let_through_and_nothing_beside_it(
+    allowed: list[str], url: str, passes: bool
+) -> None:
+    answers = {host: [host] for host in ("127.0.0.1", "::1", "10.0.0.9")} | {"nas.local": ["10.0.0.9"]}
+    rules = AddressRules(allow_private=allowed, resolve=names(answers))
+    if passes:
+        await rules.check(url)
+    else:
+        with pytest.raises(Refused):
+            await rules.check(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "example.com",
+        "file:///etc/passwd",
+        "ftp://example.com/",
+        "javascript:alert(1)",
+        "http://",
+        "http://:80/",
+        "http://example.com:0/",
+        "http://example.com:99999/",
+        "http://[::1",
+        "http://ann:secret@example.com/",
+        "http://127.0.0.1\\@example.com/",
+        "http://" + "a" * 70 + ".example/",
+        "https://example.com/" + "a" * 9000,
+        "http://nowhere.invalid/",
+        "http://ü" + "x" * 80 + ".example/",
+    ],
+)
+async def test_what_is_no_address_of_a_page_is_an_error_that_says_so(url: str) -> None:
+    with pytest.raises(UsageError):
+        await AddressRules(resolve=names({"example.com": ["93.184.215.14"]})).check(url)
