@@ -67,6 +67,7 @@ _LAZY = {
     "link": ("satchel.cli.changes:link", "Tie two memories, let one supersede another, or take a tie away."),
     "related": ("satchel.cli.changes:related", "What can be reached from a memory along its ties."),
     "history": ("satchel.cli.changes:history", "Every change of a memory, and taking one back."),
+    "doctor": ("satchel.cli.checkup:doctor", "Check what is remembered, and mend it."),
     "undo": ("satchel.cli.changes:undo", "Take a change back."),
     "recall": ("satchel.cli.changes:recall", "What a model would be shown now, and why not more."),
 }
