@@ -32,6 +32,7 @@ from satchel.memory.checking import (
     printable,
     whole,
 )
+from satchel.memory.checkup import Inspector
 from satchel.memory.comparing import Comparison, ask_model, judge_pair
 from satchel.memory.decay import DecayCycle
 from satchel.memory.distill import Distiller, DistillReport, DistillStatus, SpentRow, WindowResult
@@ -129,7 +130,7 @@ class _Surfaced:
     left_out: tuple[tuple[Hit, str], ...] = ()
 
 
-class Memory(Keeper, Mover):
+class Memory(Keeper, Mover, Inspector):
     """The memories of one user in one scope: what it finds and changes is theirs, and never another's.
 
     Everything that was acknowledged survives the death of the process; nothing is sent anywhere but to the
