@@ -304,17 +304,17 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(4, "external:hostile", "issue 4", "A tool that hangs, floods, forks, dies or lies costs a reason or an error result, and no process is left."),
 
     # ---- MCP client (seed-3, DESIGN 6)
-    planned(4, "mcp:stdio", "DESIGN 6", "A stdio server is started lazily, one process a server, and its tools are offered as mcp__server__tool."),
-    planned(4, "mcp:http", "DESIGN 6", "A streamable HTTP server is reached; SSE is the last resort."),
-    planned(4, "mcp:protocol", "DESIGN 6", "The newest protocol is tried first, with fallback."),
-    planned(4, "mcp:elicitation", "DESIGN 6", "Elicitation becomes ask_user."),
-    planned(4, "mcp:progress", "DESIGN 6", "Progress becomes tool_progress."),
-    planned(4, "mcp:down", "DESIGN 6", "A server that is down takes its tools away with a notice and comes back with backoff."),
-    planned(4, "mcp:pinned", "DESIGN 6", "Definitions are pinned."),
-    planned(4, "mcp:list-changed", "issue 4", "tools/list_changed is followed."),
-    planned(4, "mcp:environment", "issue 4", "A server gets only the environment that its entry names."),
-    planned(4, "mcp:import", "issue 4", "A .mcp.json or Claude Desktop file is imported."),
-    planned(4, "mcp:real-servers", "issue 4", "Servers that no one here wrote are listed, called, elicited, killed and back."),
+    built(4, "mcp:stdio", "DESIGN 6", "A stdio server is started lazily, one process a server, and its tools are offered as mcp__server__tool."),
+    built(4, "mcp:http", "DESIGN 6", "A streamable HTTP server is reached; SSE is the last resort."),
+    built(4, "mcp:protocol", "DESIGN 6", "The newest protocol is tried first, with fallback."),
+    built(4, "mcp:elicitation", "DESIGN 6", "Elicitation becomes ask_user."),
+    built(4, "mcp:progress", "DESIGN 6", "Progress becomes tool_progress."),
+    built(4, "mcp:down", "DESIGN 6", "A server that is down takes its tools away with a notice and comes back with backoff."),
+    built(4, "mcp:pinned", "DESIGN 6", "Definitions are pinned."),
+    built(4, "mcp:list-changed", "issue 4", "tools/list_changed is followed."),
+    built(4, "mcp:environment", "issue 4", "A server gets only the environment that its entry names."),
+    built(4, "mcp:import", "issue 4", "A .mcp.json or Claude Desktop file is imported."),
+    built(4, "mcp:real-servers", "issue 4", "Servers that no one here wrote are listed, called, elicited, killed and back."),
 
     # ---- The web (DESIGN 6, seed-0)
     built(4, "web:search", "DESIGN 6", "web_search has SearXNG, Brave, Tavily and DuckDuckGo behind one port."),

@@ -682,7 +682,7 @@ def _words(error: BaseException) -> str:
     """An error as a clause of bounded length."""
     first = _first(error)
     text = " ".join(str(first).split())[:500].rstrip(".")
-    if isinstance(first, SatchelError):
+    if text and (isinstance(first, SatchelError) or type(first).__name__ == "MCPError"):
         return text
     return f"{type(first).__name__}: {text}" if text else type(first).__name__
 

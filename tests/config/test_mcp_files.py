@@ -1,0 +1,101 @@
+"""Other programs' files of MCP servers: what is taken of them, and how it is written down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from satchel.config import McpServerSettings, add_mcp_servers, load, read_mcp_file
+from satchel.errors import ConfigError, NotFound
+from tests.requirements import requirement
+
+FILE = {
+    "mcpServers": {
+        "files": {
+            "command": "npx",
+            "args": ["-y", "server", "."],
+            "env": {"TOKEN": "${TOKEN}", "PLAIN": "hunter2"},
+        },
+        "my web": {"type": "http", "url": "https://h/mcp", "headers": {"Authorization": "Bearer ${env:KEY}"}},
+        "old": {"type": "sse", "url": "https://h/sse", "disabled": True},
+        "none": {"description": "nothing"},
+        "odd": {"command": "x", "args": "not a list"},
+    }
+}
+
+
+@requirement("mcp:import")
+@pytest.mark.parametrize("wrap", ["mcpServers", "servers", "mcp"])
+def test_the_files_of_three_programs_are_read(tmp_path: Path, wrap: str) -> None:
+    path = tmp_path / ".mcp.json"
+    inner = FILE["mcpServers"]
+    path.write_text(json.dumps({"mcp": {"servers": inner}} if wrap == "mcp" else {wrap: inner}))
+    found = read_mcp_file(path)
+    assert found.servers == (
+        McpServerSettings(
+            name="files",
+            command="npx",
+            args=("-y", "server", "."),
+            env={"TOKEN": "${TOKEN}", "PLAIN": "hunter2"},
+        ),
+        McpServerSettings(name="my-web", url="https://h/mcp", headers={"Authorization": "Bearer ${KEY}"}),
+        McpServerSettings(name="old", url="https://h/sse", transport="sse", enabled=False),
+    )
+    assert found.written_out == ("files.env.PLAIN",)
+    assert found.skipped == (
+        f"{path}: 'none' has neither a command nor a url.",
+        f'{path}: mcp_servers.odd.args: "not a list" is not allowed, it takes a list of texts.',
+    )
+
+
+@requirement("mcp:import")
+def test_what_is_added_is_read_as_it_was_and_nothing_that_stands_there_changes(tmp_path: Path) -> None:
+    path = tmp_path / ".mcp.json"
+    path.write_text(json.dumps(FILE))
+    servers = read_mcp_file(path).servers
+    config = tmp_path / "home" / "config.toml"
+    config.parent.mkdir()
+    before = '# mine\nmodel = "none"\n\n[mcp_servers.old]\ncommand = "kept" # so\n'
+    config.write_text(before)
+    assert add_mcp_servers(config, servers) == ("files", "my-web")
+    assert add_mcp_servers(config, servers) == ()
+    assert config.read_text().startswith(before)
+    settings = load({}, cwd=tmp_path, home=config.parent)
+    assert settings.mcp_servers == {
+        "old": McpServerSettings(name="old", command="kept"),
+        "files": servers[0],
+        "my-web": servers[1],
+    }
+    empty = tmp_path / "new" / "config.toml"
+    assert add_mcp_servers(empty, servers) == ("files", "my-web", "old")
+    assert tuple(load({}, cwd=tmp_path, home=empty.parent).mcp_servers.values()) == servers
+
+
+@requirement("mcp:import")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "{",
+            "PATH is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1).",
+        ),
+        (
+            "[]",
+            'PATH holds no MCP servers: it should have a section "mcpServers" (or "servers"), one entry a server.',
+        ),
+        (
+            '{"mcpServers": 3}',
+            'PATH holds no MCP servers: it should have a section "mcpServers" (or "servers"), one entry a server.',
+        ),
+    ],
+)
+def test_a_file_that_is_none_is_told_in_words(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_mcp_file(path)
+    assert str(caught.value).replace(str(path), "PATH") == message
+    with pytest.raises(NotFound):
+        read_mcp_file(tmp_path / "not-there.json")
