@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, get_args
+from typing import get_args
 
-import anyio
 import click
 
 from satchel.cli.commands import Text, json_option
-from satchel.cli.home import opened_home
 from satchel.cli.output import is_terminal, plain, say_json, tell
-from satchel.cli.settings import read_settings
-from satchel.errors import StorageError, UsageError
-from satchel.memory import Kind, Memory, MemoryType, Tier
+from satchel.cli.stores import memory_of, moment_of, scope_option, with_home
+from satchel.errors import UsageError
+from satchel.memory import Kind, MemoryType, Tier
 from satchel.memory.transfer import (
     ExportReport,
     ImportReport,
@@ -34,36 +31,6 @@ __all__ = ["export", "import_memories"]
 _SHOWN_EXAMPLES = 5
 
 
-def _moment(text: str | None) -> datetime | None:
-    try:
-        return None if text is None else datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{text!r} is no time. Write it as 2026-03-01 or 2026-03-01T18:30.") from None
-
-
-@asynccontextmanager
-async def _memory_of(home: Home, scope: str | None) -> AsyncIterator[Memory]:
-    """The home's memory, or that of another scope in the same database."""
-    if home.memory is None or home.database is None:
-        raise StorageError(
-            "Memory is off (memory.enabled) or could not be opened. `satchel doctor` says what is wrong."
-        )
-    if scope is None or scope == home.memory.scope:
-        yield home.memory
-        return
-    # Vectors are made when that scope is searched.
-    async with Memory.open(
-        home.database,
-        embedder="none",
-        user=home.memory.user,
-        scope=scope,
-        clock=home.clock,
-        home=home.settings.home,
-        redact=home.settings.memory.redact,
-    ) as other:
-        yield other
-
-
 @click.command()
 @click.argument("file", default="-", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option("--kind", type=click.Choice(get_args(Kind)), help="What was said, what is known, or summaries.")
@@ -74,7 +41,7 @@ async def _memory_of(home: Home, scope: str | None) -> AsyncIterator[Memory]:
 @click.option("--session", "session_id", type=Text, metavar="ID", help="Only what comes from this session.")
 @click.option("--since", type=Text, metavar="TIME", help="Only what was said then or later.")
 @click.option("--until", type=Text, metavar="TIME", help="Only what was said before then.")
-@click.option("--scope", type=Text, metavar="NAME", help="Of this scope.")
+@scope_option
 @json_option
 def export(
     file: str,
@@ -86,7 +53,7 @@ def export(
     session_id: str | None,
     since: str | None,
     until: str | None,
-    scope: str | None,
+    scope: str,
     as_json: bool,
 ) -> None:
     """Write memories to FILE as JSON lines, or to stdout.
@@ -94,30 +61,26 @@ def export(
     Everything that is known of them is in it: fields, edges, history, and what was forgotten, by hashes. Vectors are
     made anew by `import`. A filter chooses among the memories, and leaves out what was forgotten.
     """
-    after, before = _moment(since), _moment(until)
+    after, before = moment_of(since), moment_of(until)
     if file == "-" and as_json:
         raise UsageError("Memories go to stdout already; give a FILE to have the report as JSON.")
 
-    async def body(out: BinaryIO | Path) -> ExportReport:
-        async with opened_home(read_settings()) as home, _memory_of(home, scope) as memory:
-            return await memory.export_to(
-                out,
-                kind=kind,
-                memory_type=memory_type,
-                tier=tier,
-                tags=tags,
-                speaker=speaker,
-                session=session_id,
-                since=after,
-                until=before,
-            )
+    async def carry(home: Home) -> ExportReport:
+        return await memory_of(home).export_to(
+            sys.stdout.buffer if file == "-" else Path(file),
+            kind=kind,
+            memory_type=memory_type,
+            tier=tier,
+            tags=tags,
+            speaker=speaker,
+            session=session_id,
+            since=after,
+            until=before,
+        )
 
-    if file == "-":
-        sys.stdout.flush()
-        report = anyio.run(body, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
-    else:
-        report = anyio.run(body, Path(file))
+    sys.stdout.flush()
+    report = with_home(carry, scope)
+    sys.stdout.buffer.flush()
     if as_json:
         say_json(export_report_to_json(report))
         return
@@ -137,12 +100,12 @@ def export(
     show_default=True,
     help="What wrote it; auto looks at each file.",
 )
-@click.option("--scope", type=Text, metavar="NAME", help="Into this scope.")
+@scope_option
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def import_memories(
-    path: str, source: ImportSource, scope: str | None, dry_run: bool, yes: bool, as_json: bool
+    path: str, source: ImportSource, scope: str, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
     """Take in memories from PATH: a file, a .zip, or a folder.
 
@@ -152,15 +115,14 @@ def import_memories(
     interrupted.
     """
     if not yes and not dry_run and is_terminal(sys.stdin) and is_terminal(sys.stderr):
-        where = "memory" if scope is None else f"the scope {scope}"
+        where = "memory" if scope == "default" else f"the scope {scope}"
         click.confirm(f"Import {plain(os.fspath(path))} into {where}?", default=True, abort=True, err=True)
 
-    async def body() -> ImportReport:
-        async with opened_home(read_settings()) as home, _memory_of(home, scope) as memory:
-            with _bar() as show:
-                return await memory.import_from(path, source=source, dry_run=dry_run, progress=show)
+    async def take_in(home: Home) -> ImportReport:
+        with _bar() as show:
+            return await memory_of(home).import_from(path, source=source, dry_run=dry_run, progress=show)
 
-    report = anyio.run(body)
+    report = with_home(take_in, scope)
     if as_json:
         say_json(import_report_to_json(report))
     else:
