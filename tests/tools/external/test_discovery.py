@@ -6,11 +6,13 @@ import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from satchel.errors import NotFound, UsageError
+from satchel.errors import NotFound, SandboxError, StorageUnwritable, UsageError
+from satchel.sandbox.process import run_process
 from satchel.tools.external import ToolFolder
 from tests.requirements import requirement
 from tests.tools.external.executables import Bench, put, script
@@ -277,3 +279,38 @@ async def test_two_that_discover_at_the_same_time_agree(bench: Bench) -> None:
             group.start_soon(bench.found)
     kept = json.loads((bench.home / "tool-approvals.json").read_text())
     assert sorted(Path(path).name for path in kept["tools"]) == [f"t{number}" for number in range(8)]
+
+
+async def test_where_nothing_can_be_kept_the_tools_serve_and_the_user_is_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise StorageUnwritable(f"{path} could not be written: No space left on device.")
+
+    monkeypatch.setattr("satchel.tools.external.approvals.replace_file", full)
+    bench.put("one", script("one"))
+    external = await bench.found()
+    assert [tool.spec.name for tool in await external.tools()] == ["one"]
+    assert "could not be kept" in external.notices[0]
+    assert "No space left on device" in external.notices[0]
+
+
+async def test_a_file_that_is_held_for_an_instant_is_asked_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = bench.put("one", script("one")).open("ab")
+    failures = []
+
+    async def let_go_after_the_first(*arguments: Any, **options: Any) -> Any:
+        try:
+            return await run_process(*arguments, **options)
+        except SandboxError as error:
+            failures.append(str(error))
+            held.close()
+            raise
+
+    monkeypatch.setattr("satchel.tools.external.discovery.run_process", let_go_after_the_first)
+    external = await bench.found()
+    assert [tool.spec.name for tool in await external.tools()] == ["one"]
+    assert len(failures) == 1
+    assert "Text file busy" in failures[0]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -18,7 +18,7 @@ from satchel.tools.external.approvals import Asked
 from satchel.tools.external.folders import Candidate
 from satchel.tools.external.schema import MAX_SCHEMA_BYTES, Definition, parse_schema
 
-__all__ = ["Entry", "Status", "ask", "ask_all", "is_known", "start_problem"]
+__all__ = ["Entry", "Status", "ask", "ask_all", "is_known", "run_when_free", "start_problem"]
 
 Status: TypeAlias = Literal["available", "changed", "overridden", "disabled", "skipped"]
 
@@ -27,6 +27,8 @@ MOST_AT_ONCE = 32
 compute (a Python that starts: 40 ms) still answer within their second on two cores."""
 FEW_AT_ONCE = 4
 """Who was too slow in a crowd is asked once more in a company that can't slow it down."""
+BUSY_TRIES = 5
+BUSY_S = 0.02
 FAILED_AGAIN_S = 3600.0
 """A file that gave no schema is asked again after so long: what it needs may have been installed since."""
 GRACE_S = 0.2
@@ -86,7 +88,9 @@ async def ask_all(
             slow.append(candidate)
             return
         answers[candidate.path] = (
-            found if found is not None else f"--schema did not answer within {limit_s:g} s."
+            found
+            if found is not None
+            else f"--schema did not answer within {limit_s:g} s. `satchel tool refresh` asks again."
         )
 
     async def wave(of: Iterable[Candidate], most: int, *, is_last: bool) -> None:
@@ -121,7 +125,7 @@ async def ask(candidate: Candidate, *, environ: Mapping[str, str], limit_s: floa
     result: ProcessResult | None = None
     try:
         with flood:
-            result = await run_process(
+            result = await run_when_free(
                 [str(candidate.path), "--schema"],
                 cwd=candidate.folder.path,
                 environ=environ,
@@ -148,6 +152,23 @@ async def ask(candidate: Candidate, *, environ: Mapping[str, str], limit_s: floa
         return parse_schema(result.stdout.data)
     except UsageError as error:
         return str(error)
+
+
+async def run_when_free(argv: Sequence[str], **options: Any) -> ProcessResult:
+    """`run_process`, again where the file is busy: one that was just written may still be held for an instant by
+    another process that is being started.
+
+    Raises:
+        SandboxError: As `run_process`.
+    """
+    for _ in range(BUSY_TRIES):
+        try:
+            return await run_process(argv, **options)
+        except SandboxError as error:
+            if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.ETXTBSY:
+                raise
+        await anyio.sleep(BUSY_S)
+    return await run_process(argv, **options)
 
 
 def start_problem(path: Path, error: SandboxError) -> tuple[Literal["NOT_FOUND", "NOT_EXECUTABLE"], str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import stat
@@ -14,8 +13,8 @@ import anyio
 import anyio.lowlevel
 
 from satchel.errors import SandboxError
-from satchel.sandbox.process import ProcessResult, StreamName, run_process
-from satchel.tools.external.discovery import start_problem
+from satchel.sandbox.process import ProcessResult, StreamName
+from satchel.tools.external.discovery import run_when_free, start_problem
 from satchel.tools.external.envelope import SHOWN_CHARS, as_result, failure, success
 from satchel.tools.external.folders import Stamp, digest_of, stamp_of
 from satchel.tools.external.schema import Definition
@@ -33,9 +32,6 @@ MOST_PROGRESS = 500
 """After so many, only the ones whose number is a power of two are told: nobody reads a million."""
 SIGNAL_BASE = 128
 """What shells add to a signal's number to make an exit code of it."""
-BUSY_TRIES = 5
-BUSY_S = 0.02
-"""A file that was just written may be busy for an instant, because a process that is being started still holds it."""
 
 
 class ExternalTool:
@@ -126,24 +122,16 @@ class ExternalTool:
     async def _start(
         self, stdin: bytes, limit_s: float, output: _Output, context: ToolContext
     ) -> ProcessResult:
-        for attempt in range(BUSY_TRIES):
-            try:
-                return await run_process(
-                    [str(self.path)],
-                    cwd=context.cwd,
-                    environ=context.environ,
-                    stdin=stdin,
-                    timeout_s=limit_s,
-                    # The first half of it is kept from the beginning without a gap: that is a whole result.
-                    max_output_bytes=2 * MAX_STDOUT_BYTES,
-                    on_output=output.take,
-                )
-            except SandboxError as error:
-                is_busy = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ETXTBSY
-                if not is_busy or attempt == BUSY_TRIES - 1:
-                    raise
-                await anyio.sleep(BUSY_S)
-        raise AssertionError("the last attempt returns or raises")
+        return await run_when_free(
+            [str(self.path)],
+            cwd=context.cwd,
+            environ=context.environ,
+            stdin=stdin,
+            timeout_s=limit_s,
+            # The first half of it is kept from the beginning without a gap: that is a whole result.
+            max_output_bytes=2 * MAX_STDOUT_BYTES,
+            on_output=output.take,
+        )
 
     async def _changed(self, context: ToolContext) -> dict[str, Any] | None:
         """Look at the file right before it is started: an envelope where it is not the one that was approved."""

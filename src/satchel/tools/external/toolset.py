@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from satchel.clock import Clock
-from satchel.errors import NotFound, SatchelError, UsageError
+from satchel.errors import NotFound, SatchelError, StorageError, UsageError
 from satchel.tools.external.approvals import (
     Approval,
     Asked,
@@ -239,13 +239,17 @@ class ExternalTools:
             if read.asked is None and not _is_changed(read, approvals.get(str(read.candidate.path)))
         ]
         asked = {str(read.candidate.path): read.asked for read in reads if read.asked is not None}
+        problem = ""
         if unknown:
             answers = await ask_all(unknown, environ=self._environ, limit_s=self._schema_timeout_s)
             digests = {read.candidate.path: read.sha256 for read in reads}
             asked |= await _in_thread(_settle, unknown, answers, digests, now.timestamp())
         if unknown or any(one.definition and path not in approvals for path, one in asked.items()):
-            approvals = await _in_thread(self._keep, asked, now.isoformat())
-        return self._choose(found, reads, asked, approvals)
+            approvals, problem = await _in_thread(self._keep, asked, approvals, now.isoformat())
+        chosen = self._choose(found, reads, asked, approvals)
+        if problem:
+            chosen.notices.append(problem)
+        return chosen
 
     def _read_folders(
         self, asks_failed: bool
@@ -287,17 +291,29 @@ class ExternalTools:
             reads.append(_Read(candidate, digest, asked))
         return found, reads, approvals
 
-    def _keep(self, asked: Mapping[str, Asked], at: str) -> dict[str, Approval]:
-        """Write down what was learnt; what is seen for the first time is approved by being put there."""
-        here = {str(folder.path) for folder in self._folders}
-        elsewhere = {p: one for p, one in load_asked(self._home).items() if str(Path(p).parent) not in here}
-        save_asked(self._home, {**dict(list(elsewhere.items())[-MOST_ELSEWHERE:]), **asked})
+    def _keep(
+        self, asked: Mapping[str, Asked], approvals: Mapping[str, Approval], at: str
+    ) -> tuple[dict[str, Approval], str]:
+        """Write down what was learnt; what is seen for the first time is approved by being put there.
+
+        Returns:
+            All approvals; and what to tell the user where they could not be written down: the tools serve all the same.
+        """
         first = {
             path: Approval(sha256=one.sha256, definition=one.definition, approved_at=at)
             for path, one in asked.items()
             if one.definition is not None
         }
-        return save_approvals(self._home, first, only_new=True)
+        try:
+            self._save_asked(asked)
+            return save_approvals(self._home, first, only_new=True), ""
+        except StorageError as error:
+            return {**first, **approvals}, f"What was learnt of external tools could not be kept: {error}"
+
+    def _save_asked(self, asked: Mapping[str, Asked]) -> None:
+        here = {str(folder.path) for folder in self._folders}
+        elsewhere = {p: one for p, one in load_asked(self._home).items() if str(Path(p).parent) not in here}
+        save_asked(self._home, {**dict(list(elsewhere.items())[-MOST_ELSEWHERE:]), **asked})
 
     def _choose(
         self,
