@@ -411,7 +411,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:embedder:migration", "DESIGN 5", "A new embedder is back-filled beside the old one and switched over in one transaction."),
     built(3, "memory:embedder:calibrated", "issue 3", "The program calibrates an embedder: at its first use in a store, and on demand."),
     built(2, "memory:embedder:never-mixed", "DESIGN 5", "A store that was opened with another embedder never mixes vectors."),
-    planned(3, "memory:doctor", "issue 3", "memory doctor prints rates and health, and repairs with --fix."),
+    built(3, "memory:doctor", "issue 3", "memory doctor prints rates and health, and repairs with --fix."),
     built(2, "memory:resilient", "seed-2 §2.8", "If memory is down, sessions work and say so."),
     built(2, "memory:two-processes", "issue 3", "Two processes write to one store at once and lose nothing."),
 
