@@ -24,7 +24,7 @@ async def opened_home(
         with_notices: Whether it is told.
         scope: Which memories.
     """
-    async with Home.open(settings, progress=fetch_line(), scope=scope) as home:
+    async with Home.open_scope(scope, settings, progress=fetch_line()) as home:
         if with_notices:
             tell_notices(home)
         yield home

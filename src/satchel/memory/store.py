@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -35,9 +35,11 @@ from satchel.memory.checking import (
 from satchel.memory.checkup import Inspector
 from satchel.memory.comparing import Comparison, ask_model, judge_pair
 from satchel.memory.decay import DecayCycle
+from satchel.memory.deep import DeepAnswer, search_deeply
 from satchel.memory.distill import Distiller, DistillReport, DistillStatus, SpentRow, WindowResult
+from satchel.memory.distill.asking import Asked
 from satchel.memory.distill.engine import MaySpend
-from satchel.memory.distill.ledger import read_spent
+from satchel.memory.distill.ledger import add_usage, read_spent
 from satchel.memory.embedding import AskedWith, DenseArm
 from satchel.memory.forgetting import forget_now, ids_to_forget, preview
 from satchel.memory.grouping import (
@@ -518,6 +520,33 @@ class Memory(Keeper, Mover, Inspector):
     async def distill_status(self) -> DistillStatus:
         """What waits to be read for facts, what was read, what failed, and what it cost."""
         return await self._distiller.status()
+
+    async def note_cost(self, asked: Sequence[Asked]) -> None:
+        """Count what calls of language models cost that were made for memory."""
+        day = f"{self._clock.now():%Y-%m-%d}"
+        await self._database.write(lambda connection: add_usage(connection, self._space, asked, day))
+
+    async def deep(
+        self,
+        question: str,
+        *,
+        model: ChatModel | None = None,
+        as_of: datetime | None = None,
+        tags: Iterable[str] = (),
+        progress: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None,
+    ) -> DeepAnswer:
+        """Answer a question from several angles at once; see `deep.search_deeply`.
+
+        Args:
+            question: What is asked.
+            model: A small one expands the question and writes the answer; None goes without.
+            as_of: What was believed then.
+            tags: Only memories with all of these.
+            progress: Told of each step: "expanding", "searching", "found".
+        """
+        return await search_deeply(
+            self, printable(question), model=model, as_of=as_of, tags=clean_tags(tags), progress=progress
+        )
 
     async def spent(self) -> tuple[SpentRow, ...]:
         """What memory's own calls of language models cost, by local day and model, the newest day first."""

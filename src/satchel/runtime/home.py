@@ -68,9 +68,25 @@ class Home:
         embedder: Embedder | None = None,
         clock: Clock | None = None,
         progress: Progress | None = None,
-        scope: str = "default",
     ) -> AsyncIterator[Home]:
-        """Open it, and close everything in good order at the end; see `Satchel.open`.
+        """Open it, and close everything in good order at the end; see `Satchel.open`."""
+        async with Home.open_scope(
+            "default", settings, embedder=embedder, clock=clock, progress=progress
+        ) as home:
+            yield home
+
+    @classmethod
+    @asynccontextmanager
+    async def open_scope(
+        cls,
+        scope: str,
+        settings: Settings | None = None,
+        *,
+        embedder: Embedder | None = None,
+        clock: Clock | None = None,
+        progress: Progress | None = None,
+    ) -> AsyncIterator[Home]:
+        """The same with the memories of another scope.
 
         Conversations are the user's own: what was said in them is caught up with in the scope "default" alone.
         """

@@ -23,6 +23,7 @@ from satchel.memory.tables import distill_windows, distilled, edges, memories, u
 from satchel.messages import Usage
 
 __all__ = [
+    "add_usage",
     "Written",
     "failures_of",
     "is_due",
@@ -173,7 +174,7 @@ def write_window(
     Returns:
         What was written; None where another process read it meanwhile: then only what it cost is kept.
     """
-    _add_usage(connection, space, spent, day)
+    add_usage(connection, space, spent, day)
     there = _marks(connection, space, [piece.rid for piece in window.pieces])
     new = [piece for piece in window.new if piece.rid in there]
     if any(there[piece.rid] != _first_start(window, piece) for piece in new):
@@ -222,7 +223,7 @@ def write_failure(
     day: str,
 ) -> None:
     """Keep that a window could not be read; it waits on."""
-    _add_usage(connection, space, spent, day)
+    add_usage(connection, space, spent, day)
     connection.execute(
         insert(distill_windows).values(
             space_id=space,
@@ -341,7 +342,8 @@ def _relate(connection: Connection, space: int, id: str, fact: CheckedFact, at: 
                 )
 
 
-def _add_usage(connection: Connection, space: int, spent: Sequence[Asked], day: str) -> None:
+def add_usage(connection: Connection, space: int, spent: Sequence[Asked], day: str) -> None:
+    """Add calls of models to what they cost on a local day."""
     for asked in spent:
         key = (
             (usage.c.space_id == space)
