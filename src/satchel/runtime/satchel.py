@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 from satchel import __version__
 from satchel.clock import Clock
 from satchel.config import Mode, Settings
+from satchel.errors import SatchelError
 from satchel.events import Notice, SessionStart
 from satchel.loop import Hook, Instructions, Limits, Toolbox, ToolPool, Workshop, build_system
 from satchel.memory import Receipt
