@@ -38,7 +38,7 @@ async def facts_of(satchel: Satchel) -> list[str]:
 async def until_read(satchel: Satchel) -> None:
     assert satchel.memory is not None
     with anyio.fail_after(20):
-        while (await satchel.memory.distill_status()).pending:  # noqa: ASYNC110 - nothing tells of the background
+        while (await satchel.memory.distill_status()).pending:
             await anyio.lowlevel.checkpoint()
 
 

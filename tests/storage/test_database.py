@@ -464,3 +464,13 @@ async def test_network_file_systems_are_refused_where_the_kernel_tells(tmp_path:
     with pytest.raises(StorageError, match=r"network file system \(nfs4\)"):
         sqlite.refuse_network(Path("/home/ann/my share/satchel"), mounts)
     sqlite.refuse_network(Path("/"), tmp_path / "nothing")
+
+
+async def test_new_databases_of_one_process_are_made_at_the_same_time(tmp_path: Path) -> None:
+    async def make(number: int) -> None:
+        async with Database.open(tmp_path / f"{number}.db") as database:
+            assert (await database.doctor()).revision == HEAD
+
+    async with anyio.create_task_group() as group:
+        for number in range(6):
+            group.start_soon(make, number)

@@ -46,7 +46,7 @@ class Secret:
 _SUSPICIOUS: Final = re.compile(
     r"pass(?:word|wd|wort|phrase|code)|contraseñ|mot de passe|pwd|secret|token|credential|bearer|authorization"
     r"|\bpin\b|\bcvv|\bssn\b|social security|(?:seed|recovery|mnemonic|backup) (?:phrase|words|code)|key|PuTTY|_pass\b"
-    r"|://[^\s/]*@|[A-Za-z0-9_\-]{20}|\d{4}[ -]?\d{4}[ -]?\d|\d{4}[ -]\d{6}[ -]\d"
+    r"|://[^\s/]*@|(?<![\w-])[\w-]{20}|\d{4}[ -]?\d{4}[ -]?\d|\d{4}[ -]\d{6}[ -]\d"
     r"|[A-Z]{2}\d{2} ?[A-Z0-9]{4} ?[A-Z0-9]{4}"
     r"|AP[0-9A-F]\w{8}",
     re.IGNORECASE,
@@ -412,10 +412,9 @@ _OVERLAP_CHARS: Final = 400
 
 # What the library's expressions cannot do without: only a text that has it is worth loading them for.
 _OF_SERVICES: Final = re.compile(
-    r"AKC[A-Za-z0-9]|artif|jfrog|buildkit|aws|A3T|A[SK]IA|ABIA|ACCA|account_?key|azure|cloudant|[MNO][\w-]{23,25}\.[\w-]{6}\."
-    r"|gh[pousr]_|ibm|cos_|bluemix|iam|eyJ|[0-9a-z]{32}-us\d|npm|_authToken|SG\.|xox|hooks\.slack|softlayer|\bsl[_-]|sq0csp"
-    r"|_live_|(?:AC|SK)[a-z0-9]{32}|secret_?(?:access_?)?key",
-    re.IGNORECASE,
+    r"AKC|(?i:artif|jfrog|buildkit|aws|account_?key|azure|cloudant|ibm|cos_|bluemix|iam|npm|softlayer)|A3T|A[SK]IA|ABIA"
+    r"|ACCA|\.[\w-]{6}\.[\w-]{27}|gh[pousr]_|eyJ|-us\d|_authToken|SG\.|(?i:xox)|hooks\.slack|(?i:\bsl[_-])|sq0csp|_live_"
+    r"|\b(?:AC|SK)[a-z0-9]{32}|(?i:secret[-_]?(?:access[-_]?)?key)"
 )
 
 

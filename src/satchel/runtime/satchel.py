@@ -237,7 +237,7 @@ class Satchel(Home):
             tools=await self.toolbox(registry),
             gate=gate,
             pool=self.pool,
-            spill=spill_into(journal.spill_dir, self.pool),
+            spill=spill_into(journal.spill_dir, self.pool, redacts=settings.memory.redact),
             session_id=journal.session_id,
             cwd=cwd,
             # What the gate lets through, the file tools reach, and nothing else.

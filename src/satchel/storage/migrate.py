@@ -5,6 +5,7 @@ Only imported when there is something to migrate: Alembic costs a quarter of a s
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from sqlalchemy import Connection, func, select, table
 from satchel.errors import StorageError
 
 __all__ = ["alembic_config", "upgrade"]
+
+_ONE_AT_A_TIME = threading.Lock()
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -71,7 +74,9 @@ def upgrade(connection: Connection, *, to: str, place: str) -> None:
     config = alembic_config(connection)
     emptied = _emptied(connection, config)
     before = _row_counts(connection)
-    command.upgrade(config, to)
+    # Alembic keeps the migration that it is at in globals: two databases of one process are upgraded in turn.
+    with _ONE_AT_A_TIME:
+        command.upgrade(config, to)
     after = _row_counts(connection)
     lost = {
         name: count - after.get(name, 0)
