@@ -49,10 +49,6 @@ def folder(bench: Bench) -> None:
     (bench.tools / "bad").mkdir()
 
 
-def unreadable(bench: Bench) -> None:
-    bench.put("bad", script("bad"), mode=0o100)
-
-
 def put(text: str | bytes, mode: int = 0o755, name: str = "bad") -> Callable[[Bench], None]:
     def make(bench: Bench) -> None:
         bench.put(name, text, mode=mode)

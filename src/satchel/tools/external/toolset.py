@@ -20,7 +20,7 @@ from satchel.tools.external.approvals import (
     save_approvals,
     save_asked,
 )
-from satchel.tools.external.discovery import Entry, ask, ask_all, is_known
+from satchel.tools.external.discovery import Entry, Status, ask, ask_all, is_known
 from satchel.tools.external.folders import Candidate, ToolFolder, Unusable, digest_of, scan
 from satchel.tools.external.schema import Definition
 from satchel.tools.external.tool import ExternalTool
@@ -371,10 +371,10 @@ class ExternalTools:
             return Entry(name=path.name, status="skipped", path=path, reason=f"{path}: {why}")
         definition = answer.definition
 
-        def entry(status: str, reason: str) -> Entry:
+        def entry(status: Status, reason: str) -> Entry:
             return Entry(
                 name=definition.name,
-                status=status,  # type: ignore[arg-type]
+                status=status,
                 path=path,
                 description=definition.description,
                 reason=reason,
