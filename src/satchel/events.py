@@ -204,6 +204,7 @@ class Observation:
 
     Attributes:
         spill: The file that holds the whole result, where it was cut.
+        untrusted: `text` comes from outside: the web, a stranger's server, a memory of such.
         duration_ms: From start to end; 0 for a call that never started.
     """
 
@@ -216,6 +217,7 @@ class Observation:
     is_error: bool = False
     duration_ms: float = 0.0
     spill: str | None = None
+    untrusted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

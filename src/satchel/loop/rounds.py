@@ -125,6 +125,7 @@ class _Call:
         "streak",
         "text",
         "tool",
+        "untrusted",
     )
 
     def __init__(self, block: ToolUseBlock) -> None:
@@ -141,6 +142,7 @@ class _Call:
         self.duration_ms = 0.0
         self.question: AskUser | None = None
         self.streak = 0
+        self.untrusted = False
 
     def refuse(self, text: str) -> None:
         """Answer it without running it."""
@@ -164,6 +166,7 @@ class Round:
         emitter: Emitter,
         clock: Clock,
         repeats: Repeats,
+        untrusted: bool = False,
         refusal: Mapping[str, str] | None = None,
     ) -> None:
         """Take the calls; nothing runs yet.
@@ -179,6 +182,7 @@ class Round:
             emitter: Gets every event.
             clock: Measures durations.
             repeats: The turn's memory of results.
+            untrusted: An earlier round of the turn brought something from outside.
             refusal: Call ids that must not run, with what the model is told.
         """
         self._calls = [_Call(block) for block in blocks]
@@ -191,6 +195,7 @@ class Round:
         self._emitter = emitter
         self._clock = clock
         self._repeats = repeats
+        self._untrusted = untrusted
         self._refusal = refusal or {}
         self._is_merged = False
 
@@ -209,6 +214,11 @@ class Round:
     def question(self) -> AskUser | None:
         """What the user is to be asked, or None."""
         return next((call.question for call in self._calls if call.question is not None), None)
+
+    @property
+    def untrusted(self) -> bool:
+        """Whether this round, or one before it, brought something from outside."""
+        return self._untrusted or any(call.untrusted for call in self._calls)
 
     @property
     def streak(self) -> int:
@@ -309,6 +319,7 @@ class Round:
             is_error=call.is_error,
             duration_ms=call.duration_ms,
             spill=call.spill,
+            untrusted=call.untrusted,
         )
 
     # Before it runs
@@ -512,6 +523,8 @@ class Round:
             timeout_s=self._limit_s(tool) if tool is not None else self._limits.tool_timeout_s,
             environ=workshop.environ,
             ask=workshop.ask,
+            # What this round brings the model has not read yet.
+            untrusted=self._untrusted,
         )
 
     # After it ran
@@ -526,6 +539,7 @@ class Round:
         # Nothing below may be left out by a cancellation once the result is there: `close` reads it.
         cut, spill = await self._cut(call, text)
         call.text, call.spill, call.is_error = cut, spill, result.is_error
+        call.untrusted = result.untrusted
         input = call.action.input if call.action is not None else call.block.input
         call.streak = self._repeats.count(self._number, call.block.name, input, text)
         self._remind(call)

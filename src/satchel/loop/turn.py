@@ -186,6 +186,7 @@ class Turn:
         self._usage = Usage()
         self._unpriced = 0
         self._repeats = Repeats()
+        self._untrusted = False
         self._steps: list[Step] = []
         self._last_steps: tuple[Step, ...] = ()
         self._said = ""
@@ -451,6 +452,7 @@ class Turn:
             emitter=self._emitter,
             clock=self._clock,
             repeats=self._repeats,
+            untrusted=self._untrusted,
             refusal={calls[-1].id: closing.CUT_OFF} if completion.stop_reason == "max_tokens" else None,
         )
 
@@ -515,6 +517,7 @@ class Turn:
         round = self._round
         assert round is not None
         await round.run()
+        self._untrusted = round.untrusted
         streak, question = round.streak, round.question
         self._take_results(round)
         if question is not None:

@@ -8,11 +8,11 @@ twice changes nothing (DESIGN 9).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from satchel.errors import SatchelError
-from satchel.events import Final, MemoryCaptured, Notice, Record, SessionStart, TurnStart
+from satchel.events import Final, MemoryCaptured, Notice, Observation, Record, SessionStart, TurnStart
 from satchel.memory import Episode, Memory
 from satchel.sessions import SessionStore
 
@@ -24,13 +24,19 @@ RECALL_PROVIDER = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What both sides said in one turn, and when. `answer` is "" where there was none or it is not to be kept."""
+    """What both sides said in one turn, and when.
+
+    Attributes:
+        answer: "" where there was none or it is not to be kept.
+        is_from_outside: The answer was given after something from outside was read: it may say what that says.
+    """
 
     turn: int
     user: str
     user_at: datetime
     answer: str = ""
     answer_at: datetime | None = None
+    is_from_outside: bool = False
 
 
 def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[Said, ...]:
@@ -50,12 +56,11 @@ def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[Said, ...
                 provider, is_private = event.provider, event.private
             case TurnStart() as event if not is_private:
                 said[event.turn] = Said(turn=event.turn, user=event.message.text, user_at=record.at)
+            case Observation(turn=turn, untrusted=True) if turn in said:
+                said[turn] = replace(said[turn], is_from_outside=True)
             case Final(turn=turn, text=text, status="done" | "asking") if turn in said:
                 if provider != RECALL_PROVIDER:
-                    before = said[turn]
-                    said[turn] = Said(
-                        turn=turn, user=before.user, user_at=before.user_at, answer=text, answer_at=record.at
-                    )
+                    said[turn] = replace(said[turn], answer=text, answer_at=record.at)
             case MemoryCaptured(turn=turn):
                 said.pop(turn, None)
             case _:
@@ -83,10 +88,10 @@ def episodes_of(session_id: str, said: Said) -> tuple[Episode, ...]:
                 session=session_id,
                 turn=said.turn,
                 speaker="assistant",
-                trust="agent",
                 text=said.answer,
                 said_at=said.answer_at or said.user_at,
                 position=1,
+                trust="outside" if said.is_from_outside else "agent",
             )
         )
     return tuple(episodes)

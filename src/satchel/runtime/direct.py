@@ -98,6 +98,7 @@ async def run_directly(
                 text=result.text,
                 is_error=result.is_error,
                 duration_ms=(clock.monotonic_s() - started_s) * 1000,
+                untrusted=result.untrusted,
             )
         ]
         with anyio.CancelScope(shield=True):

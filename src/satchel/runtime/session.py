@@ -20,6 +20,7 @@ from satchel.events import (
     MemoryCaptured,
     MemorySurfaced,
     Notice,
+    Observation,
     Permission,
     Record,
     SessionEnd,
@@ -313,7 +314,12 @@ class Session:
     async def _write(self, events: Sequence[Event], progress: _Progress) -> None:
         durable = any(isinstance(event, _DURABLE) for event in events)
         records = await self._journal.append(await self._discretion.of(events), durable=durable)
-        progress.said.extend(record for record in records if isinstance(record.event, TurnStart | Final))
+        progress.said.extend(
+            record
+            for record in records
+            if isinstance(record.event, TurnStart | Final)
+            or (isinstance(record.event, Observation) and record.event.untrusted)
+        )
 
     # Memory
 
