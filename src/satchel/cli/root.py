@@ -22,6 +22,8 @@ _COMMANDS = {
     "config": ("satchel.cli.config:config", "Show and change the settings."),
     "usage": ("satchel.cli.usage:usage", "Tokens and money, by day and model."),
     "doctor": ("satchel.cli.doctor:doctor", "Check that everything works, and say what does not."),
+    "backup": ("satchel.cli.backup:backup", "Write everything into one file."),
+    "restore": ("satchel.cli.backup:restore", "Put a backup in the place of what is there, which is kept."),
     "demo": ("satchel.cli.demo:demo", "A guided minute with the real program; needs no key."),
 }
 

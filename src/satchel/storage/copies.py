@@ -1,0 +1,64 @@
+"""Whole copies of a database, and whether anybody else has one open."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from satchel.storage import sqlite
+from satchel.storage.failures import explain
+
+__all__ = ["copy_database", "is_in_use", "revision_of"]
+
+_BUSY_TIMEOUT_MS = 30_000
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """Write a copy that is whole and small, while others read and write the database.
+
+    Args:
+        source: The database.
+        target: A file that is not there yet; only its owner can read it.
+
+    Raises:
+        StorageError: The database can't be read, or the copy can't be written.
+    """
+    module = sqlite.driver()
+    sqlite.create_file(target)  # SQLite fills an empty file, and so it is private from the start.
+    try:
+        with closing(module.connect(str(source), isolation_level=None)) as connection:
+            connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+            connection.execute("VACUUM INTO ?", (str(target),))
+    except module.Error as error:
+        target.unlink(missing_ok=True)
+        raise explain(error, str(source)) from error
+
+
+def revision_of(path: Path) -> str | None:
+    """The state of a database's schema, or None for an empty file.
+
+    Raises:
+        StorageTooNew: A newer program wrote it.
+        StorageError: It is none of ours, or can't be read.
+    """
+    return sqlite.look(path, busy_timeout_ms=1000)
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether another connection has the database open; asked without changing what is in it.
+
+    A database with a write-ahead log lets go of it only for the one connection that is left.
+    """
+    if not path.exists():
+        return False
+    module = sqlite.driver()
+    try:
+        with closing(module.connect(str(path), isolation_level=None)) as connection:
+            connection.execute("PRAGMA busy_timeout=200")
+            return str(connection.execute("PRAGMA journal_mode=DELETE").fetchone()[0]).lower() != "delete"
+    except module.OperationalError as error:
+        if "locked" in str(error) or "busy" in str(error):
+            return True
+        raise explain(error, str(path)) from error
+    except module.Error as error:
+        raise explain(error, str(path)) from error

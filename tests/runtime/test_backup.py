@@ -1,0 +1,163 @@
+"""A home in one file and back again: whole, while others use it, and never half restored."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from satchel.clock import ManualClock
+from satchel.errors import NotFound, Refused, StorageCorrupt, StorageTooNew, StorageUnwritable
+from satchel.memory import Memory
+from satchel.runtime.backup import back_up, restore
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+CLOCK = ManualClock(datetime(2026, 4, 1, 12, tzinfo=UTC))
+
+
+async def made(home: Path, content: str) -> Path:
+    """A home with one memory, a log, settings, a tool, a model, and things that are no part of it."""
+    home.mkdir(mode=0o700)
+    async with Memory.open(home / "satchel.db", embedder="none") as memory:
+        await memory.add(content)
+    for name in (
+        "config.toml",
+        "sessions/here/a.jsonl",
+        "models/minilm/weights",
+        "logs/crash.txt",
+        "x.db-wal",
+    ):
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{content} {name}\n")
+    tool = home / "tools" / "weather"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o700)
+    (home / "link").symlink_to("/etc/hostname")
+    return home
+
+
+async def remembered(home: Path) -> list[str]:
+    async with Memory.open(home / "satchel.db", embedder="none") as memory:
+        return [one.content for one in await memory.list()]
+
+
+@requirement("storage:backup")
+async def test_what_was_backed_up_is_restored_and_what_was_there_is_kept(tmp_path: Path) -> None:
+    home = await made(tmp_path / "home", "Ann likes tea")
+    file = tmp_path / "b.tar.gz"
+    async with Memory.open(home / "satchel.db", embedder="none") as memory:
+        await memory.add("in use meanwhile")
+        done = back_up(home, home / "satchel.db", file, clock=CLOCK)
+    assert (done.files, done.bytes, file.stat().st_mode & 0o777) == (3, file.stat().st_size, 0o600)
+    async with Memory.open(home / "satchel.db", embedder="none") as memory:
+        await memory.add("later")
+    back = restore(file, home, clock=CLOCK)
+    assert sorted(await remembered(home)) == ["Ann likes tea", "in use meanwhile"]
+    assert (home / "sessions/here/a.jsonl").read_text() == "Ann likes tea sessions/here/a.jsonl\n"
+    assert (home / "tools/weather").stat().st_mode & 0o777 == 0o700
+    assert (home / "models/minilm/weights").exists()
+    assert not (home / "logs").exists()
+    assert not (home / "link").exists()
+    assert back.aside == tmp_path / "home.before-restore-20260401-120000"
+    assert "later" in await remembered(back.aside)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.tar.gz", "home", back.aside.name]
+
+
+@requirement("storage:backup")
+async def test_a_home_that_is_not_there_is_made(tmp_path: Path) -> None:
+    home = await made(tmp_path / "home", "Ann likes tea")
+    back_up(home, home / "satchel.db", tmp_path / "b.tar.gz", clock=CLOCK)
+    assert restore(tmp_path / "b.tar.gz", tmp_path / "new" / "home", clock=CLOCK).aside is None
+    assert await remembered(tmp_path / "new" / "home") == ["Ann likes tea"]
+
+
+@requirement("storage:backup")
+async def test_a_home_in_use_is_not_replaced(tmp_path: Path) -> None:
+    home = await made(tmp_path / "home", "Ann likes tea")
+    back_up(home, home / "satchel.db", tmp_path / "b.tar.gz", clock=CLOCK)
+    async with Memory.open(home / "satchel.db", embedder="none") as memory:
+        await memory.add("now")
+        with pytest.raises(Refused, match="is in use by another process"):
+            restore(tmp_path / "b.tar.gz", home, clock=CLOCK)
+        await memory.add("and goes on")
+    assert sorted(await remembered(home)) == ["Ann likes tea", "and goes on", "now"]
+
+
+def with_entry(
+    name: str, kind: bytes = tarfile.REGTYPE, first: bytes = b'{"satchel-backup": 1, "schema": "0001_memory"}'
+) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        with tarfile.open(path, "w:gz") as archive:
+            for entry_name, raw, entry_kind in (
+                ("satchel-backup.json", first, tarfile.REGTYPE),
+                (name, b"x", kind),
+            ):
+                entry = tarfile.TarInfo(entry_name)
+                entry.size, entry.type = len(raw) if entry_kind == tarfile.REGTYPE else 0, entry_kind
+                entry.linkname = "/etc/passwd"
+                archive.addfile(entry, io.BytesIO(raw))
+
+    return write
+
+
+@requirement("storage:backup")
+@pytest.mark.parametrize(
+    ("write", "error"),
+    [
+        (lambda path: path.write_bytes(b"no archive"), StorageCorrupt),
+        (lambda path: path.write_bytes(b""), StorageCorrupt),
+        (with_entry("../evil"), StorageCorrupt),
+        (with_entry("/tmp/evil"), StorageCorrupt),
+        (with_entry("link", tarfile.SYMTYPE), StorageCorrupt),
+        (with_entry("device", tarfile.CHRTYPE), StorageCorrupt),
+        (with_entry("x", first=b"[]"), StorageCorrupt),
+        (with_entry("x", first=b"{"), StorageCorrupt),
+        (with_entry("x", first=b'{"satchel-backup": 1, "schema": "9999_future"}'), StorageTooNew),
+        (with_entry("x", first=b'{"satchel-backup": 2, "schema": "0001_memory"}'), StorageTooNew),
+        (with_entry("satchel.db"), StorageCorrupt),
+    ],
+)
+async def test_what_is_no_good_backup_changes_nothing(
+    write: Callable[[Path], None], error: type[Exception], tmp_path: Path
+) -> None:
+    home = await made(tmp_path / "home", "Ann likes tea")
+    write(tmp_path / "b.tar.gz")
+    with pytest.raises(error):
+        restore(tmp_path / "b.tar.gz", home, clock=CLOCK)
+    assert await remembered(home) == ["Ann likes tea"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.tar.gz", "home"]
+
+
+async def test_every_cut_of_a_backup_is_refused(tmp_path: Path) -> None:
+    home = await made(tmp_path / "home", "Ann likes tea")
+    file = tmp_path / "b.tar.gz"
+    back_up(home, home / "satchel.db", file, clock=CLOCK)
+    whole = file.read_bytes()
+    for length in range(0, len(whole), len(whole) // 17):
+        file.write_bytes(whole[:length])
+        with pytest.raises(StorageCorrupt):
+            restore(file, home, clock=CLOCK)
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 0xFF
+    file.write_bytes(damaged)
+    with pytest.raises(StorageCorrupt):
+        restore(file, home, clock=CLOCK)
+    assert await remembered(home) == ["Ann likes tea"]
+
+
+async def test_places_that_cannot_be_read_or_written_are_told(tmp_path: Path) -> None:
+    home = await made(tmp_path / "home", "Ann likes tea")
+    with pytest.raises(NotFound):
+        back_up(tmp_path / "none", home / "satchel.db", tmp_path / "b.tar.gz", clock=CLOCK)
+    with pytest.raises(StorageUnwritable, match="is a folder"):
+        back_up(home, home / "satchel.db", tmp_path, clock=CLOCK)
+    with pytest.raises(NotFound):
+        restore(tmp_path / "b.tar.gz", home, clock=CLOCK)
