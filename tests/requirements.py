@@ -426,7 +426,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "storage:errors:full", "issue 2", "A full disk or a read-only place gives a clear sentence and loses nothing."),
     built(2, "storage:index:derived", "DESIGN 9", "The text index is derived, rebuildable, and never fails a write."),
     planned(LATER, "storage:postgres", "DESIGN 9", "PostgreSQL serves the same metadata, with pgvector where it is installed."),
-    planned(LATER, "storage:backup", "DESIGN 3.3", "backup and restore move everything in one file."),
+    built(3, "storage:backup", "DESIGN 3.3", "backup and restore move everything in one file."),
 
     # ---- Processes and sandbox (DESIGN 8)
     built(2, "sandbox:process:group", "issue 2", "A process runs in its own group; the whole group ends at timeout, cancel and exit."),
@@ -468,7 +468,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     planned(LATER, "cli:serve", "DESIGN 3.3", "serve starts HTTP API, SSE, web pages and MCP."),
     planned(LATER, "cli:connect", "DESIGN 3.3", "connect sets up hooks, MCP entry or proxy in another agent after showing the change."),
     planned(LATER, "cli:hook", "DESIGN 3.3", "hook takes one hook event of another agent."),
-    planned(LATER, "cli:backup", "DESIGN 3.3", "backup and restore."),
+    built(3, "cli:backup", "DESIGN 3.3", "backup and restore."),
 
     # ---- Python (DESIGN 3.5)
     built(2, "python:memory", "DESIGN 3.5", "Memory.open, add, add_episodes, search and surface work as the design writes them."),
