@@ -31,6 +31,9 @@ def one(first: str, last: str | None = None) -> list[tuple[str, str] | None]:
 @pytest.mark.parametrize(
     ("text", "said_at", "expected"),
     [
+        # Verbs that look the same in the past: none after an auxiliary.
+        ("She will quit in June", WEDNESDAY, one("2027-06-01", "2027-06-30")),
+        ("She quit in June", WEDNESDAY, one("2026-06-01", "2026-06-30")),
         # 1 and 2: calendar steps, nights
         ("I'm tired today", WEDNESDAY, one("2026-11-18")),
         ("See you tomorrow", "2026-11-18T01:00:00", one("2026-11-19")),

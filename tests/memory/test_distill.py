@@ -131,6 +131,7 @@ async def test_what_the_gate_refuses_never_reaches_the_larger_model_and_is_not_r
         (fact("Ann has a dog.", "I have a dog"), "its quote is not in the conversation"),
         (fact("Ann likes art.", "art"), "its quote is not in the conversation"),
         (fact("Ann agreed.", "I am"), "its quote is too short to carry it"),
+        (fact("Ann is an administrator.", "Friday"), "its quote is too short to carry it"),
         (fact("Ann goes on 2026-09-09.", "I am going to the party"), "it names a day that nobody said"),
         (
             fact("Ann's key is [redacted:key].", "I am going to the party"),
@@ -285,7 +286,7 @@ async def test_known_facts_are_shown_and_restated_corrected_or_added_to() -> Non
                 "Staging runs in Frankfurt.",
             ]
         )
-        assert (await memory.get(staging)).valid_to == WEDNESDAY
+        assert (await memory.get(staging)).valid_to == WEDNESDAY + timedelta(minutes=1)
         assert [change.action for change in await memory.history(staging)] == ["add", "supersede", "link"]
         # What was stored by hand stands by itself; what was drawn from the turn goes with it.
         receipt = await memory.forget(id)

@@ -701,6 +701,13 @@ _PAST = re.compile(
 )
 
 
+_AUXILIARY = re.compile(
+    rf"(?:\b(?:will|shall|won{_APOSTROPHE}t|to|can|may|might|must|should|let{_APOSTROPHE}s)|{_APOSTROPHE}ll)"
+    r"(?:\s+(?:not|never|also|probably|likely|soon|then|just))*\s+\Z",
+    re.IGNORECASE,
+)
+
+
 def _tense(text: str, start: int, end: int, ends: list[int]) -> Tense:
     """The tense of the clause around a mention: that of its verb, the nearest one where there are several."""
     position = bisect_left(ends, start + 1)
@@ -709,7 +716,8 @@ def _tense(text: str, start: int, end: int, ends: list[int]) -> Tense:
     # A long sentence says nothing about its far end, and searching it for each of its dates would be quadratic.
     left, right = max(left, start - 200), min(max(right, end), end + 200)
     before, after = text[left:start], text[end:right]
-    past = [m.end() for m in _PAST.finditer(before)]
+    # "Will quit": some verbs look the same in the past, and are no past after an auxiliary.
+    past = [m.end() for m in _PAST.finditer(before) if not _AUXILIARY.search(before[: m.start()])]
     future = [m.end() for m in _FUTURE.finditer(before)]
     if past or future:
         # "was going to meet" and "have been": the past one, though the other stands nearer.

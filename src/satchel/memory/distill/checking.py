@@ -20,7 +20,7 @@ TRUST_RANK: Final[Mapping[Trust, int]] = {"outside": 0, "agent": 1, "user": 2}
 _QUOTES: Final = "\"'“”„‟«»‘’‚‛`´"
 _DASHES: Final = "-‐‑‒–—−"
 _LEAST_LETTERS: Final = 4
-"""Of a fact's quotes together: a "yes" alone carries nothing."""
+"""Of a quote that carries a fact: a "yes" alone carries nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,13 +106,21 @@ def _quoted(proposal: Proposal, window: Window) -> tuple[str, tuple[Piece, ...]]
         places.append(place)
     if not any(piece.is_new for _, piece in places):
         return "it rests on words alone that were read before"
-    if sum(char.isalnum() for text, _ in places for char in text) < _LEAST_LETTERS:
+    if not any(_carries(text) for text, _ in places):
         return "its quote is too short to carry it"
     places.sort(key=lambda place: not place[1].is_new)
     sources: dict[int, Piece] = {}
     for _, piece in places:
         sources.setdefault(piece.rid, piece)
     return places[0][0], tuple(sources.values())
+
+
+def _carries(quote: str) -> bool:
+    """Whether a quote is long enough for a fact: two words, or a few letters of a script without blanks."""
+    letters = [char for char in quote if char.isalnum()]
+    return len(letters) >= _LEAST_LETTERS and (
+        len(quote.split()) > 1 or any(char > "\u2e7f" for char in letters)
+    )
 
 
 def _place_of(quote: str, window: Window) -> tuple[str, Piece] | None:

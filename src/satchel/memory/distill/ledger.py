@@ -18,6 +18,7 @@ from satchel.memory.distill.checking import TRUST_RANK, CheckedFact
 from satchel.memory.distill.records import DistillStatus, Outcome, SpentRow
 from satchel.memory.distill.windows import Piece, Window
 from satchel.memory.lifecycle import link, supersede
+from satchel.memory.records import MemoryRecord
 from satchel.memory.repository import Draft, from_micros, insert_drafts, to_micros
 from satchel.memory.tables import distill_windows, distilled, edges, memories, usage
 from satchel.messages import Usage
@@ -322,7 +323,7 @@ def _relate(connection: Connection, space: int, id: str, fact: CheckedFact, at: 
                     space,
                     known.id,
                     id,
-                    valid_to=None,
+                    valid_to=_ended_at(fact, known),
                     at=at,
                     who=_WHO,
                     why="read as a correction",
@@ -340,6 +341,13 @@ def _relate(connection: Connection, space: int, id: str, fact: CheckedFact, at: 
                     who=_WHO,
                     why="read as a correction",
                 )
+
+
+def _ended_at(fact: CheckedFact, known: MemoryRecord) -> int:
+    """Until when the known fact held: since the new one does, where that is said and later; else until it was said."""
+    said_at = to_micros(fact.source.said_at)
+    since = None if fact.valid_from is None else to_micros(fact.valid_from)
+    return since if since is not None and to_micros(known.said_at) <= since <= said_at else said_at
 
 
 def add_usage(connection: Connection, space: int, spent: Sequence[Asked], day: str) -> None:
