@@ -241,7 +241,8 @@ def _said_lines(definition: McpDefinition) -> list[str]:
     hints = ", ".join(f"{key}={str(value).lower()}" for key, value in definition.hints.items())
     return [
         *(f"description: {line}" for line in definition.description.splitlines()),
-        *(f"{name}: {json.dumps(part, ensure_ascii=False)}" for name, part in properties.items()),
+        # What can't be seen is written out: it may be what the change is about.
+        *(f"{json.dumps(name)}: {json.dumps(part)}" for name, part in properties.items()),
         *([f"it says of itself: {hints}"] if hints else []),
     ]
 

@@ -226,7 +226,7 @@ async def run_tool(
         cwd=settings.cwd,
         # The user asked for this call in person: they may go wherever they may go.
         roots=(Path("/"),),
-        spill_dir=settings.cwd,
+        spill_dir=settings.home / "results",
         state={},
         progress=progress,
         blocking=satchel.pool.run,

@@ -11,7 +11,7 @@ from typing import Any
 
 from satchel.tools.port import Annotations
 
-__all__ = ["Definition", "Listing", "full_names", "left_out", "read_listing", "readable"]
+__all__ = ["Definition", "Listing", "full_names", "left_out", "read_listing", "readable", "visible"]
 
 MAX_NAME = 64
 """Characters of a tool's name that both wire formats take."""
@@ -137,7 +137,7 @@ def _read(entry: Mapping[str, Any], *, is_known: bool) -> Definition | str:
     found = readable(entry)
     if isinstance(found, str):
         return found
-    name, description = found["name"], found.get("description", "")
+    name, description = found["name"], visible(found.get("description", ""))
     schema, hints = found["inputSchema"], found.get("annotations", {})
     checked = dict(schema) if is_known else _schema(schema)
     if isinstance(checked, str):
@@ -154,7 +154,7 @@ def _read(entry: Mapping[str, Any], *, is_known: bool) -> Definition | str:
 
 def _schema(schema: Mapping[str, Any]) -> dict[str, Any] | str:
     # Some endpoints refuse the dialect's address, and every validator here speaks the newest one.
-    cleaned = {key: value for key, value in schema.items() if key != "$schema"}
+    cleaned = _told({key: value for key, value in schema.items() if key != "$schema"})
     try:
         size = len(json.dumps(cleaned))
     except (RecursionError, ValueError, TypeError):
@@ -174,6 +174,27 @@ def _schema(schema: Mapping[str, Any]) -> dict[str, Any] | str:
     except RecursionError:
         return "its input schema is nested too deeply"
     return cleaned
+
+
+def visible(text: str) -> str:
+    """A stranger's text without what a person can't see and a model can read, and what moves a terminal's cursor."""
+    return "".join(c if c.isprintable() or c in "\n\t" else " " for c in text)
+
+
+def _told(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with its titles and descriptions made `visible`, at any depth that JSON can have here."""
+    waiting: list[Any] = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            for key, value in part.items():
+                if key in ("title", "description") and isinstance(value, str):
+                    part[key] = visible(value)
+                elif isinstance(value, dict | list):
+                    waiting.append(value)
+        else:
+            waiting.extend(each for each in part if isinstance(each, dict | list))
+    return schema
 
 
 def _outside_reference(schema: object) -> str:
