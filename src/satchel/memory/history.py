@@ -249,8 +249,10 @@ def read_changes(connection: Connection, space: int, id: str) -> list[Change]:
     row = connection.execute(
         select(memories).where(memories.c.space_id == space, memories.c.id == id)
     ).first()
-    if row is None and not any(change.memory_id == id and change.action == "forget" for change in rows):
-        raise NotFound(f"There is no memory {id!r} here.")
+    if row is None:
+        rows = [change for change in rows if change.memory_id == id and change.action == "forget"]
+        if not rows:
+            raise NotFound(f"There is no memory {id!r} here.")
     undone = {change.undoes: f"c{change.id}" for change in rows if change.undoes is not None}
     found: list[Change] = []
     if row is not None:
