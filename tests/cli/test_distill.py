@@ -1,0 +1,56 @@
+"""`satchel memory distill`: facts from what was said, and how that stands."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.conftest import Run, serving
+from tests.cli.programs import chats, scripted, speaks
+from tests.requirements import requirement
+
+FACT = {"content": "The user's cat is called Mimi.", "quote": "My cat is called Mimi"}
+
+
+def test_without_a_model_it_says_so_and_everything_waits(run: Run) -> None:
+    run("ask", "My cat is called Mimi.")
+    ran = run("memory", "distill")
+    assert (ran.code, ran.out) == (2, "")
+    assert "Facts are drawn by a language model, and there is none." in ran.err
+    status = run("memory", "distill", "--status", "--json").json
+    assert (status["pending"], status["facts"], status["trouble"], status["mode"]) == (1, 0, "", "auto")
+
+
+@requirement("memory:distill:gate", "memory:distill:extract")
+def test_facts_are_printed_listed_and_their_cost_is_counted(run: Run) -> None:
+    answers = scripted(
+        speaks("Noted."), speaks('{"worth": true, "reason": "a pet"}'), speaks(json.dumps({"facts": [FACT]}))
+    )
+    with serving(answers) as server:
+        session = run("ask", "My cat is called Mimi.", "--json", server=server).json["session_id"]
+        ran = run("memory", "distill", server=server)
+        again = run("memory", "distill", server=server)
+        assert len(chats(server)) == 3
+    assert ran.code == 0
+    assert ran.out.endswith("  The user's cat is called Mimi.\n")
+    assert ran.err.startswith("1 windows read, 1 facts stored; ")
+    assert (again.code, again.out, again.err) == (0, "", "Nothing waits: all that was said was read.\n")
+    (fact,) = run("memory", "list", "--kind", "fact", "--json").json
+    assert (fact["content"], fact["source"]) == (
+        "The user's cat is called Mimi.",
+        {"session": session, "turn": 1, "position": None, "quote": "My cat is called Mimi"},
+    )
+    assert sum(row["calls"] for row in run("usage", "--json").json) == 3
+    shown = run("memory", "distill", "--status").out
+    assert "waiting   0 messages\nread      2 messages" in shown
+    assert "windows   1 gave facts" in shown
+
+
+def test_a_model_that_is_down_is_told_and_shows_in_doctor(run: Run) -> None:
+    with serving(scripted(speaks("Noted."))) as server:
+        run("ask", "My cat is called Mimi.", server=server)
+    ran = run("memory", "distill", server=server)
+    assert ran.code == 1
+    assert "cannot be reached" in ran.err
+    status = run("memory", "distill", "--status", server=server)
+    assert "trouble" in status.out
+    assert run("memory", "distill", "--status", "--json", server=server).json["failed_since"] == 1
