@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from satchel.memory.checkup import Checkup, Repaired, checkup_to_json
 from satchel.memory.comparing import Comparison, Relation, compare
 from satchel.memory.decay import boost, priority_now, recency_weight
 from satchel.memory.distill import DistillReport, DistillStatus, WindowResult
@@ -30,19 +31,29 @@ from satchel.memory.records import (
 from satchel.memory.reindexing import Calibration, Reindexed
 from satchel.memory.store import Memory
 from satchel.memory.surfacing import Said, strip_injected
+from satchel.memory.transfer import (
+    ExportReport,
+    ImportReport,
+    TransferProgress,
+    export_report_to_json,
+    import_report_to_json,
+)
 
 __all__ = [
     "Calibration",
     "Change",
+    "Checkup",
     "Comparison",
     "Context",
     "DistillReport",
     "DistillStatus",
     "Edge",
     "Episode",
+    "ExportReport",
     "Forgotten",
     "Grouped",
     "Hit",
+    "ImportReport",
     "Kind",
     "Memory",
     "MemoryRecord",
@@ -54,17 +65,22 @@ __all__ = [
     "Reindexed",
     "Related",
     "Relation",
+    "Repaired",
     "Said",
     "Source",
     "Stats",
     "Tier",
+    "TransferProgress",
     "Trust",
     "WindowResult",
     "boost",
     "change_to_json",
+    "checkup_to_json",
     "compare",
     "edge_to_json",
+    "export_report_to_json",
     "hit_to_json",
+    "import_report_to_json",
     "priority_now",
     "receipt_to_json",
     "recency_weight",
