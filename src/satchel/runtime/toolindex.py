@@ -31,6 +31,7 @@ class ToolIndex:
         self._embedder = embedder
         self._clock = clock
         self._home = home
+        self._filled: frozenset[str] = frozenset()
 
     async def find(self, query: str, tools: Sequence[Tool], *, limit: int) -> Sequence[str]:
         """See `ToolFinder`.
@@ -49,9 +50,12 @@ class ToolIndex:
             redact=False,
         ) as memory:
             # An episode is named by its session: a definition that is known already changes nothing.
-            await memory.add_episodes(
-                Episode(session=_key(tool), turn=1, speaker="", text=document_of(tool.spec)) for tool in tools
-            )
+            if not names.keys() <= self._filled:
+                await memory.add_episodes(
+                    Episode(session=_key(tool), turn=1, speaker="", text=document_of(tool.spec))
+                    for tool in tools
+                )
+                self._filled = frozenset(names)
             # Definitions that changed or went away stay in the index and are passed over.
             hits = await memory.search(query, limit=max(4 * limit, 50))
         found = [names[hit.memory.source.session] for hit in hits if hit.memory.source.session in names]
