@@ -6,7 +6,11 @@ import json
 import sys
 from pathlib import Path
 
-from tests.cli.conftest import Run
+import pytest
+
+from tests.cli.conftest import Run, serving
+from tests.cli.programs import calls, chats, scripted, speaks
+from tests.cli.terminals import CTRL_D, ENTER, terminal
 from tests.requirements import requirement
 from tests.tools.mcp.conftest import STRANGER
 
@@ -96,3 +100,31 @@ def test_doctor_starts_every_server_and_says_how_it_is(run: Run, tmp_path: Path)
     assert checks["MCP server x"]["text"] == "1 tools, stdio, protocol 2025-06-18"
     assert checks["MCP server y"]["state"] == "failed"
     assert "'no-such-program' could not be started" in checks["MCP server y"]["text"]
+
+
+@requirement("mcp:elicitation")
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        (("Bonn", ENTER), '{"action": "accept", "content": {"city": "Bonn"}}'),
+        (("decline", ENTER), '{"action": "decline"}'),
+        ((CTRL_D,), '{"action": "cancel"}'),
+    ],
+)
+def test_what_a_server_asks_is_asked_on_the_terminal(
+    tmp_path: Path, keys: tuple[str, ...], told: str
+) -> None:
+    configured(tmp_path, "asks")
+    with (
+        serving(scripted(calls(("mcp__x__work", {})), speaks("Thank you."))) as server,
+        terminal(tmp_path, "chat", server=server) as screen,
+    ):
+        screen.see("›")
+        screen.type("Where?", ENTER)
+        screen.see("run?")
+        screen.type("y", ENTER)
+        screen.see("The MCP server 'x' asks: Which city?")
+        screen.see("answer?")
+        screen.type(*keys)
+        screen.see("Thank you.")
+    assert told in chats(server)[1].body["messages"][-1]["content"]

@@ -61,14 +61,17 @@ class TerminalApprover:
         self._turn = anyio.Lock()
 
     async def ask(self, question: Question) -> str | None:
-        """Put a tool's question to the user and wait for their words; Ctrl-D and Ctrl-C turn it down: None."""
+        """Put a tool's question to the user and wait for their words; Ctrl-D turns it down, Ctrl-C stops the turn."""
         async with self._turn:
             self._view.note(f"? {question.text}", "bold")
             if question.options:
                 self._view.note(f"  {' · '.join(question.options)}", "dim")
             try:
                 return await self._reader.ask("answer? ")
-            except (EOFError, KeyboardInterrupt):
+            except EOFError:
+                return None
+            except KeyboardInterrupt:
+                self._interrupt()
                 return None
 
     async def approve(self, requests: Sequence[ApprovalRequest]) -> Sequence[Approval]:
