@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from satchel.memory.weights import WITH_TOKENS, WITHOUT_TOKENS
 if TYPE_CHECKING:
     from satchel.models.port import TokenVectors
 
-__all__ = ["Candidates", "Factors", "Found", "Ranked", "choose", "rank"]
+__all__ = ["Candidates", "Factors", "Found", "Ranked", "Scores", "choose", "rank", "score", "within_reach"]
 
 K1 = 1.2
 B = 0.75
@@ -47,6 +47,9 @@ PRIOR = 50.0
 memories every word is rare."""
 
 _BEST_OF_SESSION = 3
+
+LEAST_FACTOR, MOST_FACTOR = 0.9**3, 1.1**3
+"""What a score may be multiplied with: importance, recency and priority are worth ±10 % each (DESIGN 5)."""
 
 _DAY_ZERO = date(1970, 1, 1).toordinal()
 _FIRST_DAY, _LAST_DAY = date.min.toordinal() - _DAY_ZERO, date.max.toordinal() - _DAY_ZERO
@@ -104,7 +107,7 @@ class Candidates:
         gate: How much what stands beside each counts.
         lexical: BM25 of each, neighbours included.
         cosine: Of the best passage of each, NaN where it has no vector; None where no vectors were compared.
-        lacking_tokens: The rids whose tokens `rank` would compare and the index does not have: `Index.take_tokens`.
+        lacking_tokens: The rids whose tokens `score` would compare and the index does not have: `Index.take_tokens`.
         compared: As in `Found`, and so are the sums.
     """
 
@@ -118,6 +121,14 @@ class Candidates:
     compared: int
     cosine_sum: float
     cosine_square_sum: float
+
+
+class Scores(NamedTuple):
+    """How well each candidate fits: 0 to 1, what that is made of, each 0 to 1, and what each part is worth."""
+
+    values: Floats
+    parts: Mapping[str, Any]
+    weights: Mapping[str, float]
 
 
 def choose(
@@ -138,7 +149,7 @@ def choose(
         vector: Of the question, shape (d,), unit length; None where no embedder serves.
         limit: How many `rank` is to give.
         mode: "lexical" takes no notice of vectors, "dense" of nothing else.
-        with_tokens: Whether `rank` gets the question's tokens.
+        with_tokens: Whether `score` gets the question's tokens.
         only: Which rows may be found, shape (rows,), bool; None for all. The others still count as neighbours.
     """
     if not index.alive_count or limit <= 0:
@@ -170,14 +181,69 @@ def choose(
     )
 
 
-def rank(
+def score(
     index: Index,
     question: Question,
     chosen: Candidates,
     *,
-    limit: int,
     mode: Mode = "hybrid",
     tokens: TokenVectors | None = None,
+) -> Scores:
+    """Say how well each candidate fits.
+
+    Args:
+        index: The space.
+        question: What is asked.
+        chosen: By `choose`, with the same question and mode.
+        mode: As in `choose`.
+        tokens: Of the question, where the embedder gives any.
+    """
+    rows = chosen.rows
+    parts: dict[str, Any] = {}
+    if chosen.cosine is not None:
+        parts["dense"] = _to_one(_filled(np.maximum(chosen.cosine, 0), ~np.isnan(chosen.cosine)))
+    if mode == "dense":
+        return Scores(values=parts["dense"], parts=parts, weights={"dense": 1.0})
+    with_tokens = tokens is not None and mode == "hybrid"
+    weights = WITH_TOKENS if with_tokens else WITHOUT_TOKENS
+    parts["lexical"] = _to_one(chosen.lexical)
+    if tokens is not None and with_tokens:
+        parts.update(_token_parts(index, question, chosen, tokens))
+    else:
+        parts["echo"] = _echo(index, question.stems, chosen)
+    page = 1 - chosen.gate
+    parts["page_lexical"] = page * parts["lexical"]
+    if "dense" in parts:
+        parts["page_dense"] = page * parts["dense"]
+    parts["page_words"] = page * _share_of_words(index, question.stems, rows) ** 3
+    parts["session"] = chosen.gate * _session_prior(index, rows, parts["lexical"])
+    if question.speaker is not None:
+        parts["speaker"] = (index.speakers[rows] == question.speaker).astype(np.float32)
+    if question.asks_when:
+        parts["time"] = index.has_feature(TIME_WORDS)[rows].astype(np.float32)
+    if question.dates:
+        parts["date"] = _date_fit(index, question, rows)
+    parts["statement"] = (~index.has_feature(QUESTION)[rows]).astype(np.float32)
+    values = sum(weights[name] * part for name, part in parts.items()) / sum(weights.values())
+    return Scores(values=values, parts=parts, weights=weights)
+
+
+def within_reach(chosen: Candidates, scores: Scores, limit: int) -> Ints:
+    """The rids of the candidates that factors could bring among the first `limit`: a third of them, as a rule."""
+    values = scores.values
+    if len(values) <= limit:
+        return chosen.rids
+    last = float(np.partition(values, len(values) - limit)[len(values) - limit])
+    return cast(Ints, chosen.rids[values >= last * (LEAST_FACTOR / MOST_FACTOR)])
+
+
+def rank(
+    index: Index,
+    question: Question,
+    chosen: Candidates,
+    scores: Scores,
+    *,
+    limit: int,
     factors: Factors | None = None,
 ) -> Found:
     """Order candidates, best first.
@@ -185,46 +251,16 @@ def rank(
     Args:
         index: The space.
         question: What is asked.
-        chosen: By `choose`, with the same question and mode.
+        chosen: By `choose`.
+        scores: Theirs.
         limit: At most so many.
-        mode: As in `choose`.
-        tokens: Of the question, where the embedder gives any.
-        factors: What scores are multiplied with.
+        factors: What scores are multiplied with; asked for every candidate, it matters for those `within_reach`.
     """
     rows = chosen.rows
     cosine = chosen.cosine
-    parts: dict[str, Any] = {}
-    if cosine is not None:
-        parts["dense"] = _to_one(_filled(np.maximum(cosine, 0), ~np.isnan(cosine)))
-    if mode == "dense":
-        score = parts["dense"]
-        weights: Mapping[str, float] = {"dense": 1.0}
-    else:
-        weights = WITHOUT_TOKENS if tokens is None or mode != "hybrid" else WITH_TOKENS
-        parts["lexical"] = _to_one(chosen.lexical)
-        if weights is WITH_TOKENS:
-            assert tokens is not None
-            parts.update(_token_parts(index, question, chosen, tokens))
-        else:
-            parts["echo"] = _echo(index, question.stems, chosen)
-        page = 1 - chosen.gate
-        parts["page_lexical"] = page * parts["lexical"]
-        if "dense" in parts:
-            parts["page_dense"] = page * parts["dense"]
-        parts["page_words"] = page * _share_of_words(index, question.stems, rows) ** 3
-        parts["session"] = chosen.gate * _session_prior(index, rows, parts["lexical"])
-        if question.speaker is not None:
-            parts["speaker"] = (index.speakers[rows] == question.speaker).astype(np.float32)
-        if question.asks_when:
-            parts["time"] = index.has_feature(TIME_WORDS)[rows].astype(np.float32)
-        if question.dates:
-            parts["date"] = _date_fit(index, question, rows)
-        parts["statement"] = (~index.has_feature(QUESTION)[rows]).astype(np.float32)
-        score = sum(weights[name] * part for name, part in parts.items()) / sum(weights.values())
-    if factors is not None:
-        score = score * factors(chosen.rids)
+    values = scores.values if factors is None else scores.values * factors(chosen.rids)
     # Of two that score the same, what was written later.
-    best = np.lexsort((-rows, -score))[:limit]
+    best = np.lexsort((-rows, -values))[:limit]
     telling, most = _telling(index, question.stems, rows[best])
     named = _named(index, question.names, rows[best])
     ranked = []
@@ -234,12 +270,12 @@ def rank(
             Ranked(
                 row=int(rows[at]),
                 rid=int(chosen.rids[at]),
-                score=float(score[at]),
+                score=float(values[at]),
                 coverage=float(telling[place]) / max(most, 1e-9),
                 telling=float(telling[place]),
                 named=bool(named[place]),
                 cosine=near,
-                signals=_signals(parts, weights, at, near),
+                signals=_signals(scores, at, near),
             )
         )
     return Found(
@@ -250,14 +286,12 @@ def rank(
     )
 
 
-def _signals(
-    parts: Mapping[str, Any], weights: Mapping[str, float], at: int, cosine: float | None
-) -> dict[str, float | None]:
+def _signals(scores: Scores, at: int, cosine: float | None) -> dict[str, float | None]:
     """What one row's score is made of: shares that add up to it but for that of "dense", which is the plain cosine."""
-    total = sum(weights.values())
+    total = sum(scores.weights.values())
     signals: dict[str, float | None] = {
-        name: round(float(weights[name] * part[at] / total), 6)
-        for name, part in parts.items()
+        name: round(float(scores.weights[name] * part[at] / total), 6)
+        for name, part in scores.parts.items()
         if name != "dense" and part[at]
     }
     signals["dense"] = None if cosine is None else round(cosine, 6)

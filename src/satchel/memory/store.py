@@ -56,7 +56,7 @@ from satchel.memory.grouping import (
 from satchel.memory.index import Index
 from satchel.memory.keeper import Keeper
 from satchel.memory.question import Question, read_question
-from satchel.memory.ranking import Factors, Found, Ranked, choose, rank
+from satchel.memory.ranking import Factors, Found, Ranked, Scores, choose, rank, score, within_reach
 from satchel.memory.records import (
     Context,
     Episode,
@@ -1131,7 +1131,8 @@ class Memory(Keeper, Mover, Inspector):
         question = read_question(fact.content[:_READ_INLINE_CHARS], ())
         chosen = choose(index, question, None, limit=MOST_CANDIDATES + 1, mode="lexical")
         if chosen is not None:
-            found = rank(index, question, chosen, limit=MOST_CANDIDATES + 1, mode="lexical")
+            scores = score(index, question, chosen, mode="lexical")
+            found = rank(index, question, chosen, scores, limit=MOST_CANDIDATES + 1)
             near = {
                 hit.rid: None
                 for hit in found.ranked
@@ -1326,14 +1327,15 @@ class Memory(Keeper, Mover, Inspector):
                 lambda connection: read_tokens(connection, model, chosen.lacking_tokens)
             )
 
-        factors = await self._factors(chosen.rids) if boosted else None
-
-        def order() -> Found:
+        def fit() -> Scores:
             if index.model == model:
                 index.take_tokens(read)
-            return rank(index, question, chosen, limit=limit, mode=mode, tokens=tokens, factors=factors)
+            return score(index, question, chosen, mode=mode, tokens=tokens)
 
-        return question, await self._run(order), vector
+        scores = await self._run(fit)
+        factors = await self._factors(within_reach(chosen, scores, limit)) if boosted else None
+        found = await self._run(lambda: rank(index, question, chosen, scores, limit=limit, factors=factors))
+        return question, found, vector
 
     async def _factors(self, rids: Ints) -> Factors:
         """What importance, recency and priority make of the scores of these memories."""
