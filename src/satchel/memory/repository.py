@@ -565,21 +565,26 @@ def expired_rids(connection: Connection, space: int, at: int) -> list[int]:
     )
 
 
-def faded_rids(connection: Connection, space: int, *, at: int, floor: float, by_request: bool) -> list[int]:
-    """The rids of the memories whose priority, less what it lost since they were last used, is below the floor."""
+def faded_rids(
+    connection: Connection, space: int, among: Sequence[int], *, at: int, floor: float, by_request: bool
+) -> set[int]:
+    """Which of these memories have a priority below the floor, less what it lost since they were last used."""
     if by_request:
         passed = requests_so_far(connection, space) - func.coalesce(uses.c.request, memories.c.request)
     else:
         since = func.coalesce(uses.c.last_accessed, memories.c.created_at)
         passed = (at - since) / literal(_DAY_MICROS)
     left = memories.c.priority - memories.c.decay_rate * case((passed > 0, passed), else_=0)
-    return list(
-        connection.execute(
-            select(memories.c.rid)
-            .select_from(memories.outerjoin(uses, uses.c.rid == memories.c.rid))
-            .where(memories.c.space_id == space, left < floor)
-        ).scalars()
-    )
+    faded: set[int] = set()
+    for part in slices(among):
+        faded.update(
+            connection.execute(
+                select(memories.c.rid)
+                .select_from(memories.outerjoin(uses, uses.c.rid == memories.c.rid))
+                .where(memories.c.space_id == space, memories.c.rid.in_(part), left < floor)
+            ).scalars()
+        )
+    return faded
 
 
 def note_uses(connection: Connection, rids: Sequence[int], at: int) -> None:

@@ -164,7 +164,7 @@ class Memory(Keeper, Mover, Inspector):
         self._index = Index()
         self._refreshing = anyio.Lock()
         self._grouped_at = -1
-        self._searched_at = float("-inf")
+        self._busy_at = float("-inf")
         # One thread owns the index: what changes it and what reads it never meet.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="satchel-memory")
         self._wake = anyio.Event()
@@ -342,6 +342,7 @@ class Memory(Keeper, Mover, Inspector):
                 "same source. Store them without the session if you mean to keep them."
             )
         self._wake.set()
+        self._busy_at = anyio.current_time()
         return ids[0]
 
     async def add_episodes(self, episodes: Iterable[Episode]) -> tuple[str, ...]:
@@ -397,7 +398,7 @@ class Memory(Keeper, Mover, Inspector):
         ids = await self._database.write(
             lambda connection: repository.insert_drafts(connection, self._space, drafts)
         )
-        self._wake.set()
+        self._stored()
         return tuple(ids)
 
     async def forget(
@@ -609,7 +610,7 @@ class Memory(Keeper, Mover, Inspector):
         if limit < 1:
             raise UsageError(f"A search for {limit} memories finds nothing; ask for 1 or more.")
         query = printable(query)
-        self._searched_at = anyio.current_time()
+        self._busy_at = anyio.current_time()
         if mode not in ("lexical", "keyword"):  # Words alone wake no embedder.
             await self._refresh()
             await self._group_few()
@@ -634,7 +635,7 @@ class Memory(Keeper, Mover, Inspector):
         hits = await self._hits([(ranked, ranked.score) for ranked in found.ranked])
         return hits if mode != "hybrid" else await self._with_factors(hits)
 
-    async def _visible(self, wanted: Filter, *, include_superseded: bool, faded: bool = True) -> Visible:
+    async def _visible(self, wanted: Filter, *, include_superseded: bool) -> Visible:
         """Which memories a search may give."""
         now = to_micros(self._clock.now())
 
@@ -647,10 +648,6 @@ class Memory(Keeper, Mover, Inspector):
             hidden: list[int] = []
             if not include_superseded:
                 hidden += repository.expired_rids(connection, self._space, now)
-            if not faded:
-                hidden += repository.faded_rids(
-                    connection, self._space, at=now, floor=decay.FLOOR, by_request=self._by_request
-                )
             return Visible(allowed=allowed, hidden=frozenset(hidden))
 
         return await self._database.read(read)
@@ -875,7 +872,6 @@ class Memory(Keeper, Mover, Inspector):
         visible = await self._visible(
             Filter(as_of=self._aware(as_of)),
             include_superseded=include_superseded or as_of is not None,
-            faded=False,
         )
         question, passing = await self._judged(
             said[-1][1], at_least=at_least, fill=_FILL_BEFORE_SURFACING, visible=visible
@@ -1092,16 +1088,33 @@ class Memory(Keeper, Mover, Inspector):
         facts = await self._database.read(
             lambda connection: pending_facts(connection, self._space, model=serving, limit=limit)
         )
-        total = Grouped()
-        for fact in facts:
-            total += await self._group_one(index, fact, model)
-        return total
-
-    async def _group_one(self, index: Index, fact: PendingFact, model: ChatModel | None) -> Grouped:
-        near = await self._run(self._near, index, fact)
+        if not facts:
+            return Grouped()
+        near = await self._run(lambda: [self._near(index, fact) for fact in facts])
+        wanted = sorted({rid for found in near for rid in found} | {fact.rid for fact in facts})
         records = await self._database.read(
-            lambda connection: repository.read_records(connection, self._space, [fact.rid, *near])
+            lambda connection: repository.read_records(connection, self._space, wanted)
         )
+        findings = [
+            await self._compared(fact, found, records, model) for fact, found in zip(facts, near, strict=True)
+        ]
+        at = to_micros(self._clock.now())
+
+        def write(connection: Connection) -> Grouped:
+            total = Grouped()
+            for fact, found in zip(facts, findings, strict=True):
+                total += write_findings(connection, self._space, fact, found, at)
+            return total
+
+        return await self._database.write(write)
+
+    async def _compared(
+        self,
+        fact: PendingFact,
+        near: Mapping[int, float | None],
+        records: Mapping[int, MemoryRecord],
+        model: ChatModel | None,
+    ) -> Sequence[tuple[MemoryRecord, MemoryRecord, Comparison]]:
         findings = []
         for rid, cosine in near.items():
             if fact.rid not in records or rid not in records or records[rid].kind != "fact":
@@ -1111,10 +1124,7 @@ class Memory(Keeper, Mover, Inspector):
             if model is not None and found.confidence < 1:
                 found = await ask_model(model, older.content, newer.content) or found
             findings.append((older, newer, found))
-        at = to_micros(self._clock.now())
-        return await self._database.write(
-            lambda connection: write_findings(connection, self._space, fact, findings, at)
-        )
+        return findings
 
     def _near(self, index: Index, fact: PendingFact) -> dict[int, float | None]:
         """The rids nearest to a fact, each with its cosine, or None where no embedder serves."""
@@ -1285,6 +1295,7 @@ class Memory(Keeper, Mover, Inspector):
         fill: int,
         visible: Visible | None = None,
         boosted: bool = False,
+        without_faded: bool = False,
         progress: Callable[[int, int], None] = lambda *_: None,
     ) -> tuple[Question, Found, Floats | None]:
         dense = None if mode == "lexical" else self._dense
@@ -1333,7 +1344,11 @@ class Memory(Keeper, Mover, Inspector):
             return score(index, question, chosen, mode=mode, tokens=tokens)
 
         scores = await self._run(fit)
-        factors = await self._factors(within_reach(chosen, scores, limit)) if boosted else None
+        factors: Factors | None = None
+        if boosted:
+            factors = await self._factors(within_reach(chosen, scores, limit))
+        elif without_faded:
+            factors = await self._none_for_faded(chosen.rids)
         found = await self._run(lambda: rank(index, question, chosen, scores, limit=limit, factors=factors))
         return question, found, vector
 
@@ -1348,13 +1363,25 @@ class Memory(Keeper, Mover, Inspector):
         )
         return lambda rids: np.array([found.get(rid, 1.0) for rid in rids.tolist()], dtype=np.float32)
 
+    async def _none_for_faded(self, rids: Ints) -> Factors:
+        """Brings the scores of what faded to nothing, and leaves the others."""
+        now = to_micros(self._clock.now())
+        wanted = rids.tolist()
+        faded = await self._database.read(
+            lambda connection: repository.faded_rids(
+                connection, self._space, wanted, at=now, floor=decay.FLOOR, by_request=self._by_request
+            )
+        )
+        return lambda rids: np.array([float(rid not in faded) for rid in rids.tolist()], dtype=np.float32)
+
     async def _judged(
         self, text: str, *, at_least: float, fill: int, visible: Visible
     ) -> tuple[Question, Sequence[tuple[Ranked, float]]]:
         """What is worth showing for a text, surest first."""
         question, found, vector = await self._find(
-            text, limit=CONSIDERED, mode="hybrid", fill=fill, visible=visible
+            text, limit=CONSIDERED, mode="hybrid", fill=fill, visible=visible, without_faded=True
         )
+        found = replace(found, ranked=tuple(hit for hit in found.ranked if hit.score > 0))
         gate = None if vector is None or self._dense is None or not found.ranked else await self._dense.gate()
         if gate is None or vector is None:
             return question, judge_by_words(found.ranked, at_least=at_least)
@@ -1374,9 +1401,9 @@ class Memory(Keeper, Mover, Inspector):
         )
 
     async def _group_when_idle(self) -> None:
-        """Compare what was not, a little at a time, and not while somebody searches."""
+        """Compare what was not, a little at a time, and not while somebody searches or stores."""
         while True:
-            if anyio.current_time() - self._searched_at >= _FILL_IDLE_S:
+            if anyio.current_time() - self._busy_at >= _FILL_IDLE_S:
                 done = await self._group_some(_GROUP_AT_ONCE, model=None, fill=_FILL_BEFORE_SEARCH)
                 if not done.compared:
                     return
