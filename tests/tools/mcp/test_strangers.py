@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import anyio
 import pytest
 
+from satchel.config import McpServerSettings
 from tests.requirements import requirement
 from tests.tools.mcp.conftest import Open, stranger, until
 
@@ -251,3 +257,67 @@ async def test_changes_of_a_server_that_the_user_vouches_for_are_accepted(
         async with open_servers(stranger("told-by-file", tmp_path, accept_changes=True)) as servers:
             await servers.toolset.refresh()
             assert (await servers.tool("mcp__x__t")).spec.description == description
+
+
+@requirement("mcp:http")
+@pytest.mark.parametrize("form", ["long", "compressed", "no JSON", "an error", "moved"])
+async def test_a_bad_answer_over_http_is_an_error_result_and_nothing_hangs(
+    open_servers: Open, form: str
+) -> None:
+    with web_stranger(form) as url:
+        async with open_servers(McpServerSettings(name="w", url=url)) as servers:
+            assert await servers.names() == ["mcp__w__work"]
+            for _ in range(2):
+                result = await servers.call("mcp__w__work")
+                assert result.is_error
+                assert result.text.startswith("mcp__w__work gave no result: ")
+                assert len(result.text) < 700
+
+
+@contextmanager
+def web_stranger(form: str) -> Iterator[str]:
+    """The address of a server of the newest revision that answers calls in a bad way."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            method, status, headers = request["method"], 200, {"content-type": "application/json"}
+            done = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+            result = {**done, "tools": [{"name": "work", "inputSchema": {"type": "object"}}]}
+            if method == "server/discover":
+                result = {**done, "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+            body = json.dumps({"jsonrpc": "2.0", "id": request.get("id"), "result": result}).encode()
+            if method == "tools/call":
+                match form:
+                    case "long":
+                        body = b'{"jsonrpc": "2.0", "id": 1, "result": "' + b"x" * 50_000_000 + b'"}'
+                    case "compressed":
+                        body, headers["content-encoding"] = gzip.compress(b" " * 100_000_000), "gzip"
+                    case "no JSON":
+                        body = b"<html>"
+                    case "an error":
+                        status, body = 500, b"{}"
+                    case "moved":
+                        status, headers["location"] = 307, "http://127.0.0.1:9/elsewhere"
+                    case _:
+                        raise AssertionError(form)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            with suppress(OSError):
+                self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/mcp"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(20)
