@@ -75,6 +75,18 @@ def test_without_a_model_memories_are_quoted_and_the_way_to_add_one_is_told(run:
     assert "ANTHROPIC_API_KEY" in ran.out
 
 
+def test_an_endpoint_that_is_set_up_and_not_there_is_told_with_what_to_type(run: Run, tmp_path: Path) -> None:
+    # Port 9 is "discard": nobody listens there.
+    gone = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    told = (
+        "openai is set up and could not be taken: openai at 127.0.0.1:9 cannot be reached: All connection attempts "
+        "failed. Mend that, or choose another: satchel config set model PROVIDER:MODEL"
+    )
+    ran = run("ask", "My sister Mara is allergic to shellfish.", environ=gone)
+    assert (ran.code, ran.err) == (0, f"! {told}\n")
+    assert run("ask", "Where is Mara?", "--json", environ=gone).json["notices"] == [told]
+
+
 @requirement("cli:exit-codes", "permissions:rule:allow-option")
 def test_a_refused_call_ends_with_4_and_names_the_rule_that_would_allow_it(run: Run, tmp_path: Path) -> None:
     answers = scripted(calls(BASH), speaks("I may not."), calls(BASH), speaks("Made."))

@@ -10,6 +10,7 @@ import click
 from satchel.cli.approvals import TerminalApprover
 from satchel.cli.commands import Text
 from satchel.cli.editor import Editor, LineReader, PlainLines
+from satchel.cli.home import tell_notices
 from satchel.cli.opening import opened
 from satchel.cli.output import is_terminal, tell
 from satchel.cli.settings import read_settings
@@ -65,7 +66,7 @@ async def _first_start(settings: Settings) -> None:
 
 
 async def _chat(settings: Settings, *, session_id: str | None, last: bool, private: bool) -> int:
-    async with opened(settings) as satchel:
+    async with opened(settings, beside_prompt=is_terminal(sys.stdin)) as satchel:
         view = TurnView(
             text_out=sys.stdout,
             notes_out=sys.stdout,
@@ -83,8 +84,10 @@ async def _chat(settings: Settings, *, session_id: str | None, last: bool, priva
             approver = TerminalApprover(
                 reader, view, interrupt=lambda: talk.interrupt() if talk is not None else None
             )
+        told = len(satchel.notices)
         session = await satchel.session(
             session_id, last=last, private=private, approver=approver, ask=approver.ask if approver else None
         )
+        tell_notices(satchel, after=told)
         talk = Talk(satchel, session, reader=reader, view=view)
         return await talk.run()

@@ -89,8 +89,15 @@ class Editor:
         """See `LineReader`."""
         if self._session is None:
             self._session = self._make([text async for text in self._recent()])
-        # In the editor Ctrl-C is a key; the signal belongs to whoever runs the turns.
-        return await self._session.prompt_async(prompt, bottom_toolbar=toolbar or None, handle_sigint=False)
+        # Imported when used, see `ask`.
+        from prompt_toolkit.patch_stdout import patch_stdout  # noqa: PLC0415
+
+        # What is said in the background meanwhile goes above the prompt and not through it.
+        with patch_stdout(raw=True):
+            # In the editor Ctrl-C is a key; the signal belongs to whoever runs the turns.
+            return await self._session.prompt_async(
+                prompt, bottom_toolbar=toolbar or None, handle_sigint=False
+            )
 
     async def ask(self, prompt: str) -> str:
         """See `LineReader`."""

@@ -17,14 +17,17 @@ __all__ = ["opened", "settled"]
 
 
 @asynccontextmanager
-async def opened(settings: Settings, *, with_notices: bool = True) -> AsyncIterator[Satchel]:
+async def opened(
+    settings: Settings, *, with_notices: bool = True, beside_prompt: bool = False
+) -> AsyncIterator[Satchel]:
     """Satchel, open; what is missing is told on stderr.
 
     Args:
         settings: See `read_settings`.
         with_notices: Whether it is told.
+        beside_prompt: See `fetch_line`.
     """
-    async with Satchel.open(settings, progress=fetch_line()) as satchel:
+    async with Satchel.open(settings, progress=fetch_line(beside_prompt=beside_prompt)) as satchel:
         if with_notices:
             tell_notices(satchel)
         yield satchel

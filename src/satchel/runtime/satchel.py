@@ -67,6 +67,7 @@ class Satchel(Home):
         self._abilities = AbilityStore(self.settings.home / "abilities.json", clock=self.clock)
         self._models: dict[str, ChatModel] = {}
         self._choice: Choice | None = None
+        self._choosing = anyio.Lock()
         self.distilling = Distilling(self)
 
     @classmethod
@@ -129,12 +130,20 @@ class Satchel(Home):
         Raises:
             ConfigError, ModelError: As `choose_model`.
         """
-        if self._choice is None:
-            self._choice = await choose_model(self.settings)
-            for tried in self._choice.failed:
-                text = f"{tried.name} is set up and could not be taken: {tried.reason}"
-                self.notices.append(Notice(part="model", text=text))
+        async with self._choosing:  # a turn and the background may ask at once
+            if self._choice is None:
+                await self._choose()
+        assert self._choice is not None
         return self._choice
+
+    async def _choose(self) -> None:
+        self._choice = await choose_model(self.settings)
+        for tried in self._choice.failed:
+            text = (
+                f"{tried.name} is set up and could not be taken: {tried.reason.rstrip('.')}. "
+                "Mend that, or choose another: satchel config set model PROVIDER:MODEL"
+            )
+            self.notices.append(Notice(part="model", text=text))
 
     async def model(self, name: str | None = None) -> ChatModel:
         """A model by its name "provider:model"; None gives the one that serves. It is closed with this Satchel.
@@ -324,10 +333,12 @@ class Satchel(Home):
         servers = StaticToolset(await self.mcp.tools() if wait else self.mcp.known())
         toolsets: list[Toolset] = [
             builtin_tools(home=settings.home, bash_timeout_s=settings.agent.tool_timeout_s),
-            web_tools(settings),
+            web_tools(settings, spawn=self.run),
         ]
         if self.memory is not None:
-            toolsets.append(MemoryTools(self.memory, forget=self._forget_in_store, small_model=self._small_model))
+            toolsets.append(
+                MemoryTools(self.memory, forget=self._forget_in_store, small_model=self._small_model)
+            )
         left_out = {*settings.tools.disabled, *self.external.replaced}
         kept = [filtered(toolset, lambda spec: spec.name not in left_out) for toolset in (*toolsets, servers)]
         return await Registry.load([*kept[:-1], self.external, kept[-1]])
