@@ -230,10 +230,14 @@ def _check_form(setting: Setting, value: str, where: Callable[[], str]) -> None:
             f"{where()}: {_short(value)} is not a rule, it takes a tool's name, or a name and a pattern: "
             "bash(git *)."
         )
-    if setting.key in ("model", "small_model") and value not in ("", "none") and not all(value.partition(":")):
+    if (
+        setting.key in ("model", "small_model")
+        and value not in ("", "none")
+        and not all(value.partition(":"))
+    ):
         raise ConfigError(
             f'{where()}: {_short(value)} is not a model, it takes "provider:model" such as '
-            '"anthropic:claude-sonnet-4-5", "gguf:/path/model.gguf", or "none".'
+            '"anthropic:claude-sonnet-5-5", "gguf:/path/model.gguf", or "none".'
         )
 
 
