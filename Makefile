@@ -32,13 +32,13 @@ docs: .venv/dev.stamp ## write docs/reference anew
 
 lock: ## resolve the dependencies anew (needs uv); UPGRADE=--upgrade takes newer versions
 	uv pip compile pyproject.toml --group build $(LOCK) $(UPGRADE) -o requirements.lock
-	uv pip compile pyproject.toml --group build --group dev --extra local $(LOCK) $(UPGRADE) -c requirements.lock \
+	uv pip compile pyproject.toml --group build --group dev --extra browser --extra local $(LOCK) $(UPGRADE) -c requirements.lock \
 	    -o requirements-dev.lock
 
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
 
 bench: .venv/dev.stamp ## measure, beside a baseline in the same run; SET=questions.json measures retrieval too
-	@for name in turn_cpu parallel_tools chain embedding; do \
+	@for name in turn_cpu parallel_tools chain embedding discovery; do \
 	    echo "== $$name"; $(BIN)/python "benchmarks/$$name.py" || exit 1; done
 	@test -z "$(SET)" || $(BIN)/python benchmarks/retrieval.py "$(SET)"
 

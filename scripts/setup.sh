@@ -85,4 +85,9 @@ if [ "$kind" = dev ]; then
         say "setup: not here, and not installable:$missing. The tests that need them are skipped."
         say "       On Debian and Ubuntu: sudo apt-get install$missing"
     fi
+    # By itself: it is large, and nothing else must wait for it to be installable.
+    if ! command -v chromium >/dev/null 2>&1 && ! command -v chromium-browser >/dev/null 2>&1 &&
+        ! command -v google-chrome >/dev/null 2>&1 && ! install_debian chromium; then
+        say "setup: no Chromium is here, and none is installable. The tests of the browser tool are skipped."
+    fi
 fi

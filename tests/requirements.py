@@ -320,7 +320,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(4, "web:search", "DESIGN 6", "web_search has SearXNG, Brave, Tavily and DuckDuckGo behind one port."),
     built(4, "web:fetch", "issue 4", "web_fetch gives readable text within limits, also of PDF."),
     built(4, "web:fetch:private", "issue 4", "web_fetch refuses private addresses, redirects to them and names that resolve to them."),
-    planned(4, "web:browser", "DESIGN 6", "browser opens, reads, clicks, types and takes screenshots."),
+    built(4, "web:browser", "DESIGN 6", "browser opens, reads, clicks, types and takes screenshots."),
     built(4, "web:untrusted", "issue 4", "What comes from the web is marked untrusted, and so is what is derived from it."),
 
     # ---- Memory: the store (seed-2 §4.1, seed-0 part 3, DESIGN 5)

@@ -15,9 +15,10 @@ from satchel.config import Settings
 from satchel.errors import EmbedderError, SatchelError
 from satchel.memory import Memory
 from satchel.models.embedding import find_weights
-from satchel.runtime.web import engines_of
+from satchel.runtime.web import engines_of, missing_for_browser
 from satchel.storage import Database
 from satchel.tools.mcp import McpStatus
+from satchel.tools.web import find_chromium
 
 if TYPE_CHECKING:
     from satchel.runtime.satchel import Satchel
@@ -230,7 +231,11 @@ def _web(settings: Settings) -> list[Check]:
     text = f"by {', then '.join(usable)}" if usable else "by nothing: web_search is not offered"
     if missing:
         text += f"; not set up: {', '.join(missing)}"
-    return [Check(part="web search", state="ok" if usable else "warning", text=text)]
+    search = Check(part="web search", state="ok" if usable else "warning", text=text)
+    lacking = missing_for_browser(settings)
+    found = find_chromium(settings.web.chromium, settings.environ)
+    browser = " ".join(lacking) if lacking else f"{found}, by playwright"
+    return [search, Check(part="browser", state="warning" if lacking else "ok", text=browser)]
 
 
 def _ripgrep(satchel: Satchel) -> Check:

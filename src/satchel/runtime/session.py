@@ -46,6 +46,7 @@ from satchel.runtime.capture import RECALL_PROVIDER, episodes_of, said_in
 from satchel.runtime.direct import run_directly
 from satchel.runtime.discretion import Discretion
 from satchel.runtime.turns import RunningTurn, Step, Turn
+from satchel.runtime.web import close_state
 from satchel.sessions import History, Journal, rebuild
 from satchel.tools import ModeGate, Registry, ToolContext, ToolResult
 
@@ -593,6 +594,7 @@ class Session:
         with anyio.CancelScope(shield=True):
             if self._running is not None and not self._running.is_over:
                 await self._stop(self._running)
+            await close_state(self._workshop.state)
             try:
                 if self._turns:
                     await self._journal.append([SessionEnd(reason=reason)])

@@ -13,6 +13,7 @@ from satchel import __version__
 from satchel.clock import Clock
 from satchel.config import Settings
 from satchel.loop import Toolbox
+from satchel.runtime.web import close_state
 from satchel.tools import Tool, ToolContext
 from satchel.tools.builtin.standalone import SHIPPED, shipped_path, to_json
 from satchel.tools.external import ExternalTools, FolderKind, ToolFolder, failure, success
@@ -218,6 +219,7 @@ async def run_tool(
     if problem:
         return failure(problem, "INVALID_INPUT")
     settings = satchel.settings
+    state: dict[str, Any] = {}
     limit_s = tool.spec.timeout_s or settings.agent.tool_timeout_s
     context = ToolContext(
         session_id="",
@@ -227,7 +229,7 @@ async def run_tool(
         # The user asked for this call in person: they may go wherever they may go.
         roots=(Path("/"),),
         spill_dir=settings.home / "results",
-        state={},
+        state=state,
         progress=progress,
         blocking=satchel.pool.run,
         clock=satchel.clock,
@@ -244,6 +246,9 @@ async def run_tool(
     # A boundary: a tool's defect is told like any other failure of it.
     except Exception as error:  # noqa: BLE001
         return failure(f"Tool '{name}' failed: {type(error).__name__}: {error}", "TOOL_CRASHED")
+    finally:
+        with anyio.CancelScope(shield=True):
+            await close_state(state)
     return failure(f"Tool '{name}' timed out after {limit_s:g}s", "TOOL_TIMEOUT")
 
 

@@ -2,22 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
 from satchel.config import Settings
 from satchel.tools import StaticToolset, Toolset
-from satchel.tools.web import AddressRules, Fetcher, Usability, fetch_tool, search_tool, usable_engines
+from satchel.tools.web import (
+    AddressRules,
+    Fetcher,
+    Spawn,
+    Usability,
+    browser_tool,
+    fetch_tool,
+    find_chromium,
+    has_playwright,
+    search_tool,
+    usable_engines,
+)
 
-__all__ = ["engines_of", "web_tools"]
+__all__ = ["close_state", "engines_of", "missing_for_browser", "web_tools"]
 
 
-def web_tools(settings: Settings) -> Toolset:
-    """What a model may use of the web; nothing where it is off."""
+def web_tools(settings: Settings, *, spawn: Spawn) -> Toolset:
+    """What a model may use of the web; nothing where it is off, and a browser only where one can be started.
+
+    Args:
+        settings: Say which.
+        spawn: Runs something in the background.
+    """
     if not settings.web.enabled:
         return StaticToolset(())
-    tools = [fetch_tool(Fetcher(AddressRules(allow_private=settings.web.allow_private)))]
+    rules = AddressRules(allow_private=settings.web.allow_private)
+    tools = [fetch_tool(Fetcher(rules))]
     engines = [entry.engine for entry in engines_of(settings) if entry.engine is not None]
     if engines:
         tools.insert(0, search_tool(engines))
+    executable = find_chromium(settings.web.chromium, settings.environ)
+    if has_playwright() and executable is not None:
+        tools.append(browser_tool(rules, executable=executable, spawn=spawn))
     return StaticToolset(tools)
+
+
+def missing_for_browser(settings: Settings) -> tuple[str, ...]:
+    """What the browser tool lacks, in sentences; empty where it is offered."""
+    missing = []
+    if not has_playwright():
+        missing.append("The package playwright is not installed. Type: pip install 'satchel[browser]'")
+    if find_chromium(settings.web.chromium, settings.environ) is None:
+        missing.append(
+            f"web.chromium is {settings.web.chromium}, and no program is there."
+            if settings.web.chromium
+            else "No chromium, chromium-browser or google-chrome is on the PATH. Install one, or set web.chromium."
+        )
+    return tuple(missing)
+
+
+async def close_state(state: Mapping[str, object]) -> None:
+    """End what tools keep open in a session's state, such as its browser."""
+    for value in list(state.values()):
+        if isinstance(value, _Closing):
+            await value.aclose()
+
+
+@runtime_checkable
+class _Closing(Protocol):
+    async def aclose(self) -> None: ...
 
 
 def engines_of(settings: Settings) -> tuple[Usability, ...]:

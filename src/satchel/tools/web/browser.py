@@ -1,0 +1,107 @@
+"""The tool `browser`: pages that need scripts, forms and clicks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+
+from satchel.errors import UsageError
+from satchel.tools.function import function_tool
+from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
+from satchel.tools.web.addresses import AddressRules
+from satchel.tools.web.chromium import Chromium
+from satchel.tools.web.gateway import Spawn
+
+__all__ = ["browser_tool"]
+
+_STATE = "browser"
+_NEEDS = {"open": ("url",), "click": ("ref",), "type": ("ref", "text"), "select": ("ref", "text")}
+_DESCRIPTION = """Use a web browser, for pages that need scripts, clicks or forms; web_fetch is quicker for reading. \
+`open` a url; every action but screenshot and close gives the page as a list of what is on it, in which `[ref=e5]` is \
+the reference for `click`, `type` (replaces a field's text; end it with a line break to press Enter) and `select` (an \
+entry by its words). References hold until the page changes: `read` gives them anew. `back` goes to the page before, \
+`screenshot` saves a picture, `close` ends the browser and forgets its logins."""
+
+
+def browser_tool(rules: AddressRules, *, executable: str, spawn: Spawn, timeout_s: float = 60.0) -> Tool:
+    """Make the tool. The browser is started by the first `open`, and kept in the session's state until it closes.
+
+    Args:
+        rules: Where it may go.
+        executable: The Chromium.
+        spawn: See `Spawn`.
+        timeout_s: For one action.
+    """
+
+    async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        action = input["action"]
+        missing = [name for name in _NEEDS.get(action, ()) if name not in input]
+        if missing:
+            raise UsageError(f"{action} needs {' and '.join(missing)}.")
+        chromium: Chromium | None = context.state.get(_STATE)
+        if chromium is not None and (action == "close" or not chromium.is_alive):
+            del context.state[_STATE]
+            await chromium.aclose()
+            chromium = None
+        if action == "close":
+            return ToolResult(text="The browser is closed.")
+        if action == "open":
+            # Before a browser is started for nothing.
+            await rules.check(input["url"])
+            if chromium is None:
+                chromium = context.state[_STATE] = await Chromium.start(
+                    rules, executable=executable, environ=context.environ, spawn=spawn
+                )
+        if chromium is None:
+            raise UsageError("No page is open. Open one with its url.")
+        return await _act(chromium, action, input, context)
+
+    return function_tool(
+        call,
+        name="browser",
+        description=_DESCRIPTION,
+        properties={
+            "action": {
+                "type": "string",
+                "enum": ["open", "read", "click", "type", "select", "screenshot", "back", "close"],
+            },
+            "url": {"type": "string", "description": "For open."},
+            "ref": {
+                "type": "string",
+                "pattern": r"^(f\d{1,6})?e\d{1,9}$",
+                "description": "For click, type and select, as e5.",
+            },
+            "text": {"type": "string", "description": "For type and select."},
+        },
+        required=["action"],
+        # A form that is sent changes something somewhere: it is no tool that only reads.
+        annotations=Annotations(read_only=False, destructive=True, idempotent=False, open_world=True),
+        effects=lambda _input, _context: [Effect(resource="browser", writes=True)],
+        timeout_s=timeout_s,
+    )
+
+
+async def _act(chromium: Chromium, action: str, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+    match action:
+        case "open":
+            text = await chromium.open(input["url"])
+        case "click":
+            text = await chromium.click(input["ref"])
+        case "type":
+            text = await chromium.type(input["ref"], input["text"])
+        case "select":
+            text = await chromium.select(input["ref"], input["text"])
+        case "back":
+            text = await chromium.back()
+        case "screenshot":
+            number = 1
+            while await anyio.Path(context.spill_dir / f"browser-{number}.png").exists():
+                number += 1
+            path = context.spill_dir / f"browser-{number}.png"
+            await chromium.screenshot(path)
+            return ToolResult(text=f"Saved as {path}", data={"path": str(path)})
+        case _:
+            text = await chromium.read()
+    return ToolResult(text=text, untrusted=True)

@@ -1,0 +1,304 @@
+"""A Chromium of the user's, driven by Playwright: one for a session, with one context."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from satchel.errors import SatchelError, UsageError
+from satchel.tools.web.addresses import AddressRules
+from satchel.tools.web.gateway import Gateway, Spawn
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext, Locator, Page, Playwright, Request
+
+__all__ = ["Chromium", "find_chromium", "has_playwright"]
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_QUIET = (
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-quic",
+    # Else a page could send datagrams past the gateway.
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+)
+_GOTO_MS = 25_000
+_ACT_MS = 5_000
+_SETTLE_MS = 5_000
+_STIR_S = 0.3
+"""How long a click may take to begin a navigation: a script's handler runs first."""
+_CLOSE_S = 10.0
+
+
+def has_playwright() -> bool:
+    """Whether the Python package is installed; it is not imported."""
+    return find_spec("playwright") is not None
+
+
+def find_chromium(configured: str, environ: Mapping[str, str]) -> str | None:
+    """The browser that would be started.
+
+    Args:
+        configured: `[web] chromium`; "" looks on the PATH.
+        environ: Has the PATH, and HOME for `~`.
+
+    Returns:
+        Its path, or None where there is none.
+    """
+    path = environ.get("PATH", "")
+    if configured:
+        home = environ.get("HOME", "")
+        expanded = home + configured[1:] if home and configured.startswith("~/") else configured
+        return shutil.which(expanded, path=path)
+    return next((found for name in _NAMES if (found := shutil.which(name, path=path))), None)
+
+
+class Chromium:
+    """A running browser; made by `start`, ended by `aclose`."""
+
+    def __init__(self, rules: AddressRules) -> None:
+        """Use `start`."""
+        self._rules = rules
+        self._gateway = Gateway(rules)
+        self._playwright: Playwright | None = None
+        self._browser: Browser | None = None
+        self._context: BrowserContext | None = None
+
+    @classmethod
+    async def start(
+        cls, rules: AddressRules, *, executable: str, environ: Mapping[str, str], spawn: Spawn
+    ) -> Chromium:
+        """Start it.
+
+        Args:
+            rules: Where its connections may go.
+            executable: The browser.
+            environ: What it gets.
+            spawn: Runs its gateway.
+
+        Raises:
+            SatchelError: It does not start; the message has its own words.
+        """
+        chromium = cls(rules)
+        try:
+            await chromium._start(executable, environ, spawn)
+        except BaseException:
+            await chromium.aclose()
+            raise
+        return chromium
+
+    async def _start(self, executable: str, environ: Mapping[str, str], spawn: Spawn) -> None:
+        # Imported when a browser is asked for: 0.3 s, and an extra.
+        from playwright.async_api import Error, async_playwright  # noqa: PLC0415
+
+        await self._gateway.open(spawn)
+        self._playwright = await async_playwright().start()
+        try:
+            self._browser = await self._playwright.chromium.launch(
+                executable_path=executable,
+                args=list(_QUIET),
+                # Chromium refuses to be sandboxed as root; for everyone else its own sandbox stays on.
+                chromium_sandbox=os.geteuid() != 0,
+                env=dict(environ),
+                # "<-loopback>" takes away the exception that Chromium makes for this machine's own addresses.
+                proxy={"server": self._gateway.url, "bypass": "<-loopback>"},
+                handle_sigint=False,
+                handle_sigterm=False,
+                handle_sighup=False,
+            )
+            self._context = await self._browser.new_context(accept_downloads=False, service_workers="block")
+        except Error as error:
+            raise SatchelError(f"{executable} could not be started: {_first_line(error)}") from error
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs: the user, or a signal to the terminal, may have ended it."""
+        return self._browser is not None and self._browser.is_connected()
+
+    async def aclose(self) -> None:
+        """End the browser, its driver and its gateway. It may be called twice."""
+        browser, playwright = self._browser, self._playwright
+        self._browser = self._playwright = self._context = None
+        with anyio.CancelScope(shield=True):
+            for part in (browser.close if browser else None, playwright.stop if playwright else None):
+                if part is None:
+                    continue
+                with anyio.move_on_after(_CLOSE_S):
+                    # A boundary: what is to be ended may have ended in any way already.
+                    with suppress(Exception):
+                        await part()
+            await self._gateway.aclose()
+
+    # What a page can be asked
+
+    async def open(self, url: str) -> str:
+        """Go to a page and read it.
+
+        Raises:
+            Refused, UsageError: It can't be reached, or must not.
+        """
+        await self._rules.check(url)
+        context = self._living()
+        page = context.pages[-1] if context.pages else await context.new_page()
+        self._gateway.refused.clear()
+        async with self._told(page):
+            await page.goto(url.strip(), wait_until="domcontentloaded", timeout=_GOTO_MS)
+            await _settle(page)
+        return await self.read()
+
+    async def read(self) -> str:
+        """The page as an accessibility snapshot, in which everything that can be acted on has a reference."""
+        # Imported before, with the browser.
+        from playwright.async_api import Error  # noqa: PLC0415
+
+        page = self._page()
+        async with self._told(page):
+            try:
+                text = await _snapshot(page)
+            except Error:
+                # The page was replaced by another while it was read.
+                await _settle(page)
+                text = await _snapshot(page)
+        self._check_place(page)
+        return text
+
+    async def click(self, ref: str) -> str:
+        """Click, and read what came of it."""
+        page = self._page()
+        async with self._told(page, ref), self._stirred(page):
+            await (await _element(page, ref)).click(timeout=_ACT_MS)
+        return await self.read()
+
+    async def type(self, ref: str, text: str) -> str:
+        """Put a text into a field in place of what is there; a line break at its end is the Enter key."""
+        page = self._page()
+        async with self._told(page, ref), self._stirred(page):
+            element = await _element(page, ref)
+            await element.fill(text.removesuffix("\n"), timeout=_ACT_MS)
+            if text.endswith("\n"):
+                await element.press("Enter", timeout=_ACT_MS)
+        return await self.read()
+
+    async def select(self, ref: str, text: str) -> str:
+        """Choose an entry of a list by its words."""
+        page = self._page()
+        async with self._told(page, ref), self._stirred(page):
+            await (await _element(page, ref)).select_option(label=text, timeout=_ACT_MS)
+        return await self.read()
+
+    async def back(self) -> str:
+        """Go to the page before."""
+        page = self._page()
+        async with self._told(page):
+            if await page.go_back(wait_until="domcontentloaded", timeout=_GOTO_MS) is None:
+                raise UsageError("There is no page before this one.")
+            await _settle(page)
+        return await self.read()
+
+    async def screenshot(self, path: Path) -> None:
+        """A picture of what is in view, as PNG."""
+        page = self._page()
+        async with self._told(page):
+            picture = await page.screenshot(timeout=_ACT_MS)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(picture)
+
+    # Inside
+
+    def _living(self) -> BrowserContext:
+        if self._context is None or not self.is_alive:
+            raise UsageError("The browser is gone. Open a page again.")
+        return self._context
+
+    def _page(self) -> Page:
+        """The newest one: what a click opened is what is meant."""
+        pages = self._living().pages
+        if not pages:
+            raise UsageError("No page is open. Open one with its url.")
+        return pages[-1]
+
+    def _check_place(self, page: Page) -> None:
+        refused = self._gateway.refused
+        # Where a secure connection was refused, the browser shows a page of its own.
+        reason = (
+            " ".join(refused.values()) if page.url.startswith("chrome-error:") else refused.get(page.url, "")
+        )
+        if reason:
+            raise UsageError(f"The page led to where the browser does not go: {reason}")
+
+    @asynccontextmanager
+    async def _told(self, page: Page, ref: str = "") -> AsyncIterator[None]:
+        """Tell of the browser's errors in its own words, and of what the gateway refused."""
+        from playwright.async_api import Error, TimeoutError  # noqa: PLC0415
+
+        try:
+            yield
+        except TimeoutError as error:
+            if ref:
+                raise UsageError(
+                    f"{ref} could not be used within {_ACT_MS // 1000} s: it is hidden, switched off, or something is "
+                    "in front of it. Read the page again."
+                ) from error
+            raise UsageError(f"{page.url} did not answer in time.") from error
+        except Error as error:
+            why = " ".join([_first_line(error), *self._gateway.refused.values()])
+            raise UsageError(f"The browser says: {why}") from error
+
+    @asynccontextmanager
+    async def _stirred(self, page: Page) -> AsyncIterator[None]:
+        """Wait for the page that an action leads to, where it leads to one."""
+        self._gateway.refused.clear()
+        moved = anyio.Event()
+
+        def notice(request: Request) -> None:
+            if request.is_navigation_request():
+                moved.set()
+
+        context = page.context
+        count = len(context.pages)
+        context.on("request", notice)
+        try:
+            yield
+            with anyio.move_on_after(_STIR_S):
+                await moved.wait()
+        finally:
+            context.remove_listener("request", notice)
+        if moved.is_set() or len(context.pages) != count:
+            await _settle(context.pages[-1])
+
+
+async def _element(page: Page, ref: str) -> Locator:
+    element = page.locator(f"aria-ref={ref}")
+    if not await element.count():
+        raise UsageError(f"There is no {ref} on the page (any more). Read the page again for its references.")
+    return element
+
+
+async def _snapshot(page: Page) -> str:
+    title = " ".join((await page.title()).split())[:300]
+    snapshot = await page.locator("body").aria_snapshot(mode="ai", timeout=_ACT_MS)
+    return f"Title: {title}\nURL: {page.url}\n\n{snapshot}"
+
+
+async def _settle(page: Page) -> None:
+    """Let a page load, but not for ever: some never end."""
+    from playwright.async_api import TimeoutError  # noqa: PLC0415
+
+    try:
+        await page.wait_for_load_state("load", timeout=_SETTLE_MS)
+    except TimeoutError:
+        return
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0][:300]
