@@ -54,3 +54,11 @@ def test_a_model_that_is_down_is_told_and_shows_in_doctor(run: Run) -> None:
     status = run("memory", "distill", "--status", server=server)
     assert "trouble" in status.out
     assert run("memory", "distill", "--status", "--json", server=server).json["failed_since"] == 1
+
+
+@requirement("memory:capture:private")
+def test_a_private_question_is_answered_and_kept_nowhere(run: Run) -> None:
+    with serving(scripted(speaks("Poor cat."))) as server:
+        ran = run("ask", "--private", "My cat Mimi is ill.", server=server)
+    assert (ran.code, ran.out) == (0, "Poor cat.\n")
+    assert run("memory", "list", "--json").json == []
