@@ -42,7 +42,13 @@ async def serving(mode: str, folder: Path) -> AsyncIterator[str]:
 async def test_a_program_is_spoken_to_in_the_newest_revision(open_servers: Open) -> None:
     entry = McpServerSettings(name="w", command=sys.executable, args=(str(WELCOME), "stdio"))
     async with open_servers(entry) as servers:
-        assert await servers.names() == ["mcp__w__add", "mcp__w__header", "mcp__w__steps", "mcp__w__where"]
+        assert await servers.names() == [
+            "mcp__w__add",
+            "mcp__w__header",
+            "mcp__w__learn",
+            "mcp__w__steps",
+            "mcp__w__where",
+        ]
         status = servers.toolset.status()[0]
         assert (status.state, status.transport, status.protocol) == ("ready", "stdio", "2026-07-28")
         result = await servers.call("mcp__w__add", a=2, b=3)
@@ -54,6 +60,26 @@ async def test_a_program_is_spoken_to_in_the_newest_revision(open_servers: Open)
         )
         await servers.call("mcp__w__steps")
         assert servers.progress[-1] == {"progress": 2.0, "total": 2.0, "message": "all"}
+
+
+@requirement("mcp:list-changed")
+@pytest.mark.parametrize("accepts", [True, False])
+async def test_news_of_a_changed_list_are_heard_in_the_newest_revision_too(
+    open_servers: Open, accepts: bool
+) -> None:
+    entry = McpServerSettings(
+        name="w", command=sys.executable, args=(str(WELCOME), "stdio"), accept_changes=accepts
+    )
+    async with open_servers(entry) as servers:
+        await servers.call("mcp__w__learn")
+        if accepts:
+            version = servers.toolset.version
+            await until(lambda: servers.toolset.version > version or len(servers.toolset.known()) == 6)
+            assert (await servers.call("mcp__w__subtract", a=5, b=3)).text == "2"
+        else:
+            await until(lambda: bool(servers.toolset.withheld("*")))
+            assert [tool.name for tool in servers.toolset.withheld("*")] == ["mcp__w__subtract"]
+            assert "mcp__w__subtract" not in await servers.names()
 
 
 @requirement("mcp:protocol", "mcp:progress")

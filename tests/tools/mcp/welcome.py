@@ -47,6 +47,19 @@ def header(ctx: Context) -> str:
     return str((ctx.headers or {}).get("x-token"))
 
 
+@server.tool()
+async def learn(ctx: Context) -> str:
+    """Offer one more tool from now on."""
+
+    def subtract(a: int, b: int) -> int:
+        """Subtract two numbers."""
+        return a - b
+
+    server.add_tool(subtract)
+    await ctx.notify_tools_changed()
+    return "learnt"
+
+
 def main() -> None:
     """Serve until killed; over HTTP, the port is written to the file of the second argument."""
     if sys.argv[1] == "stdio":
