@@ -159,6 +159,7 @@ class _Seen:
     duplicates: int = 0
     restated: int = 0
     undated: int = 0
+    faded: int = 0
     echo_ids: list[str] = field(default_factory=list)
     secret_ids: list[str] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)
@@ -192,16 +193,8 @@ class Inspector:
         seen = await self._looked_at(lambda done: progress(done, max(total, done)))
         secret_changes = len(await self._changes_with_secrets())
         now = to_micros(self._clock.now())
-        stale, faded, orphans = await self._database.read(
-            lambda connection: (
-                _count_stale(connection, space, now),
-                len(
-                    repository.faded_rids(
-                        connection, space, at=now, floor=decay.FLOOR, by_request=self._by_request
-                    )
-                ),
-                _count_orphans(connection),
-            )
+        stale, orphans = await self._database.read(
+            lambda connection: (_count_stale(connection, space, now), _count_orphans(connection))
         )
         missing, embedder, trouble = await self._embedding()
         database = (await self._database.doctor()).problems
@@ -212,7 +205,7 @@ class Inspector:
             echoes=len(seen.echo_ids),
             restated=seen.restated,
             stale=stale,
-            faded=faded,
+            faded=seen.faded,
             undated=seen.undated,
             secrets=len(seen.secret_ids),
             secret_changes=secret_changes,
@@ -283,12 +276,22 @@ class Inspector:
     async def _looked_at(self, progress: Callable[[int], None]) -> _Seen:
         """Go through all memories, some at a time."""
         seen = _Seen()
+        now = to_micros(self._clock.now())
         after = 0
         while rows := await self._database.read(partial(_rows, space=self._space, after=after)):
             await self._run(_look, rows, seen)
+            seen.faded += await self._database.read(
+                partial(self._count_faded, rids=[row.rid for row in rows], at=now)
+            )
             after = rows[-1].rid
             progress(seen.memories)
         return seen
+
+    def _count_faded(self, connection: Connection, rids: Sequence[int], at: int) -> int:
+        faded = repository.faded_rids(
+            connection, self._space, rids, at=at, floor=decay.FLOOR, by_request=self._by_request
+        )
+        return len(faded)
 
     def _strip(self, connection: Connection, id: str) -> bool:
         """Take injected text out of a memory; gives whether there is nothing else in it. It can be undone."""

@@ -95,6 +95,7 @@ async def test_an_import_that_is_killed_again_and_again_ends_as_one_that_never_w
     async with Memory.open(path, embedder="none") as memory:
         report = await memory.import_from(source)
         assert report.new + report.known == TURNS
+        assert (await memory.check()).problems == ()
         assert sorted(one.content for one in await memory.list(limit=10 * TURNS)) == sorted(
             f"turn {number} of the talk" for number in range(TURNS)
         )
