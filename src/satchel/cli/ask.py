@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -12,6 +13,7 @@ import click
 from satchel.cli.approvals import TerminalApprover
 from satchel.cli.commands import Text
 from satchel.cli.editor import Editor
+from satchel.cli.home import tell_notices
 from satchel.cli.opening import opened, settled
 from satchel.cli.output import is_terminal, json_text, say, say_json, tell
 from satchel.cli.settings import read_settings
@@ -137,6 +139,7 @@ async def _ask(
     if form == "text" and is_terminal(sys.stdin) and is_terminal(sys.stderr):
         approver = TerminalApprover(Editor.for_answers(), view, interrupt=interrupt)
     async with opened(settings, with_notices=form == "text") as satchel:
+        told = len(satchel.notices)
         session = await satchel.session(
             session_id,
             last=last,
@@ -145,6 +148,8 @@ async def _ask(
             private=private,
             ask=approver.ask if approver else None,
         )
+        if form == "text":
+            tell_notices(satchel, after=told)
         running = await session.start(text, memory=memory)
         try:
             async for event in running.events():
@@ -155,6 +160,9 @@ async def _ask(
             turn = await running.result()
         finally:
             await settled(running)
+        if form != "text":
+            missing = tuple(notice.text for notice in satchel.notices)
+            turn = replace(turn, notices=tuple(dict.fromkeys((*missing, *turn.notices))))
         _print(turn, form=form, is_shown=streams and is_terminal(sys.stderr))
     return _REFUSED if turn.was_refused else _EXIT[turn.status]
 

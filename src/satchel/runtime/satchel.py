@@ -139,7 +139,10 @@ class Satchel(Home):
     async def _choose(self) -> None:
         self._choice = await choose_model(self.settings)
         for tried in self._choice.failed:
-            text = f"{tried.name} is set up and could not be taken: {tried.reason}"
+            text = (
+                f"{tried.name} is set up and could not be taken: {tried.reason.rstrip('.')}. "
+                "Mend that, or choose another: satchel config set model PROVIDER:MODEL"
+            )
             self.notices.append(Notice(part="model", text=text))
 
     async def model(self, name: str | None = None) -> ChatModel:
@@ -330,7 +333,7 @@ class Satchel(Home):
         servers = StaticToolset(await self.mcp.tools() if wait else self.mcp.known())
         toolsets: list[Toolset] = [
             builtin_tools(home=settings.home, bash_timeout_s=settings.agent.tool_timeout_s),
-            web_tools(settings),
+            web_tools(settings, spawn=self.run),
         ]
         if self.memory is not None:
             toolsets.append(
