@@ -377,7 +377,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "memory:surface:marked", "DESIGN 4", "What is shown rides in the newest user message as a marked block that says what it is."),
     built(2, "memory:surface:recorded", "issue 2", "The JSON of ask names what was shown with session, turn and score."),
     built(2, "memory:surface:instructions", "issue 3", "Instructions in stored text never reach the prompt as instructions, and can't end the block."),
-    planned(3, "memory:surface:restatements", "DESIGN 5", "Restatements are collapsed."),
+    built(3, "memory:surface:restatements", "DESIGN 5", "Restatements are collapsed."),
     built(3, "memory:surface:measured", "issue 3", "Precision and recall of surfacing are measured on answerable and unanswerable questions."),
 
     # ---- Memory: capture and distilling (seed-2 §4.2, DESIGN 5)

@@ -167,6 +167,7 @@ def test_a_long_memory_is_shown_by_the_part_that_fits() -> None:
     assert context.tokens <= 150
 
 
+@requirement("memory:surface:restatements")
 def test_restatements_are_shown_once_and_contradictions_are_not_restatements() -> None:
     hits = [
         hit("I like sushi a lot, really.", id="1"),
