@@ -362,10 +362,10 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:search:weights-bounded", "DESIGN 5", "Importance, recency and priority move a score by at most 10 % each."),
     built(3, "memory:search:as-of", "DESIGN 5", "as_of answers what was believed then."),
     planned(2, "memory:search:fast-1000", "seed-2 phase 1", "A thousand memories are searched in under 100 ms."),
-    planned(3, "memory:deep:expand", "seed-0 retrieval", "Deep memory expands the question into 3-5 angles, by a small model or by feedback."),
-    planned(3, "memory:deep:fuse", "seed-0 retrieval", "Its searches run side by side; results are fused, deduplicated and capped at 10."),
-    planned(3, "memory:deep:synthesise", "seed-0 retrieval", "It answers with citations."),
-    planned(3, "memory:deep:progress", "seed-0 retrieval", "It reports expanding, searching and found."),
+    built(3, "memory:deep:expand", "seed-0 retrieval", "Deep memory expands the question into 3-5 angles, by a small model or by feedback."),
+    built(3, "memory:deep:fuse", "seed-0 retrieval", "Its searches run side by side; results are fused, deduplicated and capped at 10."),
+    built(3, "memory:deep:synthesise", "seed-0 retrieval", "It answers with citations."),
+    built(3, "memory:deep:progress", "seed-0 retrieval", "It reports expanding, searching and found."),
     built(3, "memory:graph:depth", "seed-0 graph", "Related memories are found breadth-first to depth N; cycles are harmless."),
 
     # ---- Memory: surfacing (seed-2 §4.3, §4.5; DESIGN 5)
@@ -395,10 +395,10 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:distill:dates", "DESIGN 5", "Relative dates are resolved against the turn's date."),
     built(3, "memory:distill:crash", "DESIGN 5", "A crash loses nothing and a repeat changes nothing."),
     built(3, "memory:distill:existing", "seed-2 §4.2", "The extractor sees the memories that exist."),
-    planned(3, "memory:dedup:threshold", "seed-2 §4.2", "Similarity above 0.85 makes a pair a candidate."),
-    planned(3, "memory:dedup:grouped", "DESIGN 5", "Near-duplicates are grouped and never merged away; everything is reversible."),
+    built(3, "memory:dedup:threshold", "seed-2 §4.2", "Similarity above a threshold (0.45; seed-2 has 0.85) makes a pair a candidate, and comparing decides."),
+    built(3, "memory:dedup:grouped", "DESIGN 5", "Near-duplicates are grouped and never merged away; everything is reversible."),
     built(3, "memory:supersede", "DESIGN 5", "A correction gives the old memory a valid_to."),
-    planned(3, "memory:compare", "issue 3", "compare answers restates, corrects, elaborates, related or unrelated, with a confidence."),
+    built(3, "memory:compare", "issue 3", "compare answers restates, corrects, elaborates, related or unrelated, with a confidence."),
 
     # ---- Memory: care (DESIGN 5, issue 3)
     planned(2, "memory:forget:ids", "DESIGN 3.3", "memory forget ID… gives a receipt, and exit code 3 when there was nothing."),
