@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Run
+from tests.requirements import requirement
+
+NO_EMBEDDER = {"SATCHEL_MEMORY_EMBEDDER": "none"}
+
+
+@requirement("memory:history", "memory:supersede")
+def test_a_memory_is_edited_tied_and_superseded_and_its_history_takes_all_of_it_back(run: Run) -> None:
+    def satchel(*arguments: str) -> str:
+        ran = run("memory", *arguments, environ=NO_EMBEDDER)
+        assert ran.code == 0, ran.err
+        return ran.out.strip()
+
+    old = satchel(
+        "add", "We decided on MySQL for the database", "--type", "decision", "--said-at", "2026-01-05"
+    )
+    new = satchel(
+        "add", "PostgreSQL is our database, we decided", "--type", "decision", "--said-at", "2026-02-05"
+    )
+    satchel("link", new, old, "--relation", "supersedes", "--why", "outgrown")
+    question = "what did we decide about the database"
+    hits = json.loads(satchel("search", question, "--json"))
+    assert [hit["memory"]["id"] for hit in hits] == [new]
+    hits = json.loads(satchel("search", question, "--as-of", "2026-01-20", "--mode", "lexical", "--json"))
+    assert [hit["memory"]["id"] for hit in hits] == [old]
+    shown = run("memory", "recall", question, "--json", environ=NO_EMBEDDER)
+    assert [hit["memory"]["id"] for hit in json.loads(shown.out)] == [new]
+    assert f"not shown, no longer holds: {old}" in shown.err
+    walk = json.loads(satchel("related", old, "--json"))
+    assert [(one["memory"]["id"], one["relation"], one["outgoing"]) for one in walk["related"]] == [
+        (new, "supersedes", False)
+    ]
+    edited = json.loads(
+        satchel("edit", old, "We decided on MariaDB", "--tag", "db", "--why", "a slip", "--json")
+    )
+    assert (edited["memory"]["content"], edited["memory"]["tags"]) == ("We decided on MariaDB", ["db"])
+    history = json.loads(satchel("history", old, "--json"))
+    assert [change["action"] for change in history if change["who"] == "user"][-1] == "edit"
+    assert history[-1]["before"] == {"content": "We decided on MySQL for the database", "tags": []}
+    satchel("undo", edited["change"])
+    assert json.loads(satchel("list", "--tag", "db", "--json")) == []
+    assert [one["id"] for one in json.loads(satchel("list", "--until", "2026-01-20", "--json"))] == [old]
+    assert run("memory", "edit", "gone", "--importance", "1", environ=NO_EMBEDDER).code == 3
+    assert run("memory", "edit", old, environ=NO_EMBEDDER).code == 2
+    assert run("memory", "undo", "c999", environ=NO_EMBEDDER).code == 3
+
+
+@requirement("memory:forget:query", "memory:scopes")
+def test_what_would_be_forgotten_is_shown_first_and_a_scope_is_a_store_of_its_own(run: Run) -> None:
+    def satchel(*arguments: str, code: int = 0) -> str:
+        ran = run("memory", *arguments, environ=NO_EMBEDDER)
+        assert ran.code == code, ran.err
+        return ran.out.strip()
+
+    bike = satchel("add", "The red bicycle is in the shed")
+    other = satchel("add", "The red bicycle is in the shed", "--scope", "session:7")
+    assert [hit["memory"]["id"] for hit in json.loads(satchel("search", "bicycle", "--json"))] == [bike]
+    assert satchel("forget", "--query", "bicycles", "--preview").startswith(bike)
+    satchel("forget", "--query", "bicycles", code=2)
+    satchel("forget", code=2)
+    receipt = json.loads(satchel("forget", "--query", "bicycles", "--yes", "--json"))["receipt"]
+    assert [entry["id"] for entry in receipt if entry["where"] == "store"] == [bike]
+    satchel("forget", "--query", "bicycles", "--yes", code=3)
+    assert [one["id"] for one in json.loads(satchel("list", "--scope", "session:7", "--json"))] == [other]
+    satchel("forget", "--all", "--yes", "--scope", "session:7")
+    assert satchel("list", "--scope", "session:7") == ""
+    satchel("list", "--scope", "project", code=2)
+
+
+def test_backups_that_may_hold_forgotten_words_are_named(run: Run) -> None:
+    id = run("memory", "add", "The code is 4711", environ=NO_EMBEDDER).out.strip()
+    home = Path(run("config", "path", environ=NO_EMBEDDER).out.strip()).parent
+    backup = home / "satchel.db.before-x.backup"
+    backup.write_bytes(b"old")
+    receipt = json.loads(run("memory", "forget", id, "--yes", "--json", environ=NO_EMBEDDER).out)["receipt"]
+    assert {"where": "backup", "file": str(backup), "may_hold": True} in receipt
