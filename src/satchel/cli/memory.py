@@ -11,7 +11,7 @@ import click
 
 from satchel.cli.commands import LazyGroup, Text, json_option
 from satchel.cli.output import is_terminal, say, say_json, tell
-from satchel.cli.reindex import reindex
+from satchel.cli.reindex import EmbeddingLine, reindex
 from satchel.cli.stores import (
     filter_options,
     filters_of,
@@ -153,12 +153,19 @@ def search(
 ) -> None:
     """Find memories, best first."""
     wanted = filters_of(given)
+    line = EmbeddingLine()
     hits = with_memory(
         lambda memory: memory.search(
-            " ".join(query), limit=limit, mode=mode, include_superseded=superseded, **wanted
+            " ".join(query),
+            limit=limit,
+            mode=mode,
+            include_superseded=superseded,
+            progress=line,
+            **wanted,
         ),
         scope,
     )
+    line.end()
     if as_json:
         say_json([hit_to_json(hit) for hit in hits])
         return

@@ -16,7 +16,7 @@ from satchel.config import set_value
 from satchel.errors import EmbedderError, StorageError
 from satchel.memory import Reindexed
 
-__all__ = ["reindex"]
+__all__ = ["EmbeddingLine", "reindex"]
 
 
 @click.command()
@@ -40,7 +40,7 @@ def reindex(embedder: str | None, calibrate: bool, drop_old: bool, as_json: bool
     goes on where it was.
     """
     settings = read_settings({"memory.embedder": embedder})
-    line = _Progress()
+    line = EmbeddingLine()
 
     async def body() -> Reindexed:
         async with opened_home(settings, with_notices=False) as home:
@@ -78,13 +78,14 @@ def _tell(done: Reindexed, *, switched: bool) -> None:
         )
 
 
-class _Progress:
+class EmbeddingLine:
     """One line that counts, where a person can see it."""
 
     def __init__(self) -> None:
         self._shown = False
 
     def __call__(self, done: int, total: int) -> None:
+        """So many of them are done."""
         if is_terminal(sys.stderr):
             self._shown = True
             print(f"\r\x1b[K{done:,} of {total:,} memories embedded", end="", file=sys.stderr, flush=True)
