@@ -233,3 +233,18 @@ async def test_vectors_of_two_embedders_are_never_compared(tmp_path: Path) -> No
         async with Memory.open(database, embedder=Down("other"), back_fill=False) as memory:
             assert await memory.search("WiFi problem") == ()
             assert "does not answer" in (memory.degraded or "")
+
+
+@requirement("memory:embedder:migration")
+async def test_a_store_opened_with_another_embedder_goes_over_to_it_in_the_background(tmp_path: Path) -> None:
+    async with Database.open(tmp_path / "m.db") as database:
+        for user in ("ann", "bob"):
+            async with Memory.open(database, embedder=Counting("old"), user=user, back_fill=False) as memory:
+                await memory.add("the boat is blue")
+                await memory.reindex()
+        async with Memory.open(database, embedder=Counting("new"), user="ann", back_fill=False) as memory:
+            assert memory._dense is not None
+            await memory._dense.keep_up()  # What the background does, without waiting for it to be idle.
+            assert memory.degraded is None
+        assert await rows(database, MODELS) == [("old", "retired"), ("new", "active")]
+        assert await rows(database, VECTORS) == [("new", 2), ("old", 2)]

@@ -69,6 +69,7 @@ class DenseArm:
         self._filling = anyio.Lock()
         self._replaces: str | None = None
         self._gate: Gate | None = None
+        self._tidied = False
 
     @property
     def has_tokens(self) -> bool:
@@ -231,6 +232,18 @@ class DenseArm:
         if self._replaces is not None and self.trouble is None:
             await self.take_over()
         return done
+
+    async def keep_up(self) -> None:
+        """What the background does: embed what is missing here and, while another model is to be replaced, everywhere;
+        then see whether old vectors can go.
+        """
+        await self.open()
+        await self.fill()
+        if self._replaces is not None and self.trouble is None:
+            await self.fill(everywhere=True)
+        if not self._tidied and self.model is not None and self._replaces is None:
+            self._tidied = True
+            await self.drop_retired()
 
     async def pending(self, *, everywhere: bool = False) -> int:
         """How many memories have no vectors yet; 0 where that can't be known before the embedder answers."""

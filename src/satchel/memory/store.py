@@ -1415,8 +1415,7 @@ class Memory(Keeper, Mover, Inspector):
             await anyio.sleep(_FILL_IDLE_S)
             self._wake = anyio.Event()
             try:
-                await dense.open()
-                await dense.fill()
+                await dense.keep_up()
                 await self._group_when_idle()
             except SatchelError as error:
                 dense.trouble = str(error)
