@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from satchel.events import Action, Assistant, Event, Final, Observation, TextDelta, TurnEnd
+from satchel.events import Action, Assistant, Event, Final, Observation, TextDelta, TurnEnd, TurnStart
 from satchel.loop import Limits, Outcome, TurnState, history_problems
 from satchel.messages import Message, TextBlock
 from satchel.models.scripted import Call, Reply
@@ -159,3 +159,17 @@ async def test_a_turn_that_is_cancelled_before_it_runs_keeps_the_message() -> No
     assert outcome.status == "cancelled"
     assert outcome.messages[0].text == "Remember me."
     assert [event.type for event in world.events] == ["turn_start", "final", "turn_end"]
+
+
+async def test_a_very_long_message_has_longer_to_be_written() -> None:
+    world = World(["Read."])
+    text = "a long log " * 20_000
+
+    async def watch(event: Event) -> None:
+        if isinstance(event, TurnStart):
+            await anyio.sleep(0.05)
+
+    world.on_emit = watch
+    with anyio.fail_after(30):
+        outcome = await world.turn(text, limits=Limits(emit_timeout_s=0.01)).run()
+    assert (outcome.status, outcome.text) == ("done", "Read.")

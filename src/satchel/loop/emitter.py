@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import anyio
 
 from satchel.errors import StorageUnwritable
-from satchel.events import Event, is_transient
+from satchel.events import Event, TurnStart, is_transient
 
 __all__ = ["Emit", "Emitter"]
 
@@ -17,6 +17,11 @@ Emit: TypeAlias = Callable[[Sequence[Event]], Awaitable[None]]
 
 It is never called again before it returned. An exception from it ends the turn: what can't be written down
 must not go on (DESIGN 1, promise 2)."""
+
+
+_CHARS_PER_S: Final = 100_000
+"""A message of the user may be very long, and is looked through for secrets before it is written: ten megabytes take
+twelve seconds of a quiet machine's time, and may take as long as this says on one with other work."""
 
 
 class _Batch:
@@ -73,6 +78,9 @@ class Emitter:
             raise batch.error
 
     async def _write(self, batch: _Batch, limit_s: float) -> None:
+        limit_s += sum(len(event.message.text) for event in batch.events if isinstance(event, TurnStart)) / (
+            _CHARS_PER_S
+        )
         try:
             with anyio.fail_after(limit_s):
                 await self._emit(tuple(batch.events))
