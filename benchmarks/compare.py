@@ -62,7 +62,7 @@ def report(name: str, pairs: list[dict[str, str]], similarities: list[float | No
     for pair, similarity in zip(pairs, similarities, strict=True):
         found = judge_pair(pair["older"], pair["newer"], similarity)
         confusion[pair["relation"]][found.relation] += 1
-        if found.relation == "corrects" and found.confidence >= 0.75:
+        if found.relation == "corrects" and found.confidence >= 0.8:
             sure_corrections += 1
             wrong_corrections += pair["relation"] != "corrects"
     right = sum(confusion[relation][relation] for relation in RELATIONS)
@@ -76,7 +76,7 @@ def report(name: str, pairs: list[dict[str, str]], similarities: list[float | No
             + "".join(str(row[said]).rjust(12) for said in RELATIONS)
             + f"   error {error:.2f}"
         )
-    print(f"corrections with confidence >= 0.75: {sure_corrections}, of them wrong: {wrong_corrections}")
+    print(f"corrections with confidence >= 0.8: {sure_corrections}, of them wrong: {wrong_corrections}")
     return {
         "pairs": len(pairs),
         "error_rate": round(1 - right / len(pairs), 4),

@@ -155,10 +155,16 @@ async def test_the_tools_say_what_they_do_and_never_change_their_bytes() -> None
     assert hints == {
         "store_memory": (False, False),
         "recall_memory": (True, False),
+        "deep_memory": (True, False),
         "forget_memory": (False, True),
     }
     effects = {tool.spec.name: [effect.writes for effect in tool.effects({}, context())] for tool in tools}
-    assert effects == {"store_memory": [True], "recall_memory": [False], "forget_memory": [True]}
+    assert effects == {
+        "store_memory": [True],
+        "recall_memory": [False],
+        "deep_memory": [False],
+        "forget_memory": [True],
+    }
     for spec in first:
         jsonschema.Draft202012Validator.check_schema(dict(spec.input_schema))
         # Providers refuse alternatives at the top of a schema; the tools themselves say what is missing.

@@ -43,7 +43,8 @@ MOST_CANDIDATES = 5
 
 SURE = 0.8
 """The confidence from which a correction takes the place of what it corrects; below, both are tied as contradicting.
-With the embedder none of those above was wrong on the reported half of the labelled set (benchmarks/compare.py)."""
+With the embedder one of the eleven above was wrong on the reported half of the labelled set (benchmarks/compare.py);
+with words alone one of ten. `undo` takes it back."""
 
 _LIKELY = 0.5  # The confidence from which anything is tied at all.
 _RANK = {"outside": 0, "agent": 1, "user": 2}
