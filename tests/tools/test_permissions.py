@@ -608,6 +608,7 @@ async def test_a_suggested_rule_allows_the_call_and_is_narrow(command: str, sugg
 
 
 @given(st.text(alphabet="ab \\*';|&$\n(", min_size=1, max_size=20).filter(str.strip))
+@example(command="\\;' ' \\;")
 async def test_whatever_the_command_the_suggested_rules_allow_it(command: str) -> None:
     one = gate("ask")
     assert await allowed("ask", rules("allow", *one.suggest(bash(command))), bash(command))

@@ -28,6 +28,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
+from urllib.parse import urlsplit
 
 import anyio
 
@@ -53,6 +54,8 @@ _SHOWN_CHARS = 2_000
 PATH_KEY = "path"
 """A tool whose `pattern_key` is this has paths compared as paths: made absolute, `..` and symlinks
 resolved."""
+URL_KEY = "url"
+"""A tool whose `pattern_key` is this has addresses compared as they are; any other field is a command's line."""
 SUBCOMMANDS = frozenset(
     [
         "apt",
@@ -341,6 +344,10 @@ class ModeGate:
             if path.startswith("/"):
                 return (f"{name}({_escaped(path)})",)
             return (f"{name}({_escaped(folder)}/*)" if folder else f"{name}({_escaped(path)})",)
+        if call.spec.pattern_key == URL_KEY:
+            scheme, separator, rest = subject.partition("://")
+            host = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
+            return (f"{name}({_escaped(f'{scheme}{separator}{host}')}/*)" if host else name,)
         commands = simple_commands(subject)
         if commands is None:
             return (f"{name}({_escaped(subject)})",)
@@ -449,6 +456,8 @@ class ModeGate:
                 if all(any(fits(text) for text in texts) for texts in self._forms(subject)):
                     return (rule.text,)
             return ()
+        if call.spec.pattern_key == URL_KEY:
+            return next(((rule.text,) for rule in rules if _fit(rule.pattern or "")(subject)), ())
         for rule in rules:
             # The command word for word: nothing needs to be understood.
             if _literal(rule.pattern or "") == subject:
@@ -478,6 +487,8 @@ class ModeGate:
         if len(subject) > MAX_CHARS:
             return True
         fits = _fit(rule.pattern)
+        if call.spec.pattern_key == URL_KEY:
+            return fits(subject) or fits(_plain_url(subject))
         return fits(subject) or any(fits(words_text(words)) for words in possible_commands(subject))
 
     def _forms(self, path: str) -> list[list[str]]:
@@ -558,6 +569,17 @@ def _matches(pieces: Sequence[str], text: str) -> bool:
     return True
 
 
+def _plain_url(url: str) -> str:
+    """A URL with what may be written in capitals in small letters, and a path where there is none."""
+    try:
+        parts = urlsplit(url.strip())
+    except ValueError:
+        return url
+    return parts._replace(
+        scheme=parts.scheme.lower(), netloc=parts.netloc.lower(), path=parts.path or "/"
+    ).geturl()
+
+
 def _literal(pattern: str) -> str | None:
     """The one text that a pattern without stars fits, or None."""
     pieces = _between_stars(pattern)
@@ -574,4 +596,5 @@ def _command_pattern(words: Sequence[str]) -> str:
         return _escaped(words_text(words))
     if program in SUBCOMMANDS and re.fullmatch(r"[A-Za-z][A-Za-z0-9:_-]*", words[1]):
         return f"{_escaped(program)} {words[1]} *"
-    return f"{_escaped(program)} *"
+    # Quoted where its name needs that, as the command is when the rule is compared with it.
+    return f"{_escaped(words_text(words[:1]))} *"

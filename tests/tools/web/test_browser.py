@@ -176,3 +176,16 @@ async def test_a_program_that_is_no_browser_costs_an_error(
     assert result.is_error
     assert "/bin/false could not be started" in result.text
     assert context.state == {}
+
+
+async def test_a_long_page_comes_in_parts(context: ToolContext, group: anyio.abc.TaskGroup) -> None:
+    rows = "".join(f"<p>row {number:05d}</p>" for number in range(3000))
+    async with loopback(lambda _: html(f"<title>Long</title>{rows}")) as server:
+        browser = world_for(server, context, group)
+        first = await browser("open", url=server.url)
+        assert "for more: read with offset=20000]" in first.text
+        second = await browser("read", offset=20_000)
+        await browser("close")
+    assert "row 00000" in first.text
+    assert "row 00000" not in second.text
+    assert second.untrusted

@@ -6,6 +6,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,7 +14,8 @@ import pytest
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-from satchel.tools import Tool, ToolContext
+from satchel.config import RuleAction
+from satchel.tools import ModeGate, PlannedCall, Tool, ToolContext, parse_rule
 from satchel.tools.web.addresses import AddressRules
 from satchel.tools.web.fetch import fetch_tool
 from satchel.tools.web.fetching import Fetcher
@@ -236,6 +238,32 @@ async def test_a_parser_that_takes_too_long_is_ended_with_its_process(context: T
         result = await use(tool_for(server), context, url=server.url)
     assert result.is_error
     assert "could not be read within 1 s" in result.text
+
+
+@pytest.mark.parametrize(
+    ("action", "rule", "url", "runs"),
+    [
+        ("allow", "web_fetch(https://docs.example/*)", "https://docs.example/a?b=1&c=2;d#$(e)", True),
+        ("allow", "web_fetch(https://docs.example/*)", "https://other.example/", False),
+        ("allow", "web_fetch(https://docs.example/*)", "https://docs.example.evil/", False),
+        ("allow", "web_fetch", "https://other.example/", True),
+        ("deny", "web_fetch(https://docs.example/*)", "HTTPS://Docs.Example", False),
+        ("deny", "web_fetch(https://docs.example/*)", "https://other.example/", True),
+    ],
+)
+async def test_a_rule_is_compared_with_the_address_as_it_is(
+    action: RuleAction, rule: str, url: str, runs: bool
+) -> None:
+    spec = fetch_tool(Fetcher(AddressRules())).spec
+    gate = ModeGate(
+        "ask" if action == "allow" else "auto", rules=[parse_rule(action, rule)], cwd=Path("/tmp")
+    )
+    call = PlannedCall(call_id="c", spec=spec, input={"url": url})
+    (decision,) = await gate.decide([call])
+    assert decision.allowed is runs
+    (suggested,) = gate.suggest(call)
+    again = ModeGate("ask", rules=[parse_rule("allow", suggested)], cwd=Path("/tmp"))
+    assert (await again.decide([call]))[0].allowed or "/" not in url.partition("://")[2]
 
 
 async def test_an_error_page_is_shown_as_one(context: ToolContext) -> None:

@@ -17,6 +17,8 @@ from satchel.tools.web.gateway import Spawn
 __all__ = ["browser_tool"]
 
 _STATE = "browser"
+_SHOWN_CHARS = 20_000
+"""Of one result: below what a result may have by default (`[agent] max_result_chars`)."""
 _NEEDS = {"open": ("url",), "click": ("ref",), "type": ("ref", "text"), "select": ("ref", "text")}
 _DESCRIPTION = """Use a web browser, for pages that need scripts, clicks or forms; web_fetch is quicker for reading. \
 `open` a url; every action but screenshot and close gives the page as a list of what is on it, in which `[ref=e5]` is \
@@ -74,6 +76,7 @@ def browser_tool(rules: AddressRules, *, executable: str, spawn: Spawn, timeout_
                 "description": "For click, type and select, as e5.",
             },
             "text": {"type": "string", "description": "For type and select."},
+            "offset": {"type": "integer", "minimum": 0, "description": "For read: characters to skip."},
         },
         required=["action"],
         # A form that is sent changes something somewhere: it is no tool that only reads.
@@ -104,4 +107,10 @@ async def _act(chromium: Chromium, action: str, input: Mapping[str, Any], contex
             return ToolResult(text=f"Saved as {path}", data={"path": str(path)})
         case _:
             text = await chromium.read()
-    return ToolResult(text=text, untrusted=True)
+    offset = input.get("offset", 0) if action == "read" else 0
+    shown = text[offset : offset + _SHOWN_CHARS]
+    end = offset + len(shown)
+    if end < len(text):
+        # Cut here and not later: what the loop writes into a file loses its mark.
+        shown += f"\n[{end:,} of {len(text):,} characters; for more: read with offset={end}]"
+    return ToolResult(text=shown, untrusted=True)

@@ -74,11 +74,9 @@ class Gateway:
         async with browser:
             try:
                 await self._answer(browser, BufferedByteReceiveStream(browser))
-            # A boundary: either side may hang up at any moment, and neither is ours.
-            except (OSError, TimeoutError, ValueError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass
-            except (anyio.EndOfStream, anyio.IncompleteRead, anyio.DelimiterNotFound):
-                pass
+            # A boundary: either side may hang up or talk nonsense at any moment, which ends this connection alone.
+            except Exception:  # noqa: BLE001
+                return
 
     async def _answer(self, browser: SocketStream, asked: BufferedByteReceiveStream) -> None:
         with anyio.fail_after(_HEAD_S):
@@ -161,8 +159,18 @@ async def _forward(
             break
     kept = [header for header in lines if _parted(header)[0] not in _HOP_BY_HOP]
     await browser.send(b"\r\n".join([first, *kept, b"Connection: close", b"", b""]))
-    async for piece in answer:
-        await browser.send(piece)
+
+    async def watch() -> None:
+        # What else it says is not passed on; that it hangs up ends this.
+        async for _ in asked:
+            pass
+        group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch)
+        async for piece in answer:
+            await browser.send(piece)
+        group.cancel_scope.cancel()
 
 
 def _parted(header: bytes) -> tuple[bytes, bytes]:

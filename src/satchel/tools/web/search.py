@@ -60,5 +60,4 @@ def search_tool(engines: Sequence[Engine], *, timeout_s: float = 60.0) -> Tool:
         required=["query"],
         annotations=READS_THE_WEB,
         timeout_s=timeout_s,
-        pattern_key="query",
     )

@@ -1,0 +1,139 @@
+"""The browser's way out: what it lets through, and what it does with nonsense."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from anyio.abc import SocketAttribute, SocketStream
+
+from satchel.tools.web.addresses import AddressRules
+from satchel.tools.web.gateway import Gateway
+from tests.models.loopback import Answer, loopback
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def gateway_to(*allowed: str) -> AsyncIterator[Gateway]:
+    gateway = Gateway(AddressRules(allow_private=allowed))
+    async with anyio.create_task_group() as group:
+
+        def spawn(function: object) -> None:
+            group.start_soon(function)  # type: ignore[arg-type]
+
+        await gateway.open(spawn)
+        try:
+            yield gateway
+        finally:
+            await gateway.aclose()
+
+
+async def say(gateway: Gateway, request: bytes) -> bytes:
+    """Everything that is answered until the connection or the body ends."""
+    answer = b""
+    with anyio.fail_after(20):
+        async with await anyio.connect_tcp("127.0.0.1", int(gateway.url.rpartition(":")[2])) as stream:
+            await stream.send(request)
+            try:
+                while not answer.endswith(b"0\r\n\r\n"):  # the end of a body in pieces
+                    answer += await stream.receive()
+                return answer
+            except (anyio.EndOfStream, anyio.BrokenResourceError):
+                return answer
+
+
+@requirement("web:browser", "web:fetch:private")
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        "CONNECT 169.254.169.254:443",
+        "CONNECT localhost:22",
+        "CONNECT [::1]:443",
+        "CONNECT 2130706433:443",
+        "GET http://127.0.0.1:1/",
+        "GET http://[::ffff:127.0.0.1]:1/",
+        "GET http://169.254.169.254/latest/",
+        "GET file:///etc/passwd",
+        "GET /no-host",
+    ],
+)
+async def test_what_is_not_public_is_refused_with_the_reason(request_line: str) -> None:
+    async with gateway_to() as gateway:
+        answer = await say(gateway, f"{request_line} HTTP/1.1\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 403 Forbidden\r\n")
+    assert list(gateway.refused) == [request_line.split(" ")[1]]
+
+
+async def test_a_request_is_passed_on_alone_and_the_connection_ends_with_its_answer() -> None:
+    hello = Answer(kind="text/plain", pieces=(b"hello",))
+    async with loopback([hello]) as server, gateway_to(f"127.0.0.1:{server.port}") as gateway:
+        first = (
+            f"POST {server.url}/a?b=1 HTTP/1.1\r\nHost: other.example\r\nContent-Length: 7\r\nX-A: 1\r\n"
+            'Proxy-Connection: keep-alive\r\n\r\n{"a":1}'
+        )
+        second = f"GET {server.url}/second HTTP/1.1\r\nHost: x\r\n\r\n"
+        answer = await say(gateway, (first + second).encode())
+    assert answer.startswith(b"HTTP/1.1 200 X\r\n")
+    assert b"Connection: close" in answer
+    assert b"hello" in answer
+    asked = server.asked[0]
+    assert (asked.path, asked.body) == ("/a?b=1", {"a": 1})
+    assert asked.headers["host"] == f"127.0.0.1:{server.port}"
+    assert asked.headers["x-a"] == "1"
+    assert "proxy-connection" not in asked.headers
+    assert len(server.asked) == 1
+
+
+async def test_a_tunnel_carries_both_ways() -> None:
+    async def echo(stream: SocketStream) -> None:
+        async with stream:
+            async for piece in stream:
+                await stream.send(piece.upper())
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        port = listener.extra(SocketAttribute.local_port)
+        async with anyio.create_task_group() as group:
+            group.start_soon(listener.serve, echo)
+            async with gateway_to(f"127.0.0.1:{port}") as gateway:
+                place = int(gateway.url.rpartition(":")[2])
+                with anyio.fail_after(20):
+                    async with await anyio.connect_tcp("127.0.0.1", place) as stream:
+                        await stream.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\nearly".encode())
+                        answer = b""
+                        while not answer.endswith(b"EARLY"):
+                            answer += await stream.receive()
+                        await stream.send(b"late")
+                        assert await stream.receive() == b"LATE"
+            group.cancel_scope.cancel()
+    assert answer == b"HTTP/1.1 200 Connection established\r\n\r\nEARLY"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"\r\n\r\n", b"garbage\r\n\r\n", b"HTTP/1.1\r\n\r\n", b"", b"HTTP/1.1 200 OK\r\nno end", b"x" * 300_000],
+)
+async def test_a_server_that_talks_nonsense_ends_its_own_connection_only(said: bytes) -> None:
+    async def babble(stream: SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            await stream.send(said) if said else None
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        port = listener.extra(SocketAttribute.local_port)
+        async with anyio.create_task_group() as group:
+            group.start_soon(listener.serve, babble)
+            async with gateway_to(f"127.0.0.1:{port}") as gateway:
+                assert await say(gateway, f"GET http://127.0.0.1:{port}/ HTTP/1.1\r\n\r\n".encode()) == b""
+                assert (await say(gateway, b"CONNECT [::1]:1 HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 403")
+            group.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("asked", [b"\r\n\r\n", b"GET\r\n\r\n", b"GET  HTTP/1.1\r\n\r\n", b"\0\xff\r\n\r\n"])
+async def test_a_request_that_is_none_ends_its_own_connection_only(asked: bytes) -> None:
+    async with gateway_to() as gateway:
+        assert not (await say(gateway, asked)).startswith(b"HTTP/1.1 2")
+        assert (await say(gateway, b"CONNECT [::1]:1 HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 403")
