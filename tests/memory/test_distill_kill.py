@@ -54,6 +54,8 @@ async def test_fifty_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> No
                         batches.add(number)
                     case ["window", *ids]:
                         told.update(ids)
+                    case _:
+                        pass
                 lines += 1
                 if lines == after:
                     with suppress(ProcessLookupError):  # it may just have ended

@@ -213,8 +213,8 @@ async def test_a_reindex_that_is_killed_goes_on_and_nothing_is_lost_or_mixed(tmp
         worker.wait(timeout=60)
         async with Database.open(path) as database:
             assert (await database.doctor()).problems == ()
-            states = dict(await rows(database, MODELS))
-            done = dict(await rows(database, VECTORS))
+            states = {str(name): state for name, state in await rows(database, MODELS)}
+            done = {str(name): number for name, number in await rows(database, VECTORS)}
             assert done["hashing-512/1"] == count
             if states["hashing-512/1"] == "retired":
                 assert (states["other"], done["other"]) == ("active", count)
