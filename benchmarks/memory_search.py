@@ -4,7 +4,8 @@
 
 Texts and vectors are made up: sentences of words that occur as often as words do (Zipf), 384 numbers a vector, and 64
 for each token. The embedder costs nothing here, so that what is measured is the store. CPU is of the whole process,
-wall time is what a caller waits; ratios are to `matrix @ query` and the ten best of it. `lexical` is the search without vectors.
+wall time is what a caller waits; ratios are to `matrix @ query` and the ten best of it. `lexical` is the search without
+vectors.
 """
 
 from __future__ import annotations
