@@ -100,9 +100,7 @@ def main() -> None:
     if options.fit:
         meanings = similarities(fitted)
         if None in meanings:
-            raise SystemExit(
-                "The embedding model is not on this machine: satchel doctor says how to get it."
-            )
+            raise SystemExit("The embedding model is not on this machine: satchel doctor says how to get it.")
         weights = {"meaning": fit(fitted, meanings), "words": fit(fitted, [None] * len(fitted))}
         WEIGHTS.write_text(json.dumps(weights, indent=1) + "\n", encoding="utf-8")
         print(f"Wrote {WEIGHTS.name}; run again to measure it.")

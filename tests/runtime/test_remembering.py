@@ -186,7 +186,9 @@ async def test_the_events_of_a_turn_tell_what_was_shown_and_what_was_kept(tmp_pa
     assert len(captured.ids) == 2
 
 
-async def test_without_a_model_what_was_said_earlier_in_the_same_session_is_recalled_too(tmp_path: Path) -> None:
+async def test_without_a_model_what_was_said_earlier_in_the_same_session_is_recalled_too(
+    tmp_path: Path,
+) -> None:
     async with opened(tmp_path) as satchel:
         session = await satchel.session()
         await session.run_turn("My sister Mara is allergic to shellfish.")
