@@ -232,11 +232,9 @@ def find_secrets(text: str) -> tuple[Secret, ...]:
     the longer
     of two that begin together.
     """
-    if not may_hold_secrets(text):
-        return ()
     done = [match.span() for match in _DONE.finditer(text)]
     starts = [start for start, _ in done]
-    found = sorted(_candidates(text), key=lambda secret: (secret.start, -secret.end))
+    found = sorted(_in_parts(text), key=lambda secret: (secret.start, -secret.end))
     kept: list[Secret] = []
     for secret in found:
         if kept and secret.start < kept[-1].end:
@@ -248,7 +246,25 @@ def find_secrets(text: str) -> tuple[Secret, ...]:
     return tuple(kept)
 
 
+_PART_CHARS: Final = 100_000
+_PART_OVERLAP_CHARS: Final = 21_000
+"""A long text is searched in parts, so that other threads run in between; the overlap holds the longest key."""
+
+
+def _in_parts(text: str) -> Iterator[Secret]:
+    for start in range(0, max(1, len(text) - _PART_OVERLAP_CHARS), _PART_CHARS - _PART_OVERLAP_CHARS):
+        part = text[start : start + _PART_CHARS]
+        if may_hold_secrets(part):
+            for secret in _candidates(part):
+                yield Secret(kind=secret.kind, start=secret.start + start, end=secret.end + start)
+
+
+_NAMED: Final = ("pass", "pwd", "secret", "key", "token", "credential", "contraseñ", "mot de", "code")
+
+
 def _candidates(text: str) -> Iterator[Secret]:
+    lowered = text.lower()
+    is_named = any(word in lowered for word in _NAMED)
     yield from _key_blocks(text)
     for kind, pattern in _TOKENS:
         yield from _spans(kind, (m for m in pattern.finditer(text) if _is_random(m[0])), 0)
@@ -256,8 +272,9 @@ def _candidates(text: str) -> Iterator[Secret]:
     yield from _spans("token", (m for m in _HEADER.finditer(text) if not _is_placeholder(m[1])), 1)
     for pattern in (_BEARER, _COOKIE):
         yield from _spans("token", (m for m in pattern.finditer(text) if _is_random(m[1])), 1)
-    yield from _pairs(text)
-    yield from _spoken(text)
+    if is_named:
+        yield from _pairs(text)
+        yield from _spoken(text)
     yield from _spans("pin", _PIN.finditer(text), 1)
     yield from _spans("social-security-number", _SSN.finditer(text), 1)
     yield from _spans("seed-phrase", _PHRASE.finditer(text), 1)
@@ -411,15 +428,50 @@ _OVERLAP_CHARS: Final = 400
 
 
 # What the library's expressions cannot do without: only a text that has it is worth loading them for.
-_OF_SERVICES: Final = re.compile(
-    r"AKC|(?i:artif|jfrog|buildkit|aws|account_?key|azure|cloudant|ibm|cos_|bluemix|iam|npm|softlayer)|A3T|A[SK]IA|ABIA"
-    r"|ACCA|\.[\w-]{6}\.[\w-]{27}|gh[pousr]_|eyJ|-us\d|_authToken|SG\.|(?i:xox)|hooks\.slack|(?i:\bsl[_-])|sq0csp|_live_"
-    r"|\b(?:AC|SK)[a-z0-9]{32}|(?i:secret[-_]?(?:access[-_]?)?key)"
+_OF_SERVICES: Final = (
+    *(
+        "akc",
+        "artif",
+        "jfrog",
+        "buildkit",
+        "aws",
+        "a3t",
+        "akia",
+        "asia",
+        "abia",
+        "acca",
+        "accountkey",
+        "account_key",
+    ),
+    *(
+        "azure",
+        "cloudant",
+        "ibm",
+        "cos_",
+        "bluemix",
+        "iam",
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "ghr_",
+        "eyj",
+        "npm",
+    ),
+    *("_authtoken", "sg.", "xox", "hooks.slack", "softlayer", "sl_", "sl-", "sq0csp", "_live_", "secret_key"),
+    *("secret-key", "secretkey", "access_key", "access-key", "accesskey"),
+)
+_OF_OTHERS: Final = (
+    re.compile(r"\.[\w-]{6}\.[\w-]{27}"),
+    re.compile(r"-us\d"),
+    re.compile(r"AC[a-z0-9]{32}"),
+    re.compile(r"SK[a-z0-9]{32}"),
 )
 
 
 def _of_services(text: str) -> Iterator[Secret]:
-    if not _OF_SERVICES.search(text):
+    lowered = text.lower()
+    if not any(word in lowered for word in _OF_SERVICES) and not any(p.search(text) for p in _OF_OTHERS):
         return
     detectors = _detectors()
     at = 0

@@ -1225,7 +1225,7 @@ class Memory(Keeper, Mover, Inspector):
 
     async def _discreet(self, text: str) -> str:
         """The text without secrets. Looking closely takes a library that is loaded once, off the event loop."""
-        if not self._redacts or not may_hold_secrets(text):
+        if not self._redacts or (len(text) <= _READ_INLINE_CHARS and not may_hold_secrets(text)):
             return text
         return await self._run(redact, text)
 

@@ -33,6 +33,8 @@ __all__ = ["Discretion"]
 
 Clean = Callable[[str], str]
 
+_INLINE_CHARS: Final = 20_000
+"""A longer text is looked at in a thread alone."""
 _LEAST_HIDDEN_CHARS: Final = 6
 """Of a private part that is looked for in answers and calls: shorter words stand everywhere."""
 
@@ -66,7 +68,7 @@ class Discretion:
 
     def _is_suspicious(self, text: str) -> bool:
         return (
-            (self._redacts and may_hold_secrets(text))
+            (self._redacts and (len(text) > _INLINE_CHARS or may_hold_secrets(text)))
             or "<" in text
             or any(part in text for part in self._hidden)
         )
