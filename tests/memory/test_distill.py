@@ -467,6 +467,20 @@ async def test_it_is_due_after_so_many_messages_or_so_many_seconds() -> None:
         assert await memory.distill_is_due(every=2, after_s=600)
 
 
+async def test_after_a_failure_every_process_waits_and_longer_after_each() -> None:
+    clock = ManualClock(at=WEDNESDAY)
+    down = ScriptedModel([ModelUnavailable("The endpoint is down.")] * 2)
+    async with Memory.open(":memory:", embedder="none", clock=clock) as memory:
+        await memory.add_episodes([said(1, "I moved to Porto in May.")])
+        for pause_s in (60, 120):
+            assert await memory.distill_is_due(every=1, after_s=60)
+            await memory.distill(model=down)
+            clock.advance(pause_s - 1)
+            assert not await memory.distill_is_due(every=1, after_s=60)
+            clock.advance(1)
+        assert await memory.distill_is_due(every=1, after_s=60)
+
+
 async def test_facts_and_other_scopes_are_never_read() -> None:
     model = answering(facts(), gate=NO)
     async with (

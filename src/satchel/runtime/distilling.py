@@ -141,6 +141,7 @@ class Distilling:
             self._idle.set()
 
     def _later(self, reason: str) -> None:
-        _log.warning("Distilling failed and is tried again in %g s: %s", self._pause_s, reason)
+        # Told by `doctor` and `memory distill --status`: nobody who asks something else waits for it.
+        _log.info("Distilling failed and is tried again in %g s: %s", self._pause_s, reason)
         self._not_before_s = self._satchel.clock.monotonic_s() + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 import anyio
+from sqlalchemy import Connection
 
 from satchel.clock import Clock
 from satchel.errors import BudgetExceeded, ModelError, ModelRejected
@@ -37,6 +38,9 @@ _MOST_QUERY_CHARS = 2_000
 
 MaySpend = Callable[[], Awaitable[None]]
 """Raises `BudgetExceeded` where no more may be spent."""
+
+_FIRST_PAUSE_S = 60.0
+_LONGEST_PAUSE_S = 3600.0
 
 
 class _Search(Protocol):
@@ -83,11 +87,22 @@ class Distiller:
         return await self._database.read(lambda connection: ledger.read_status(connection, self._space))
 
     async def is_due(self, *, every: int, after_s: float) -> bool:
-        """Whether so many episodes wait, or one for so long."""
-        before = to_micros(self._clock.now()) - int(after_s * 1_000_000)
-        return await self._database.read(
-            lambda connection: ledger.is_due(connection, self._space, every=every, before=before)
-        )
+        """Whether so many episodes wait, or one for so long, and the last failure is long enough ago.
+
+        Each failure doubles the pause, from a minute to an hour; it holds for every process, because it is counted
+        from what is in the store.
+        """
+        now = to_micros(self._clock.now())
+        before = now - int(after_s * 1_000_000)
+
+        def look(connection: Connection) -> bool:
+            failures, failed_at = ledger.failing_since(connection, self._space)
+            pause_s = min(_FIRST_PAUSE_S * 2 ** (min(failures, 10) - 1), _LONGEST_PAUSE_S) if failures else 0
+            if now < failed_at + int(pause_s * 1_000_000):
+                return False
+            return ledger.is_due(connection, self._space, every=every, before=before)
+
+        return await self._database.read(look)
 
     async def run(
         self,

@@ -55,6 +55,23 @@ def _waiting(space: int) -> Any:
     return _PENDING.where(memories.c.space_id == space)
 
 
+def failing_since(connection: Connection, space: int) -> tuple[int, int]:
+    """How many windows failed since one was read, and when the last of them did, in microseconds; (0, 0) for none."""
+    last_id = connection.execute(
+        select(func.max(distill_windows.c.id)).where(
+            distill_windows.c.space_id == space, distill_windows.c.outcome.in_(("facts", "nothing"))
+        )
+    ).scalar_one()
+    count, at = connection.execute(
+        select(func.count(), func.max(distill_windows.c.at)).where(
+            distill_windows.c.space_id == space,
+            distill_windows.c.outcome.in_(("failed", "given_up")),
+            distill_windows.c.id > (last_id or 0),
+        )
+    ).one()
+    return int(count), int(at or 0)
+
+
 def is_due(connection: Connection, space: int, *, every: int, before: int) -> bool:
     """Whether so many episodes wait, or one that was stored before a time (microseconds)."""
     many = _waiting(space).limit(every).subquery()
