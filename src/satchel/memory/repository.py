@@ -482,7 +482,7 @@ def ids_of(connection: Connection, space: int, rids: Sequence[int]) -> list[str]
     for part in slices(rids):
         rows = connection.execute(
             select(memories.c.rid, memories.c.id).where(
-                memories.c.space_id == space, memories.c.rid.in_(part)
+                memories.c.space_id + 0 == space, memories.c.rid.in_(part)
             )
         )
         found.update((row.rid, row.id) for row in rows)
@@ -581,7 +581,7 @@ def faded_rids(
             connection.execute(
                 select(memories.c.rid)
                 .select_from(memories.outerjoin(uses, uses.c.rid == memories.c.rid))
-                .where(memories.c.space_id == space, memories.c.rid.in_(part), left < floor)
+                .where(memories.c.space_id + 0 == space, memories.c.rid.in_(part), left < floor)
             ).scalars()
         )
     return faded
