@@ -34,7 +34,11 @@ __all__ = ["chat"]
     help="Who permits calls that no rule permits.",
 )
 @click.option("--private", is_flag=True, help="Keep nothing that is said as memory.")
-@click.option("--plain", is_flag=True, help="Without taking over the screen: how it always is, until there is a full-screen terminal.")
+@click.option(
+    "--plain",
+    is_flag=True,
+    help="Without taking over the screen: how it always is, until there is a full-screen terminal.",
+)
 def chat(
     session_id: str | None, last: bool, model: str | None, mode: str | None, private: bool, plain: bool
 ) -> int:
