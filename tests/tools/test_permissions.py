@@ -312,6 +312,7 @@ TOKENS = [
 @example("a 2>&1b")
 @example("a &>/dev/null b")
 @example("a 1>&2 & b")
+@example("'['")
 def test_bash_runs_nothing_that_was_not_read(command: str) -> None:
     """The real shell against the reading: each command that it looks for is one of those that were read."""
     parts = simple_commands(command)
@@ -336,8 +337,8 @@ def test_bash_runs_nothing_that_was_not_read(command: str) -> None:
         ran = [record.split("\0") for record in log.read_bytes().decode().split("\0END\0")[:-1]]
         log.unlink()
     assert [words for words in ran if words not in parts] == []
-    # Something runs first, unless it is a name with a slash, which bash looks for by itself.
-    assert ran or "/" in parts[0][0] or len(parts) > 1
+    # Something runs first, unless it is a name with a slash, which bash looks for by itself, or `[`, which it has.
+    assert ran or "/" in parts[0][0] or parts[0][0] == "[" or len(parts) > 1
 
 
 # ---- Paths
