@@ -246,6 +246,35 @@ async def test_damage_inside_a_database_is_told_by_reads_and_by_the_doctor(tmp_p
 
 
 @requirement("storage:errors:locked")
+async def test_opening_waits_while_another_process_makes_the_same_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "satchel.db"
+    sqlite.create_file(path)
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    pauses = 0
+
+    def pause(_seconds: float) -> None:
+        nonlocal pauses
+        pauses += 1
+        if pauses == 3:
+            other.execute("PRAGMA user_version=7")
+            other.execute("COMMIT")
+            other.close()
+
+    monkeypatch.setattr("satchel.storage.database.time.sleep", pause)
+    monkeypatch.setattr("satchel.storage.database._BUSY_TIMEOUT_MS", 1)
+    async with Database.open(path) as database:
+        await database.write(insert("a"))
+        assert (
+            await database.read(lambda connection: connection.exec_driver_sql("PRAGMA user_version").scalar())
+            == 7
+        )
+    assert pauses == 3
+
+
+@requirement("storage:errors:locked")
 async def test_a_write_that_another_process_blocks_says_so_and_reading_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "satchel.db"
     async with Database.open(path, lock_timeout_s=0.02) as database:

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from satchel.clock import Clock, SystemClock
-from satchel.errors import ConfigError, StorageError
+from satchel.errors import ConfigError, StorageError, StorageLocked
 from satchel.storage import sqlite
 from satchel.storage.failures import explain, explain_os, is_locked
 from satchel.storage.schema import HEAD
@@ -73,7 +73,7 @@ class Database:
         self.place = place
         self.clock = clock
         self._engine = engine
-        self._attempts = max(1, round(lock_timeout_s * 1000 / _BUSY_TIMEOUT_MS))
+        self._lock_timeout_s = lock_timeout_s
         self._random = random.Random()
         self._threads = local()
         self._connections: list[Connection] = []
@@ -181,7 +181,9 @@ class Database:
         """This thread's connection."""
         connection: Connection | None = getattr(self._threads, "connection", None)
         if connection is None:
-            connection = self._engine.connect().execution_options(**{sqlite.BEGIN: begin})
+            # Two processes that turn one new file into a write-ahead one refuse each other at once: SQLite
+            # does not wait where both would wait for each other.
+            connection = self._patiently(self._engine.connect).execution_options(**{sqlite.BEGIN: begin})
             self._threads.connection = connection
             self._connections.append(connection)
         return connection
@@ -216,18 +218,20 @@ class Database:
     @contextmanager
     def _begin(self, connection: Connection) -> Iterator[None]:
         """A transaction that holds the write lock; waits for it with jitter."""
-        for attempt in range(1, self._attempts + 1):
-            try:
-                transaction = connection.begin()
-                break
-            except DBAPIError as error:
-                if not is_locked(error) or attempt == self._attempts:
-                    raise
-                time.sleep(self._random.uniform(*_JITTER_S))
-        else:  # pragma: no cover - the last attempt raises
-            raise AssertionError
-        with transaction:
+        with self._patiently(connection.begin):
             yield
+
+    def _patiently(self, begin: Callable[[], T]) -> T:
+        """Try again, for `lock_timeout_s` at most, while another process holds the database."""
+        deadline = time.monotonic() + self._lock_timeout_s
+        while True:
+            try:
+                return begin()
+            except (DBAPIError, StorageLocked) as error:
+                waiting = isinstance(error, StorageLocked) or is_locked(error)
+                if not waiting or time.monotonic() >= deadline:
+                    raise
+            time.sleep(self._random.uniform(*_JITTER_S))
 
     @staticmethod
     def _pragma(connection: Connection, words: str) -> tuple[object, ...] | None:
@@ -247,7 +251,7 @@ class Database:
             path = Path(self.place)
             sqlite.refuse_network(path.parent)
             sqlite.create_file(path)
-            revision = sqlite.look(path, busy_timeout_ms=_BUSY_TIMEOUT_MS)
+            revision = self._patiently(lambda: sqlite.look(path, busy_timeout_ms=_BUSY_TIMEOUT_MS))
         if revision == HEAD:
             return
         with self._explained():
