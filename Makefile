@@ -2,7 +2,7 @@
 # call sets up nothing. They need Python 3.11 or newer, and a package index for the first time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format lock docs bench clean
+.PHONY: help run test fuzz check format lock docs bench clean
 
 BIN := .venv/bin
 SETUP := pyproject.toml src/satchel/__init__.py scripts/setup.sh
@@ -15,6 +15,9 @@ run: .venv/run.stamp ## start Satchel; ARGS="ask 'Hello'" gives it arguments
 
 test: check ## everything: the checks, then all tests; ARGS="tests/memory -x" chooses
 	$(BIN)/python -m pytest -q $(ARGS)
+
+fuzz: .venv/dev.stamp ## look for what the property tests have not met yet; what they find becomes an @example
+	$(BIN)/python -m pytest -q -m hypothesis --hypothesis-profile=fuzz $(ARGS)
 
 check: .venv/dev.stamp ## the fast part: style, types, layers, dependencies
 	$(BIN)/ruff check --quiet --output-format concise .

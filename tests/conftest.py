@@ -11,9 +11,11 @@ from hypothesis import settings
 from satchel.errors import EmbedderError
 from satchel.models.embedding import fetch_weights
 
-# A shared machine makes any deadline a coin toss; what is slow is found by benchmarks.
-settings.register_profile("satchel", deadline=None, print_blob=True)
-settings.load_profile("satchel")
+# A shared machine makes any deadline a coin toss; what is slow is found by benchmarks. `make test` draws the same
+# examples everywhere, so that a red run can be repeated and a green one means something; `make fuzz` draws new ones.
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("fuzz", deadline=None, print_blob=True, max_examples=1000)
+settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")
