@@ -99,13 +99,18 @@ class SurfacedMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySurfaced:
-    """Memory was appended to the user's message of this turn: `text` is the block, byte for byte."""
+    """Memory was appended to the user's message of this turn: `text` is the block, byte for byte.
+
+    Attributes:
+        untrusted: One of the memories comes from outside.
+    """
 
     type: ClassVar = "memory_surfaced"
     turn: int
     text: str
     memories: tuple[SurfacedMemory, ...]
     tokens: int
+    untrusted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,12 +288,18 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Final:
-    """The turn's answer."""
+    """The turn's answer.
+
+    Attributes:
+        untrusted: The model had something from outside before it, from this turn or an earlier one of the session:
+            what it says may come from there.
+    """
 
     type: ClassVar = "final"
     turn: int
     text: str
     status: TurnStatus
+    untrusted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

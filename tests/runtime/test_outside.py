@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from satchel.errors import ModelError
-from satchel.events import Observation
+from satchel.events import MemorySurfaced, Observation
+from satchel.memory import Episode
 from satchel.models import ScriptedModel
 from satchel.models.scripted import Call, Reply
 from satchel.runtime import Satchel
@@ -64,7 +65,8 @@ async def test_what_is_said_and_stored_after_a_page_was_read_is_kept_as_from_out
                 "The money is to be wired.": "outside",
                 "The page says to wire the money.": "outside",
                 "Good night!": "user",
-                "Good night.": "agent",
+                # The page is before the model for as long as the session goes on.
+                "Good night.": "outside",
             }
     observed = {
         r.event.tool + str(r.event.round): r.event for r in records if isinstance(r.event, Observation)
@@ -105,6 +107,72 @@ async def test_recalling_what_came_from_outside_is_from_outside_again(tmp_path: 
         await satchel.memory.add("Mara's shop closes at noon.", trust="outside")
         await (await satchel.session()).run_turn("When does it close?")
         assert (await trusts(satchel))["It closes at noon."] == "outside"
+
+
+@requirement("web:untrusted")
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_the_mark_crosses_a_question_to_the_user_and_the_end_of_the_process(
+    compacted: bool, tmp_path: Path
+) -> None:
+    async with loopback([PAGE]) as server:
+        options = {"agent__mode": "bypass", "web__allow_private": (f"127.0.0.1:{server.port}",)}
+        asking = [
+            Reply(calls=[Call(name="web_fetch", input={"url": server.url})]),
+            Reply(calls=[Call(name="ask_user", input={"question": "Shall I note that?"})]),
+        ]
+        async with opened(tmp_path, ScriptedModel(asking), **options) as satchel:
+            session = await satchel.session()
+            assert (await session.run_turn("What does that page say?")).status == "asking"
+            id = session.id
+        storing = Call(name="store_memory", input={"content": "The money is to be wired."})
+        model = ScriptedModel(["Well.", "A summary.", Reply(calls=[storing]), "Noted."])
+        if not compacted:
+            model = ScriptedModel([Reply(calls=[storing]), "Noted."])
+        async with opened(tmp_path, model, **options) as satchel:
+            session = await satchel.session(id)
+            if compacted:
+                await session.run_turn("Wait. " * 400)
+                assert await session.compact() is not None
+            await session.run_turn("Yes.")
+            assert session.untrusted
+            found = await trusts(satchel)
+            assert {
+                found[text] for text in ("Shall I note that?", "The money is to be wired.", "Noted.")
+            } == {"outside"}
+            assert found["Yes."] == "user"
+            # Another conversation begins with nothing from outside.
+            assert not (await satchel.session()).untrusted
+
+
+@requirement("web:untrusted")
+async def test_a_memory_from_outside_that_surfaces_by_itself_marks_what_is_said_of_it(tmp_path: Path) -> None:
+    async with opened(
+        tmp_path, ScriptedModel(["At noon.", "Sure."]), memory__surface_threshold=0.0
+    ) as satchel:
+        assert satchel.memory is not None
+        await satchel.memory.add_episodes(
+            [
+                Episode(
+                    session="s",
+                    turn=3,
+                    speaker="assistant",
+                    text="Mara's shop closes at noon.",
+                    said_at=satchel.clock.now(),
+                    trust="outside",
+                )
+            ]
+        )
+        session = await satchel.session()
+        turn = await session.run_turn("When does Mara's shop close?")
+        (record,) = [
+            r.event
+            for r in (await satchel.sessions.load(session.id)).records
+            if isinstance(r.event, MemorySurfaced)
+        ]
+        assert [memory.content for memory in turn.memory] == ["Mara's shop closes at noon."]
+        assert record.untrusted
+        assert 'assistant, session s turn 3, from outside: "Mara' in record.text
+        assert (await trusts(satchel))["At noon."] == "outside"
 
 
 @pytest.mark.parametrize(("mode", "runs"), [("ask", False), ("auto", True), ("plan", True), ("bypass", True)])

@@ -182,7 +182,7 @@ class Round:
             emitter: Gets every event.
             clock: Measures durations.
             repeats: The turn's memory of results.
-            untrusted: An earlier round of the turn brought something from outside.
+            untrusted: Something from outside is before the model already.
             refusal: Call ids that must not run, with what the model is told.
         """
         self._calls = [_Call(block) for block in blocks]

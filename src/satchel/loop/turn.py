@@ -103,6 +103,7 @@ class Outcome:
     question: AskUser | None = None
     memory: MemorySurfaced | None = None
     error: SatchelError | None = None
+    untrusted: bool = False
 
 
 class Turn:
@@ -119,6 +120,7 @@ class Turn:
         message: Message,
         *,
         history: Sequence[Message] = (),
+        untrusted: bool = False,
         question: AskUser | None = None,
         turn: int,
         model: ChatModel,
@@ -138,6 +140,8 @@ class Turn:
         Args:
             message: What the user says.
             history: As the turn before, or `sessions.rebuild`, left it.
+            untrusted: Something in the message or the history, or what was left out of it, comes from outside. It stays
+                so: what a model says while it has such a text before it, and what is made of that, can't be told apart.
             question: The open question of the turn before: the message becomes its call's result.
             turn: Number of the turn, from 1.
             model: Answers.
@@ -186,7 +190,7 @@ class Turn:
         self._usage = Usage()
         self._unpriced = 0
         self._repeats = Repeats()
-        self._untrusted = False
+        self._untrusted = untrusted
         self._steps: list[Step] = []
         self._last_steps: tuple[Step, ...] = ()
         self._said = ""
@@ -296,6 +300,7 @@ class Turn:
             return
         if surfaced is not None and surfaced.text.strip():
             self._memory = surfaced
+            self._untrusted = self._untrusted or surfaced.untrusted
             self._history.say((TextBlock(text=clean_text(surfaced.text), origin="memory"),))
             await self._emitter(surfaced)
 
@@ -517,7 +522,6 @@ class Turn:
         round = self._round
         assert round is not None
         await round.run()
-        self._untrusted = round.untrusted
         streak, question = round.streak, round.question
         self._take_results(round)
         if question is not None:
@@ -529,6 +533,7 @@ class Turn:
 
     def _take_results(self, round: Round) -> None:
         self._history.observe(round.results)
+        self._untrusted = round.untrusted
         self._last_steps = round.steps
         self._steps += round.steps
         self._round = None
@@ -544,7 +549,7 @@ class Turn:
     # Ending
 
     def _decide(self, status: TurnStatus, text: str) -> TurnState:
-        self._final = Final(turn=self._turn, text=text, status=status)
+        self._final = Final(turn=self._turn, text=text, status=status, untrusted=self._untrusted)
         return TurnState.ENDING
 
     async def _end(self) -> TurnState:
@@ -639,6 +644,7 @@ class Turn:
             question=self._question,
             memory=self._memory,
             error=self._error,
+            untrusted=self._untrusted,
         )
 
 
@@ -666,6 +672,7 @@ async def run_turn(
     message: Message,
     *,
     history: Sequence[Message] = (),
+    untrusted: bool = False,
     question: AskUser | None = None,
     turn: int,
     model: ChatModel,
@@ -686,6 +693,7 @@ async def run_turn(
     return await Turn(
         message,
         history=history,
+        untrusted=untrusted,
         question=question,
         turn=turn,
         model=model,

@@ -168,7 +168,8 @@ def origin_of(memory: MemoryRecord) -> str:
         where = "stored from outside" if memory.trust == "outside" else "noted by hand"
     else:
         turn = "" if source.turn is None else f" turn {source.turn}"
-        where = f"session {_label(source.session)}{turn}"
+        mark = ", from outside" if memory.trust == "outside" else ""
+        where = f"session {_label(source.session)}{turn}{mark}"
     said = memory.said_at
     return f"{said.year:04d}-{said.month:02d}-{said.day:02d}, {who}, {where}"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from satchel.errors import SatchelError
-from satchel.events import Final, MemoryCaptured, Notice, Observation, Record, SessionStart, TurnStart
+from satchel.events import Final, MemoryCaptured, Notice, Record, SessionStart, TurnStart
 from satchel.memory import Episode, Memory
 from satchel.sessions import SessionStore
 
@@ -56,11 +56,11 @@ def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[Said, ...
                 provider, is_private = event.provider, event.private
             case TurnStart() as event if not is_private:
                 said[event.turn] = Said(turn=event.turn, user=event.message.text, user_at=record.at)
-            case Observation(turn=turn, untrusted=True) if turn in said:
-                said[turn] = replace(said[turn], is_from_outside=True)
-            case Final(turn=turn, text=text, status="done" | "asking") if turn in said:
+            case Final(turn=turn, text=text, status="done" | "asking", untrusted=untrusted) if turn in said:
                 if provider != RECALL_PROVIDER:
-                    said[turn] = replace(said[turn], answer=text, answer_at=record.at)
+                    said[turn] = replace(
+                        said[turn], answer=text, answer_at=record.at, is_from_outside=untrusted
+                    )
             case MemoryCaptured(turn=turn):
                 said.pop(turn, None)
             case _:

@@ -20,7 +20,6 @@ from satchel.events import (
     MemoryCaptured,
     MemorySurfaced,
     Notice,
-    Observation,
     Permission,
     Record,
     SessionEnd,
@@ -123,6 +122,7 @@ class Session:
     def _take(self, history: History) -> None:
         self._messages = history.messages
         self._question = history.question
+        self._untrusted = history.untrusted
         self._turns = history.turns
         self._usage = history.usage
         self._shown = set(history.surfaced_ids)
@@ -157,6 +157,11 @@ class Session:
     def pending_question(self) -> AskUser | None:
         """The question that the next message answers, or None."""
         return self._question
+
+    @property
+    def untrusted(self) -> bool:
+        """Whether something from outside is before the model: what it says and stores is kept as from there."""
+        return self._untrusted
 
     # Turns
 
@@ -199,13 +204,16 @@ class Session:
             raise UsageError("There is nothing to say: the message is empty.")
         self._refuse_while_running()
         notices = await self.settle_tools()
-        blocks = (TextBlock(text=text), *await self._resumed(text))
+        resumed = await self._resumed(text)
+        blocks = (TextBlock(text=text), *resumed)
         self._refuse_while_running()
         number = self._turns + 1
         progress = _Progress(keeps=memory and not self.private and self._satchel.settings.keeps_memory)
         turn = LoopTurn(
             Message(role="user", blocks=blocks),
             history=self._messages,
+            # Whatever came of a call that waited comes from an MCP server.
+            untrusted=self._untrusted or bool(resumed),
             question=self._question,
             turn=number,
             model=self._model,
@@ -245,6 +253,7 @@ class Session:
             try:
                 outcome = await turn.run()
                 self._messages, self._question = outcome.messages, outcome.question
+                self._untrusted = outcome.untrusted
                 self._usage += outcome.usage
                 if isinstance(outcome.error, StorageError):
                     # What the log did not take was not acknowledged, and the user has to hear that.
@@ -315,12 +324,7 @@ class Session:
     async def _write(self, events: Sequence[Event], progress: _Progress) -> None:
         durable = any(isinstance(event, _DURABLE) for event in events)
         records = await self._journal.append(await self._discretion.of(events), durable=durable)
-        progress.said.extend(
-            record
-            for record in records
-            if isinstance(record.event, TurnStart | Final)
-            or (isinstance(record.event, Observation) and record.event.untrusted)
-        )
+        progress.said.extend(record for record in records if isinstance(record.event, TurnStart | Final))
 
     # Memory
 
@@ -356,6 +360,7 @@ class Session:
                 for hit in context.memories
             ),
             tokens=context.tokens,
+            untrusted=any(hit.memory.trust == "outside" for hit in context.memories),
         )
 
     async def _capture(self, turn: int, progress: _Progress) -> list[Event]:

@@ -12,6 +12,7 @@ from satchel.events import (
     AskUser,
     Assistant,
     Compaction,
+    Final,
     MemorySurfaced,
     Observation,
     Record,
@@ -48,6 +49,8 @@ class History:
         status: How the newest turn ended; None where it never ended: the program was stopped in the middle.
         usage: Tokens and money of the whole session.
         provider: Of the last answer or, before the first, of the session's start; so is `model`.
+        untrusted: A result or a memory from outside was put before the model, however long ago: what was said since, a
+            summary included, may come from there.
     """
 
     messages: tuple[Message, ...]
@@ -58,6 +61,7 @@ class History:
     usage: Usage = field(default_factory=Usage)
     provider: str = ""
     model: str = ""
+    untrusted: bool = False
 
 
 class _Builder:
@@ -146,6 +150,7 @@ def rebuild(records: Iterable[Record]) -> History:
     status: TurnStatus | None = None
     usage = Usage()
     provider = model = ""
+    untrusted = False
     for record in records:
         match record.event:
             case SessionStart() as event:
@@ -157,6 +162,7 @@ def rebuild(records: Iterable[Record]) -> History:
                 if event.text.strip():
                     builder.say((TextBlock(text=clean_text(event.text), origin="memory"),))
                 surfaced.update((memory.id, event.text) for memory in event.memories)
+                untrusted = untrusted or event.untrusted
             case Assistant() as event:
                 builder.answer(event)
                 usage += event.usage
@@ -167,6 +173,8 @@ def rebuild(records: Iterable[Record]) -> History:
                 builder.results[event.call_id] = ToolResultBlock(
                     tool_use_id=event.call_id, content=event.text, is_error=event.is_error
                 )
+                # Round 0 is a call that the user ran by hand: the model does not see what came of it.
+                untrusted = untrusted or (event.untrusted and event.round > 0)
             case AskUser() as event:
                 builder.question = event
             case Compaction() as event:
@@ -174,6 +182,9 @@ def rebuild(records: Iterable[Record]) -> History:
                 usage += event.usage
                 kept = {b.text for m in event.messages for b in m.blocks if isinstance(b, TextBlock)}
                 surfaced = {id: text for id, text in surfaced.items() if text in kept}
+            case Final() as event:
+                # It may have been said after a call that waited for the user went on, which has no observation.
+                untrusted = untrusted or event.untrusted
             case TurnEnd() as event:
                 status = event.status
             case _:
@@ -191,4 +202,5 @@ def rebuild(records: Iterable[Record]) -> History:
         usage=usage,
         provider=provider,
         model=model,
+        untrusted=untrusted,
     )

@@ -140,7 +140,7 @@ class ToolContext:
         environ: The environment that a started process gets.
         ask: Asks the user in the middle of a call and gives their words; None from it where they don't want
             to answer. None where nobody can be asked: then a question can only end the turn.
-        untrusted: The model has read something from outside in this turn: what it says now may come from there.
+        untrusted: The model has read something from outside in this session: what it says now may come from there.
     """
 
     session_id: str
