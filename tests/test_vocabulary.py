@@ -107,7 +107,7 @@ def test_a_record_is_one_flat_object_with_its_place_first() -> None:
     at = datetime.fromisoformat("2026-01-01T12:00:00+01:00")
     record = Record(seq=7, at=at, event=Final(turn=1, text="Yes.", status="done"))
     value = record_to_json(record)
-    assert list(value) == ["seq", "at", "type", "turn", "text", "status"]
+    assert list(value) == ["seq", "at", "type", "turn", "text", "status", "untrusted"]
     assert value["at"] == "2026-01-01T12:00:00+01:00"
     assert record_from_json(json.loads(json.dumps(value))) == record
 
