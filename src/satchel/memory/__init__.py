@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from satchel.memory.checkup import Checkup, Repaired, checkup_to_json
 from satchel.memory.comparing import Comparison, Relation, compare
+from satchel.memory.dates import ResolvedDate, resolve_dates
 from satchel.memory.decay import boost, priority_now, recency_weight
 from satchel.memory.distill import DistillReport, DistillStatus, WindowResult
 from satchel.memory.graph import RELATIONS, Edge, Related, edge_to_json, related_to_json
@@ -66,6 +67,7 @@ __all__ = [
     "Related",
     "Relation",
     "Repaired",
+    "ResolvedDate",
     "Said",
     "Source",
     "Stats",
@@ -86,5 +88,6 @@ __all__ = [
     "recency_weight",
     "record_to_json",
     "related_to_json",
+    "resolve_dates",
     "strip_injected",
 ]

@@ -91,7 +91,7 @@ _MONTHS: Final = {
     )
     for name in names
 }
-_NUMBERS: Final = {
+_NUMBERS = {
     "a": 1,
     "an": 1,
     "one": 1,
@@ -118,10 +118,35 @@ _NUMBERS: Final = {
     "forty": 40,
     "fifty": 50,
     "sixty": 60,
+    "seventy": 70,
+    "eighty": 80,
     "ninety": 90,
     "hundred": 100,
 }
-_ORDINALS: Final = {"first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "last": -1}
+_TENS: Final = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_UNITS: Final = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_NUMBERS |= {
+    f"{tens}-{unit}": 10 * decade + number
+    for decade, tens in enumerate(_TENS, start=2)
+    for number, unit in enumerate(_UNITS, start=1)
+}
+_ORDINALS: Final = {
+    **{"first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "last": -1},
+    **{"1st": 1, "2nd": 2, "3rd": 3, "4th": 4, "5th": 5},
+}
+_DAY_WORDS: Final = {
+    name: number
+    for number, name in enumerate(
+        (
+            *("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"),
+            *("eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth"),
+            *("eighteenth", "nineteenth", "twentieth", "twenty-first", "twenty-second", "twenty-third"),
+            *("twenty-fourth", "twenty-fifth", "twenty-sixth", "twenty-seventh", "twenty-eighth"),
+            *("twenty-ninth", "thirtieth", "thirty-first"),
+        ),
+        start=1,
+    )
+}
 _DECADES: Final = {"fifties": 1950, "sixties": 1960, "seventies": 1970, "eighties": 1980, "nineties": 1990}
 _STEP: Final = {"last": -1, "past": -1, "previous": -1, "this": 0, "current": 0, "next": 1, "coming": 1}
 
@@ -149,6 +174,11 @@ def _nth_weekday(year: int, month: int, weekday: int, nth: int) -> Range | None:
     return date(year, month, day), date(year, month, day)
 
 
+def _thanksgiving(year: int) -> date:
+    """The fourth Thursday of November."""
+    return date(year, 11, 1) + timedelta(days=(3 - date(year, 11, 1).weekday()) % 7 + 21)
+
+
 _HOLIDAYS: Final[Mapping[str, Callable[[int], Range | None]]] = {
     "christmas eve": _fixed(12, 24),
     "christmas day": _fixed(12, 25),
@@ -162,12 +192,22 @@ _HOLIDAYS: Final[Mapping[str, Callable[[int], Range | None]]] = {
     "valentine's": _fixed(2, 14),
     "st patrick's day": _fixed(3, 17),
     "halloween": _fixed(10, 31),
+    "shrove tuesday": _after_easter(-47),
+    "ash wednesday": _after_easter(-46),
+    "palm sunday": _after_easter(-7),
+    "maundy thursday": _after_easter(-3),
     "good friday": _after_easter(-2),
+    "holy saturday": _after_easter(-1),
     "easter sunday": _after_easter(0),
     "easter monday": _after_easter(1),
     "easter": _after_easter(0),
     "pentecost": _after_easter(49),
-    "thanksgiving": lambda year: _nth_weekday(year, 11, 3, 4),
+    "whit monday": _after_easter(50),
+    "memorial day": lambda year: _nth_weekday(year, 5, 0, -1),
+    "labor day": lambda year: _nth_weekday(year, 9, 0, 1),
+    "thanksgiving": lambda year: _one(_thanksgiving(year)),
+    "black friday": lambda year: _one(_thanksgiving(year) + timedelta(days=1)),
+    "cyber monday": lambda year: _one(_thanksgiving(year) + timedelta(days=4)),
 }
 
 _APOSTROPHE: Final = "['\N{RIGHT SINGLE QUOTATION MARK}]"
@@ -182,8 +222,14 @@ _MONTH = (
     r"nov(?:ember)?|dec(?:ember)?)"
 )
 _YEAR = r"(?P<year>(?:1[5-9]|20|21)\d\d)"
+_YEAR_STEP = r"(?P<year_step>last|this|next)\s+year"
+_OF_YEAR = rf"(?:,?\s+(?:of\s+)?(?:{_YEAR}|{_YEAR_STEP}))?"
 _DAY = r"(?P<day>[12]\d|3[01]|0?[1-9])(?:st|nd|rd|th)?"
-_NUMBER = r"(?P<number>\d{1,4}|" + "|".join(sorted(_NUMBERS, key=len, reverse=True)) + ")"
+_NUMBER = (
+    r"(?P<number>\d{1,4}|"
+    + "|".join(name.replace("-", r"[-\s]") for name in sorted(_NUMBERS, key=len, reverse=True))
+    + ")"
+)
 _UNIT = r"(?P<unit>day|week|fortnight|month|year)s?"
 _PART = r"(?:\s+(?:morning|afternoon|evening|night|noon|lunchtime))?"
 _THE = r"(?:the\s+)?"
@@ -278,8 +324,15 @@ def _shift(day: date, number: int, unit: str) -> date:
             return day + relativedelta(years=number)
 
 
+def _year_of(match: re.Match[str], said: _Said) -> int | None:
+    """The year that stands beside a date, in digits or as "last year"; None where there is none."""
+    if match["year"]:
+        return int(match["year"])
+    return said.today.year + _STEP[match["year_step"]] if match["year_step"] else None
+
+
 def _number(word: str) -> int:
-    return int(word) if word.isdigit() else _NUMBERS[word]
+    return int(word) if word.isdigit() else _NUMBERS["-".join(word.split())]
 
 
 # -- one function a form: the match and the circumstances in, the days out, None where they can't be known -----------
@@ -299,8 +352,9 @@ def _tonight(_: re.Match[str], said: _Said) -> Range | None:
     return None if said.is_small_hours else _one(said.today)
 
 
-def _last_night(_: re.Match[str], said: _Said) -> Range | None:
-    return None if said.is_small_hours else (said.today - timedelta(days=1), said.today)
+def _last_night(match: re.Match[str], said: _Said) -> Range | None:
+    evening = said.today - timedelta(days=2 if match["before"] else 1)
+    return None if said.is_small_hours else (evening, evening + timedelta(days=1))
 
 
 def _calendar_unit(match: re.Match[str], said: _Said) -> Range | None:
@@ -395,8 +449,9 @@ def _third(span: Range, part: str | None) -> Range:
 def _month_form(match: re.Match[str], said: _Said) -> Range | None:
     month = _MONTHS[match["month"]]
     part = match["part"].rstrip("- ") if match["part"] else None
-    if match["year"]:
-        return _third(_month(int(match["year"]), month), part)
+    year = _year_of(match, said)
+    if year is not None:
+        return _third(_month(year, month), part)
     if match["step"]:
         found = _in_year(said, match["step"], lambda year: _month(year, month))
         return _third(found, part) if found else None
@@ -416,7 +471,8 @@ def _checked(match: re.Match[str], span: Range | None) -> Range | None:
 
 
 def _full_date(match: re.Match[str], said: _Said) -> Range | None:
-    month, first = _MONTHS[match["month"]], int(match["day"])
+    month = _MONTHS[match["month"]]
+    first = int(match["day"]) if match["day"] else _DAY_WORDS["-".join(match["day_word"].split())]
     last = int(match["until"]) if match["until"] else first
     if last < first:
         return None
@@ -428,7 +484,8 @@ def _full_date(match: re.Match[str], said: _Said) -> Range | None:
             return None
         return day, date(year, month, last)
 
-    return of(int(match["year"])) if match["year"] else _by_tense(said, of)
+    written = _year_of(match, said)
+    return _by_tense(said, of) if written is None else of(written)
 
 
 def _iso_date(match: re.Match[str], _: _Said) -> Range | None:
@@ -479,8 +536,9 @@ def _nth_of_month(match: re.Match[str], said: _Said) -> Range | None:
         first = _calendar(said, "month", _STEP[match["step"] or "this"])[0]
         return _nth_weekday(first.year, first.month, weekday, nth)
     month = _MONTHS[match["month"]]
-    if match["year"]:
-        return _nth_weekday(int(match["year"]), month, weekday, nth)
+    year = _year_of(match, said)
+    if year is not None:
+        return _nth_weekday(year, month, weekday, nth)
     return _by_tense(said, lambda year: _nth_weekday(year, month, weekday, nth))
 
 
@@ -491,8 +549,9 @@ def _holiday(match: re.Match[str], said: _Said) -> Range | None:
         .replace("st. ", "st ")
     )
     of = _HOLIDAYS[name]
-    if match["year"]:
-        return of(int(match["year"]))
+    year = _year_of(match, said)
+    if year is not None:
+        return of(year)
     if match["step"]:
         return _in_year(said, match["step"], of)
     return _by_tense(said, of)
@@ -500,14 +559,16 @@ def _holiday(match: re.Match[str], said: _Said) -> Range | None:
 
 def _quarter_form(match: re.Match[str], said: _Said) -> Range | None:
     quarter = int(match["quarter"]) if match["quarter"] else _ORDINALS[match["nth"]]
-    if match["year"]:
-        return _quarter(int(match["year"]), quarter)
+    year = _year_of(match, said)
+    if year is not None:
+        return _quarter(year, quarter)
     return _by_tense(said, lambda year: _quarter(year, quarter))
 
 
 def _year_form(match: re.Match[str], _: _Said) -> Range | None:
-    year = int(match["year"])
-    return date(year, 1, 1), date(year, 12, 31)
+    first = int(match["year"])
+    last = int(match["until"] or first)
+    return None if last < first else (date(first, 1, 1), date(last, 12, 31))
 
 
 def _decade(match: re.Match[str], _: _Said) -> Range | None:
@@ -564,7 +625,7 @@ _FORMS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], _Said], Rang
         ),
         (r"this\s+(?:morning|afternoon|evening|noon)", _this_part),
         (r"tonight", _tonight),
-        (r"last\s+night", _last_night),
+        (r"last\s+night|the\s+night\s+(?P<before>before)\s+last", _last_night),
         (
             r"(?P<step>this|last|next|past|previous|coming|current)\s+(?P<unit>week|month|quarter|year)",
             _calendar_unit,
@@ -596,11 +657,14 @@ _FORMS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], _Said], Rang
         ),
         (_NUMBER + r"\s+" + _UNIT + r"\s+(?:from\s+(?:now|today)|hence)", _ahead),
         (
-            r"(?:(?P<step>last|this|next)\s+)?(?P<part>(?:early|mid|late)[\s-]+)?"
+            r"(?:(?P<step>last|this|next)\s+)?(?P<part>(?:early|mid|late)[\s-]+)?" + _MONTH + _OF_YEAR,
+            _month_form,
+        ),
+        (
+            _YEAR_STEP
+            + r",?\s+(?:in\s+)?(?P<part>(?:early|mid|late)[\s-]+)?"
             + _MONTH
-            + r"(?:,?\s+(?:of\s+)?"
-            + _YEAR
-            + ")?",
+            + r"(?P<year>)(?P<step>)(?!\.?\s+(?:the\s+)?\d)",
             _month_form,
         ),
         (r"(?P<part>(?:early|mid|late)[\s-]+)(?P<step>last|this|next)\s+month", _part_of_month),
@@ -610,7 +674,18 @@ _FORMS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], _Said], Rang
             + r",?\s+)?(?:the\s+)?"
             + _DAY
             + r"(?:\s*(?:-|\N{EN DASH}|to|until|and)\s*(?P<until>\d{1,2})(?:st|nd|rd|th)?)?"
-            r"\s+(?:of\s+)?" + _MONTH + r"(?:,?\s+" + _YEAR + ")?",
+            r"\s+(?:of\s+)?" + _MONTH + r"(?P<day_word>)" + _OF_YEAR,
+            _full_date,
+        ),
+        (
+            r"(?:"
+            + _ANY_WEEKDAY
+            + r",?\s+)?the\s+(?P<day_word>"
+            + "|".join(name.replace("-", r"[-\s]") for name in sorted(_DAY_WORDS, key=len, reverse=True))
+            + r")\s+of\s+"
+            + _MONTH
+            + r"(?P<day>)(?P<until>)"
+            + _OF_YEAR,
             _full_date,
         ),
         (
@@ -620,15 +695,15 @@ _FORMS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], _Said], Rang
             + _MONTH
             + r"\.?\s+(?:the\s+)?"
             + _DAY
-            + r"(?:\s*(?:-|\N{EN DASH}|to|until)\s*(?P<until>\d{1,2})(?:st|nd|rd|th)?)?(?![:\d])(?:,?\s+"
-            + _YEAR
-            + ")?",
+            + r"(?:\s*(?:-|\N{EN DASH}|to|until)\s*(?P<until>\d{1,2})(?:st|nd|rd|th)?)?(?![:\d])(?P<day_word>)"
+            + _OF_YEAR,
             _full_date,
         ),
         (
             r"(?:" + _ANY_WEEKDAY + r",?\s+)?(?P<year>\d{4})-(?P<m>\d\d)-(?P<d>\d\d)(?:T[\d:.+Z-]+)?",
             _iso_date,
         ),
+        (r"(?P<prefix_day>)" + _YEAR + r"/(?P<m>\d\d?)/(?P<d>\d\d?)(?![/.]?\d)", _iso_date),
         (
             r"(?:"
             + _ANY_WEEKDAY
@@ -644,30 +719,28 @@ _FORMS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], _Said], Rang
             _day_of_month,
         ),
         (
-            r"the\s+(?P<nth>first|second|third|fourth|fifth|last)\s+"
+            r"the\s+(?P<nth>first|second|third|fourth|fifth|last|1st|2nd|3rd|4th|5th)\s+"
             + _WEEKDAY
             + r"\s+(?:of|in)\s+(?:"
             + _MONTH
-            + r"(?:,?\s+"
-            + _YEAR
-            + r")?|(?:the|(?P<step>this|next|last))\s+month)",
+            + _OF_YEAR
+            + r"|(?:the|(?P<step>this|next|last))\s+month)",
             _nth_of_month,
         ),
         (
-            r"(?:(?P<step>last|this|next)\s+)?(?P<holiday>"
-            + _HOLIDAY_NAMES
-            + r")(?:,?\s+(?:of\s+)?"
-            + _YEAR
-            + ")?",
+            r"(?:(?P<step>last|this|next)\s+)?(?P<holiday>" + _HOLIDAY_NAMES + ")" + _OF_YEAR,
             _holiday,
         ),
         (
-            r"(?:Q(?P<quarter>[1-4])|the\s+(?P<nth>first|second|third|fourth)\s+quarter)(?:,?\s+(?:of\s+)?"
-            + _YEAR
-            + ")?",
+            r"(?:Q(?P<quarter>[1-4])|the\s+(?P<nth>first|second|third|fourth)\s+quarter)" + _OF_YEAR,
             _quarter_form,
         ),
-        (r"(?:in|since|by|until|during|of|from|around|before|after)\s+" + _YEAR, _year_form),
+        (
+            r"(?:in|since|by|until|during|of|from|around|before|after|between)\s+(?:the\s+years?\s+)?"
+            + _YEAR
+            + r"(?:\s*(?:(?<=from\s\d{4})\s*to|(?<=between\s\d{4})\s*and)\s*(?P<until>(?:1[5-9]|20|21)\d\d))?",
+            _year_form,
+        ),
         (
             r"the\s+(?:(?P<word>" + "|".join(_DECADES) + rf")|{_APOSTROPHE}?(?P<digits>(?:1[5-9]|20)?\d0)s)",
             _decade,
@@ -684,16 +757,15 @@ _FUTURE = re.compile(
     r"|(?:am|is|are|#(?:m|re|s))\s+(?:not\s+|also\s+|all\s+|both\s+|really\s+)?(?:\w+ing|due|about|to)\b"
     r"|plan(?:s|ning)?\s+to|hop(?:e|es|ing)\s+to|want(?:s)?\s+to|need(?:s)?\s+to|ha(?:ve|s)\s+to|must|should|can|could|may"
     r"|might|would|let#s|see\s+you|due|remind|book|schedule|call|meet|come|bring|don#t|upcoming|is|are|am|#s|#re"
-    r"|starts?|begins?|ends?|leaves?|arrives?|opens?|closes?|flies|fly|travels?|moves?|gets?|turns?|has|have|takes?)\b".replace(
-        "#", _APOSTROPHE
-    ),
+    r"|starts?(?!\s+of\b)|begins?|ends?(?!\s+of\b)|leaves?|arrives?|opens?|closes?|flies|fly|travels?|moves?|gets?|turns?"
+    r"|has|have|takes?|got)\b".replace("#", _APOSTROPHE),
     re.IGNORECASE,
 )
 _PAST = re.compile(
-    r"\b(?:was|were|wasn#t|weren#t|did|didn#t|had|been|went|met|saw|came|took|got|made|gave|bought|brought|thought|told|said"
+    r"\b(?:was|were|wasn#t|weren#t|did|didn#t|had|been|went|met|saw|came|took|(?<!have\s)(?<!has\s)(?<!#ve\s)got|made|gave|bought|brought|thought|told|said"
     r"|found|left|lost|won|began|started|ran|ate|drank|drove|flew|fell|felt|grew|heard|held|kept|knew|led|paid|read|rode|sang"
     r"|sat|sent|shot|slept|spent|spoke|stood|swam|taught|threw|understood|woke|wore|wrote|broke|built|caught|chose|cut|drew"
-    r"|fought|forgot|hid|hit|hurt|laid|lay|lent|let|lit|meant|quit|rang|rose|sold|shook|stole|stuck|became|put|set"
+    r"|(?:would|could|should|might|must)(?:n#t)?(?:\s+not)?(?:\s+have|#ve)|fought|forgot|hid|hit|hurt|laid|lay|lent|let|lit|meant|quit|rang|rose|sold|shook|stole|stuck|became|put|set"
     r"|(?!(?:need|indeed|feed|speed|seed|bleed|exceed|succeed|proceed|hundred|sacred|red|bed|wed|shed|embed)\b)[a-z]{2,}ed)\b".replace(
         "#", _APOSTROPHE
     ),
@@ -708,14 +780,29 @@ _AUXILIARY = re.compile(
 )
 
 
+_ARRANGED = re.compile(
+    r"\b(?:booked|bought|reserved|(?:re)?scheduled|arranged|planned|moved|postponed|pushed|shifted|delayed|set|invited|got|agreed"
+    r"|signed\s+up|tickets?|appointment|reservation|table)\b.*\b(?:for|to|until|till)\s+(?:the\s+)?\Z",
+    re.IGNORECASE | re.DOTALL,
+)
+_SINCE = re.compile(r"\b(?:ever\s+)?since\s+(?:the\s+)?\Z", re.IGNORECASE)
+
+
 def _tense(text: str, start: int, end: int, ends: list[int]) -> Tense:
-    """The tense of the clause around a mention: that of its verb, the nearest one where there are several."""
+    """The tense of the clause around a mention: that of its verb, the nearest one where there are several.
+
+    "Since Friday" is past whatever the verb; what was booked for Friday, or moved to it, is still to come.
+    """
     position = bisect_left(ends, start + 1)
     left = ends[position - 1] if position else 0
     right = ends[position] if position < len(ends) else len(text)
     # A long sentence says nothing about its far end, and searching it for each of its dates would be quadratic.
     left, right = max(left, start - 200), min(max(right, end), end + 200)
     before, after = text[left:start], text[end:right]
+    if _SINCE.search(before):
+        return "past"
+    if _ARRANGED.search(before):
+        return "unknown" if re.search(r"\b(?:was|were|had|been)\b", before, re.IGNORECASE) else "future"
     # "Will quit": some verbs look the same in the past, and are no past after an auxiliary.
     past = [m.end() for m in _PAST.finditer(before) if not _AUXILIARY.search(before[: m.start()])]
     future = [m.end() for m in _FUTURE.finditer(before)]
