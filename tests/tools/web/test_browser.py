@@ -149,6 +149,27 @@ async def test_nothing_that_a_page_does_reaches_a_private_address(
     assert file.is_error
 
 
+@requirement("web:browser")
+async def test_a_site_that_asks_for_a_password_is_not_told_the_gateways(
+    context: ToolContext, group: anyio.abc.TaskGroup
+) -> None:
+    def site(asked: Asked) -> Answer:
+        if asked.path == "/":
+            return html("<title>Hello</title><img src='/locked'><iframe src='/locked'></iframe>")
+        return Answer(status=401, headers={"WWW-Authenticate": 'Basic realm="satchel"'})
+
+    async with loopback(site) as server:
+        browser = world_for(server, context, group)
+        assert (await browser("open", url=server.url)).text.startswith("Title: Hello\n")
+        assert (await browser("open", url=f"{server.url}/locked")).is_error
+        assert (await browser("open", url=server.url)).text.startswith("Title: Hello\n")
+        await browser("close")
+        assert sum(asked.path == "/locked" for asked in server.asked) >= 3
+        assert not any(
+            {"authorization", "proxy-authorization"} & asked.headers.keys() for asked in server.asked
+        )
+
+
 async def test_what_is_missing_or_gone_is_said(context: ToolContext, group: anyio.abc.TaskGroup) -> None:
     async with loopback(shop) as server:
         browser = world_for(server, context, group)

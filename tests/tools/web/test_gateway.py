@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -30,6 +31,12 @@ async def gateway_to(*allowed: str) -> AsyncIterator[Gateway]:
             yield gateway
         finally:
             await gateway.aclose()
+
+
+def known(gateway: Gateway, request: bytes, *, password: str | None = None) -> bytes:
+    """The requests as its own browser makes them, with the password in their heads."""
+    secret = base64.b64encode(f"satchel:{password or gateway.password}".encode())
+    return request.replace(b" HTTP/1.1\r\n", b" HTTP/1.1\r\nProxy-Authorization: Basic " + secret + b"\r\n")
 
 
 async def say(gateway: Gateway, request: bytes) -> bytes:
@@ -63,9 +70,26 @@ async def say(gateway: Gateway, request: bytes) -> bytes:
 )
 async def test_what_is_not_public_is_refused_with_the_reason(request_line: str) -> None:
     async with gateway_to() as gateway:
-        answer = await say(gateway, f"{request_line} HTTP/1.1\r\n\r\n".encode())
+        answer = await say(gateway, known(gateway, f"{request_line} HTTP/1.1\r\n\r\n".encode()))
     assert answer.startswith(b"HTTP/1.1 403 Forbidden\r\n")
     assert list(gateway.refused) == [request_line.split(" ")[1]]
+
+
+@requirement("web:browser")
+async def test_who_is_not_its_browser_is_refused_whatever_they_ask_for() -> None:
+    hello = Answer(kind="text/plain", pieces=(b"hello",))
+    async with loopback([hello]) as server:
+        allowed = f"127.0.0.1:{server.port}"
+        async with gateway_to(allowed) as gateway, gateway_to(allowed) as other:
+            asked = [f"GET {server.url}/ HTTP/1.1\r\n\r\n", f"CONNECT {allowed} HTTP/1.1\r\n\r\n"]
+            for request in map(str.encode, asked):
+                both = known(gateway, known(gateway, request, password="wrong"))
+                for said in (request, both, known(gateway, request, password=other.password)):
+                    answer = await say(gateway, said)
+                    assert answer.startswith(b"HTTP/1.1 407 Proxy Authentication Required\r\n")
+                    assert b'\r\nProxy-Authenticate: Basic realm="satchel"\r\n' in answer
+            assert gateway.refused == {}
+        assert server.asked == []
 
 
 async def test_a_request_is_passed_on_alone_and_the_connection_ends_with_its_answer() -> None:
@@ -76,7 +100,7 @@ async def test_a_request_is_passed_on_alone_and_the_connection_ends_with_its_ans
             'Proxy-Connection: keep-alive\r\n\r\n{"a":1}'
         )
         second = f"GET {server.url}/second HTTP/1.1\r\nHost: x\r\n\r\n"
-        answer = await say(gateway, (first + second).encode())
+        answer = await say(gateway, known(gateway, (first + second).encode()))
     assert answer.startswith(b"HTTP/1.1 200 X\r\n")
     assert b"Connection: close" in answer
     assert b"hello" in answer
@@ -84,7 +108,7 @@ async def test_a_request_is_passed_on_alone_and_the_connection_ends_with_its_ans
     assert (asked.path, asked.body) == ("/a?b=1", {"a": 1})
     assert asked.headers["host"] == f"127.0.0.1:{server.port}"
     assert asked.headers["x-a"] == "1"
-    assert "proxy-connection" not in asked.headers
+    assert not {"proxy-connection", "proxy-authorization"} & asked.headers.keys()
     assert len(server.asked) == 1
 
 
@@ -102,7 +126,9 @@ async def test_a_tunnel_carries_both_ways() -> None:
                 place = int(gateway.url.rpartition(":")[2])
                 with anyio.fail_after(20):
                     async with await anyio.connect_tcp("127.0.0.1", place) as stream:
-                        await stream.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\nearly".encode())
+                        await stream.send(
+                            known(gateway, f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\nearly".encode())
+                        )
                         answer = b""
                         while not answer.endswith(b"EARLY"):
                             answer += await stream.receive()
@@ -127,8 +153,11 @@ async def test_a_server_that_talks_nonsense_ends_its_own_connection_only(said: b
         async with anyio.create_task_group() as group:
             group.start_soon(listener.serve, babble)
             async with gateway_to(f"127.0.0.1:{port}") as gateway:
-                assert await say(gateway, f"GET http://127.0.0.1:{port}/ HTTP/1.1\r\n\r\n".encode()) == b""
-                assert (await say(gateway, b"CONNECT [::1]:1 HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 403")
+                get = known(gateway, f"GET http://127.0.0.1:{port}/ HTTP/1.1\r\n\r\n".encode())
+                assert await say(gateway, get) == b""
+                assert (await say(gateway, known(gateway, b"CONNECT [::1]:1 HTTP/1.1\r\n\r\n"))).startswith(
+                    b"HTTP/1.1 403"
+                )
             group.cancel_scope.cancel()
 
 
@@ -136,4 +165,6 @@ async def test_a_server_that_talks_nonsense_ends_its_own_connection_only(said: b
 async def test_a_request_that_is_none_ends_its_own_connection_only(asked: bytes) -> None:
     async with gateway_to() as gateway:
         assert not (await say(gateway, asked)).startswith(b"HTTP/1.1 2")
-        assert (await say(gateway, b"CONNECT [::1]:1 HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 403")
+        assert (await say(gateway, known(gateway, b"CONNECT [::1]:1 HTTP/1.1\r\n\r\n"))).startswith(
+            b"HTTP/1.1 403"
+        )

@@ -14,7 +14,7 @@ import anyio
 
 from satchel.errors import SatchelError, UsageError
 from satchel.tools.web.addresses import AddressRules
-from satchel.tools.web.gateway import Gateway, Spawn
+from satchel.tools.web.gateway import USER, Gateway, Spawn
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Locator, Page, Playwright, Request
@@ -109,7 +109,12 @@ class Chromium:
                 chromium_sandbox=os.geteuid() != 0,
                 env=dict(environ),
                 # "<-loopback>" takes away the exception that Chromium makes for this machine's own addresses.
-                proxy={"server": self._gateway.url, "bypass": "<-loopback>"},
+                proxy={
+                    "server": self._gateway.url,
+                    "bypass": "<-loopback>",
+                    "username": USER,
+                    "password": self._gateway.password,
+                },
                 handle_sigint=False,
                 handle_sigterm=False,
                 handle_sighup=False,

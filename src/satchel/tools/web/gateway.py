@@ -2,11 +2,17 @@
 
 Intercepting requests inside the browser would miss what a redirect leads to, sockets, and a name that changes its
 address between the check and the connection; here every connection is checked, and the checked address is dialled.
+
+Any process of this machine can connect to a port of loopback, and what the user allowed to this browser is allowed to
+nobody else: it serves only who knows its password, which is made anew for each and known to the browser alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import base64
+import hmac
+import secrets
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
 import anyio
@@ -16,8 +22,9 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from satchel.errors import SatchelError
 from satchel.tools.web.addresses import AddressRules, Target
 
-__all__ = ["Gateway", "Spawn"]
+__all__ = ["USER", "Gateway", "Spawn"]
 
+USER = "satchel"
 Spawn: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 """Runs something in the background, in a task group that outlives the browser."""
 
@@ -26,6 +33,8 @@ _CONNECT_S = 15.0
 _MOST_HEAD_BYTES = 262_144
 """Of a request's or an answer's head: what Chromium itself takes."""
 _MOST_REFUSALS = 100
+_ASKS_WHO = 'Proxy-Authenticate: Basic realm="satchel"'
+_STRANGER = "This proxy serves one browser of Satchel's."
 _HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"upgrade")
 )
@@ -35,7 +44,8 @@ class Gateway:
     """Serves one browser.
 
     Attributes:
-        url: What the browser is told as its proxy.
+        url: What the browser is told as its proxy; its user is `USER`.
+        password: What it has to prove that it is this browser.
         refused: Why a host was not dialled, by "host:port".
     """
 
@@ -45,6 +55,7 @@ class Gateway:
         self._scope = anyio.CancelScope()
         self._is_over = anyio.Event()
         self.url = ""
+        self.password = secrets.token_urlsafe(24)
         self.refused: dict[str, str] = {}
 
     async def open(self, spawn: Spawn) -> None:
@@ -82,6 +93,9 @@ class Gateway:
         with anyio.fail_after(_HEAD_S):
             line, *headers = (await asked.receive_until(b"\r\n\r\n", _MOST_HEAD_BYTES)).split(b"\r\n")
         method, place, _ = line.decode("latin-1").split(" ")
+        if not self._is_known(headers):
+            await _say(browser, "407 Proxy Authentication Required", _STRANGER, [_ASKS_WHO])
+            return
         tunnels = method == "CONNECT"
         try:
             target = await self._rules.check(f"https://{place}" if tunnels else place)
@@ -101,6 +115,11 @@ class Gateway:
                 await _relay(browser, asked, server)
             else:
                 await _forward(method, target, headers, browser, asked, server)
+
+    def _is_known(self, headers: Sequence[bytes]) -> bool:
+        said = [value for name, value in map(_parted, headers) if name == b"proxy-authorization"]
+        expected = b"Basic " + base64.b64encode(f"{USER}:{self.password}".encode())
+        return len(said) == 1 and hmac.compare_digest(said[0], expected)
 
     def _keep(self, place: str, reason: str) -> None:
         if len(self.refused) < _MOST_REFUSALS:
@@ -178,10 +197,11 @@ def _parted(header: bytes) -> tuple[bytes, bytes]:
     return name.strip().lower(), value.strip()
 
 
-async def _say(browser: SocketStream, status: str, text: str) -> None:
+async def _say(browser: SocketStream, status: str, text: str, headers: Sequence[str] = ()) -> None:
     body = text.encode()
+    more = "".join(f"{header}\r\n" for header in headers)
     await browser.send(
         f"HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
-        "Connection: close\r\n\r\n".encode()
+        f"{more}Connection: close\r\n\r\n".encode()
         + body
     )
