@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import math
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -496,3 +497,18 @@ async def test_the_tables_are_what_the_migrations_make(tmp_path: Path) -> None:
 
     async with Database.open(tmp_path / "m.db") as database:
         assert await database.read(differences) == []
+
+
+async def test_a_filter_that_there_is_none_of_is_refused_instead_of_finding_nothing() -> None:
+    async with Memory.open(":memory:", embedder="none") as memory:
+        await memory.add("The router's name is Ida.")
+        for ask in (
+            lambda: memory.search("router", kind="facts"),  # type: ignore[arg-type]
+            lambda: memory.list(tier="medium"),  # type: ignore[arg-type]
+            lambda: memory.count(memory_type="opinion"),  # type: ignore[arg-type]
+            lambda: memory.export_to(io.BytesIO(), kind="facts"),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(UsageError, match="There is no"):
+                await ask()
+        with pytest.raises(TypeError, match="spaeker"):
+            await memory.list(spaeker="Ida")  # type: ignore[call-arg]

@@ -7,15 +7,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
-from satchel.cli.commands import Text, json_option
+from satchel.cli.commands import json_option
 from satchel.cli.output import is_terminal, plain, say_json, tell
-from satchel.cli.stores import memory_of, moment_of, scope_option, with_home
+from satchel.cli.stores import filter_options, filters_of, memory_of, scope_option, with_home
 from satchel.errors import UsageError
-from satchel.memory import Kind, MemoryType, Tier
 from satchel.memory.transfer import (
     ExportReport,
     ImportReport,
@@ -33,50 +32,26 @@ _SHOWN_EXAMPLES = 5
 
 @click.command()
 @click.argument("file", default="-", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--kind", type=click.Choice(get_args(Kind)), help="What was said, what is known, or summaries.")
-@click.option("--type", "memory_type", type=click.Choice(get_args(MemoryType)), help="Only of this type.")
-@click.option("--tier", type=click.Choice(get_args(Tier)), help="Only of this tier.")
-@click.option("--tag", "tags", multiple=True, type=Text, help="Only those with this tag; all of several.")
-@click.option("--speaker", type=Text, metavar="NAME", help="Only what this one said.")
-@click.option("--session", "session_id", type=Text, metavar="ID", help="Only what comes from this session.")
-@click.option("--since", type=Text, metavar="TIME", help="Only what was said then or later.")
-@click.option("--until", type=Text, metavar="TIME", help="Only what was said before then.")
+@filter_options
 @scope_option
 @json_option
 def export(
     file: str,
-    kind: Kind | None,
-    memory_type: MemoryType | None,
-    tier: Tier | None,
-    tags: tuple[str, ...],
-    speaker: str | None,
-    session_id: str | None,
-    since: str | None,
-    until: str | None,
     scope: str,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Write memories to FILE as JSON lines, or to stdout.
 
     Everything that is known of them is in it: fields, edges, history, and what was forgotten, by hashes. Vectors are
     made anew by `import`. A filter chooses among the memories, and leaves out what was forgotten.
     """
-    after, before = moment_of(since), moment_of(until)
+    wanted = filters_of(given)
     if file == "-" and as_json:
         raise UsageError("Memories go to stdout already; give a FILE to have the report as JSON.")
 
     async def carry(home: Home) -> ExportReport:
-        return await memory_of(home).export_to(
-            sys.stdout.buffer if file == "-" else Path(file),
-            kind=kind,
-            memory_type=memory_type,
-            tier=tier,
-            tags=tags,
-            speaker=speaker,
-            session=session_id,
-            since=after,
-            until=before,
-        )
+        return await memory_of(home).export_to(sys.stdout.buffer if file == "-" else Path(file), **wanted)
 
     sys.stdout.flush()
     report = with_home(carry, scope)

@@ -7,6 +7,7 @@ from satchel.memory.comparing import Comparison, Relation, compare
 from satchel.memory.dates import ResolvedDate, resolve_dates
 from satchel.memory.decay import boost, priority_now, recency_weight
 from satchel.memory.distill import DistillReport, DistillStatus, WindowResult
+from satchel.memory.filters import Filters
 from satchel.memory.graph import RELATIONS, Edge, Related, edge_to_json, related_to_json
 from satchel.memory.grouping import Grouped
 from satchel.memory.history import Change, change_to_json
@@ -51,6 +52,7 @@ __all__ = [
     "Edge",
     "Episode",
     "ExportReport",
+    "Filters",
     "Forgotten",
     "Grouped",
     "Hit",

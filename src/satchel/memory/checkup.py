@@ -16,6 +16,7 @@ from sqlalchemy import Connection, delete, exists, func, insert, or_, select, up
 
 from satchel.clock import Clock
 from satchel.memory import decay, lexicon, repository, vector_rows
+from satchel.memory.filters import Filter
 from satchel.memory.history import apply_fields, find_row, write_change
 from satchel.memory.redaction import find_secrets, redact
 from satchel.memory.repository import count_up, slices, to_micros
@@ -188,7 +189,7 @@ class Inspector:
         """
         space = self._space
         total = await self._database.read(
-            lambda connection: repository.count_rows(connection, space, repository.Filter())
+            lambda connection: repository.count_rows(connection, space, Filter())
         )
         seen = await self._looked_at(lambda done: progress(done, max(total, done)))
         secret_changes = len(await self._changes_with_secrets())
@@ -371,7 +372,7 @@ class Inspector:
         if model is None:
             # It was never asked: nothing is embedded yet.
             missing = await self._database.read(
-                lambda connection: repository.count_rows(connection, space, repository.Filter())
+                lambda connection: repository.count_rows(connection, space, Filter())
             )
         else:
             missing = await self._database.read(

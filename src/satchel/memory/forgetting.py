@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import Connection
 
 from satchel.memory import history, repository
+from satchel.memory.filters import Filter
 from satchel.memory.records import Forgotten
-from satchel.memory.repository import Filter
 
 __all__ = ["forget_now", "ids_to_forget", "preview"]
 

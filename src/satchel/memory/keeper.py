@@ -96,7 +96,7 @@ class Keeper:
         """
         fields: dict[str, Any] = {}
         if content is not None:
-            fields["content"] = checking.content_of(await self._discreet(checking.printable(content)))
+            fields["content"] = await self._discreet(checking.content_of(content))
             if not fields["content"]:
                 raise UsageError("There are no words in this; forget the memory if it shall go.")
         if tags is not None:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, bindparam, case, delete, func, insert, litera
 from sqlalchemy.sql import Select
 
 from satchel.memory import lexicon
+from satchel.memory.filters import Filter
 from satchel.memory.records import Forgotten, MemoryRecord, Source, Stats
 from satchel.memory.tables import (
     earlier_words,
@@ -30,7 +31,6 @@ from satchel.memory.tables import (
 __all__ = [
     "Changes",
     "Draft",
-    "Filter",
     "count_request",
     "count_rows",
     "count_up",
@@ -123,32 +123,6 @@ class Draft:
     row: Mapping[str, Any]
     tags: tuple[str, ...]
     words: lexicon.WordList
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Which memories to list; what is None or empty does not filter. Times are compared with `said_at`.
-
-    Attributes:
-        valid_at: Leaves out what had ceased to hold by then.
-        as_of: Only what had been said by then, and held then.
-    """
-
-    kind: str | None = None
-    tier: str | None = None
-    memory_type: str | None = None
-    tags: tuple[str, ...] = ()
-    speaker: str | None = None
-    session: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    valid_at: datetime | None = None
-    as_of: datetime | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it lets everything through."""
-        return self == Filter()
 
 
 def find_space(connection: Connection, user: str, scope: str) -> int | None:
@@ -520,9 +494,6 @@ def _filtered(query: Select[Any], space: int, wanted: Filter) -> Select[Any]:
             func.coalesce(memories.c.valid_from, moment) <= moment,
             func.coalesce(memories.c.valid_to, moment + 1) > moment,
         )
-    if wanted.valid_at is not None:
-        moment = to_micros(wanted.valid_at)
-        query = query.where(func.coalesce(memories.c.valid_to, moment + 1) > moment)
     for tag in wanted.tags:
         query = query.where(
             select(literal(1)).where(tags.c.rid == memories.c.rid, tags.c.tag == tag).exists()

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, Unpack, get_args
 
 import anyio
 import numpy as np
@@ -24,12 +24,14 @@ from satchel.memory import decay, lexicon, modes, repository
 from satchel.memory.arrays import Floats, Ints
 from satchel.memory.checking import (
     DECAY_RATE,
-    MAX_CONTENT_CHARS,
     PRIORITY,
     clean,
     clean_tags,
+    content_of,
+    importance_of,
     one_of,
     printable,
+    share_of,
     whole,
 )
 from satchel.memory.checkup import Inspector
@@ -41,6 +43,7 @@ from satchel.memory.distill.asking import Asked
 from satchel.memory.distill.engine import MaySpend
 from satchel.memory.distill.ledger import add_usage, read_spent
 from satchel.memory.embedding import AskedWith, DenseArm
+from satchel.memory.filters import Filter, Filters, filter_of
 from satchel.memory.forgetting import forget_now, ids_to_forget, preview
 from satchel.memory.grouping import (
     CANDIDATE_COSINE,
@@ -74,7 +77,7 @@ from satchel.memory.records import (
 from satchel.memory.redaction import may_hold_secrets, redact, strip_private
 from satchel.memory.reindexing import Reindexed, reindex
 from satchel.memory.relevance import CONSIDERED, judge, judge_by_words
-from satchel.memory.repository import Draft, Filter, place_hash, to_micros
+from satchel.memory.repository import Draft, place_hash, to_micros
 from satchel.memory.surfacing import Said, block_of, is_mere_question, restates, said_texts, strip_injected
 from satchel.memory.transfer import Mover
 from satchel.memory.vector_rows import read_tokens
@@ -565,18 +568,10 @@ class Memory(Keeper, Mover, Inspector):
         *,
         limit: int = 10,
         mode: Mode = "hybrid",
-        kind: Kind | None = None,
-        tier: Tier | None = None,
-        memory_type: MemoryType | None = None,
-        tags: Iterable[str] = (),
-        speaker: str | None = None,
-        session: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        as_of: datetime | None = None,
         include_superseded: bool = False,
         threshold: float = modes.SEMANTIC_THRESHOLD,
         progress: Callable[[int, int], None] = lambda *_: None,
+        **filters: Unpack[Filters],
     ) -> tuple[Hit, ...]:
         """Find memories, best first. What no longer holds is left out, unless it is asked for.
 
@@ -588,21 +583,13 @@ class Memory(Keeper, Mover, Inspector):
             mode: "hybrid" goes by words and by meaning, and lets importance, recency and priority move a score by a
                 tenth each; "lexical" goes by words alone, "dense" by meaning alone; "semantic" is cosine x
                 importance / 3 x recency (seed-2), "keyword" is priority and what words and tags hit (seed-0).
-            kind: As in `list`, and so are the filters up to `until`.
-            tier: A tier.
-            memory_type: A type.
-            tags: All of them must be there.
-            speaker: Who said it.
-            session: Where it was said.
-            since: Said then or later.
-            until: Said before then.
-            as_of: What was believed then: had been said by then, and held.
             include_superseded: Also what has ceased to hold by now.
             threshold: Of the mode "semantic": only scores above it are given.
             progress: Of that embedding: how many are done, and of how many.
+            filters: Which ones, see `Filters`; with `as_of`, what was believed then.
 
         Raises:
-            UsageError: The mode is unknown or the limit is no positive number.
+            UsageError: The mode is unknown, or a filter's value, or the limit is no positive number.
             StorageError: The store could not be read.
         """
         if mode not in get_args(Mode):
@@ -614,8 +601,9 @@ class Memory(Keeper, Mover, Inspector):
         if mode not in ("lexical", "keyword"):  # Words alone wake no embedder.
             await self._refresh()
             await self._group_few()
-        wanted = self._filter(kind, tier, memory_type, tags, speaker, session, since, until, as_of)
-        visible = await self._visible(wanted, include_superseded=include_superseded or as_of is not None)
+        wanted = filter_of(filters, self._aware)
+        superseded_too = include_superseded or wanted.as_of is not None
+        visible = await self._visible(wanted, include_superseded=superseded_too)
         if mode == "keyword":
             return await self._by_keywords(query, visible, limit=limit)
         fill = _FILL_BEFORE_SEARCH
@@ -921,34 +909,21 @@ class Memory(Keeper, Mover, Inspector):
     async def list(
         self,
         *,
-        kind: Kind | None = None,
-        tier: Tier | None = None,
-        memory_type: MemoryType | None = None,
-        tags: Iterable[str] = (),
-        speaker: str | None = None,
-        session: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        as_of: datetime | None = None,
         limit: int = 100,
         offset: int = 0,
+        **filters: Unpack[Filters],
     ) -> tuple[MemoryRecord, ...]:
         """Memories that fit every filter given, those said last first.
 
         Args:
-            kind: What they are.
-            tier: Their tier.
-            memory_type: What they are about.
-            tags: All of them must be there.
-            speaker: Who said them.
-            session: The conversation they come from.
-            since: Said then or later; without an offset it is read as local time, and so is `until`.
-            until: Said before then.
-            as_of: Only what had been said by then, and held then.
             limit: At most so many.
             offset: How many to skip.
+            filters: Which ones, see `Filters`.
+
+        Raises:
+            UsageError: A filter has a value that there is none of.
         """
-        wanted = self._filter(kind, tier, memory_type, tags, speaker, session, since, until, as_of)
+        wanted = filter_of(filters, self._aware)
         found = await self._database.read(
             lambda connection: repository.list_records(
                 connection, self._space, wanted, limit=max(0, limit), offset=max(0, offset)
@@ -956,21 +931,9 @@ class Memory(Keeper, Mover, Inspector):
         )
         return tuple(found)
 
-    async def count(
-        self,
-        *,
-        kind: Kind | None = None,
-        tier: Tier | None = None,
-        memory_type: MemoryType | None = None,
-        tags: Iterable[str] = (),
-        speaker: str | None = None,
-        session: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        as_of: datetime | None = None,
-    ) -> int:
+    async def count(self, **filters: Unpack[Filters]) -> int:
         """How many memories fit every filter given; see `list`."""
-        wanted = self._filter(kind, tier, memory_type, tags, speaker, session, since, until, as_of)
+        wanted = filter_of(filters, self._aware)
         return await self._database.read(
             lambda connection: repository.count_rows(connection, self._space, wanted)
         )
@@ -1166,24 +1129,15 @@ class Memory(Keeper, Mover, Inspector):
 
     async def _draft(self, **given: Any) -> Draft | None:
         """Check what was given and read its words; None where it has none."""
-        content = await self._discreet(printable(given["content"]))
-        if not content.strip():
+        content = content_of(given["content"])
+        if not content:
             return None
-        if len(content) > MAX_CONTENT_CHARS:
-            raise UsageError(
-                f"A memory has at most {MAX_CONTENT_CHARS:,} characters, and this one has {len(content):,}. "
-                "Store it in parts."
-            )
+        content = await self._discreet(content)
         tier: Tier = one_of(given["tier"], Tier, "tier")
-        importance = whole(given["importance"], "importance")
-        if not 1 <= importance <= 5:
-            raise UsageError(f"The importance is {importance}; it goes from 1 (trivial) to 5 (critical).")
-        priority = PRIORITY[tier] if given["priority"] is None else float(given["priority"])
-        if not 0 <= priority <= 1:
-            raise UsageError(f"The priority is {priority:g}; it goes from 0 to 1.")
-        decay_rate = DECAY_RATE[tier] if given["decay_rate"] is None else float(given["decay_rate"])
-        if not 0 <= decay_rate <= 1:
-            raise UsageError(f"The decay rate is {decay_rate:g} a day; it goes from 0 to 1.")
+        priority = PRIORITY[tier] if given["priority"] is None else share_of(given["priority"], "priority")
+        decay_rate = (
+            DECAY_RATE[tier] if given["decay_rate"] is None else share_of(given["decay_rate"], "decay rate")
+        )
         now = self._clock.now()
         said_at = self._aware(given["said_at"]) or now
         valid_from, valid_to = self._aware(given["valid_from"]), self._aware(given["valid_to"])
@@ -1206,7 +1160,7 @@ class Memory(Keeper, Mover, Inspector):
                 "content_hash": repository.content_hash(content),
                 "tier": tier,
                 "memory_type": one_of(given["memory_type"], MemoryType, "memory type"),
-                "importance": importance,
+                "importance": importance_of(given["importance"]),
                 "priority": priority,
                 "decay_rate": decay_rate,
                 "speaker": printable(given["speaker"])[:200],
@@ -1231,30 +1185,6 @@ class Memory(Keeper, Mover, Inspector):
 
     def _stored(self) -> None:
         self._wake.set()
-
-    def _filter(
-        self,
-        kind: Kind | None,
-        tier: Tier | None,
-        memory_type: MemoryType | None,
-        tags: Iterable[str],
-        speaker: str | None,
-        session: str | None,
-        since: datetime | None,
-        until: datetime | None,
-        as_of: datetime | None,
-    ) -> Filter:
-        return Filter(
-            kind=kind,
-            tier=tier,
-            memory_type=memory_type,
-            tags=clean_tags(tags),
-            speaker=speaker,
-            session=session,
-            since=self._aware(since),
-            until=self._aware(until),
-            as_of=self._aware(as_of),
-        )
 
     async def _run(self, function: Callable[..., T], *args: object) -> T:
         """Run a function on memory's own thread; a cancelled caller waits for it."""

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar, Unpack
 
 import anyio
 
 from satchel.clock import Clock
 from satchel.errors import StorageUnwritable
-from satchel.memory.checking import clean_tags, one_of
-from satchel.memory.records import Kind, MemoryType, Tier
-from satchel.memory.repository import Filter, to_micros
+from satchel.memory.checking import one_of
+from satchel.memory.filters import Filters, filter_of
+from satchel.memory.repository import to_micros
 from satchel.memory.transfer import own
 from satchel.memory.transfer.pieces import Left, Piece
 from satchel.memory.transfer.report import ExportReport, ImportReport, ImportSource, TransferProgress
@@ -62,15 +62,8 @@ class Mover:
         self,
         where: str | Path | BinaryIO,
         *,
-        kind: Kind | None = None,
-        tier: Tier | None = None,
-        memory_type: MemoryType | None = None,
-        tags: Iterable[str] = (),
-        speaker: str | None = None,
-        session: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
         progress: Callable[[int, int], None] = _not_told,
+        **filters: Unpack[Filters],
     ) -> ExportReport:
         """Write memories as JSON lines: everything but vectors and indexes, which are made anew.
 
@@ -79,30 +72,14 @@ class Mover:
 
         Args:
             where: A path, which is replaced when all is written; or a stream of bytes, which stays open.
-            kind: As in `list`, and so are the other filters.
-            tier: Their tier.
-            memory_type: What they are about.
-            tags: All of them must be there.
-            speaker: Who said them.
-            session: The conversation they come from.
-            since: Said then or later.
-            until: Said before then.
             progress: Told how many of how many memories were written; called from another thread.
+            filters: Which ones, see `Filters`.
 
         Raises:
             StorageUnwritable: The file can't be written; what was there is untouched.
             StorageError: The store could not be read.
         """
-        wanted = Filter(
-            kind=kind,
-            tier=tier,
-            memory_type=memory_type,
-            tags=clean_tags(tags),
-            speaker=speaker,
-            session=session,
-            since=self._aware(since),
-            until=self._aware(until),
-        )
+        wanted = filter_of(filters, self._aware)
 
         def carry(stream: BinaryIO) -> Callable[..., ExportReport]:
             return lambda connection: own.write(connection, self._space, wanted, stream.write, progress)

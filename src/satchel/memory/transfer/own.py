@@ -15,8 +15,9 @@ from typing import Any, BinaryIO, get_args
 from sqlalchemy import Connection, func, select
 
 from satchel.memory.checking import MAX_CONTENT_CHARS, printable
+from satchel.memory.filters import Filter
 from satchel.memory.records import Kind, MemoryType, Tier, Trust
-from satchel.memory.repository import Filter, matching_rids, requests_so_far, slices
+from satchel.memory.repository import matching_rids, requests_so_far, slices
 from satchel.memory.tables import (
     changes,
     compared,

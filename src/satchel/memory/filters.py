@@ -1,0 +1,84 @@
+"""Which memories are meant: the keywords that search, list, count and export have in common, and their checked form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypedDict
+
+from satchel.memory.checking import clean_tags, one_of
+from satchel.memory.records import Kind, MemoryType, Tier
+
+__all__ = ["Filter", "Filters", "filter_of"]
+
+
+class Filters(TypedDict, total=False):
+    """Which memories; what is left out, None or empty does not filter, and all that is given has to fit.
+
+    Attributes:
+        kind: What they are.
+        tier: Their tier.
+        memory_type: What they are about.
+        tags: All of them must be there.
+        speaker: Who said them.
+        session: The conversation they come from.
+        since: Said then or later; without an offset it is read as local time, and so are the other times.
+        until: Said before then.
+        as_of: Only what had been said by then, and held then.
+    """
+
+    kind: Kind | None
+    tier: Tier | None
+    memory_type: MemoryType | None
+    tags: Iterable[str]
+    speaker: str | None
+    session: str | None
+    since: datetime | None
+    until: datetime | None
+    as_of: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """`Filters` after checking: times with their offsets, tags without blanks."""
+
+    kind: Kind | None = None
+    tier: Tier | None = None
+    memory_type: MemoryType | None = None
+    tags: tuple[str, ...] = ()
+    speaker: str | None = None
+    session: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    as_of: datetime | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it lets everything through."""
+        return self == Filter()
+
+
+def filter_of(given: Filters, aware: Callable[[datetime | None], datetime | None]) -> Filter:
+    """Check filters as they are given.
+
+    Args:
+        given: The filters.
+        aware: Gives a time its offset.
+
+    Raises:
+        UsageError: There is no such kind, tier or type.
+        TypeError: There is no such filter.
+    """
+    values: dict[str, Any] = {**given}
+    for name, allowed, what in (
+        ("kind", Kind, "kind"),
+        ("tier", Tier, "tier"),
+        ("memory_type", MemoryType, "memory type"),
+    ):
+        if values.get(name) is not None:
+            one_of(values[name], allowed, what)
+    values["tags"] = clean_tags(values.get("tags") or ())
+    for name in ("since", "until", "as_of"):
+        values[name] = aware(values.get(name))
+    return Filter(**values)
