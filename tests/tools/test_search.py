@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from satchel.tools import ToolResult
@@ -178,12 +178,17 @@ async def test_links_are_not_followed_and_odd_names_are_escaped(engine: Session,
     st.lists(st.text(alphabet="ab", min_size=1, max_size=3), min_size=1, max_size=4),
     st.lists(st.sampled_from(["a", "b", "*", "?", "**", "a*", "*b", "[ab]"]), min_size=1, max_size=4),
 )
+@example(path=["a"], pattern=["a", "**", "**"])
 def test_a_glob_matches_as_its_regular_expression_would(path: list[str], pattern: list[str]) -> None:
     import re  # noqa: PLC0415
 
     expression = ""
-    for at, part in enumerate(pattern):
-        last = at == len(pattern) - 1
+    # Several `**` in a row are one.
+    parts = [
+        part for part, before in zip(pattern, ["", *pattern], strict=False) if not part == before == "**"
+    ]
+    for at, part in enumerate(parts):
+        last = at == len(parts) - 1
         if part == "**":
             expression += ".*" if last else "(?:.*/)?"
         else:
