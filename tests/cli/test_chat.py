@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Run, serving
 from tests.cli.programs import calls, chats, said_to, scripted, speaks
 from tests.cli.terminals import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, UP, terminal
-from tests.models.loopback import Answer
+from tests.models.loopback import Answer, Asked, as_json
 from tests.requirements import requirement
 
 SHELLFISH = "My sister Mara is allergic to shellfish."
@@ -56,6 +56,49 @@ def test_the_answers_of_the_first_start_are_written_down(tmp_path: Path) -> None
     written = (tmp_path / "home" / "config.toml").read_text()
     assert 'model = "own:m-1"' in written
     assert f'base_url = "{server.url}/v1"' in written
+    assert "capture = false" in written
+
+
+@requirement("cli:wizard")
+def test_an_address_alone_is_answer_enough_at_the_first_start(tmp_path: Path) -> None:
+    with serving(scripted(speaks("Hello."))) as server:
+        with terminal(tmp_path) as screen:
+            screen.see("Model [")
+            screen.type(f"{server.url}/v1", ENTER)
+            screen.see("Its model's name")
+            screen.type(ENTER)
+            screen.see("[Y/n]: ")
+            screen.type(ENTER)
+            screen.see("Satchel 0.1.0 · own:m-1")
+            screen.see("›")
+            screen.type("Hi", ENTER)
+            screen.see("Hello.")
+        assert said_to(chats(server)[0]) == "Hi"
+
+
+@requirement("cli:wizard")
+@pytest.mark.parametrize(
+    ("answer", "told", "model"),
+    [
+        ("anthropic", "Set ANTHROPIC_API_KEY in your environment", "anthropic:claude-sonnet-5-5"),
+        ("ollama", "config set model ollama:MODEL", ""),
+        ("gguf", "config set model gguf:/path/to/model.gguf", ""),
+        ("nobody", "There is no provider 'nobody'", ""),
+    ],
+)
+def test_a_provider_alone_gets_its_model_or_a_word_on_how_to_name_one(
+    tmp_path: Path, answer: str, told: str, model: str
+) -> None:
+    with terminal(tmp_path, "config", "init") as screen:
+        screen.see("Model [")
+        screen.type(answer, ENTER)
+        screen.see(told)
+        screen.see("[Y/n]: ")
+        screen.type("n", ENTER)
+        screen.see("Written to")
+        assert screen.leave() == 0
+    written = (tmp_path / "home" / "config.toml").read_text()
+    assert (f'model = "{model}"' in written) == bool(model)
     assert "capture = false" in written
 
 
@@ -109,6 +152,25 @@ def test_a_message_may_have_several_lines(tmp_path: Path, keys: tuple[str, ...])
         screen.type(*keys)
         screen.see("Read.")
     assert said_to(chats(server)[0]) == "one\ntwo"
+
+
+@requirement("models:error:auth-once")
+@pytest.mark.parametrize("command", [("chat",), ("ask", "Hello")])
+def test_a_wrong_key_is_said_once(tmp_path: Path, command: tuple[str, ...]) -> None:
+    def refuses(_: Asked) -> Answer:
+        return as_json({"error": {"message": "invalid key"}}, status=401)
+
+    with serving(refuses) as server, terminal(tmp_path, *command, server=server) as screen:
+        if command == ("chat",):
+            screen.see("›")
+            screen.type("Hello", ENTER)
+        screen.see("Check the key in OPENAI_API_KEY")
+        if command == ("chat",):
+            screen.see("›")
+            screen.type(CTRL_D)
+        screen.leave()
+    assert screen.text.count("Check the key in OPENAI_API_KEY") == 1
+    assert len(chats(server)) == 1
 
 
 @requirement("cli:chat:interrupt")

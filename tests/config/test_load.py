@@ -397,6 +397,8 @@ def test_a_key_that_was_written_down_is_not_repeated(tmp_path: Path, line: str) 
     message = error_of(tmp_path, f"[providers.mine]\n{line}\n")
     assert message.startswith("HOME/config.toml, line 2:")
     assert SECRET not in message
+    if line.startswith("api_key"):
+        assert "put it into an environment variable, and its name into env_api_key. It has: kind" in message
 
 
 @requirement("config:secrets:not-inherited")

@@ -173,11 +173,14 @@ def _print(turn: Turn, *, form: str, is_shown: bool) -> None:
     elif form == "json":
         say_json(turn_to_json(turn))
     elif not is_shown:
+        # Whoever looks at a terminal has seen what goes to stderr.
+        told = is_terminal(sys.stderr)
         if turn.status == "failed":
-            tell(f"satchel: {turn.text}")
+            if not told:
+                tell(f"satchel: {turn.text}")
         elif turn.text:
             say(turn.text)
-        for notice in turn.notices if not is_terminal(sys.stderr) else ():
+        for notice in turn.notices if not told else ():
             tell(f"! {notice}")
     if turn.was_refused:
         for step in turn.steps:

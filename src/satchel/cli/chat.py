@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import anyio
 import click
@@ -49,7 +50,7 @@ def chat(
     overrides = {"model": model, "agent.mode": mode}
     settings = read_settings(overrides)
     if is_terminal(sys.stdin) and is_terminal(sys.stdout) and is_first_start(settings):
-        anyio.run(_first_start, settings)
+        _first_start(settings)
         settings = read_settings(overrides)
 
     async def body() -> int:
@@ -58,9 +59,9 @@ def chat(
     return anyio.run(body)
 
 
-async def _first_start(settings: Settings) -> None:
+def _first_start(settings: Settings) -> None:
     """Ask what answers, unless something is there already that can."""
-    choice, _ = await list_models(settings, only="none")
+    choice, _ = anyio.run(partial(list_models, settings, only="none"))
     if choice is not None and choice.name != "none":
         return
     tell("Welcome to Satchel. Two questions; Enter skips each.")

@@ -103,6 +103,7 @@ class TurnView:
         self._streamed = False
         self._said = ""
         self._options: tuple[str, ...] = ()
+        self._failure: Failure | None = None
 
     def note(self, text: str, *styles: str) -> None:
         """A line beside the answer; its words are made harmless."""
@@ -123,7 +124,7 @@ class TurnView:
         """Show what happened."""
         match event:
             case TurnStart():
-                self._streamed, self._said, self._options = False, "", ()
+                self._streamed, self._said, self._options, self._failure = False, "", (), None
             case TextDelta(text=text):
                 self._streamed = True
                 self._feed(text)
@@ -149,13 +150,18 @@ class TurnView:
                 )
             case Notice(text=text):
                 self.note(f"! {one_line(text, 1000)}", "yellow")
-            case Failure(part=part, message=message):
-                self.note(f"! {part}: {one_line(message, 1000)}", "red")
+            case Failure(part="model" | "turn"):
+                self._failure = event  # it ends the turn, whose last words tell of it
+            case Failure():
+                self._failed(event)
             case AskUser(options=options):
                 self._options = options
             case Final():
+                self._failure = None
                 self._ended(event)
             case TurnEnd(usage=usage, duration_ms=duration_ms):
+                if self._failure is not None:
+                    self._failed(self._failure)
                 spent = usage_line(usage)
                 if self._with_usage and spent:
                     self.note(f"{spent} · {duration_ms / 1000:.1f} s", "dim")
@@ -190,6 +196,9 @@ class TurnView:
         first, _, rest = event.text.strip().partition("\n")
         more = f" … {rest.count(chr(10)) + 2} lines" if rest else ""
         self.note(f"  ↳ {event.tool}, {seconds}: {one_line(first, 80) or '(nothing)'}{more}", "dim")
+
+    def _failed(self, failure: Failure) -> None:
+        self.note(f"! {failure.part}: {one_line(failure.message, 1000)}", "red")
 
     def _ended(self, final: Final) -> None:
         self.finish()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
+import anyio
 import click
 
 from satchel.cli.output import plain, tell
-from satchel.config import Settings
+from satchel.config import ProviderSettings, Settings
+from satchel.errors import ModelError
+from satchel.runtime.inventory import model_of
 
 __all__ = ["ask_settings", "is_first_start"]
 
@@ -59,13 +62,14 @@ def _model(settings: Settings, answer: str) -> dict[str, object]:
     if not answer:
         return {"model": None}
     if re.match(r"https?://", answer) and urlsplit(answer).hostname:
-        model = _read("Its model's name [Enter: the first that it lists]: ")
+        name = _read("Its model's name [Enter: the first that it lists]: ")
+        own = ProviderSettings(name=_NAME, kind="openai", base_url=answer)
         return {
-            f"providers.{_NAME}.kind": "openai",
-            f"providers.{_NAME}.base_url": answer,
-            "model": f"{_NAME}:{model}" if model else _NAME,
+            f"providers.{_NAME}.kind": own.kind,
+            f"providers.{_NAME}.base_url": own.base_url,
+            "model": f"{_NAME}:{name}" if name else _default_of(own, settings),
         }
-    name = answer.partition(":")[0]
+    name, _, model = answer.partition(":")
     provider = settings.providers.get(name)
     if provider is None:
         tell(f"There is no provider {name!r}; there are {', '.join(settings.providers)}. Nothing was set.")
@@ -74,4 +78,17 @@ def _model(settings: Settings, answer: str) -> dict[str, object]:
         tell(
             f"Set {provider.env_api_key} in your environment before you start Satchel; keys are never written down."
         )
-    return {"model": answer}
+    return {"model": answer if model or provider.kind == "none" else _default_of(provider, settings)}
+
+
+def _default_of(provider: ProviderSettings, settings: Settings) -> str | None:
+    """The model of a provider that alone was named; None where none can be chosen, which is told."""
+    reason = "A model file has to be named."
+    if provider.kind != "gguf":
+        try:
+            return anyio.run(model_of, provider, settings)
+        except ModelError as error:
+            reason = str(error)
+    example = "/path/to/model.gguf" if provider.kind == "gguf" else "MODEL"
+    tell(f"{reason} Set it later: satchel config set model {provider.name}:{example}")
+    return None

@@ -110,8 +110,10 @@ def _check_section(
             hint = closest(name, known)
             if path[0] == "providers" and "key" in name.lower():
                 # Whoever writes `api_key = "sk-…"` is told where keys belong; the value is not repeated.
-                hint = " A key is never written down: put it into an environment variable, and its name "
-                "into env_api_key."
+                hint = (
+                    " A key is never written down: put it into an environment variable, and its name "
+                    "into env_api_key."
+                )
             raise ConfigError(
                 f"{where(at)}: [{'.'.join(path)}] has no setting {_quoted(name)}.{hint} It has: "
                 f"{', '.join(known)}."

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from satchel.models.abilities import AbilityStore
-    from satchel.models.choose import Choice, Tried, available_models, choose_model, small_model_of
+    from satchel.models.choose import (
+        Choice,
+        Tried,
+        available_models,
+        choose_model,
+        default_model,
+        small_model_of,
+    )
     from satchel.models.json_tools import AdaptiveTools, JsonTools
     from satchel.models.opening import open_model, split_name
     from satchel.models.port import (
@@ -39,6 +46,7 @@ __all__ = [
     "Tried",
     "available_models",
     "choose_model",
+    "default_model",
     "open_model",
     "small_model_of",
     "split_name",
@@ -46,7 +54,7 @@ __all__ = [
 
 _MODULES = {
     "abilities": ("AbilityStore",),
-    "choose": ("Choice", "Tried", "available_models", "choose_model", "small_model_of"),
+    "choose": ("Choice", "Tried", "available_models", "choose_model", "default_model", "small_model_of"),
     "json_tools": ("AdaptiveTools", "JsonTools"),
     "opening": ("open_model", "split_name"),
     "port": ("ChatModel", "Completion", "ModelEvent", "ModelRequest", "Retrying", "ToolDefinition"),

@@ -15,7 +15,7 @@ from satchel.config.providers import builtin_providers
 from satchel.errors import ModelAuthError, ModelError, ModelUnavailable
 from satchel.models.opening import split_name
 
-__all__ = ["Choice", "Tried", "available_models", "choose_model", "small_model_of"]
+__all__ = ["Choice", "Tried", "available_models", "choose_model", "default_model", "small_model_of"]
 
 # A server on this machine answers at once or is not there.
 _LOCAL_LIMIT_S: Final = 0.5
@@ -110,7 +110,7 @@ async def choose_model(settings: Settings) -> Choice:
             )
             continue
         try:
-            model = await _default_model(provider, settings)
+            model = await default_model(provider, settings)
         except ModelError as error:
             tried.append(Tried(name=provider.name, outcome="failed", reason=str(error)))
             continue
@@ -192,7 +192,12 @@ def _names_in(body: Any) -> list[str]:
     return names
 
 
-async def _default_model(provider: ProviderSettings, settings: Settings) -> str:
+async def default_model(provider: ProviderSettings, settings: Settings) -> str:
+    """The model that serves where only its provider is named: the one for everyday work, or the first that it lists.
+
+    Raises:
+        ModelError: It has to be asked for its list, and gives none that can be chosen from.
+    """
     default = _DEFAULTS.get(provider.name, "")
     if default and not _is_moved(provider):
         return default

@@ -67,7 +67,8 @@ async def retried(
         except ModelUnavailable as error:
             if given:
                 raise ModelUnavailable(
-                    f"{error} A part of the answer had been shown by then, so it was not asked for again.",
+                    f"{error} A part of it had come by then, so it was not asked for again: "
+                    "say “go on” for the rest.",
                     retry_after_s=error.retry_after_s,
                 ) from error
             asked_s = error.retry_after_s

@@ -14,13 +14,21 @@ import anyio.to_thread
 from satchel.config import ProviderSettings, Settings
 from satchel.errors import ModelError, SatchelError
 from satchel.messages import Message, TextBlock, ToolUseBlock, Usage, text_of
-from satchel.models import Choice, Completion, ModelRequest, ToolDefinition, available_models, choose_model
+from satchel.models import (
+    Choice,
+    Completion,
+    ModelRequest,
+    ToolDefinition,
+    available_models,
+    choose_model,
+    default_model,
+)
 from satchel.models.embedding import Progress, fetch_weights, weights_source
 
 if TYPE_CHECKING:
     from satchel.runtime.satchel import Satchel
 
-__all__ = ["ModelTest", "ProviderModels", "fetch_embedding_model", "list_models", "try_model"]
+__all__ = ["ModelTest", "ProviderModels", "fetch_embedding_model", "list_models", "model_of", "try_model"]
 
 State: TypeAlias = Literal["ready", "not set up", "failed"]
 
@@ -116,6 +124,15 @@ async def _models_of(provider: ProviderSettings, settings: Settings) -> Provider
     except SatchelError as error:
         return tell(state="failed", reason=str(error))
     return tell(state="ready", models=tuple(f"{provider.name}:{name}" for name in names))
+
+
+async def model_of(provider: ProviderSettings, settings: Settings) -> str:
+    """The full name of the model that serves where only its provider is named.
+
+    Raises:
+        ModelError: The provider has to be asked for its list, and gives none that can be chosen from.
+    """
+    return f"{provider.name}:{await default_model(provider, settings)}"
 
 
 async def try_model(satchel: Satchel, name: str | None = None) -> ModelTest:
