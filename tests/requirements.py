@@ -430,6 +430,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
 
     # ---- Processes and sandbox (DESIGN 8)
     built(2, "sandbox:process:group", "issue 2", "A process runs in its own group; the whole group ends at timeout, cancel and exit."),
+    built(4, "sandbox:process:killed", "issue 4", "What tools left running is ended when Satchel itself was killed with -9."),
     built(2, "sandbox:process:output", "brief", "Its output streams and is capped."),
     planned(LATER, "sandbox:backends", "DESIGN 8", "bubblewrap with seccomp, then Landlock with seccomp, then refuse; probed by doing."),
     planned(LATER, "sandbox:network", "DESIGN 8", "Own network namespace always; hosts only through a proxy that refuses private addresses."),

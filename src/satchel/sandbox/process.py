@@ -9,6 +9,8 @@ by parent, and every process that carries the mark which is put into its environ
 that forked twice and made a session of its own is found too. The limit: a process that does both *and* clears
 its environment, before we look, escapes; holding such a one takes a PID namespace, which is the sandbox's
 work. Without /proc the group alone is ended.
+
+The same is ended when this program itself is killed; see `warden`.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ import anyio
 import anyio.to_thread
 
 from satchel.errors import SandboxError
+from satchel.sandbox.warden import Warden
 
 __all__ = ["MARK", "REPORT_FD", "Captured", "OnOutput", "ProcessResult", "StreamName", "run_process"]
 
@@ -224,7 +227,8 @@ def _start(
     """Start it and close the ends of the pipes that are its own; ours are set never to block."""
     mark = secrets.token_hex(8)
     outer = environ.get(MARK)
-    child_environ = {**environ, MARK: f"{outer}:{mark}" if outer else mark}
+    marks = [outer] if outer else []
+    child_environ = {**environ, MARK: ":".join([*marks, f"{_warden.mark}-{mark}"])}
     theirs: list[io.FileIO] = [stdout.write, stderr.write]
     for pipe in (stdout, stderr):
         os.set_blocking(pipe.read.fileno(), False)
@@ -237,6 +241,7 @@ def _start(
         child_environ[REPORT_FD] = str(report.write.fileno())
     # Between the start and the entry into `_live`, the interpreter's exit in another thread has to wait.
     with _starting:
+        _warden.be_there(environ)
         try:
             leader = subprocess.Popen(
                 list(argv),
@@ -252,6 +257,12 @@ def _start(
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise SandboxError(f"{argv[0]!r} could not be started in {str(cwd)!r}: {why}.") from error
         tree = _Tree(leader, mark)
+        try:
+            _warden.watch(leader.pid)
+        except SandboxError:
+            tree.kill_now()
+            tree.close()
+            raise
     for end in theirs:
         end.close()
     return tree
@@ -545,6 +556,7 @@ class _Tree:
                 await anyio.sleep(0.02)
 
     def _reap(self) -> None:
+        _warden.release(self._leader.pid)
         self._leader.poll()
         for pid in self._pidfds:
             if pid != self._leader.pid:
@@ -554,6 +566,7 @@ class _Tree:
 
 
 _live: set[_Tree] = set()
+_warden = Warden()
 _starting = threading.Lock()
 _waiters = anyio.CapacityLimiter(64)
 
@@ -563,9 +576,11 @@ def _end_all_at_exit() -> None:
     _starting.acquire(timeout=KILL_WAIT_S)
     for tree in list(_live):
         tree.kill_now()
+    _warden.leave()
 
 
 atexit.register(_end_all_at_exit)
+os.register_at_fork(after_in_child=_warden.forget)
 
 
 def _has_exited(pidfd: int) -> bool:

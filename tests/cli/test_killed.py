@@ -1,0 +1,55 @@
+"""`kill -9` to the real program in the middle of an answer: nothing of its tools outlives it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.programs import calls, scripted, start
+from tests.models.loopback import loopback
+from tests.requirements import requirement
+from tests.sandbox.lifeline import Lifeline
+from tests.tools.external.executables import put, script
+from tests.tools.mcp.conftest import STRANGER
+
+pytestmark = pytest.mark.anyio
+
+
+@requirement("sandbox:process:killed", "external:hostile")
+async def test_what_a_killed_answer_was_running_is_gone(tmp_path: Path) -> None:
+    """A command, a daemon of an executable, and a server that ignores its end."""
+    lines = {name: Lifeline(tmp_path, name) for name in ("command", "daemon", "server")}
+    tools = tmp_path / "home" / "tools"
+    daemon = "trap '' TERM; sleep 1000; sleep 1000"
+    put(
+        tools,
+        "daemon",
+        script("daemon", f"{lines['daemon'].hold}; setsid -f sh -c {shlex.quote(daemon)}; sleep 1000"),
+    )
+    server = (
+        f"{lines['server'].hold}; exec {shlex.join([sys.executable, str(STRANGER), 'stays', str(tmp_path)])}"
+    )
+    (tmp_path / "home" / "config.toml").write_text(
+        f'[mcp_servers.x]\ncommand = "sh"\nargs = ["-c", {json.dumps(server)}]\n'
+    )
+    answer = calls(
+        ("bash", {"command": f"{lines['command'].hold}; sleep 1000"}), ("daemon", {}), ("mcp__x__work", {})
+    )
+    async with loopback(scripted(answer)) as endpoint:
+        program = start(
+            tmp_path, "ask", "--mode", "bypass", "Go.", server=endpoint, stderr=subprocess.DEVNULL
+        )
+        with program:
+            try:
+                for line in lines.values():
+                    await line.held()
+            finally:
+                program.kill()
+    for line in lines.values():
+        await line.let_go()
+        line.close()

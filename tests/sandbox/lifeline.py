@@ -1,0 +1,38 @@
+"""Tells whether anything of a process is left, without looking for it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import anyio
+
+
+class Lifeline:
+    """A named pipe that a process and its descendants hold open: its end says that the last of them is
+    gone.
+    """
+
+    def __init__(self, folder: Path, name: str = "lifeline") -> None:
+        self.path = folder / name
+        os.mkfifo(self.path)
+        self._reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+
+    @property
+    def hold(self) -> str:
+        """Shell: hold it from now on, and say so."""
+        return f"exec 9>{shlex.quote(str(self.path))}; echo held >&9"
+
+    async def held(self) -> None:
+        with anyio.fail_after(20):
+            await anyio.wait_readable(self._reader)
+        assert os.read(self._reader, 5) == b"held\n"
+
+    async def let_go(self) -> None:
+        with anyio.fail_after(20):
+            await anyio.wait_readable(self._reader)
+        assert os.read(self._reader, 100).replace(b"held\n", b"") == b""
+
+    def close(self) -> None:
+        os.close(self._reader)
