@@ -16,9 +16,12 @@ from satchel.cli.wizard import ask_settings
 from satchel.config import (
     add_mcp_servers,
     mask_address,
+    project_files,
     read_mcp_file,
     set_value,
     show_settings,
+    trust,
+    untrust,
     write_initial,
 )
 from satchel.errors import NotFound, UsageError
@@ -76,6 +79,34 @@ def set_(key: str, value: str) -> None:
     settings = read_settings()
     now = set_value(settings.config_path, key, value)
     tell(f"{key} = {_written(list(now) if isinstance(now, tuple) else now)} in {settings.config_path}")
+
+
+@config.command("trust")
+@click.argument("folder", type=click.Path(path_type=Path), required=False)
+@click.option("--remove", is_flag=True, help="Take the trust back.")
+@json_option
+def trust_(folder: Path | None, remove: bool, as_json: bool) -> None:
+    """Let what a project brings count: its .satchel/config.toml, .satchel/tools and AGENTS.md.
+
+    FOLDER is the project's own; without one it is that of the working directory. Trust in a folder is trust in what
+    will stand there tomorrow, too, and says nothing about the folders inside it.
+    """
+    settings = read_settings()
+    wanted = (folder or settings.project or settings.cwd).resolve()
+    if not wanted.is_dir():
+        raise NotFound(f"There is no folder {str(wanted)!r}.")
+    if remove:
+        if not untrust(settings.home, wanted):
+            raise NotFound(f"{wanted} was not trusted.")
+    else:
+        trust(settings.home, wanted)
+    files = project_files(wanted)
+    if as_json:
+        say_json({"folder": str(wanted), "trusted": not remove, "files": list(files)})
+        return
+    tell(f"{wanted} is {'no longer trusted' if remove else 'trusted'}.")
+    for file in files:
+        tell(f"  {'-' if remove else '+'} {file}")
 
 
 @config.command("import-mcp")

@@ -1,6 +1,6 @@
 """Settings, read once; the only room that reads the environment."""
 
-from satchel.config.home import ensure_home, is_trusted, trust, trusted_folders, untrust
+from satchel.config.home import ensure_home, is_trusted, project_files, trust, trusted_folders, untrust
 from satchel.config.load import load, process_environ
 from satchel.config.mcp_files import ImportedServers, add_mcp_servers, read_mcp_file
 from satchel.config.settings import (
@@ -48,6 +48,7 @@ __all__ = [
     "load",
     "mask_address",
     "process_environ",
+    "project_files",
     "read_mcp_file",
     "set_value",
     "show_settings",

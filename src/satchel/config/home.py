@@ -16,6 +16,7 @@ __all__ = [
     "ensure_home",
     "is_trusted",
     "locked_folder",
+    "project_files",
     "replace_file",
     "trust",
     "trusted_folders",
@@ -75,6 +76,13 @@ def trusted_folders(home: Path) -> tuple[Path, ...]:
 def is_trusted(home: Path, folder: Path) -> bool:
     """Whether the user trusts exactly this folder; trust in one folder says nothing about those inside it."""
     return folder.resolve() in trusted_folders(home)
+
+
+def project_files(folder: Path) -> tuple[str, ...]:
+    """What a project brings that counts only once the user trusts its folder: names below it, in the order read."""
+    return tuple(
+        name for name in (".satchel/config.toml", ".satchel/tools", "AGENTS.md") if (folder / name).exists()
+    )
 
 
 def trust(home: Path, folder: Path) -> None:

@@ -15,6 +15,7 @@ from satchel.config import Settings
 from satchel.errors import EmbedderError, SatchelError
 from satchel.memory import Memory
 from satchel.models.embedding import find_weights
+from satchel.runtime.home import untrusted_project
 from satchel.runtime.web import engines_of, missing_for_browser
 from satchel.storage import Database
 from satchel.tools.mcp import McpStatus
@@ -50,6 +51,7 @@ async def examine(satchel: Satchel, database: Database | None) -> tuple[Check, .
     checks = [
         Check(part="program", state="ok", text=f"Satchel {__version__}, Python {platform.python_version()}"),
         _home(satchel.settings.home),
+        *_project(satchel.settings),
     ]
     checks += [Check(part=notice.part, state="failed", text=notice.text) for notice in satchel.notices]
     if database is not None:
@@ -114,6 +116,15 @@ def _home(home: Path) -> Check:
     if free_mb < 200:
         return Check(part="home", state="warning", text=f"{home}: only {free_mb} MB are free on its disk.")
     return Check(part="home", state="ok", text=str(home))
+
+
+def _project(settings: Settings) -> list[Check]:
+    if settings.project is None:
+        return []
+    if settings.project_trusted:
+        return [Check(part="project", state="ok", text=f"{settings.project} is trusted")]
+    notice = untrusted_project(settings.project)
+    return [] if notice is None else [Check(part="project", state="warning", text=notice.text)]
 
 
 async def _database(database: Database) -> list[Check]:

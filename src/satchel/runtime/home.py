@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from satchel.clock import Clock, SystemClock
-from satchel.config import Settings, ensure_home, load, process_environ
+from satchel.config import Settings, ensure_home, load, process_environ, project_files
 from satchel.errors import SatchelError, StorageError
 from satchel.events import Notice
 from satchel.memory import Memory
@@ -23,7 +23,7 @@ from satchel.storage import Database
 if TYPE_CHECKING:
     from satchel.runtime.session import Session
 
-__all__ = ["Home"]
+__all__ = ["Home", "untrusted_project"]
 
 
 class Home:
@@ -204,6 +204,18 @@ class Home:
         if kept.is_dir():
             found |= {path for path in kept.iterdir() if path.is_file()}
         return sorted(found)
+
+
+def untrusted_project(project: Path) -> Notice | None:
+    """What a project brings that does not count, and how to let it count; None where it brings nothing."""
+    files = project_files(project)
+    if not files:
+        return None
+    text = (
+        f"{' and '.join(files)} in {project} {'does' if len(files) == 1 else 'do'} not count: you have not trusted "
+        "that folder. Look at it, then type: satchel config trust"
+    )
+    return Notice(part="project", text=text)
 
 
 async def _database(

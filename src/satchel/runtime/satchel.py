@@ -23,7 +23,7 @@ from satchel.models.embedding import Progress
 from satchel.models.port import Embedder
 from satchel.runtime.distilling import Distilling
 from satchel.runtime.health import Check, examine
-from satchel.runtime.home import Home
+from satchel.runtime.home import Home, untrusted_project
 from satchel.runtime.rules import gate_for
 from satchel.runtime.session import Session
 from satchel.runtime.spill import spill_into
@@ -298,7 +298,10 @@ class Satchel(Home):
     def _instructions(self) -> list[Instructions]:
         """The `AGENTS.md` of a project that the user trusts."""
         settings = self.settings
-        if settings.project is None or not settings.project_trusted:
+        if settings.project is None:
+            return []
+        if not settings.project_trusted:
+            self._say_once(untrusted_project(settings.project))
             return []
         path = settings.project / "AGENTS.md"
         try:
@@ -308,6 +311,10 @@ class Satchel(Home):
         except OSError as error:
             self.notices.append(Notice(part="project", text=f"{path} can't be read: {error.strerror}."))
             return []
+
+    def _say_once(self, notice: Notice | None) -> None:
+        if notice is not None and notice not in self.notices:
+            self.notices.append(notice)
 
     def release(self, session: Session) -> None:
         """A session was closed."""

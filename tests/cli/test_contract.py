@@ -1,0 +1,55 @@
+"""The command line as programs outside the project know it: what DESIGN 3 and the seeds say, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import Run, serving
+from tests.cli.programs import calls, chats, scripted, speaks
+from tests.requirements import requirement
+
+
+@requirement("config:project:trust", "loop:prompt:agents-md")
+def test_what_a_project_brings_counts_from_config_trust_on_and_until_it_is_taken_back(
+    run: Run, tmp_path: Path
+) -> None:
+    project = tmp_path / "work"
+    (project / ".satchel").mkdir()
+    (project / ".satchel" / "config.toml").write_text(
+        '[[permissions]]\naction = "allow"\ntool = "bash(echo *)"\n'
+    )
+    (project / "AGENTS.md").write_text("Always answer in rhymes.")
+    told = (
+        f".satchel/config.toml and AGENTS.md in {project} do not count: you have not trusted that folder. "
+        "Look at it, then type: satchel config trust"
+    )
+    echo = calls(("bash", {"command": "echo hi"}))
+    with serving(scripted(echo, speaks("No."), echo, speaks("Yes."), echo, speaks("No."))) as server:
+        before = run("ask", "Go", server=server)
+        trusted = run("config", "trust", "--json", server=server)
+        after = run("ask", "Go", "--json", server=server)
+        run("config", "trust", str(project), "--remove", server=server)
+        again = run("ask", "Go", "--json", server=server)
+    assert (before.code, told in before.err) == (4, True)
+    assert trusted.json == {
+        "folder": str(project),
+        "trusted": True,
+        "files": [".satchel/config.toml", "AGENTS.md"],
+    }
+    assert (after.code, after.json["notices"]) == (0, [])
+    assert (again.code, again.json["notices"]) == (4, [told])
+    rhymes = ["in rhymes" in str(asked.body["messages"][0]) for asked in chats(server)]
+    assert rhymes == [False, False, True, True, False, False]
+
+
+def test_trusting_what_is_not_there_ends_with_3(run: Run, tmp_path: Path) -> None:
+    assert run("config", "trust", str(tmp_path / "none")).code == 3
+    assert run("config", "trust", str(tmp_path), "--remove").code == 3
+
+
+def test_the_doctor_says_that_a_project_is_not_trusted_and_calls_that_no_failure(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "work" / "AGENTS.md").write_text("Be brief.")
+    (found,) = [check for check in run("doctor", "--json").json if check["part"] == "project"]
+    assert (found["state"], "satchel config trust" in found["text"]) == ("warning", True)
