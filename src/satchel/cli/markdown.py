@@ -128,6 +128,7 @@ class MarkdownStream:
 
     def _layout(self, text: str) -> list[str]:
         # Imported when used: a tenth of a second that only terminals need.
+        from markdown_it import MarkdownIt  # noqa: PLC0415
         from rich.console import Console  # noqa: PLC0415
         from rich.markdown import Markdown  # noqa: PLC0415
 
@@ -145,7 +146,12 @@ class MarkdownStream:
             legacy_windows=False,
         )
         # No hyperlinks: where a link leads stands beside it, and a model can't hide it.
-        console.print(Markdown(text, code_theme="ansi_dark", hyperlinks=False))
+        markdown = Markdown("", code_theme="ansi_dark", hyperlinks=False)
+        # rich reads HTML and leaves it out, words and all: `List<int>` would be shown as `List`. Pictures lose their
+        # address.
+        reader = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("image")
+        markdown.parsed = reader.parse(text)
+        console.print(markdown)
         lines = [line.rstrip(" ") for line in paper.getvalue().split("\n")]
         while lines and _is_blank(lines[0]):
             del lines[0]
