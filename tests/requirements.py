@@ -401,7 +401,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:compare", "issue 3", "compare answers restates, corrects, elaborates, related or unrelated, with a confidence."),
 
     # ---- Memory: care (DESIGN 5, issue 3)
-    planned(2, "memory:forget:ids", "DESIGN 3.3", "memory forget ID… gives a receipt, and exit code 3 when there was nothing."),
+    built(2, "memory:forget:ids", "DESIGN 3.3", "memory forget ID… gives a receipt, and exit code 3 when there was nothing."),
     built(3, "memory:forget:query", "issue 3", "forget takes a query, a session, a date or a scope, with a preview."),
     built(2, "memory:forget:tombstone", "issue 3", "A tombstone keeps the same source from coming back; the receipt holds hashes only."),
     built(3, "memory:history", "issue 3", "Every change is kept with before, after, who and why, and can be undone."),

@@ -78,7 +78,7 @@ def test_tool_show_prints_the_schema_and_an_unknown_name_gets_a_hint(run: Run, t
     [
         ("greet", '{"who": "Ann"}', 0, {"tool_success": True, "result": {"got": {"who": "Ann"}}}),
         ("greet", "{}", 1, {"tool_success": False, "error_code": "INVALID_INPUT"}),
-        ("nothing", "{}", 3, {"tool_success": False, "error_code": "NOT_FOUND"}),
+        ("nothing", "{}", 1, {"tool_success": False, "error_code": "NOT_FOUND"}),
         ("dies", "{}", 1, {"tool_success": False, "error_code": "TOOL_CRASHED", "exit_code": 9}),
         ("broken", "{}", 1, {"tool_success": False, "error_code": "NOT_EXECUTABLE"}),
         ("file_read", '{"path": "nothing"}', 1, {"tool_success": False, "error_code": "TOOL_FAILED"}),
@@ -99,8 +99,24 @@ def test_tool_run_prints_the_envelope(
 def test_tool_run_takes_built_in_tools_and_input_from_stdin(run: Run, tools: Path) -> None:
     ran = run("tool", "run", "bash", "-", stdin='{"command": "echo hi"}')
     assert (ran.code, ran.json["result"]["stdout"], ran.json["result"]["exit_code"]) == (0, "hi\n", 0)
-    assert run("tool", "run", "bash", "{").code == 2
-    assert run("tool", "run", "bash", "[]").code == 2
+    for wrong in ("{", "[]"):
+        ran = run("tool", "run", "bash", wrong)
+        assert (ran.code, ran.json["tool_success"], ran.json["error_code"]) == (2, False, "INVALID_INPUT")
+
+
+def test_tool_run_stores_recalls_and_forgets_a_memory(run: Run, tools: Path) -> None:
+    """The memory tools of a model, by hand: outside of any conversation."""
+    stored = run(
+        "tool", "run", "store_memory", '{"content": "Ann likes tea", "tags": ["drink"], "tier": "long_term"}'
+    )
+    assert (stored.code, stored.err) == (0, "")
+    (memory,) = run("memory", "list", "--json").json
+    assert (memory["content"], memory["tags"], memory["tier"]) == ("Ann likes tea", ["drink"], "long_term")
+    assert (memory["source"]["session"], memory["source"]["turn"]) == (None, None)
+    recalled = run("tool", "run", "recall_memory", '{"keywords": ["drink", "tea"]}', "--json").json
+    assert [hit["memory"]["id"] for hit in recalled["result"]["data"]] == [memory["id"]]
+    assert run("tool", "run", "forget_memory", json.dumps({"ids": [memory["id"]]})).code == 0
+    assert run("memory", "list", "--json").json == []
 
 
 @requirement("external:pinned")

@@ -270,6 +270,8 @@ def forget(
 
     records, planned = with_home(plan, scope)
     if not records:
+        if as_json:
+            say_json({"preview": []} if preview else {"receipt": []})
         raise NotFound("There was nothing to forget.")
     if preview:
         if as_json:

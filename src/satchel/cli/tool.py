@@ -19,14 +19,13 @@ from satchel.cli.view import one_line
 from satchel.errors import NotFound, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.tooling import ToolEntry, list_tools, run_tool
-from satchel.tools.external import LANGUAGES, ApprovalRecord, Definition, new_tool
+from satchel.tools.external import LANGUAGES, ApprovalRecord, Definition, failure, new_tool
 from satchel.tools.mcp import McpDefinition, WithheldTool
 
 __all__ = ["approval_lines", "tool"]
 
 T = TypeVar("T")
 
-_NOT_FOUND = 3
 _MOST_STDIN = 64_000_000
 """Bytes of input on stdin: far beyond what a tool is given by a model."""
 _SOURCES = ("builtin", "external", "capability", "mcp")
@@ -115,22 +114,29 @@ def show(name: str, as_json: bool) -> None:
 def run(name: str, input: str, as_json: bool) -> int:
     """Run a tool with JSON, and print the envelope: {"tool_success": true, "result": …} or the error.
 
-    INPUT is a JSON object, "-" reads it from stdin. The exit code is 0 with tool_success, 3 where there is no such
-    tool, else 1.
+    INPUT is a JSON object, "-" reads it from stdin. The exit code is 0 with tool_success, else 1; or 2 where INPUT is
+    no such object.
     """
-    parsed = _object(_stdin() if input == "-" else input)
+    text = _stdin() if input == "-" else input
+    try:
+        parsed = _object(text)
+    except UsageError as error:
+        _say_envelope(failure(str(error), "INVALID_INPUT"), as_json=as_json)
+        raise
 
     async def call(satchel: Satchel) -> dict[str, Any]:
         return await run_tool(satchel, name, parsed, progress=_tell_progress)
 
     envelope = _with_satchel(call)
+    _say_envelope(envelope, as_json=as_json)
+    return 0 if envelope["tool_success"] else 1
+
+
+def _say_envelope(envelope: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         say_json(envelope)
     else:
         say(json.dumps(envelope, ensure_ascii=False, indent=2))
-    if envelope["tool_success"]:
-        return 0
-    return _NOT_FOUND if envelope["error_code"] == "NOT_FOUND" else 1
 
 
 def _stdin() -> str:

@@ -246,8 +246,9 @@ class MemoryTools:
             importance=input.get("importance", 3),
             valid_from=_moment(input, "valid_from"),
             valid_to=_moment(input, "valid_to"),
-            session=context.session_id,
-            turn=context.turn,
+            # Without a conversation there is no turn to lead back to.
+            session=context.session_id or None,
+            turn=context.turn if context.session_id else None,
             trust="outside" if context.untrusted else "agent",
         )
         if older is None:
