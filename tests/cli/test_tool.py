@@ -293,6 +293,26 @@ def test_progress_is_shown_while_a_tool_runs(capsys: pytest.CaptureFixture[str])
     ]
 
 
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        ({"stream": "stdout", "text": "line 1\nline 2\n"}, "line 2"),
+        ({"bytes": 2_000_000}, "2,000,000 bytes of output"),
+        ({"progress": 3.0, "total": 10.0, "message": "pages"}, "3 of 10 · pages"),
+        ({"progress": 3, "total": None, "message": ""}, "3"),
+        ({"progress": {"done": 3}}, '{"done": 3}'),
+        ({"status": "expanding", "query": "Who is Ann?"}, "expanding Who is Ann?"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_each_kind_of_progress_has_its_words(
+    capsys: pytest.CaptureFixture[str], data: dict[str, Any], shown: str
+) -> None:
+    view = TurnView(text_out=None, notes_out=sys.stdout, environ={}, monotonic_s=ManualClock().monotonic_s)
+    view.show(ToolProgress(call_id="c", tool="long", data=data))
+    assert capsys.readouterr().out == f"  … long: {shown}\n"
+
+
 def test_doctor_says_how_many_executables_are_tools(run: Run, tools: Path) -> None:
     put(tools, "greet", GREETER)
     put(tools, "broken", "#!/bin/sh\n")

@@ -51,18 +51,27 @@ async def test_text_that_was_shown_before_the_cancellation_is_kept() -> None:
 @requirement("loop:cancel:valid-history")
 async def test_calls_that_run_are_answered_and_those_that_ended_keep_their_results() -> None:
     world = World(
-        [Reply(calls=[Call(name="look"), Call(name="wait")]), "And now?"],
+        [Reply(calls=[Call(name="wait"), Call(name="look")]), "And now?"],
         gives("rain"),
         tool("wait", forever),
     )
     turn = world.turn()
-    cancel_at(world, Observation, turn)
+
+    async def cancel_later(event: Event) -> None:
+        if isinstance(event, Observation):
+            world.clock.advance(4.0)
+            turn.cancel()
+
+    world.on_emit = cancel_later
     with anyio.fail_after(5):
         outcome = await turn.run()
     assert outcome.status == "cancelled"
-    assert [(step.tool, step.is_error) for step in outcome.steps] == [("look", False), ("wait", True)]
-    assert outcome.steps[0].result == "rain"
-    assert outcome.steps[1].result.startswith(
+    assert [(step.tool, step.is_error, step.duration_ms) for step in outcome.steps] == [
+        ("wait", True, 4000.0),
+        ("look", False, 0.0),
+    ]
+    assert outcome.steps[1].result == "rain"
+    assert outcome.steps[0].result.startswith(
         "Cancelled by the user while it was running: what it had done by then"
     )
     assert history_problems(outcome.messages, sendable=True) == []

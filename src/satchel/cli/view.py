@@ -67,6 +67,24 @@ def usage_line(usage: Usage) -> str:
     return f"{about}{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{cost}"
 
 
+def _progress(data: Mapping[str, Any]) -> str:
+    """How far a tool is, in its own form: lines of output, an MCP server's numbers, or whatever else it tells."""
+    match data:
+        case {"stream": _, "text": str(text)}:
+            return text.rstrip().rpartition("\n")[2]
+        case {"bytes": int(count)}:
+            return f"{count:,} bytes of output"
+        case {"progress": done, "total": total, "message": message}:
+            far = f"{done:g} of {total:g}" if total is not None else f"{done:g}"
+            return f"{far} · {message}" if message else far
+        case {"progress": str(text)}:
+            return text
+        case {"status": str(status), **rest}:
+            return f"{status} {brief_input(rest)}"
+        case {"progress": other} | other:
+            return json.dumps(other, ensure_ascii=False, default=str)
+
+
 class TurnView:
     """Shows the events of turns, one after the other."""
 
@@ -140,7 +158,7 @@ class TurnView:
                 self.note(f"✗ {tool}: {one_line(reason, 300)}", "yellow")
             case Action(tool=tool, input=input):
                 self.note(f"● {tool}  {brief_input(input)}", "cyan")
-            case ToolProgress(tool=tool, data={"progress": data}):
+            case ToolProgress(tool=tool, data=data):
                 self._progressed(tool, data)
             case Observation():
                 self._observed(event)
@@ -180,13 +198,12 @@ class TurnView:
         self._streamed = False
         self._said = said or self._said
 
-    def _progressed(self, tool: str, data: Any) -> None:
+    def _progressed(self, tool: str, data: Mapping[str, Any]) -> None:
         # A tool may tell a hundred times in a second; nobody reads that.
         now_s = self._monotonic_s()
-        if now_s - self._progressed_s >= _PROGRESS_S:
+        if now_s - self._progressed_s >= _PROGRESS_S and (text := one_line(_progress(data), 80)):
             self._progressed_s = now_s
-            text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)
-            self.note(f"  … {tool}: {one_line(text, 80)}", "dim")
+            self.note(f"  … {tool}: {text}", "dim")
 
     def _observed(self, event: Observation) -> None:
         seconds = f"{event.duration_ms / 1000:.1f} s"

@@ -457,8 +457,10 @@ class Round:
         call.is_started = True
         started_s = self._clock.monotonic_s()
         try:
-            result = await self._guarded(call, call.tool)
-            call.duration_ms = (self._clock.monotonic_s() - started_s) * 1000
+            try:
+                result = await self._guarded(call, call.tool)
+            finally:
+                call.duration_ms = (self._clock.monotonic_s() - started_s) * 1000
             if result.question is not None and not result.is_error:
                 call.question = AskUser(
                     turn=self._turn,
