@@ -591,7 +591,8 @@ async def test_an_answer_settles_what_another_round_waits_to_ask() -> None:
     ("command", "suggested"),
     [
         ("git push origin main", ["bash(git push *)"]),
-        ("git -C x push", ["bash(git *)"]),
+        ("git -C x push", ["bash(git -C x push)"]),
+        ("timeout 5 pytest -q", ["bash(timeout 5 pytest -q)"]),
         ("ls -la", ["bash(ls *)"]),
         ("ls", ["bash(ls)"]),
         ("rm -rf build", ["bash(rm -rf build)"]),
@@ -622,3 +623,198 @@ async def test_a_suggested_rule_for_a_file_names_its_folder() -> None:
     assert one.suggest(await call("file_read", path="/etc/hosts")) == ("file_read(/etc/hosts)",)
     spec = ToolSpec(name="weather", description="", input_schema={"type": "object"}, source="external")
     assert one.suggest(PlannedCall(call_id="c", spec=spec, input={})) == ("weather",)
+
+
+# ---- What starts another program
+
+
+@requirement("permissions:rule:programs")
+@pytest.mark.parametrize(
+    ("rule", "command"),
+    [
+        ("git *", "git -c core.pager='!rm -r .' log"),
+        ("git *", "git -C sub -c alias.x='!rm -r .' x"),
+        ("git *", "git --config-env=core.pager=X log"),
+        ("git *", "git --exec-path=/tmp/other status"),
+        ("git *", "git config --global alias.x '!rm -r .'"),
+        ("git *", "git submodule foreach 'rm -r .'"),
+        ("git *", "git submodule --quiet foreach --recursive 'rm -r .'"),
+        ("git *", "git bisect run rm -r ."),
+        ("git *", "git rebase -ix 'rm -r .' HEAD~1"),
+        ("git *", "git rebase --exe='rm -r .' HEAD~1"),
+        ("git *", "git grep -nOrm x"),
+        ("git *", "git grep --open-files-in-p=rm x"),
+        ("git *", "git ls-remote --upload-pack='rm -r .' ."),
+        ("git *", "git push --receive-pack='rm -r .' x"),
+        ("git *", "git clone 'ext::rm -r .' x"),
+        ("git *", "git clone -c core.sshCommand='rm -r .' a:b"),
+        ("git *", "git clone --template=/tmp/hooks a b"),
+        ("git *", "git difftool -x 'rm -r .'"),
+        ("git *", "git status; git filter-branch --tree-filter 'rm -r .'"),
+        ("/usr/bin/git *", "/usr/bin/git -c alias.x='!rm -r .' x"),
+        ("find *", "find . -exec rm '{}' ';'"),
+        ("find *", r"find . -name x -o -execdir rm \{\} +"),
+        ("find * -exec grep *", "find . -exec grep x '{}' ';'"),
+        ("find . -exec grep *", "find . -exec grep x '{}' ';' -exec rm '{}' ';'"),
+        ("find *", "find . -delete"),
+        ("find *", "find . -fprintf /home/ann/.profile x"),
+        ("fd *", "fd -ux rm"),
+        ("tar *", "tar xf a.tar --checkpoint=1 --checkpoint-action=exec=rm"),
+        ("tar *", "tar xIf 'rm -r .' a.tar"),
+        ("rg *", "rg --pre rm x"),
+        ("rsync *", "rsync -ave 'rm -r .' a b:c"),
+        ("sort *", "sort --compress-prog=rm x"),
+        ("xargs *", "xargs rm"),
+        ("ls *", "ls | xargs rm"),
+        ("timeout *", "timeout -s KILL 5 rm -r ."),
+        ("timeout 5 git *", "timeout 5 git -c alias.x='!rm -r .' x"),
+        ("timeout 5 pytest *", "timeout 5 rm -r ."),
+        ("env *", "env A=1 rm -r ."),
+    ],
+)
+async def test_a_star_does_not_stand_for_what_starts_another_program(rule: str, command: str) -> None:
+    given_rules = rules("allow", f"bash({rule})")
+    assert not await allowed("ask", given_rules, bash(command))
+    # The rule that is suggested in its place is the command itself.
+    suggested = gate("ask").suggest(bash(command))
+    assert await allowed("ask", [*given_rules, *rules("allow", *suggested)], bash(command))
+    assert not await allowed("ask", rules("allow", *suggested), bash(f"{command} x"))
+
+
+@requirement("permissions:rule:programs")
+@pytest.mark.parametrize(
+    ("rule", "command"),
+    [
+        ("git *", "git -C sub --no-pager log --color -n 3 -- a.py"),
+        ("git *", "git commit -m 'run: ext x; config -c' && git push"),
+        ("git *", "git config --get user.name"),
+        ("git *", "git rebase -i main"),
+        ("git -c color.ui=false *", "git -c color.ui=false log"),
+        ("git bisect run make", "git bisect run make"),
+        ("find *", "find . -name '*.py' -newer x -print0"),
+        ("find . -exec grep *", "find . -exec grep x '{}' ';'"),
+        ("tar *", "tar xzf a.tar -C out"),
+        ("timeout 5 pytest *", "timeout 5 pytest -x tests"),
+        ("xargs grep *", "xargs grep -n x"),
+        ("python *", "python -c 'import os'"),
+        ("sort *", "sort -u -k 2 names"),
+    ],
+)
+async def test_a_star_stands_for_everything_else(rule: str, command: str) -> None:
+    assert await allowed("ask", rules("allow", f"bash({rule})"), bash(command))
+
+
+@requirement("permissions:rule:deny")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "{rm,-r,x}",
+        "{r'm',-r,x}",
+        "rm${IFS}-r${IFS}x",
+        "rm$IFS-r",
+        "busybox rm x",
+        "git -c alias.x='!rm y' x",
+        "flock lock rm x",
+        "ssh host rm x",
+    ],
+)
+async def test_a_rule_that_denies_looks_behind_more_disguises(command: str) -> None:
+    assert not await allowed("bypass", rules("deny", "bash(rm *)"), bash(command))
+
+
+# ---- Where keys are
+
+
+@pytest.fixture
+def ann(tmp_path: Path) -> Path:
+    """A home with a key in it, and a project."""
+    home = tmp_path.resolve() / "ann"
+    for folder in (".ssh", ".config/tool", "project/.github", "project/src"):
+        (home / folder).mkdir(parents=True)
+    (home / ".ssh/id").write_text("key")
+    (home / "project/src/keys").symlink_to(home / ".ssh")
+    (home / "project/all").symlink_to("/")
+    return home
+
+
+@requirement("permissions:keys")
+@pytest.mark.parametrize("mode", ["ask", "auto", "plan"])
+@pytest.mark.parametrize("cwd", ["project", ""])
+async def test_no_mode_reads_by_itself_where_keys_are(mode: Mode, cwd: str, ann: Path) -> None:
+    one = ModeGate(mode, [], None, cwd=ann / cwd, environ={"HOME": str(ann)})
+    project = ann / "project"
+    paths = [
+        "~/.ssh/id",
+        str(project / "src/keys/id"),
+        f"{project}/all{ann}/.ssh/id",
+        f"/proc/self/root{ann}/.ssh/id",
+        "/proc/self/environ",
+        f"{project}/../.config/tool",
+    ]
+    calls = [await call("file_read", path=path) for path in paths]
+    # All that is below is searched.
+    calls += [await call("grep", pattern="key", path=path) for path in ("~", "/", str(ann.parent))]
+    calls += [await call("glob", pattern="**/*", path="~")]
+    if not cwd:
+        calls += [await call("grep", pattern="key")]
+    assert [decision.allowed for decision in await one.decide(calls)] == [False] * len(calls)
+
+
+@requirement("permissions:keys")
+@pytest.mark.parametrize("mode", ["ask", "auto", "plan"])
+async def test_a_sessions_own_folder_is_read_with_all_that_is_hidden_in_it(mode: Mode, ann: Path) -> None:
+    for cwd in ("project", ".config/tool"):
+        one = ModeGate(mode, [], None, cwd=ann / cwd, environ={"HOME": str(ann)})
+        calls = [await call("grep", pattern="x"), await call("file_read", path=".github/x")]
+        assert all(decision.allowed for decision in await one.decide(calls))
+    home = ModeGate(mode, [], None, cwd=ann, environ={"HOME": str(ann)})
+    calls = [await call("file_read", path="notes.txt"), await call("grep", pattern="x", path="project")]
+    # `project` holds a symlink to the key; searches don't follow any.
+    assert all(decision.allowed for decision in await home.decide(calls))
+
+
+@requirement("permissions:rule:deny")
+@pytest.mark.parametrize(
+    ("rule", "name", "path"),
+    [
+        ("grep(~/.ssh/*)", "grep", "~"),
+        ("grep(~/.ssh/*)", "grep", "~/.ssh"),
+        ("grep(~/.ssh/*)", "grep", "/"),
+        ("grep(src/*.key)", "grep", "."),
+        ("grep(*.key)", "grep", "."),
+        ("*(~/.ssh/id)", "glob", "~"),
+        ("grep(../.ssh/*)", "grep", "~/project/src/keys"),
+    ],
+)
+async def test_a_rule_that_denies_a_place_denies_searching_the_folders_above_it(
+    rule: str, name: str, path: str, ann: Path
+) -> None:
+    (ann / "project/src").mkdir(exist_ok=True)
+    one = ModeGate("bypass", rules("deny", rule), None, cwd=ann / "project", environ={"HOME": str(ann)})
+    [decision] = await one.decide([await call(name, pattern="x", path=path)])
+    assert not decision.allowed
+    [other] = await one.decide([await call(name, pattern="x", path="~/.config")])
+    assert other.allowed
+
+
+@requirement("permissions:rule:deny")
+@pytest.mark.parametrize(
+    ("rule", "input"),
+    [
+        ("mcp__files__*(~/.ssh/*)", {"path": "/home/ann/.ssh/id"}),
+        ("mcp__files__*(~/.ssh/*)", {"deep": [{"paths": ["x", "/home/ann/project/../.ssh/id"]}]}),
+        ("mcp__files__write(rm *)", {"script": "ls; rm x"}),
+        ("mcp__files__write(https://example.com/*)", {"to": "HTTPS://EXAMPLE.com/x"}),
+    ],
+)
+async def test_a_rule_that_denies_looks_at_every_text_of_a_tool_that_names_no_field(
+    rule: str, input: dict[str, Any]
+) -> None:
+    spec = ToolSpec(name="mcp__files__write", description="", input_schema={"type": "object"}, source="mcp")
+    planned = PlannedCall(call_id="c1", spec=spec, input=input)
+    assert not await allowed("bypass", rules("deny", rule), planned)
+    assert await allowed(
+        "bypass", rules("deny", rule), PlannedCall(call_id="c1", spec=spec, input={"a": "b"})
+    )
+    # What it would mean for one that allows, nobody can say.
+    assert not await allowed("ask", rules("allow", rule), planned)

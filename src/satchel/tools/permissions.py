@@ -7,9 +7,10 @@ The order is: a rule that denies, a rule that asks, a rule that allows, the mode
 and
   touch no file outside the session's own folders. Everything else is asked, reading a file elsewhere
   included.
-- `auto`: built-in tools that only read run too, wherever that is, except in the hidden folders of the user's
-  home, where keys and passwords are. Everything else is asked. What a stranger's tool says about itself
-  counts for nothing here.
+- `auto`: built-in tools that only read run too, wherever that is. Everything else is asked. What a stranger's
+  tool says about itself counts for nothing here.
+- In neither does a tool read by itself where keys and passwords are: hidden files and folders outside of the
+  session's folder, what `/proc` tells of other programs, and a home, or a folder above it, as a whole.
 - `plan`: built-in tools that only read run as in `auto`. Nothing else does, whatever a rule allows and without asking:
   the model is told to say what it would do, and the refusal shows the call.
 - `bypass`: everything runs but what a rule denies.
@@ -24,7 +25,7 @@ import json
 import os.path
 import re
 import shlex
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -35,6 +36,7 @@ import anyio
 from satchel.config import Mode, RuleAction
 from satchel.errors import SatchelError, UsageError
 from satchel.tools.port import ToolSpec
+from satchel.tools.programs import words_to_spell_out
 from satchel.tools.shell import MAX_CHARS, possible_commands, simple_commands, words_text
 
 __all__ = [
@@ -51,6 +53,8 @@ __all__ = [
 
 FORM = re.compile(r"(?P<tool>[A-Za-z0-9_*-]+)(?:\((?P<pattern>.*)\))?", re.DOTALL)
 _SHOWN_CHARS = 2_000
+_MOST_PATH_CHARS = 4_096
+"""PATH_MAX: a longer text is no path."""
 PATH_KEY = "path"
 """A tool whose `pattern_key` is this has paths compared as paths: made absolute, `..` and symlinks
 resolved."""
@@ -293,7 +297,6 @@ class ModeGate:
         self._open = [os.path.realpath(folder) for folder in (cwd, *open_folders)]
         self._roots = [Path(os.path.realpath(cwd))]
         self._user_home = (environ or {}).get("HOME", "")
-        self._hidden_in_home = os.path.realpath(self._user_home).rstrip("/") + "/."
         self._on_always = on_always
         self._asking = anyio.Lock()
 
@@ -425,11 +428,23 @@ class ModeGate:
         notes = call.spec.annotations
         if call.spec.source != "builtin" and not call.spec.vouched_for:
             return False
-        is_local = call.spec.pattern_key != PATH_KEY or _is_below(self._real(call), self._open)
+        real = self._real(call) if call.spec.pattern_key == PATH_KEY else None
+        if real is not None and self._may_hold_keys(real):
+            return False
         if self.mode in ("auto", "plan") and notes.read_only:
-            # Keys and passwords of other programs are in the hidden folders of the user's home.
-            return is_local or not (self._user_home and self._real(call).startswith(self._hidden_in_home))
+            return True
+        is_local = real is None or _is_below(real, self._open)
         return is_local and not notes.destructive and not notes.open_world
+
+    def _may_hold_keys(self, real: str) -> bool:
+        """Whether keys and passwords may be there: not in a folder of the session, but for one that is a home."""
+        homes = [os.path.realpath(self._user_home)] if self._user_home else []
+        if any(_is_below(home, [real]) for home in homes):
+            return True
+        own = [folder for folder in self._open if not any(_is_below(home, [folder]) for home in homes)]
+        if _is_below(real, own):
+            return False
+        return _is_below(real, ["/proc"]) or "/." in real
 
     def _open_for(self, call: PlannedCall) -> None:
         if call.spec.pattern_key == PATH_KEY:
@@ -465,8 +480,7 @@ class ModeGate:
         commands = simple_commands(subject)
         used: list[str] = []
         for words in commands or ():
-            text = words_text(words)
-            found = next((rule.text for rule in rules if _fit(rule.pattern or "")(text)), None)
+            found = next((rule.text for rule in rules if _covers(rule.pattern or "", words)), None)
             if found is None:
                 return ()
             used.append(found)
@@ -480,16 +494,47 @@ class ModeGate:
             return True
         subject = call.subject
         if subject is None:
-            return False
+            # Nobody says which of its fields is meant: any may be.
+            return any(
+                self._may_fit_path(rule.pattern, text)
+                or self._may_fit_url(rule.pattern, text)
+                or self._may_fit_command(rule.pattern, text)
+                for text in _texts(call.input)
+            )
         if call.spec.pattern_key == PATH_KEY:
-            fits = self._path_fit(rule.pattern)
-            return any(fits(text) for texts in self._forms(subject) for text in texts)
-        if len(subject) > MAX_CHARS:
-            return True
-        fits = _fit(rule.pattern)
+            return self._may_fit_path(rule.pattern, subject)
         if call.spec.pattern_key == URL_KEY:
-            return fits(subject) or fits(_plain_url(subject))
-        return fits(subject) or any(fits(words_text(words)) for words in possible_commands(subject))
+            return self._may_fit_url(rule.pattern, subject)
+        return self._may_fit_command(rule.pattern, subject)
+
+    @staticmethod
+    def _may_fit_command(pattern: str, command: str) -> bool:
+        fits = _fit(pattern)
+        if len(command) > MAX_CHARS:
+            return True
+        return fits(command) or any(fits(words_text(words)) for words in possible_commands(command))
+
+    @staticmethod
+    def _may_fit_url(pattern: str, url: str) -> bool:
+        fits = _fit(pattern)
+        return fits(url) or fits(_plain_url(url))
+
+    def _may_fit_path(self, pattern: str, path: str) -> bool:
+        if len(path) > _MOST_PATH_CHARS:
+            return False
+        forms = self._forms(path)
+        fits = self._path_fit(pattern)
+        if any(fits(text) for texts in forms for text in texts):
+            return True
+        # Whoever looks through a folder reads what is below it as well.
+        real = forms[-1][-1]
+        return Path(real).is_dir() and _is_below(self._real_head(pattern), [real])
+
+    def _real_head(self, pattern: str) -> str:
+        """The folder that holds all that a pattern of paths names; the session's where it begins with a star."""
+        head = self._plain_pattern(pattern)
+        folder = _between_stars(head)[0].rpartition("/")[0] if "*" in head else head
+        return os.path.realpath(self._cwd / folder.replace("\0", ""))
 
     def _forms(self, path: str) -> list[list[str]]:
         """The path as written and with symlinks resolved; each relative to the cwd, where it is below, and
@@ -511,9 +556,35 @@ class ModeGate:
         return forms
 
     def _path_fit(self, pattern: str) -> Fits:
+        return _fit(self._plain_pattern(pattern))
+
+    def _plain_pattern(self, pattern: str) -> str:
         if self._user_home and pattern.startswith("~/"):
             pattern = _escaped(self._user_home) + pattern[1:]
-        return _fit(pattern.removeprefix("./"))
+        return pattern.removeprefix("./")
+
+
+def _covers(pattern: str, words: Sequence[str]) -> bool:
+    """Whether an allow rule's pattern covers a command, with its own words for what starts another program."""
+    text = words_text(words)
+    if not _fit(pattern)(text):
+        return False
+    count = words_to_spell_out(words)
+    written = _between_stars(pattern)[0]
+    return not count or written == text or written.startswith(words_text(words[:count]) + " ")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in JSON data, at any depth."""
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, Mapping):
+            waiting.extend(part.values())
+        elif isinstance(part, list | tuple):
+            waiting.extend(part)
 
 
 def _is_below(path: str, folders: Sequence[str]) -> bool:
@@ -592,9 +663,11 @@ def _escaped(text: str) -> str:
 
 def _command_pattern(words: Sequence[str]) -> str:
     program = words[0]
-    if program.rsplit("/", 1)[-1] in RUNS_ANYTHING or len(words) == 1:
+    if program.rsplit("/", 1)[-1] in RUNS_ANYTHING or len(words) == 1 or words_to_spell_out(words):
         return _escaped(words_text(words))
-    if program in SUBCOMMANDS and re.fullmatch(r"[A-Za-z][A-Za-z0-9:_-]*", words[1]):
+    if program in SUBCOMMANDS:
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9:_-]*", words[1]):
+            return _escaped(words_text(words))
         return f"{_escaped(program)} {words[1]} *"
     # Quoted where its name needs that, as the command is when the rule is compared with it.
     return f"{_escaped(words_text(words[:1]))} *"

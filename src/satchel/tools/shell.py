@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from satchel.tools.programs import ASSIGNMENT, WRAPPERS
+
 __all__ = ["MAX_CHARS", "possible_commands", "simple_commands", "words_text"]
 
 MAX_CHARS = 65_536
@@ -45,37 +47,17 @@ RESERVED = frozenset(
         "}",
     ],
 )
-WRAPPERS = frozenset(
-    [
-        "builtin",
-        "command",
-        "doas",
-        "env",
-        "exec",
-        "eval",
-        "ionice",
-        "nice",
-        "nohup",
-        "setsid",
-        "stdbuf",
-        "sudo",
-        "time",
-        "timeout",
-        "watch",
-        "xargs",
-    ],
-)
-"""Programs whose arguments are another command; a deny rule looks behind them."""
 EXEC_OPTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 """What `find` is told a command by."""
-ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=.*", re.DOTALL)
 HARMLESS_REDIRECTION = re.compile(
     r"(?:[12]?>&[12]|&?[12]?>{1,2}[ \t]*/dev/null|<[ \t]*/dev/null)(?=[ \t\n;&|]|\Z)"
 )
 """`2>&1`, `>/dev/null` and the like, at the start of a word: they write nothing that lasts."""
 CONTINUES = frozenset({"&&", "||", "|", "|&"})
 """After these a command has to follow."""
-CUTS = re.compile(r"[;&|\n\r(){}`<>]|\$\(")
+CUTS = re.compile(r"[;&|\n\r(){}`<>!]|\$\(")
+BLANK = re.compile(r"\$\{?IFS\}?(?:\$\d)?")
+"""What a shell makes white space of."""
 
 
 def simple_commands(command: str) -> list[list[str]] | None:
@@ -127,12 +109,16 @@ def possible_commands(command: str) -> Iterator[list[str]]:
     Args:
         command: At most `MAX_CHARS`; who has a longer one should take it for anything.
     """
-    joined = command.replace("\\\n", "")
+    joined = BLANK.sub(" ", command.replace("\\\n", ""))
     # Quotes are read as they are, cut at (for `sh -c 'rm x'`), and taken away (for a name that is written
-    # r""m).
+    # r""m). A comma may be one of braces: `{rm,-r,x}`.
     cut = [fragment.split() for fragment in CUTS.split(re.sub(r"[\"']", ";", joined).replace("\\", ""))]
     bare = [fragment.split() for fragment in CUTS.split(re.sub(r"[\"'\\]", "", joined))]
-    for words in [*(simple_commands(command) or ()), *cut, *bare]:
+    braced = [
+        inner.replace(",", " ").split()
+        for inner in re.findall(r"\{([^{}]*)\}", re.sub(r"[\"'\\]", "", joined))
+    ]
+    for words in [*(simple_commands(command) or ()), *cut, *bare, *braced]:
         for start in _starts(words):
             program, *arguments = words[start:]
             yield [program, *arguments]
