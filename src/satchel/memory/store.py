@@ -81,7 +81,7 @@ from satchel.memory.repository import Draft, place_hash, to_micros
 from satchel.memory.surfacing import Said, block_of, is_mere_question, restates, said_texts, strip_injected
 from satchel.memory.transfer import Mover
 from satchel.memory.vector_rows import read_tokens
-from satchel.models.embedding import open_embedder
+from satchel.models.embedding import OwnEmbedding, as_embedder, open_embedder
 from satchel.models.port import ChatModel, Embedder
 from satchel.storage import Database
 
@@ -186,7 +186,7 @@ class Memory(Keeper, Mover, Inspector):
         cls,
         where: str | Path | Database,
         *,
-        embedder: Embedder | str | None = None,
+        embedder: Embedder | OwnEmbedding | str | None = None,
         user: str = "default",
         scope: str = "default",
         clock: Clock | None = None,
@@ -199,9 +199,9 @@ class Memory(Keeper, Mover, Inspector):
 
         Args:
             where: A path, an "sqlite:///" URL, ":memory:", or a database that is open already and stays open.
-            embedder: One of your own, which stays open; a name for `open_embedder`; None for the default,
-            "minilm",
-                which is fetched once into `home`; "none" to go by words alone.
+            embedder: One of your own, which stays open: an `Embedder`, or anything with `embed(texts, role)`, awaited
+                or not, that gives a row of numbers for each text; a name for `open_embedder`; None for the default,
+                "minilm", which is fetched once into `home`; "none" to go by words alone.
             user: Whose memories; nothing of another user's is ever seen.
             scope: Which of them, by any name, such as "default" (the user's own), "project:NAME" or "session:ID":
                 a scope is a store of its own, and no call ever sees another's.
@@ -239,7 +239,7 @@ class Memory(Keeper, Mover, Inspector):
                         clock=clock,
                     )
                     stack.push_async_callback(embedder.aclose)
-                dense = DenseArm(embedder, database, space, clock)
+                dense = DenseArm(as_embedder(embedder), database, space, clock)
             memory = cls(
                 database,
                 space,

@@ -13,7 +13,7 @@ from satchel.config import Settings, ensure_home, load, process_environ, project
 from satchel.errors import SatchelError, StorageError
 from satchel.events import Notice
 from satchel.memory import Memory
-from satchel.models.embedding import Progress, open_embedder
+from satchel.models.embedding import OwnEmbedding, Progress, as_embedder, open_embedder
 from satchel.models.port import Embedder
 from satchel.runtime.capture import catch_up
 from satchel.runtime.forgetting import ForgetReceipt, forget
@@ -65,7 +65,7 @@ class Home:
         cls,
         settings: Settings | None = None,
         *,
-        embedder: Embedder | None = None,
+        embedder: Embedder | OwnEmbedding | None = None,
         clock: Clock | None = None,
         progress: Progress | None = None,
     ) -> AsyncIterator[Home]:
@@ -82,7 +82,7 @@ class Home:
         scope: str,
         settings: Settings | None = None,
         *,
-        embedder: Embedder | None = None,
+        embedder: Embedder | OwnEmbedding | None = None,
         clock: Clock | None = None,
         progress: Progress | None = None,
     ) -> AsyncIterator[Home]:
@@ -96,7 +96,7 @@ class Home:
         ensure_home(settings.home)
         notices: list[Notice] = []
         async with AsyncExitStack() as stack:
-            embedding: Embedder | str = embedder or _embedder(settings, clock, progress)
+            embedding = _embedder(settings, clock, progress) if embedder is None else as_embedder(embedder)
             if embedder is None and not isinstance(embedding, str):
                 stack.push_async_callback(embedding.aclose)
             database = await _database(settings, clock, stack, notices)

@@ -19,7 +19,7 @@ from satchel.loop import Hook, Instructions, Limits, Toolbox, ToolPool, Workshop
 from satchel.memory import Receipt
 from satchel.memory.toolset import MemoryTools
 from satchel.models import AbilityStore, ChatModel, Choice, choose_model, open_model
-from satchel.models.embedding import Progress
+from satchel.models.embedding import OwnEmbedding, Progress
 from satchel.models.port import Embedder
 from satchel.runtime.distilling import Distilling
 from satchel.runtime.health import Check, examine
@@ -77,7 +77,7 @@ class Satchel(Home):
         settings: Settings | None = None,
         *,
         model: ChatModel | None = None,
-        embedder: Embedder | None = None,
+        embedder: Embedder | OwnEmbedding | None = None,
         clock: Clock | None = None,
         progress: Progress | None = None,
     ) -> AsyncIterator[Satchel]:
@@ -88,7 +88,7 @@ class Satchel(Home):
         Args:
             settings: None reads them from the environment, `SATCHEL_HOME` and the working directory.
             model: Answers in place of the configured one.
-            embedder: In place of the configured one.
+            embedder: In place of the configured one; see `Memory.open`.
             clock: None is the machine's.
             progress: Is told how far the embedding model's weights are fetched; called from another thread.
 

@@ -5,6 +5,7 @@ from satchel.models.embedding.hashing import HashingEmbedder
 from satchel.models.embedding.library import FastembedEmbedder
 from satchel.models.embedding.minilm import MiniLmEmbedder
 from satchel.models.embedding.opening import open_embedder
+from satchel.models.embedding.own import OwnEmbedder, OwnEmbedding, as_embedder
 from satchel.models.embedding.records import (
     HASHING,
     MINILM,
@@ -39,6 +40,8 @@ __all__ = [
     "HubSource",
     "InstalledWheel",
     "MiniLmEmbedder",
+    "OwnEmbedder",
+    "OwnEmbedding",
     "PipSource",
     "Progress",
     "RemoteEmbedder",
@@ -48,6 +51,7 @@ __all__ = [
     "WeightFile",
     "Weights",
     "Wheel",
+    "as_embedder",
     "default_sources",
     "fetch_weights",
     "find_weights",

@@ -1,0 +1,116 @@
+"""An embedder that a program brings: anything that has `embed(texts, role)`, or is such a function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from satchel.errors import EmbedderError, UsageError
+from satchel.models.embedding.records import record_of
+from satchel.models.embedding.rows import unit_rows
+from satchel.models.embedding.worker import Worker
+from satchel.models.port import Embedder, EmbedderInfo, EmbedRole
+
+if TYPE_CHECKING:
+    from satchel.models.port import Vectors
+
+__all__ = ["OwnEmbedder", "OwnEmbedding", "as_embedder"]
+
+
+class HasEmbed(Protocol):
+    """Gives rows of numbers for texts, at once or awaited."""
+
+    def embed(self, texts: Sequence[str], role: EmbedRole, /) -> Any:
+        """One row for each text; `role` says whether they are asked with or stored."""
+        ...
+
+
+OwnEmbedding: TypeAlias = HasEmbed | Callable[[Sequence[str], EmbedRole], Any]
+
+
+def as_embedder(given: Embedder | OwnEmbedding) -> Embedder:
+    """What a program brought, as an `Embedder`; one that is one already stays as it is.
+
+    Raises:
+        UsageError: It has no way of embedding.
+    """
+    function = getattr(given, "embed", given)
+    if isinstance(given, type) or not callable(function):
+        kind = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
+        raise UsageError(
+            f'The embedder is {kind}. Give a name such as "minilm", an object with a method embed(texts, role), or '
+            "such a function."
+        )
+    info = getattr(given, "info", None)
+    if isinstance(info, EmbedderInfo) and inspect.iscoroutinefunction(function):
+        whole: Any = given
+        return whole  # type: ignore[no-any-return]
+    return OwnEmbedder(function, info if isinstance(info, EmbedderInfo) else record_of("", id=_id_of(given)))
+
+
+def _id_of(given: object) -> str:
+    """What vectors of it are kept under: a name that it has, or the one of its class or function."""
+    for attribute in ("name", "model", "model_name"):
+        name = getattr(given, attribute, None)
+        if isinstance(name, str) and name:
+            return f"own:{name}"
+    own_name = getattr(given, "__qualname__", None)
+    return f"own:{own_name if isinstance(own_name, str) else type(given).__qualname__}"
+
+
+class OwnEmbedder(Embedder):
+    """Calls what a program brought: awaits it, or runs it on a thread of its own kind, and checks what it gives."""
+
+    def __init__(self, function: Callable[..., Any], info: EmbedderInfo) -> None:
+        """Keep it; nothing is called before the first question or memory."""
+        self._function = function
+        self._info = info
+        self._worker = Worker()
+        self._call = _caller_of(function)
+
+    @property
+    def info(self) -> EmbedderInfo:
+        """Its record; the dimension is known after the first call."""
+        return self._info
+
+    async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
+        """Embed; see `Embedder.embed`. Rows of another length than one are brought to it."""
+        try:
+            if inspect.iscoroutinefunction(self._function):
+                rows = await self._call(list(texts), role)
+            else:
+                rows = await self._worker.run(partial(self._call, list(texts), role))
+                if inspect.isawaitable(rows):
+                    rows = await rows
+            if not hasattr(rows, "__len__"):
+                rows = list(rows)
+        except Exception as error:  # a boundary: it is the program's own code, and search goes on without it
+            raise EmbedderError(f"{self._info.id} failed: {type(error).__name__}: {error}") from error
+        matrix = unit_rows(rows, count=len(texts), dimension=self._info.dimension, source=self._info.id)
+        if not self._info.dimension:
+            self._info = replace(self._info, dimension=matrix.shape[1])
+        return matrix
+
+    async def aclose(self) -> None:
+        """What a program brought stays open."""
+
+
+def _caller_of(function: Callable[..., Any]) -> Callable[[list[str], EmbedRole], Any]:
+    """How to call it: with the role by its name or its place, or with the texts alone where it knows no roles."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # written in C: it tells nothing of itself
+        return function
+    role = parameters.get("role")
+    if role is not None and role.kind is not inspect.Parameter.POSITIONAL_ONLY:
+        return lambda texts, role: function(texts, role=role)
+    needed = [
+        part
+        for part in parameters.values()
+        if part.kind is inspect.Parameter.VAR_POSITIONAL
+        or (part.default is part.empty and part.kind in (part.POSITIONAL_ONLY, part.POSITIONAL_OR_KEYWORD))
+    ]
+    return function if len(needed) > 1 else lambda texts, _role: function(texts)
