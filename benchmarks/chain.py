@@ -22,7 +22,7 @@ from turn_cpu import QUESTION, SCHEMA, SYSTEM, look, versions, workshop
 from satchel.clock import SystemClock
 from satchel.config import ProviderSettings
 from satchel.events import Assistant, Event
-from satchel.loop import Limits, PrefixWatch, TokenEstimator, run_turn
+from satchel.loop import Limits, PrefixWatch, TokenEstimator, TurnInput, run_turn
 from satchel.messages import Message, TextBlock
 from satchel.models.openai.client import OpenAIModel
 
@@ -50,17 +50,19 @@ def satchel(address: str) -> Callable[[], Awaitable[Marks]]:
                 marks.append(mark())
 
         outcome = await run_turn(
-            Message(role="user", blocks=(TextBlock(text=QUESTION),)),
-            turn=1,
-            model=model,
-            system=SYSTEM,
-            workshop=shop,
-            emit=emit,
-            clock=SystemClock(),
-            # The endpoint asks for the same call each time; that is not what is measured.
-            limits=Limits(max_rounds=LENGTH + 1, max_repeats=LENGTH + 1),
-            estimator=TokenEstimator(),
-            watch=PrefixWatch(),
+            TurnInput(
+                message=Message(role="user", blocks=(TextBlock(text=QUESTION),)),
+                turn=1,
+                model=model,
+                system=SYSTEM,
+                workshop=shop,
+                emit=emit,
+                clock=SystemClock(),
+                # The endpoint asks for the same call each time; that is not what is measured.
+                limits=Limits(max_rounds=LENGTH + 1, max_repeats=LENGTH + 1),
+                estimator=TokenEstimator(),
+                watch=PrefixWatch(),
+            )
         )
         assert outcome.status == "done", outcome.text
         return marks

@@ -28,7 +28,7 @@ from loopback import endpoint
 from satchel.clock import SystemClock
 from satchel.config import ProviderSettings
 from satchel.events import Event
-from satchel.loop import PrefixWatch, TokenEstimator, Toolbox, ToolPool, Workshop, run_turn
+from satchel.loop import PrefixWatch, TokenEstimator, Toolbox, ToolPool, TurnInput, Workshop, run_turn
 from satchel.messages import Message, TextBlock
 from satchel.models.anthropic.client import AnthropicModel
 from satchel.models.openai.client import OpenAIModel
@@ -101,15 +101,17 @@ def satchel(model: ChatModel, shop: Workshop) -> Contender:
 
     async def turn() -> None:
         outcome = await run_turn(
-            Message(role="user", blocks=(TextBlock(text=QUESTION),)),
-            turn=1,
-            model=model,
-            system=SYSTEM,
-            workshop=shop,
-            emit=emit,
-            clock=clock,
-            estimator=estimator,
-            watch=PrefixWatch(),
+            TurnInput(
+                message=Message(role="user", blocks=(TextBlock(text=QUESTION),)),
+                turn=1,
+                model=model,
+                system=SYSTEM,
+                workshop=shop,
+                emit=emit,
+                clock=clock,
+                estimator=estimator,
+                watch=PrefixWatch(),
+            )
         )
         assert outcome.status == "done", outcome
         assert LAST_WORD in outcome.text

@@ -9,7 +9,7 @@ from typing import Any
 
 from satchel.clock import ManualClock
 from satchel.events import Event, is_transient
-from satchel.loop import Toolbox, ToolPool, Turn, Workshop
+from satchel.loop import Toolbox, ToolPool, Turn, TurnInput, Workshop
 from satchel.messages import Message, TextBlock
 from satchel.models.scripted import Script, ScriptedModel
 from satchel.tools.function import function_tool
@@ -133,16 +133,18 @@ class World:
     def turn(self, text: str = "Go.", **options: Any) -> Turn:
         self.turns += 1
         return Turn(
-            says(text),
-            history=self.history,
-            question=self.question,
-            turn=self.turns,
-            model=self.model,
-            system="You are a test.",
-            workshop=self.workshop,
-            emit=self.emit,
-            clock=self.clock,
-            **{**self.options, **options},
+            TurnInput(
+                message=says(text),
+                history=self.history,
+                question=self.question,
+                turn=self.turns,
+                model=self.model,
+                system="You are a test.",
+                workshop=self.workshop,
+                emit=self.emit,
+                clock=self.clock,
+                **{**self.options, **options},
+            )
         )
 
     async def run(self, text: str = "Go.", **options: Any) -> Any:

@@ -12,7 +12,7 @@ from satchel.loop.prompt import Instructions, PrefixWatch, build_system
 from satchel.loop.rounds import Spill, Step, Workshop
 from satchel.loop.tokens import TokenEstimator
 from satchel.loop.toolbox import Toolbox
-from satchel.loop.turn import Outcome, Surface, Turn, TurnState, run_turn
+from satchel.loop.turn import Outcome, Surface, Turn, TurnInput, TurnState, run_turn
 
 __all__ = [
     "Budget",
@@ -37,6 +37,7 @@ __all__ = [
     "ToolPool",
     "Toolbox",
     "Turn",
+    "TurnInput",
     "TurnState",
     "Verdict",
     "Workshop",

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -42,7 +42,7 @@ from satchel.messages import Block, Message, TextBlock, ToolResultBlock, Usage
 from satchel.models.encoding import clean_text
 from satchel.models.port import ChatModel, Completion, ModelRequest
 
-__all__ = ["Outcome", "Surface", "Turn", "TurnState", "run_turn"]
+__all__ = ["Outcome", "Surface", "Turn", "TurnInput", "TurnState", "run_turn"]
 
 Surface: TypeAlias = Callable[[Sequence[Message]], Awaitable[MemorySurfaced | None]]
 """Looks for memory that fits the newest messages, the user's last; None where nothing does."""
@@ -106,6 +106,48 @@ class Outcome:
     untrusted: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnInput:
+    """What a turn needs.
+
+    Attributes:
+        message: What the user says.
+        history: As the turn before, or `sessions.rebuild`, left it.
+        untrusted: Something in the message or the history, or what was left out of it, comes from outside. It stays
+            so: what a model says while it has such a text before it, and what is made of that, can't be told apart.
+        question: The open question of the turn before: the message becomes its call's result.
+        turn: Number of the turn, from 1.
+        model: Answers.
+        system: See `build_system`; the same for all turns of a session.
+        workshop: Where calls run.
+        emit: See `Emit`.
+        clock: Measures durations.
+        limits: See `Limits`.
+        budget: None means no limit.
+        surface: None means no memory.
+        hooks: Called in this order.
+        estimator: Of the session.
+        watch: Of the session.
+    """
+
+    message: Message
+    history: Sequence[Message] = ()
+    untrusted: bool = False
+    question: AskUser | None = None
+    turn: int
+    model: ChatModel
+    system: str
+    workshop: Workshop
+    emit: Emit
+    clock: Clock
+    limits: Limits = _DEFAULT_LIMITS
+    budget: Budget | None = None
+    surface: Surface | None = None
+    hooks: Sequence[Hook] = ()
+    estimator: TokenEstimator = field(default_factory=TokenEstimator)
+    watch: PrefixWatch = field(default_factory=PrefixWatch)
+
+
 class Turn:
     """One turn, which runs once.
 
@@ -115,73 +157,25 @@ class Turn:
     an observation: `AskUser` names it, and the next turn's `TurnStart` answers it.
     """
 
-    def __init__(
-        self,
-        message: Message,
-        *,
-        history: Sequence[Message] = (),
-        untrusted: bool = False,
-        question: AskUser | None = None,
-        turn: int,
-        model: ChatModel,
-        system: str,
-        workshop: Workshop,
-        emit: Emit,
-        clock: Clock,
-        limits: Limits = _DEFAULT_LIMITS,
-        budget: Budget | None = None,
-        surface: Surface | None = None,
-        hooks: Sequence[Hook] = (),
-        estimator: TokenEstimator | None = None,
-        watch: PrefixWatch | None = None,
-    ) -> None:
-        """Take what the turn needs.
-
-        Args:
-            message: What the user says.
-            history: As the turn before, or `sessions.rebuild`, left it.
-            untrusted: Something in the message or the history, or what was left out of it, comes from outside. It stays
-                so: what a model says while it has such a text before it, and what is made of that, can't be told apart.
-            question: The open question of the turn before: the message becomes its call's result.
-            turn: Number of the turn, from 1.
-            model: Answers.
-            system: See `build_system`; the same for all turns of a session.
-            workshop: Where calls run.
-            emit: See `Emit`.
-            clock: Measures durations.
-            limits: See `Limits`.
-            budget: None means no limit.
-            surface: None means no memory.
-            hooks: Called in this order.
-            estimator: Of the session; None begins anew.
-            watch: Of the session; None begins anew.
+    def __init__(self, given: TurnInput) -> None:
+        """Take what it needs; nothing runs yet.
 
         Raises:
             UsageError: The message says nothing, or the history is not valid.
         """
-        blocks = tuple(_cleaned(block) for block in message.blocks)
+        blocks = tuple(_cleaned(block) for block in given.message.blocks)
         if (
-            message.role != "user"
+            given.message.role != "user"
             or not all(isinstance(b, TextBlock) and b.text.strip() for b in blocks)
             or not blocks
         ):
             raise UsageError("The message is empty. Say something.")
+        self._given = given
         self._message = Message(role="user", blocks=blocks)
-        self._history = History(history)
-        self._asked = question
-        self._turn = turn
-        self._model = model
-        self._system = system
-        self._system_size = len(system.encode("utf-8", "replace"))
-        self._workshop = workshop
-        self._clock = clock
-        self._limits = limits
-        self._budget = budget
-        self._surface = surface
-        self._emitter = Emitter(emit, limit_s=limits.emit_timeout_s)
-        self._hooks = HookChain(hooks, emitter=self._emitter, limit_s=limits.hook_timeout_s)
-        self._estimator = estimator or TokenEstimator()
-        self._watch = watch or PrefixWatch()
+        self._history = History(given.history)
+        self._system_size = len(given.system.encode("utf-8", "replace"))
+        self._emitter = Emitter(given.emit, limit_s=given.limits.emit_timeout_s)
+        self._hooks = HookChain(given.hooks, emitter=self._emitter, limit_s=given.limits.hook_timeout_s)
         self._scope = anyio.CancelScope()
         self._state = TurnState.STARTING
 
@@ -190,7 +184,7 @@ class Turn:
         self._usage = Usage()
         self._unpriced = 0
         self._repeats = Repeats()
-        self._untrusted = untrusted
+        self._untrusted = given.untrusted
         self._steps: list[Step] = []
         self._last_steps: tuple[Step, ...] = ()
         self._said = ""
@@ -232,7 +226,7 @@ class Turn:
             asyncio.CancelledError: The task was cancelled from outside; by then the turn is closed and
             written down.
         """
-        self._started_s = self._clock.monotonic_s()
+        self._started_s = self._given.clock.monotonic_s()
         try:
             with self._scope:
                 await self._drive()
@@ -268,10 +262,10 @@ class Turn:
     async def _start(self) -> TurnState:
         before = self._history.messages
         answers = self._take_message()
-        start = TurnStart(turn=self._turn, message=self._message, answers=answers)
+        start = TurnStart(turn=self._given.turn, message=self._message, answers=answers)
         await self._emitter(start)
-        if self._surface is not None:
-            await self._look_up_memory(self._surface, (*before, self._message))
+        if self._given.surface is not None:
+            await self._look_up_memory(self._given.surface, (*before, self._message))
         await self._hooks.turn_started(start)
         return TurnState.PREPARING
 
@@ -281,8 +275,9 @@ class Turn:
         """
         blocks: tuple[Block, ...] = self._message.blocks
         answers = None
-        if self._asked is not None and self._asked.call_id in [call.id for call in self._history.open_calls]:
-            answers = self._asked.call_id
+        asked = self._given.question
+        if asked is not None and asked.call_id in [call.id for call in self._history.open_calls]:
+            answers = asked.call_id
             self._history.observe([ToolResultBlock(tool_use_id=answers, content=self._message.text)])
             # What was said is the call's result; it is not said twice.
             blocks = tuple(b for b in blocks if not (isinstance(b, TextBlock) and b.origin == "said"))
@@ -307,31 +302,33 @@ class Turn:
     # Preparing
 
     async def _prepare(self) -> TurnState:
-        if self._rounds >= self._limits.max_rounds:
-            text = closing.rounds_text(self._limits.max_rounds, self._steps, self._last_steps)
+        if self._rounds >= self._given.limits.max_rounds:
+            text = closing.rounds_text(self._given.limits.max_rounds, self._steps, self._last_steps)
             return self._decide("limit", text)
-        tokens = self._estimator.tokens(self._request_size)
+        tokens = self._given.estimator.tokens(self._request_size)
         exceeded = await self._exceeded_budget(ahead_tokens=tokens)
         if exceeded:
             return self._decide("limit", closing.budget_text(exceeded, self._steps))
-        window = self._model.context_window
+        window = self._given.model.context_window
         # What compaction could not make smaller a moment ago it can't make smaller now.
-        if window is not None and tokens > window * self._limits.compact_at and self._has_grown:
+        if window is not None and tokens > window * self._given.limits.compact_at and self._has_grown:
             await self._make_room()
         return TurnState.ASKING
 
     @property
     def _request_size(self) -> int:
-        return self._system_size + self._workshop.tools.size + self._history.size
+        return self._system_size + self._given.workshop.tools.size + self._history.size
 
     @property
     def _has_grown(self) -> bool:
         return self._history.size > self._compacted_size * 1.1
 
     async def _exceeded_budget(self, *, ahead_tokens: int) -> str:
-        if self._budget is None:
+        if self._given.budget is None:
             return ""
-        verdict = await self._budget.check(self._usage, unpriced=self._unpriced, ahead_tokens=ahead_tokens)
+        verdict = await self._given.budget.check(
+            self._usage, unpriced=self._unpriced, ahead_tokens=ahead_tokens
+        )
         if verdict.notice:
             await self._emitter(Notice(part="budget", text=verdict.notice))
         return verdict.exceeded
@@ -340,13 +337,13 @@ class Turn:
         """Compact the history; whether it became shorter."""
         event = await compact(
             self._history.messages,
-            model=self._model,
-            turn=self._turn,
+            model=self._given.model,
+            turn=self._given.turn,
             trigger="auto",
             tell=self._emitter,
-            estimator=self._estimator,
-            keep_part=self._limits.keep_part,
-            session_id=self._workshop.session_id,
+            estimator=self._given.estimator,
+            keep_part=self._given.limits.keep_part,
+            session_id=self._given.workshop.session_id,
         )
         self._compacted_size = self._history.size
         if event is None:
@@ -354,7 +351,7 @@ class Turn:
         self._spend(event.usage)
         self._history.replace(event.messages)
         self._compacted_size = self._history.size
-        self._watch.restart()
+        self._given.watch.restart()
         await self._emitter(event)
         return True
 
@@ -368,20 +365,24 @@ class Turn:
     async def _ask(self) -> TurnState:
         assert self._history.is_sendable
         request = ModelRequest(
-            system=self._system,
+            system=self._given.system,
             messages=self._history.messages,
-            tools=self._workshop.tools.definitions,
-            max_tokens=self._limits.max_tokens,
-            session_id=self._workshop.session_id,
+            tools=self._given.workshop.tools.definitions,
+            max_tokens=self._given.limits.max_tokens,
+            session_id=self._given.workshop.session_id,
         )
-        broken = self._watch.check(request)
+        broken = self._given.watch.check(request)
         if broken:
             text = f"{broken} The provider has to read the whole conversation anew."
             await self._emitter(Notice(part="cache", text=text))
         answer = self._answer = Answer()
         try:
             await read_answer(
-                self._model, request, answer=answer, tell=self._tell, max_bytes=self._limits.max_answer_bytes
+                self._given.model,
+                request,
+                answer=answer,
+                tell=self._tell,
+                max_bytes=self._given.limits.max_answer_bytes,
             )
         except _JournalFailed as failed:
             raise failed.error from None
@@ -394,7 +395,9 @@ class Turn:
             return await self._model_failed(error)
         if answer.completion is None:
             await self._emitter(*self._keep_partial())
-            return self._decide("limit", closing.endless_text(self._said, self._limits.max_answer_bytes))
+            return self._decide(
+                "limit", closing.endless_text(self._said, self._given.limits.max_answer_bytes)
+            )
         return await self._take_answer(normalise(answer.completion, taken=self._history.call_ids))
 
     async def _tell(self, event: Event) -> None:
@@ -408,7 +411,7 @@ class Turn:
         self._rounds += 1
         self._has_overflowed = False
         if not completion.usage.estimated:
-            self._estimator.learn(self._request_size, completion.usage.input_tokens)
+            self._given.estimator.learn(self._request_size, completion.usage.input_tokens)
         # From here to the end of the emit nothing can be cancelled: history and journal get the answer
         # together.
         self._answer = None
@@ -431,7 +434,7 @@ class Turn:
     def _record(self, completion: Completion) -> Assistant:
         self._spend(completion.usage)
         return Assistant(
-            turn=self._turn,
+            turn=self._given.turn,
             round=self._rounds,
             blocks=completion.blocks,
             stop_reason=completion.stop_reason,
@@ -442,20 +445,20 @@ class Turn:
 
     def _new_round(self, completion: Completion) -> Round:
         calls = completion.message.tool_uses
-        share = self._limits.max_result_chars
-        if self._model.context_window is not None:
-            room = self._estimator.bytes(int(self._model.context_window * _RESULTS_PART))
-            share = min(share, room // min(len(calls), self._limits.max_calls))
+        share = self._given.limits.max_result_chars
+        if self._given.model.context_window is not None:
+            room = self._given.estimator.bytes(int(self._given.model.context_window * _RESULTS_PART))
+            share = min(share, room // min(len(calls), self._given.limits.max_calls))
         return Round(
             calls,
-            turn=self._turn,
+            turn=self._given.turn,
             number=self._rounds,
-            workshop=self._workshop,
-            limits=self._limits,
+            workshop=self._given.workshop,
+            limits=self._given.limits,
             result_chars=share,
             hooks=self._hooks,
             emitter=self._emitter,
-            clock=self._clock,
+            clock=self._given.clock,
             repeats=self._repeats,
             untrusted=self._untrusted,
             refusal={calls[-1].id: closing.CUT_OFF} if completion.stop_reason == "max_tokens" else None,
@@ -465,7 +468,7 @@ class Turn:
         """The model asked for no tool: its answer is the turn's, if it is one."""
         match completion.stop_reason:
             case "refusal":
-                return self._decide("failed", closing.refusal_text(text, self._model))
+                return self._decide("failed", closing.refusal_text(text, self._given.model))
             case "max_tokens":
                 return self._decide("limit", closing.cut_text(text))
             case _:
@@ -476,7 +479,7 @@ class Turn:
                 if self._said:
                     return self._decide("done", self._said)
                 status: TurnStatus = "done" if self._steps else "failed"
-                return self._decide(status, closing.empty_text(self._model, self._steps))
+                return self._decide(status, closing.empty_text(self._given.model, self._steps))
 
     async def _overflowed(self, error: ContextOverflow) -> TurnState:
         """The history is too long for the model: make room, and ask once more."""
@@ -490,7 +493,7 @@ class Turn:
     async def _model_failed(self, error: Exception) -> TurnState:
         await self._emitter(*self._keep_partial(), self._failure("model", error))
         self._error = _as_ours(error)
-        return self._decide("failed", closing.failure_text(error, self._model))
+        return self._decide("failed", closing.failure_text(error, self._given.model))
 
     def _keep_partial(self) -> list[Event]:
         """What was shown of an answer that did not come to its end stays in the history: its text."""
@@ -500,8 +503,8 @@ class Turn:
         self._rounds += 1
         blocks = answer.blocks
         usage = Usage(
-            input_tokens=self._estimator.tokens(self._request_size),
-            output_tokens=self._estimator.tokens(answer.size),
+            input_tokens=self._given.estimator.tokens(self._request_size),
+            output_tokens=self._given.estimator.tokens(answer.size),
             estimated=True,
         )
         self._history.answer(blocks)
@@ -511,8 +514,8 @@ class Turn:
             stop_reason="other",
             # It may have ended a moment before it was stopped; then what it used is known.
             usage=answer.completion.usage if answer.completion is not None else usage,
-            provider=self._model.provider,
-            model=self._model.model,
+            provider=self._given.model.provider,
+            model=self._given.model.model,
         )
         return [self._record(partial)]
 
@@ -527,7 +530,7 @@ class Turn:
         if question is not None:
             self._question = question
             return self._decide("asking", question.question)
-        if streak > self._limits.max_repeats:
+        if streak > self._given.limits.max_repeats:
             return self._decide("limit", closing.repeat_text(streak, self._steps))
         return TurnState.PREPARING
 
@@ -549,7 +552,7 @@ class Turn:
     # Ending
 
     def _decide(self, status: TurnStatus, text: str) -> TurnState:
-        self._final = Final(turn=self._turn, text=text, status=status, untrusted=self._untrusted)
+        self._final = Final(turn=self._given.turn, text=text, status=status, untrusted=self._untrusted)
         return TurnState.ENDING
 
     async def _end(self) -> TurnState:
@@ -573,10 +576,10 @@ class Turn:
             events.append(final)
         if with_end and not self._end_is_out:
             self._end_is_out = True
-            duration_ms = (self._clock.monotonic_s() - self._started_s) * 1000
+            duration_ms = (self._given.clock.monotonic_s() - self._started_s) * 1000
             events.append(
                 TurnEnd(
-                    turn=self._turn,
+                    turn=self._given.turn,
                     status=final.status,
                     rounds=self._rounds,
                     usage=self._usage,
@@ -599,7 +602,7 @@ class Turn:
             else:
                 events = []
             events += self._last_events()
-            await self._emitter(*events, limit_s=self._limits.closing_timeout_s)
+            await self._emitter(*events, limit_s=self._given.limits.closing_timeout_s)
             self._state = TurnState.ENDED
         # A boundary: the user wants it to stop, and it does, even when the journal can't take how it ended.
         except Exception as error:  # noqa: BLE001
@@ -616,10 +619,10 @@ class Turn:
         # Nobody may take for granted what the journal refused: neither an answer nor an open question.
         said = f"{self._final.text}\n\n" if self._final is not None else ""
         self._question = None
-        self._decide("failed", said + closing.failure_text(error, self._model))
+        self._decide("failed", said + closing.failure_text(error, self._given.model))
         events = [self._failure("turn", error), *events, *self._last_events()]
         try:
-            await self._emitter(*events, limit_s=self._limits.closing_timeout_s)
+            await self._emitter(*events, limit_s=self._given.limits.closing_timeout_s)
         # A boundary: it broke before, and the outcome tells of it.
         except Exception as again:  # noqa: BLE001
             self._error.add_note(f"Writing down how the turn ended failed as well: {again}")
@@ -634,7 +637,7 @@ class Turn:
         final = self._final
         assert final is not None
         return Outcome(
-            turn=self._turn,
+            turn=self._given.turn,
             status=final.status,
             text=final.text,
             messages=self._history.messages,
@@ -668,43 +671,6 @@ def _cleaned(block: Block) -> Block:
     return replace(block, text=clean_text(block.text)) if isinstance(block, TextBlock) else block
 
 
-async def run_turn(
-    message: Message,
-    *,
-    history: Sequence[Message] = (),
-    untrusted: bool = False,
-    question: AskUser | None = None,
-    turn: int,
-    model: ChatModel,
-    system: str,
-    workshop: Workshop,
-    emit: Emit,
-    clock: Clock,
-    limits: Limits = _DEFAULT_LIMITS,
-    budget: Budget | None = None,
-    surface: Surface | None = None,
-    hooks: Sequence[Hook] = (),
-    estimator: TokenEstimator | None = None,
-    watch: PrefixWatch | None = None,
-) -> Outcome:
-    """Run one turn; see `Turn` for the arguments, the outcome and the errors. Who wants to stop it makes a
-    `Turn`.
-    """
-    return await Turn(
-        message,
-        history=history,
-        untrusted=untrusted,
-        question=question,
-        turn=turn,
-        model=model,
-        system=system,
-        workshop=workshop,
-        emit=emit,
-        clock=clock,
-        limits=limits,
-        budget=budget,
-        surface=surface,
-        hooks=hooks,
-        estimator=estimator,
-        watch=watch,
-    ).run()
+async def run_turn(given: TurnInput) -> Outcome:
+    """Run one turn; see `Turn` for the outcome and the errors. Who wants to stop it makes a `Turn`."""
+    return await Turn(given).run()

@@ -35,6 +35,7 @@ from satchel.loop import (
     PrefixWatch,
     Spent,
     TokenEstimator,
+    TurnInput,
     Workshop,
     compact,
 )
@@ -210,23 +211,25 @@ class Session:
         number = self._turns + 1
         progress = _Progress(keeps=memory and not self.private and self._satchel.settings.keeps_memory)
         turn = LoopTurn(
-            Message(role="user", blocks=blocks),
-            history=self._messages,
-            # Whatever came of a call that waited comes from an MCP server.
-            untrusted=self._untrusted or bool(resumed),
-            question=self._question,
-            turn=number,
-            model=self._model,
-            system=self._system,
-            workshop=self._workshop,
-            emit=lambda events: self._emit(events, running, progress),
-            clock=self._satchel.clock,
-            limits=self._limits,
-            budget=self._budget(),
-            surface=self._surface if memory and self._satchel.memory is not None else None,
-            hooks=self._hooks,
-            estimator=self._estimator,
-            watch=self._watch,
+            TurnInput(
+                message=Message(role="user", blocks=blocks),
+                history=self._messages,
+                # Whatever came of a call that waited comes from an MCP server.
+                untrusted=self._untrusted or bool(resumed),
+                question=self._question,
+                turn=number,
+                model=self._model,
+                system=self._system,
+                workshop=self._workshop,
+                emit=lambda events: self._emit(events, running, progress),
+                clock=self._satchel.clock,
+                limits=self._limits,
+                budget=self._budget(),
+                surface=self._surface if memory and self._satchel.memory is not None else None,
+                hooks=self._hooks,
+                estimator=self._estimator,
+                watch=self._watch,
+            )
         )
         running = self._running = RunningTurn(turn.cancel)
         if notices:
