@@ -9,12 +9,12 @@ import anyio
 
 from satchel.cli.editor import LineReader
 from satchel.cli.view import TurnView, brief_input
-from satchel.tools import Approval, ApprovalRequest, Question
+from satchel.tools import Approval, ApprovalRequest, Consent, Question
 
 __all__ = ["TerminalApprover", "read_answer"]
 
-_WORDS = {
-    "y": "once", "yes": "once", "once": "once", "n": "no", "no": "no", "": "no", "s": "session", "session": "session",
+_WORDS: dict[str, Consent] = {
+    "y": "once", "yes": "once", "once": "once", "n": "no", "no": "no", "s": "session", "session": "session",
     "a": "always", "always": "always",
 }  # fmt: skip
 
@@ -27,20 +27,18 @@ def read_answer(text: str, count: int) -> list[Approval] | None:
     yes. Other words are a no that the model is told.
     """
     words = text.strip().lower().replace(",", " ").split()
-    kind = "once"
+    kind: Consent = "once" if words else "no"
     if words and words[0] in _WORDS:
         kind = _WORDS[words.pop(0)]
-    elif not words:
-        kind = "no"
     if words and not all(re.fullmatch(r"\d{1,9}", word) for word in words):
         return [Approval(answer="no", words=text.strip())] * count
     chosen = {int(word) for word in words}
     if any(not 1 <= number <= count for number in chosen):
         return None
     if not chosen:
-        return [Approval(answer=kind)] * count  # type: ignore[arg-type]
-    rest = "once" if kind == "no" else "no"
-    return [Approval(answer=kind if number in chosen else rest) for number in range(1, count + 1)]  # type: ignore[arg-type]
+        return [Approval(answer=kind)] * count
+    rest: Consent = "once" if kind == "no" else "no"
+    return [Approval(answer=kind if number in chosen else rest) for number in range(1, count + 1)]
 
 
 class TerminalApprover:

@@ -43,6 +43,7 @@ __all__ = [
     "Approval",
     "ApprovalRequest",
     "Approver",
+    "Consent",
     "Decision",
     "Gate",
     "ModeGate",
@@ -193,13 +194,15 @@ class ApprovalRequest:
     reason: str
 
 
+Consent: TypeAlias = Literal["no", "once", "session", "always"]
+"""No, or yes for this call, for the session, or for ever."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """The user's answer: no, or yes for this call, for the session, or for ever; `words` are told to the
-    model.
-    """
+    """The user's answer; `words` are told to the model."""
 
-    answer: Literal["no", "once", "session", "always"]
+    answer: Consent
     words: str = ""
 
 
