@@ -21,7 +21,6 @@ from satchel.cli.stores import (
     with_home,
     with_memory,
 )
-from satchel.cli.transfer import export, import_memories
 from satchel.cli.view import one_line
 from satchel.errors import NotFound, StorageError, UsageError
 from satchel.memory import (
@@ -62,6 +61,11 @@ def hit_line(hit: Hit) -> str:
 
 # What asks a language model needs all of Satchel, and the rest of memory does not.
 _LAZY = {
+    "export": ("satchel.cli.transfer:export", "Write memories to FILE as JSON lines, or to stdout."),
+    "import": (
+        "satchel.cli.transfer:import_memories",
+        "Take in memories from PATH: a file, a .zip, or a folder.",
+    ),
     "distill": ("satchel.cli.distill:distill", "Draw facts from what was said; show how that stands."),
     "edit": ("satchel.cli.changes:edit", "Change a memory; the words it had stay in its history."),
     "link": ("satchel.cli.changes:link", "Tie two memories, let one supersede another, or take a tie away."),
@@ -351,5 +355,3 @@ def stats(scope: str, as_json: bool) -> None:
 
 
 memory.add_command(reindex)
-memory.add_command(export)
-memory.add_command(import_memories)

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import Connection, delete, exists, func, insert, or_, select, update
 
 from satchel.clock import Clock
-from satchel.memory import decay, lexicon, repository, vector_rows
+from satchel.memory import decay, lexicon, repository, transfer, vector_rows
 from satchel.memory.filters import Filter
 from satchel.memory.history import apply_fields, find_row, write_change
 from satchel.memory.redaction import find_secrets, redact
 from satchel.memory.repository import count_up, slices, to_micros
 from satchel.memory.surfacing import strip_injected
 from satchel.memory.tables import changes, edges, memories, tags, tokens, uses, vectors, words
-from satchel.memory.transfer.pieces import UNDATED
 from satchel.storage import Database
 
 if TYPE_CHECKING:
@@ -435,7 +434,7 @@ def _look(rows: Sequence[Any], seen: _Seen) -> None:
         if row.access_count:
             seen.shown_before.add(same)
         seen.undated += (
-            UNDATED in tagged
+            transfer.UNDATED in tagged
             or row.said_at < _EARLIEST
             or row.said_at in _UNIX_DAY
             or row.said_at > row.created_at + _DAY_MICROS

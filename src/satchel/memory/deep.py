@@ -12,18 +12,20 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
 from satchel.errors import ModelError
-from satchel.memory import lexicon
-from satchel.memory.distill.asking import Asked
+from satchel.memory import distill, lexicon
 from satchel.memory.graph import Related
 from satchel.memory.records import Hit, MemoryRecord, hit_to_json
 from satchel.memory.surfacing import excerpt, origin_of, quoted
 from satchel.messages import Message, TextBlock, Usage
 from satchel.models.port import ChatModel, Completion, ModelRequest
+
+if TYPE_CHECKING:
+    from satchel.memory.distill import Asked
 
 __all__ = ["DeepAnswer", "Searchable", "deep_answer_to_json", "search_deeply"]
 
@@ -188,7 +190,9 @@ async def _ask(
             if isinstance(event, Completion):
                 usage: Usage = event.usage
                 asked.append(
-                    Asked(purpose=purpose, provider=event.provider, model=event.model, calls=1, usage=usage)
+                    distill.Asked(
+                        purpose=purpose, provider=event.provider, model=event.model, calls=1, usage=usage
+                    )
                 )
                 return event.message.text
     except ModelError:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from satchel.memory.arrays import Floats, Ints
+from satchel.memory.arrays import Floats, Ints, distinct
 from satchel.memory.index import Index
 from satchel.memory.lexicon import QUESTION, TIME_WORDS, commonness
 from satchel.memory.question import Question, date_closeness
@@ -166,7 +166,7 @@ def choose(
     previous = before[rows]
     lacking: Sequence[int] = ()
     if with_tokens and mode == "hybrid":
-        lacking = index.lacking_tokens(np.unique(np.concatenate([rows, previous[previous >= 0]])))
+        lacking = index.lacking_tokens(distinct(np.concatenate([rows, previous[previous >= 0]])))
     return Candidates(
         rows=rows,
         rids=index.rids[rows],
@@ -314,7 +314,7 @@ def _token_parts(
     def rarity(stem: int) -> float:
         return _rarity(size + PRIOR, len(index.postings(stem).rows) + PRIOR * commonness(stem))
 
-    needed = np.unique(np.concatenate([chosen.rows, chosen.previous[chosen.previous >= 0]]))
+    needed = distinct(np.concatenate([chosen.rows, chosen.previous[chosen.previous >= 0]]))
     found = match(
         weigh(question.text, tokens, rarity),
         index.bags(needed),
@@ -485,7 +485,7 @@ def _candidates(index: Index, lexical: Any, cosine: Any, after: Ints, reach: int
         by_meaning = _top(comparable, reach)
         arms.append(by_meaning[comparable[by_meaning] > -2])
     followed = [after[arm[:FOLLOWED]] for arm in arms]
-    chosen = np.unique(np.concatenate([*arms, *followed]))
+    chosen = distinct(np.concatenate([*arms, *followed]))
     chosen = chosen[chosen >= 0]
     return cast(Ints, chosen[wanted[chosen]])
 

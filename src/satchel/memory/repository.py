@@ -37,6 +37,7 @@ __all__ = [
     "expired_rids",
     "faded_rids",
     "find_space",
+    "has_old_words",
     "ids_of",
     "insert_drafts",
     "matching_rids",
@@ -591,6 +592,12 @@ def count_vectors(connection: Connection, space: int, model: int) -> int:
     """How many memories have a vector of a model."""
     query = select(func.count()).where(vectors.c.space_id == space, vectors.c.model_id == model)
     return int(connection.execute(query).scalar_one())
+
+
+def has_old_words(connection: Connection) -> bool:
+    """Whether `reread_words` has anything to do. Asked first, so that opening a store writes nothing."""
+    found = connection.execute(select(words.c.rid).where(words.c.version < lexicon.VERSION).limit(1))
+    return found.first() is not None
 
 
 def reread_words(connection: Connection, *, limit: int) -> int:

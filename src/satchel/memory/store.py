@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args
 
 import anyio
 import numpy as np
@@ -20,7 +21,7 @@ from sqlalchemy import Connection
 from satchel.clock import Clock, SystemClock
 from satchel.config import process_environ
 from satchel.errors import NotFound, SatchelError, UsageError
-from satchel.memory import decay, lexicon, modes, repository
+from satchel.memory import decay, distill, lexicon, modes, repository
 from satchel.memory.arrays import Floats, Ints
 from satchel.memory.checking import (
     DECAY_RATE,
@@ -38,10 +39,6 @@ from satchel.memory.checkup import Inspector
 from satchel.memory.comparing import Comparison, ask_model, judge_pair
 from satchel.memory.decay import DecayCycle
 from satchel.memory.deep import DeepAnswer, search_deeply
-from satchel.memory.distill import Distiller, DistillReport, DistillStatus, SpentRow, WindowResult
-from satchel.memory.distill.asking import Asked
-from satchel.memory.distill.engine import MaySpend
-from satchel.memory.distill.ledger import add_usage, read_spent
 from satchel.memory.embedding import AskedWith, DenseArm
 from satchel.memory.filters import Filter, Filters, filter_of
 from satchel.memory.forgetting import forget_now, ids_to_forget, preview
@@ -58,6 +55,7 @@ from satchel.memory.grouping import (
 )
 from satchel.memory.index import Index
 from satchel.memory.keeper import Keeper
+from satchel.memory.mover import Mover
 from satchel.memory.question import Question, read_question
 from satchel.memory.ranking import Factors, Found, Ranked, Scores, choose, rank, score, within_reach
 from satchel.memory.records import (
@@ -79,11 +77,21 @@ from satchel.memory.reindexing import Reindexed, reindex
 from satchel.memory.relevance import CONSIDERED, judge, judge_by_words
 from satchel.memory.repository import Draft, place_hash, to_micros
 from satchel.memory.surfacing import Said, block_of, is_mere_question, restates, said_texts, strip_injected
-from satchel.memory.transfer import Mover
 from satchel.memory.vector_rows import read_tokens
 from satchel.models.embedding import OwnEmbedding, as_embedder, open_embedder
 from satchel.models.port import ChatModel, Embedder
 from satchel.storage import Database
+
+if TYPE_CHECKING:
+    from satchel.memory.distill import (
+        Asked,
+        Distiller,
+        DistillReport,
+        DistillStatus,
+        MaySpend,
+        SpentRow,
+        WindowResult,
+    )
 
 __all__ = ["Memory"]
 
@@ -171,14 +179,6 @@ class Memory(Keeper, Mover, Inspector):
         # One thread owns the index: what changes it and what reads it never meet.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="satchel-memory")
         self._wake = anyio.Event()
-        self._distiller = Distiller(
-            database,
-            space,
-            clock=clock,
-            owner=f"{user}\n{scope}",
-            search=self.search,
-            draft=self._draft,
-        )
 
     @classmethod
     @asynccontextmanager
@@ -251,8 +251,8 @@ class Memory(Keeper, Mover, Inspector):
                 decay_cycle=decay_cycle,
             )
             stack.callback(memory._pool.shutdown)
-            while await database.write(lambda connection: repository.reread_words(connection, limit=500)):
-                pass
+            while await database.read(repository.has_old_words):
+                await database.write(lambda connection: repository.reread_words(connection, limit=500))
             failure: Exception | None = None
             async with anyio.create_task_group() as group:
                 if dense is not None and back_fill:
@@ -264,6 +264,17 @@ class Memory(Keeper, Mover, Inspector):
                 group.cancel_scope.cancel()
             if failure is not None:
                 raise failure
+
+    @cached_property
+    def _distiller(self) -> Distiller:
+        return distill.Distiller(
+            self._database,
+            self._space,
+            clock=self._clock,
+            owner=f"{self.user}\n{self.scope}",
+            search=self.search,
+            draft=self._draft,
+        )
 
     # Writing.
 
@@ -528,7 +539,7 @@ class Memory(Keeper, Mover, Inspector):
     async def note_cost(self, asked: Sequence[Asked]) -> None:
         """Count what calls of language models cost that were made for memory."""
         day = f"{self._clock.now():%Y-%m-%d}"
-        await self._database.write(lambda connection: add_usage(connection, self._space, asked, day))
+        await self._database.write(lambda connection: distill.add_usage(connection, self._space, asked, day))
 
     async def deep(
         self,
@@ -554,7 +565,9 @@ class Memory(Keeper, Mover, Inspector):
 
     async def spent(self) -> tuple[SpentRow, ...]:
         """What memory's own calls of language models cost, by local day and model, the newest day first."""
-        return tuple(await self._database.read(lambda connection: read_spent(connection, self._space)))
+        return tuple(
+            await self._database.read(lambda connection: distill.read_spent(connection, self._space))
+        )
 
     async def distill_is_due(self, *, every: int, after_s: float) -> bool:
         """Whether so many messages wait to be read for facts, or one for so many seconds."""

@@ -10,30 +10,30 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar, Unpack
+from typing import TYPE_CHECKING, BinaryIO, TypeVar, Unpack
 
 import anyio
 
 from satchel.clock import Clock
 from satchel.errors import StorageUnwritable
+from satchel.memory import transfer
 from satchel.memory.checking import one_of
 from satchel.memory.filters import Filters, filter_of
 from satchel.memory.repository import to_micros
-from satchel.memory.transfer import own
-from satchel.memory.transfer.pieces import Left, Piece
-from satchel.memory.transfer.report import ExportReport, ImportReport, ImportSource, TransferProgress
-from satchel.memory.transfer.taking_in import (
-    Batch,
-    Course,
-    Prepared,
-    Tally,
-    Written,
-    batches_of,
-    known_ids,
-    prepare,
-    write_batch,
-)
 from satchel.storage import Database
+
+if TYPE_CHECKING:
+    from satchel.memory.transfer import (
+        Batch,
+        Course,
+        ExportReport,
+        ImportReport,
+        ImportSource,
+        Prepared,
+        Tally,
+        TransferProgress,
+        Written,
+    )
 
 __all__ = ["Mover"]
 
@@ -82,7 +82,7 @@ class Mover:
         wanted = filter_of(filters, self._aware)
 
         def carry(stream: BinaryIO) -> Callable[..., ExportReport]:
-            return lambda connection: own.write(connection, self._space, wanted, stream.write, progress)
+            return lambda connection: transfer.write(connection, self._space, wanted, stream.write, progress)
 
         if not isinstance(where, str | Path):
             return await self._database.read(carry(where))
@@ -114,11 +114,11 @@ class Mover:
             UsageError: The source is unknown, or the one file is of no known format.
             StorageError: It can't be read, or the store could not be written; what was told of is stored.
         """
-        source = one_of(source, ImportSource, "source")
-        tally, course = Tally(), Course()
+        source = one_of(source, transfer.ImportSource, "source")
+        tally, course = transfer.Tally(), transfer.Course()
         counted: set[str] = set()
         pool = ThreadPoolExecutor(1, thread_name_prefix="satchel-import")
-        batches = batches_of(Path(where), source, tally)
+        batches = transfer.batches_of(Path(where), source, tally)
         try:
             while (batch := await _run(pool, next, batches, None)) is not None:
                 written, ready = await self._take_in(
@@ -144,23 +144,24 @@ class Mover:
         dry_run: bool,
         counted: set[str],
     ) -> tuple[Written, Prepared]:
-        ids = [part.id for part in batch.parts if isinstance(part, Piece)]
+        ids = [part.id for part in batch.parts if isinstance(part, transfer.Piece)]
         known = (
-            await self._database.read(lambda connection: known_ids(connection, self._space, ids))
+            await self._database.read(lambda connection: transfer.known_ids(connection, self._space, ids))
             if ids
             else set()
         )
         now = to_micros(self._clock.now())
         ready = await _run(
-            pool, partial(prepare, batch, known | counted, now=now, redacts=self._redacts, tally=tally)
+            pool,
+            partial(transfer.prepare, batch, known | counted, now=now, redacts=self._redacts, tally=tally),
         )
         if dry_run:
             counted.update(ready.pieces)
-            return Written(new=frozenset(ready.pieces)), ready
+            return transfer.Written(new=frozenset(ready.pieces)), ready
         if not ready.drafts and not ready.rest:
-            return Written(), ready
+            return transfer.Written(), ready
         written = await self._database.write(
-            lambda connection: write_batch(connection, self._space, ready, now=now, course=course)
+            lambda connection: transfer.write_batch(connection, self._space, ready, now=now, course=course)
         )
         return written, ready
 
@@ -174,10 +175,12 @@ def _count(tally: Tally, written: Written, ready: Prepared, batch: Batch) -> Non
     tally.changes += written.changes
     tally.tombstones += written.tombstones
     for _ in range(written.forgotten):
-        tally.leave(Left(reason="forgotten here before", where=batch.file))
+        tally.leave(transfer.Left(reason="forgotten here before", where=batch.file))
     for _ in range(written.loose):
         # No memory is missing for it: an end was left out, and that is told.
-        tally.leave(Left(reason="an edge with an end that is not here", where=batch.file, expected=True))
+        tally.leave(
+            transfer.Left(reason="an edge with an end that is not here", where=batch.file, expected=True)
+        )
 
 
 async def _run(pool: ThreadPoolExecutor, function: Callable[..., T], *args: object) -> T:
