@@ -27,14 +27,18 @@ class Requirement:
         id: "room:subject:detail".
         source: The document and section that asks for it.
         sentence: What is so when it is built; a test can show it.
+        status: A test shows it; it is still to come; or a benchmark measures it, since no test may depend on time, or
+            on data that is not here.
         issue: The issue that builds it, or None for one that is not planned in detail yet.
+        benchmark: What measures it, in benchmarks/.
     """
 
     id: str
     source: str
     sentence: str
-    status: Literal["built", "planned"]
+    status: Literal["built", "planned", "measured"]
     issue: int | None
+    benchmark: str = ""
 
 
 def built(issue: int | None, id: str, source: str, sentence: str) -> Requirement:
@@ -43,6 +47,12 @@ def built(issue: int | None, id: str, source: str, sentence: str) -> Requirement
 
 def planned(issue: int | None, id: str, source: str, sentence: str) -> Requirement:
     return Requirement(id=id, source=source, sentence=sentence, status="planned", issue=issue)
+
+
+def measured(issue: int, id: str, source: str, sentence: str, *, benchmark: str) -> Requirement:
+    return Requirement(
+        id=id, source=source, sentence=sentence, status="measured", issue=issue, benchmark=benchmark
+    )
 
 
 def requirement(*ids: str) -> Callable[[T], T]:
@@ -82,7 +92,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     planned(LATER, "promise:capability:versions", "DESIGN 1.5", "A capability keeps all its versions and can be rolled back."),
     built(2, "promise:cache:stable-prefix", "DESIGN 1.6", "Tools and system text keep their bytes during a session; memory is appended and replayed byte for byte."),
     planned(LATER, "promise:cache:constant-capabilities", "DESIGN 1.6", "Context cost does not grow with the number of capabilities."),
-    planned(2, "promise:offline:memory-whole", "DESIGN 1.7", "Without key, network and service memory works whole, and the program says what a language model would add."),
+    built(2, "promise:offline:memory-whole", "DESIGN 1.7", "Without key, network and service memory works whole, and the program says what a language model would add."),
     planned(LATER, "promise:postgres:same-code", "DESIGN 1.7", "With PostgreSQL behind it, the same code serves many processes and machines."),
     built(2, "promise:degrade:goes-on", "DESIGN 1.8", "When a part is down the conversation goes on, and the user is told what is missing."),
 
@@ -155,7 +165,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "models:usage", "DESIGN 4", "Tokens come from the provider's usage, cached ones told apart; estimates are marked."),
     built(2, "models:cost", "DESIGN 4", "Prices come from a maintained library; an unknown price stays unknown."),
     built(2, "models:cache:control", "DESIGN 4", "Prompt caching is switched on where a provider has it."),
-    planned(2, "models:cache:broken-prefix", "DESIGN 4", "A broken prefix is reported with its cause."),
+    built(2, "models:cache:broken-prefix", "DESIGN 4", "A broken prefix is reported with its cause."),
     built(2, "models:layers:native", "seed-3 §1", "Native tool use is the first layer."),
     built(2, "models:layers:json", "seed-3 §1", "Where tools can't be sent, JSON in text is parsed: action, actions, final, with or without fences and prose."),
     built(2, "models:layers:text", "seed-3 §1", "Where neither parses, the whole text is the answer."),
@@ -271,7 +281,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(4, "permissions:rule:deny", "issue 4", "A rule that denies holds for every part of a call: commands in disguise, folders above, fields of strangers' tools."),
     built(4, "permissions:keys", "issue 4", "No mode reads by itself where keys and passwords are."),
     built(2, "permissions:rule:allow-option", "issue 2", "--allow RULE holds for one command."),
-    planned(2, "permissions:logged", "issue 4", "Every decision is in the session log."),
+    built(2, "permissions:logged", "issue 4", "Every decision is in the session log."),
     built(4, "permissions:mode:plan", "DESIGN 6", "plan allows only what reads, and shows what would be done."),
     planned(4, "permissions:remembered", "DESIGN 6", "A decision holds once, for the session, or is written down."),
     built(4, "permissions:strangers", "issue 4", "An annotation that a stranger's server claims never widens what it may do."),
@@ -336,8 +346,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "memory:episodes:idempotent", "brief", "The same episode added again changes nothing."),
     built(2, "memory:episodes:same-transaction", "DESIGN 5", "Episodes are written before the turn is acknowledged."),
     built(2, "memory:writes:no-embedder", "brief", "Writes never wait for the embedder; vectors are filled in from what is missing."),
-    planned(3, "memory:fields", "DESIGN 5", "Memories carry kind, tier, memory_type, importance 1-5, priority 0-1, decay_rate, tags, validity, source, trust, scope and user."),
-    planned(3, "memory:types", "seed-2 §4.1", "memory_type is decision, insight, fact, preference, project, conversation or general."),
+    built(3, "memory:fields", "DESIGN 5", "Memories carry kind, tier, memory_type, importance 1-5, priority 0-1, decay_rate, tags, validity, source, trust, scope and user."),
+    built(3, "memory:types", "seed-2 §4.1", "memory_type is decision, insight, fact, preference, project, conversation or general."),
     built(3, "memory:edges", "seed-2 §4.1", "Edges related, supersedes, contradicts, elaborates, restates, derived_from, or any word, with a weight."),
     built(3, "memory:access", "seed-2 §4.1", "Use updates last_accessed and access_count."),
     built(3, "memory:tiers:defaults", "seed-0 tiers", "short_term decays by 0.02 a cycle, long_term by 0.005; their priorities begin at 0.5-0.6 and 0.8-0.9."),
@@ -354,17 +364,17 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "memory:search:by-meaning", "seed-2 §2", "'WiFi problem' finds 'network configuration'."),
     built(2, "memory:search:lexical-alone", "DESIGN 5", "The lexical arm alone serves when no embedder can, and the user is told."),
     built(2, "memory:search:hostile-query", "issue 2", "Any text is a query: empty, operators of the index, NUL bytes, megabytes."),
-    planned(2, "memory:search:quality", "issue 2", "On locomo-dev with the default embedder r@20 is at least 0.84, hit@20 0.88, MRR 0.50."),
+    measured(2, "memory:search:quality", "issue 2", "On locomo-dev with the default embedder r@20 is at least 0.84, hit@20 0.88, MRR 0.50.", benchmark="retrieval"),
     built(3, "memory:search:tokens", "notes/retrieval", "Question and memories are compared token by token, each with the turn before it."),
     built(3, "memory:search:weights-data", "issue 3", "The weights are data: learned, none negative, each explained."),
     built(3, "memory:search:complete", "issue 3", "A search embeds what is missing first, up to 10,000 memories, and says how far it is."),
-    planned(3, "memory:search:quality-full", "issue 3", "On locomo-dev r@10 is at least 0.84, r@20 0.90, hit@20 0.94, MRR 0.64."),
+    measured(3, "memory:search:quality-full", "issue 3", "On locomo-dev r@10 is at least 0.84, r@20 0.90, hit@20 0.94, MRR 0.64.", benchmark="retrieval"),
     built(3, "memory:search:semantic-mode", "seed-2 §4.3", "mode semantic scores similarity x importance/3 x recency, 1.0 under 7 days, 0.5 over 90."),
     built(3, "memory:search:semantic-threshold", "seed-2 §4.3", "mode semantic gives only what scores above 0.45."),
     built(3, "memory:search:keyword-mode", "seed-0 retrieval", "mode keyword scores priority + 0.3 a tag + 0.2 a content match + up to 0.2 recency over 24 h."),
     built(3, "memory:search:weights-bounded", "DESIGN 5", "Importance, recency and priority move a score by at most 10 % each."),
     built(3, "memory:search:as-of", "DESIGN 5", "as_of answers what was believed then."),
-    planned(2, "memory:search:fast-1000", "seed-2 phase 1", "A thousand memories are searched in under 100 ms."),
+    measured(2, "memory:search:fast-1000", "seed-2 phase 1", "A thousand memories are searched in under 100 ms.", benchmark="memory_search"),
     built(3, "memory:deep:expand", "seed-0 retrieval", "Deep memory expands the question into 3-5 angles, by a small model or by feedback."),
     built(3, "memory:deep:fuse", "seed-0 retrieval", "Its searches run side by side; results are fused, deduplicated and capped at 10."),
     built(3, "memory:deep:synthesise", "seed-0 retrieval", "It answers with citations."),
@@ -476,8 +486,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
 
     # ---- Python (DESIGN 3.5)
     built(2, "python:memory", "DESIGN 3.5", "Memory.open, add, add_episodes, search and surface work as the design writes them."),
-    planned(2, "python:satchel", "DESIGN 3.5", "Satchel.open, session, run_turn and stream work as the design writes them."),
-    planned(2, "python:turn", "DESIGN 3.5", "A turn has text, status, steps and usage."),
+    built(2, "python:satchel", "DESIGN 3.5", "Satchel.open, session, run_turn and stream work as the design writes them."),
+    built(2, "python:turn", "DESIGN 3.5", "A turn has text, status, steps and usage."),
 
     # ---- HTTP and other faces (DESIGN 3.4, 10; seed-0; seed-2)
     planned(LATER, "http:chat:sse", "seed-0 SSE", "POST /api/chat streams tool_start, tool_progress, tool_result, text_delta, memory and response."),

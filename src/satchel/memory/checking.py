@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import date, datetime
 from typing import Any, get_args
 
 from satchel.errors import UsageError
-from satchel.memory.records import Tier
+from satchel.memory.records import Moment, Tier
 
 __all__ = [
     "DECAY_RATE",
@@ -17,6 +18,7 @@ __all__ = [
     "clean_tags",
     "content_of",
     "importance_of",
+    "moment_of",
     "one_of",
     "printable",
     "share_of",
@@ -35,8 +37,30 @@ DECAY_RATE: dict[Tier, float] = {"short_term": 0.02, "long_term": 0.005}
 _UNPRINTABLE = re.compile("[\x00\ud800-\udfff]")
 
 
+def moment_of(moment: Moment) -> datetime:
+    """A time in any of its forms.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if isinstance(moment, datetime):
+        return moment
+    try:
+        return datetime.fromisoformat(moment.isoformat() if isinstance(moment, date) else moment)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"{moment!r} is no time; give a datetime, or write it as 2026-03-01 or 2026-03-01T18:30."
+        ) from None
+
+
 def printable(text: str) -> str:
-    """The text as UTF-8 can hold it and SQLite can compare it: no NUL, no lone surrogate."""
+    """The text as UTF-8 can hold it and SQLite can compare it: no NUL, no lone surrogate.
+
+    Raises:
+        UsageError: It is no text.
+    """
+    if not isinstance(text, str):
+        raise UsageError(f"Memory keeps text, and this is a {type(text).__name__}: {text!r:.100}")
     return _UNPRINTABLE.sub("\ufffd", text)
 
 

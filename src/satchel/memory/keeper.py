@@ -13,7 +13,7 @@ from satchel.errors import UsageError
 from satchel.memory import checking, graph, history, lifecycle, repository
 from satchel.memory.graph import Edge, Related
 from satchel.memory.history import Change
-from satchel.memory.records import MemoryRecord, MemoryType, Tier
+from satchel.memory.records import MemoryRecord, MemoryType, Moment, Tier
 from satchel.memory.repository import to_micros
 from satchel.storage import Database
 
@@ -37,11 +37,16 @@ class Keeper:
     def _stored(self) -> None:
         """Told when something was stored or changed that has to be embedded."""
 
-    def _aware(self, moment: datetime | None) -> datetime | None:
-        """A time with its offset; one without is read on the clock's own."""
-        if moment is None or moment.utcoffset() is not None:
-            return moment
-        return moment.replace(tzinfo=self._clock.now().tzinfo)
+    def _aware(self, moment: Moment | None) -> datetime | None:
+        """A time with its offset; one without is read on the clock's own.
+
+        Raises:
+            UsageError: It is none.
+        """
+        if moment is None:
+            return None
+        at = checking.moment_of(moment)
+        return at if at.utcoffset() is not None else at.replace(tzinfo=self._clock.now().tzinfo)
 
     def _micros(self, moment: datetime | None) -> int | None:
         aware = self._aware(moment)

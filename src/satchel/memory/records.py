@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Literal, TypeAlias
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "MemoryRecord",
     "MemoryType",
     "Mode",
+    "Moment",
     "Recall",
     "Receipt",
     "Source",
@@ -36,6 +37,9 @@ MemoryType: TypeAlias = Literal[
 ]
 Trust: TypeAlias = Literal["user", "agent", "outside"]
 """Whose words they are: a person's, a model's, or somebody's who is not part of the conversation."""
+
+Moment: TypeAlias = datetime | date | str
+"""A time: a `datetime`, a `date` for its midnight, or either in ISO 8601, as "2026-03-01T18:30"."""
 
 Mode: TypeAlias = Literal["hybrid", "lexical", "dense", "semantic", "keyword"]
 """Both arms of the search, the words alone, the vectors alone; and the formulas of seed-2 and seed-0 (`modes`)."""
@@ -109,7 +113,7 @@ class Episode:
     turn: int
     speaker: str
     text: str
-    said_at: datetime | None = None
+    said_at: Moment | None = None
     position: int | None = None
     trust: Trust = "user"
 

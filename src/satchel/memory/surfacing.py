@@ -76,6 +76,8 @@ def said_texts(messages: Sequence[Said] | Said) -> list[tuple[str, str]]:
     """
     if isinstance(messages, str | Message | Mapping):
         messages = [messages]
+    if not isinstance(messages, Iterable):
+        raise UsageError(f"The conversation is a {type(messages).__name__}; give its messages, oldest first.")
     found: list[tuple[str, str]] = []
     for message in messages:
         match message:
