@@ -54,6 +54,8 @@ WALLET = "abandon ability able about above absent absorb abstract absurd abuse a
 SECRETS: tuple[tuple[str, str], ...] = (
     (f"My AWS id is {AWS_ID}, use it.", AWS_ID),
     (f"aws_secret_access_key = {AWS_SECRET}", AWS_SECRET),
+    (f"Key for staging: {AWS_ID} / {AWS_SECRET}. It runs on kite-2.", AWS_SECRET),
+    (f"{AWS_ID}\n{AWS_SECRET}", AWS_SECRET),
     (f"AWS_SECRET_ACCESS_KEY={AWS_SECRET}", AWS_SECRET),
     (f"git clone https://{GITHUB}@github.com/ann/garden.git", GITHUB),
     (f"export GITHUB_TOKEN={GITHUB_FINE}", GITHUB_FINE),

@@ -40,7 +40,9 @@ def one(first: str, last: str | None = None) -> list[tuple[str, str] | None]:
         ("I haven't seen him since Tuesday", WEDNESDAY, one("2026-11-17")),
         ("We moved the meeting to Friday", WEDNESDAY, one("2026-11-20")),
         ("I bought tickets for Saturday", WEDNESDAY, one("2026-11-21")),
+        ("The match was moved to Saturday", WEDNESDAY, one("2026-11-21")),
         ("The match had been moved to Friday", WEDNESDAY, [None]),
+        ("The match was planned for Friday", WEDNESDAY, [None]),
         ("At the end of October I left", WEDNESDAY, one("2026-10-01", "2026-10-31")),
         # 1 and 2: calendar steps, nights
         ("I'm tired today", WEDNESDAY, one("2026-11-18")),

@@ -785,6 +785,10 @@ _ARRANGED = re.compile(
     r"|signed\s+up|tickets?|appointment|reservation|table)\b.*\b(?:for|to|until|till)\s+(?:the\s+)?\Z",
     re.IGNORECASE | re.DOTALL,
 )
+_PLANNED_ONCE = re.compile(
+    r"\bhad\b|\b(?:was|were)\s+(?:\w+ly\s+)?(?:booked|reserved|scheduled|arranged|planned|set|invited)\b",
+    re.IGNORECASE,
+)
 _SINCE = re.compile(r"\b(?:ever\s+)?since\s+(?:the\s+)?\Z", re.IGNORECASE)
 
 
@@ -802,7 +806,8 @@ def _tense(text: str, start: int, end: int, ends: list[int]) -> Tense:
     if _SINCE.search(before):
         return "past"
     if _ARRANGED.search(before):
-        return "unknown" if re.search(r"\b(?:was|were|had|been)\b", before, re.IGNORECASE) else "future"
+        # "It had been moved to Friday", "it was planned for Friday": what became of it is not said.
+        return "unknown" if _PLANNED_ONCE.search(before) else "future"
     # "Will quit": some verbs look the same in the past, and are no past after an auxiliary.
     past = [m.end() for m in _PAST.finditer(before) if not _AUXILIARY.search(before[: m.start()])]
     future = [m.end() for m in _FUTURE.finditer(before)]

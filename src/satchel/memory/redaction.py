@@ -84,6 +84,12 @@ _TOKENS: Final = tuple(
     )
 )
 
+# The secret that goes with a key of AWS has no form of its own; it is the next 40 characters of base64 beside it.
+_AWS_PAIR: Final = re.compile(
+    r"(?<![A-Za-z0-9_])(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}(?![A-Za-z0-9])[^\0]{1,120}?"
+    r"(?<![A-Za-z0-9+/=])([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/=])"
+)
+
 _KEY_BEGIN: Final = re.compile(
     r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d:"
 )
@@ -268,6 +274,8 @@ def _candidates(text: str) -> Iterator[Secret]:
     yield from _key_blocks(text)
     for kind, pattern in _TOKENS:
         yield from _spans(kind, (m for m in pattern.finditer(text) if _is_random(m[0])), 0)
+    pairs = (m for m in _AWS_PAIR.finditer(text) if _is_random(m[1]) and not _HEX.match(m[1]))
+    yield from _spans("aws-secret", pairs, 1)
     yield from _spans("password", (m for m in _URL.finditer(text) if not _is_placeholder(m[1])), 1)
     yield from _spans("token", (m for m in _HEADER.finditer(text) if not _is_placeholder(m[1])), 1)
     for pattern in (_BEARER, _COOKIE):

@@ -21,6 +21,8 @@ _QUOTES: Final = "\"'“”„‟«»‘’‚‛`´"
 _DASHES: Final = "-‐‑‒–—−"
 _LEAST_LETTERS: Final = 4
 """Of a quote that carries a fact: a "yes" alone carries nothing."""
+_OF_USER: Final = re.compile(r"(?:the\s+)?user\b", re.IGNORECASE)
+"""How a fact about the user begins; one that says who reports it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,8 @@ def check(proposal: Proposal, window: Window, known: Sequence[MemoryRecord]) -> 
     if isinstance(found, str):
         return found
     quote, sources = found
+    if all(piece.trust == "outside" for piece in sources) and _OF_USER.match(proposal.content):
+        return "it says of the user, as if it were so, what only somebody outside says"
     meant = _dates_in(window, sources, quote)
     content = _with_days(proposal.content, sources[0], meant)
     if content is None:
