@@ -55,3 +55,13 @@ def test_every_id_that_a_test_carries_is_an_entry_that_is_built() -> None:
 def test_every_entry_that_is_built_has_a_test() -> None:
     claimed = claimed_ids()
     assert [entry.id for entry in REQUIREMENTS if entry.status == "built" and entry.id not in claimed] == []
+
+
+def test_every_entry_that_is_measured_has_its_benchmark() -> None:
+    missing = [
+        entry.id
+        for entry in REQUIREMENTS
+        if entry.status == "measured"
+        and not (TESTS.parent / "benchmarks" / f"{entry.benchmark}.py").is_file()
+    ]
+    assert missing == []

@@ -87,7 +87,7 @@ def test_an_endpoint_that_is_set_up_and_not_there_is_told_with_what_to_type(run:
     assert run("ask", "Where is Mara?", "--json", environ=gone).json["notices"] == [told]
 
 
-@requirement("cli:exit-codes", "permissions:rule:allow-option")
+@requirement("cli:exit-codes", "permissions:rule:allow-option", "permissions:logged")
 def test_a_refused_call_ends_with_4_and_names_the_rule_that_would_allow_it(run: Run, tmp_path: Path) -> None:
     answers = scripted(calls(BASH), speaks("I may not."), calls(BASH), speaks("Made."))
     with serving(answers) as server:
@@ -110,6 +110,14 @@ def test_a_refused_call_ends_with_4_and_names_the_rule_that_would_allow_it(run: 
     assert (step["tool"], step["input"], step["is_error"]) == ("bash", BASH[1], False)
     assert "done" in step["result"]
     assert (tmp_path / "work" / "made.txt").exists()
+    logged = run("session", "show", allowed.json["session_id"], "--json").json["events"]
+    (permission,) = [event for event in logged if event["type"] == "permission"]
+    assert (permission["decision"], permission["by"]) == ("allow", "rule")
+    latest = run("session", "list", "--json").json
+    (before,) = [session["id"] for session in latest if session["id"] != allowed.json["session_id"]]
+    logged = run("session", "show", before, "--json").json["events"]
+    (permission,) = [event for event in logged if event["type"] == "permission"]
+    assert (permission["decision"], permission["by"]) == ("deny", "nobody")
 
 
 def test_bypass_runs_everything(run: Run, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_an_internal_error_is_one_line_and_its_traceback_is_in_the_log(
     assert log.stat().st_mode & 0o777 == 0o600
 
 
-@requirement("cli:memory", "cli:memory:search-json")
+@requirement("cli:memory", "cli:memory:search-json", "memory:forget:ids")
 def test_memories_are_added_found_listed_shown_counted_and_forgotten(run: Run, tmp_path: Path) -> None:
     added = run("memory", "add", SHELLFISH, "--tag", "food", "--tag", "Mara", "--json")
     id = added.json["id"]

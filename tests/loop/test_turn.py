@@ -427,6 +427,7 @@ async def test_every_request_begins_with_the_bytes_of_the_one_before() -> None:
         assert (after.system, after.tools) == (before.system, before.tools)
 
 
+@requirement("models:cache:broken-prefix")
 async def test_a_broken_prefix_is_reported_with_its_cause() -> None:
     world = World(["One.", "Two."], gives("ok"))
     watch = PrefixWatch()

@@ -111,6 +111,7 @@ async def test_a_turn_that_only_the_log_has_is_captured_when_satchel_opens_again
     }
 
 
+@requirement("promise:offline:memory-whole")
 async def test_without_a_model_the_answer_quotes_what_fits_with_its_source_and_is_not_kept(
     tmp_path: Path,
 ) -> None:
@@ -121,6 +122,7 @@ async def test_without_a_model_the_answer_quotes_what_fits_with_its_source_and_i
         kept = {record.speaker for record in await satchel.memory.list()}
     assert "My sister Mara is allergic to shellfish." in answer.text
     assert noted.session_id in answer.text
+    assert "To add one, set ANTHROPIC_API_KEY or OPENAI_API_KEY, start Ollama, or run" in answer.text
     assert kept == {"user"}
 
 
