@@ -266,7 +266,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "tools:store-memory", "seed-0 creation", "store_memory takes content, tags and tier."),
     built(2, "tools:recall-memory", "seed-0 retrieval", "recall_memory finds memories by keywords and by meaning."),
     built(2, "tools:forget-memory", "DESIGN 6", "forget_memory forgets and answers with the receipt."),
-    planned(3, "tools:deep-memory", "seed-0 retrieval", "deep_memory expands, searches side by side and synthesises, with progress."),
+    built(3, "tools:deep-memory", "seed-0 retrieval", "deep_memory expands, searches side by side and synthesises, with progress."),
     planned(LATER, "tools:capability-tools", "seed-0 §1", "lookup_capability, request_capability, execute_capability and read_docs are tools."),
     built(4, "tools:many:bridge", "DESIGN 6", "Above [tools] defer_above definitions stay out of the prompt, and tool_search, tool_describe and tool_call reach them."),
     built(4, "tools:many:found", "issue 4", "Among a thousand tools the right one is found, and the prompt is no longer than with a dozen."),

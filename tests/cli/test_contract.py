@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.cli.conftest import Run, serving
@@ -62,3 +63,41 @@ def test_forgetting_gives_a_receipt_and_an_empty_one_with_3_where_there_was_noth
     assert (first.code, [entry["id"] for entry in first.json["receipt"]]) == (0, [id])
     assert (second.code, second.json) == (3, {"receipt": []})
     assert "There was nothing to forget." in second.err
+
+
+@requirement("tools:deep-memory", "memory:deep:progress", "permissions:logged")
+def test_deep_memory_tells_of_its_three_steps_and_every_decision_is_in_the_log(run: Run) -> None:
+    """seed-0, part 3: the shapes of the progress events."""
+    thai = "User loves Thai food"
+    run("memory", "add", thai, "--tag", "cuisine")
+    answers = scripted(
+        calls(("deep_memory", {"query": "What does the user like to eat?"})),
+        speaks('[["food", "preference"], ["restaurant", "cuisine"], ["diet", "allergy"]]'),
+        speaks("The user loves Thai food."),
+        speaks("Thai."),
+    )
+    with serving(answers) as server:
+        ran = run("ask", "What do I like?", "--stream-json", server=server)
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    progress = [line["data"] for line in lines if line["type"] == "tool_progress"]
+    assert progress[:2] == [
+        {"status": "expanding", "query": "What does the user like to eat?"},
+        {
+            "status": "searching",
+            "searches": [
+                ["What", "does", "the", "user", "like", "to", "eat?"],
+                ["food", "preference"],
+                ["restaurant", "cuisine"],
+                ["diet", "allergy"],
+            ],
+        },
+    ]
+    assert (progress[2]["status"], progress[2]["count"]) == ("found", 1)
+    assert [memory["content"] for memory in progress[2]["memories"]] == [thai]
+    shown = run("session", "show", lines[-1]["session_id"], "--json").json
+    decided = [
+        (event["tool"], event["decision"], event["by"])
+        for event in shown["events"]
+        if event["type"] == "permission"
+    ]
+    assert decided == [("deep_memory", "allow", "mode")]

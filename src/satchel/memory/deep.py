@@ -126,8 +126,8 @@ async def search_deeply(
         model: A small one expands and answers; None goes without. Where it fails, it goes on without it.
         as_of: What was believed then.
         tags: Only memories with all of these.
-        progress: Told {"status": "expanding", "query"}, {"status": "searching", "searches"} and {"status": "found",
-            "count", "memories"}, in this order.
+        progress: Told {"status": "expanding", "query"}, {"status": "searching", "searches": keywords of each} and
+            {"status": "found", "count", "memories"}, in this order.
 
     Raises:
         StorageError: The store could not be read.
@@ -144,7 +144,7 @@ async def search_deeply(
     if not angles:
         angles = _angles_of(question, first)
     angles = [angle for angle in dict.fromkeys(angles) if angle and angle != question][: _MOST_ANGLES - 1]
-    await tell({"status": "searching", "searches": [question, *angles]})
+    await tell({"status": "searching", "searches": [angle.split() for angle in (question, *angles)]})
     found: dict[int, tuple[Hit, ...]] = {0: first}
 
     async def search(at: int, angle: str) -> None:
