@@ -128,3 +128,34 @@ def test_what_a_server_asks_is_asked_on_the_terminal(
         screen.type(*keys)
         screen.see("Thank you.")
     assert told in chats(server)[1].body["messages"][-1]["content"]
+
+
+@requirement("mcp:elicitation")
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        (
+            ["", "Bonn", "20", "", "dog, Cat", "nonsense", "ann@example.com"],
+            '{"action": "accept", "content": {"city": "Bonn", "days": 3, "mail": "ann@example.com", "pets": ["p2", "p1"]}}',
+        ),
+        (["Bonn", "4", "", ""], '{"action": "accept", "content": {"city": "Bonn", "days": 4}}'),
+        (["Bonn", "decline"], '{"action": "decline"}'),
+    ],
+)
+def test_a_servers_form_is_filled_in_field_by_field(tmp_path: Path, answers: list[str], told: str) -> None:
+    configured(tmp_path, "asks-much")
+    with (
+        serving(scripted(calls(("mcp__x__work", {})), speaks("Thank you."))) as server,
+        terminal(tmp_path, "chat", server=server) as screen,
+    ):
+        screen.see("›")
+        screen.type("Where?", ENTER)
+        screen.see("run?")
+        screen.type("y", ENTER)
+        screen.see("The MCP server 'x' asks: Which city?")
+        screen.see("1 of 4: city (text)")
+        for answer in answers:
+            screen.see("answer?")
+            screen.type(answer, ENTER)
+        screen.see("Thank you.")
+    assert told in chats(server)[1].body["messages"][-1]["content"]

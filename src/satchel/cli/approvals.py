@@ -83,7 +83,7 @@ class TerminalApprover:
         for number, request in enumerate(requests, 1):
             self._view.note(f"  {number}. {request.call.spec.name}  {brief_input(request.call.input)}")
         rules = ", ".join(dict.fromkeys(rule for request in requests for rule in request.rules))
-        self._view.note(f"  y yes · s yes for this session, and always a, for {rules} · n no", "dim")
+        self._view.note(f"  y yes · n no · s yes for this session, a yes always: {rules}", "dim")
         if len(requests) > 1:
             self._view.note(
                 "  with numbers for some of them: y 1 3 · anything else is told to the model as a no", "dim"

@@ -100,7 +100,15 @@ def call(request):
             (FOLDER / "called").touch()
         case "wrong-results":
             answer(request, {"content": "no list"})
-        case "asks":
+        case "asks" | "asks-much":
+            fields = {"city": {"type": "string"}}
+            if BEHAVIOUR == "asks-much":
+                pets = [{"const": "p1", "title": "Cat"}, {"const": "p2", "title": "Dog"}]
+                fields |= {
+                    "days": {"type": "integer", "maximum": 9, "default": 3},
+                    "pets": {"type": "array", "items": {"anyOf": pets}},
+                    "mail": {"type": "string", "format": "email"},
+                }
             send(
                 {
                     "jsonrpc": "2.0",
@@ -108,11 +116,7 @@ def call(request):
                     "method": "elicitation/create",
                     "params": {
                         "message": "Which city?",
-                        "requestedSchema": {
-                            "type": "object",
-                            "properties": {"city": {"type": "string"}},
-                            "required": ["city"],
-                        },
+                        "requestedSchema": {"type": "object", "properties": fields, "required": ["city"]},
                     },
                 }
             )

@@ -82,6 +82,13 @@ def test_words_are_read_as_the_fields_ask(elicitation: Elicitation, said: str, e
         (one(type="string", enum=["Red"]), "blue", "x: 'blue' is none of Red"),
         (one(type="string", minLength=3), "ab", "x: at least 3 characters are needed"),
         (one(type="string", maxLength=1), "ab", "x: at most 1 characters are allowed"),
+        (one(type="string", format="email"), "ann", "x: 'ann' is no e-mail address"),
+        (
+            one(type="string", format="uri"),
+            "no where",
+            "x: 'no where' is no address like https://example.com",
+        ),
+        (one(type="array", items={"enum": ["a"]}, minItems=1), ", ", "x: at least 1 are needed"),
         (asked(FORM, required=("name",)), "age: 7", "name is missing"),
         (asked({"a": {}, "b": {}}), "hello", "'hello' is no line 'name: value' of one of: a, b"),
         (asked({"a": {}, "b": {}}), '{"c": 1}', "there is no field 'c'"),
@@ -96,6 +103,37 @@ def test_words_that_are_no_answer_are_told_why(elicitation: Elicitation, said: s
 def test_anyone_can_decline_anything(said: str) -> None:
     for elicitation in (one(type="string"), asked(FORM), asked({})):
         assert read_answer(elicitation, said) == Answer(action="decline")
+
+
+@requirement("mcp:elicitation")
+def test_a_longer_form_is_asked_for_one_field_after_the_other() -> None:
+    steps = asked(
+        {
+            "name": {"type": "string", "description": "Your name"},
+            "day": {"type": "string", "format": "date"},
+            "pet": {"type": "string", "enum": ["p1", "p2"], "enumNames": ["Cat", "Dog"], "default": "p2"},
+            "sure": {"type": "boolean", "default": False},
+        },
+        required=("name", "sure"),
+    ).steps()
+    assert [step.question().text for step in steps] == [
+        "The MCP server 's' asks: Tell.\n"
+        "Enter alone leaves a field out or takes its default; 'decline' ends it, and nothing is told.\n"
+        "1 of 4: name (text): Your name",
+        "2 of 4: day (date like 2026-01-31, may be left out)",
+        "3 of 4: pet (one of Cat, Dog, Dog where nothing is said)",
+        "4 of 4: sure (yes or no, no where nothing is said)",
+    ]
+    name, day, pet, sure = steps
+    assert read_answer(name, " ").problem == "the server needs this one; 'decline' ends the whole"
+    assert read_answer(day, "") == Answer(action="accept", content={})
+    assert read_answer(day, "2026-13-01").problem == "day: '2026-13-01' is no date like 2026-01-31"
+    assert read_answer(pet, "") == Answer(action="accept", content={"pet": "p2"})
+    assert read_answer(pet, "cat") == read_answer(pet, "p1") == Answer(action="accept", content={"pet": "p1"})
+    assert read_answer(sure, "") == Answer(action="accept", content={"sure": False})
+    assert {read_answer(step, "Decline").action for step in steps} == {"decline"}
+    single = one(type="string")
+    assert single.steps() == (single,)
 
 
 def test_an_address_is_shown_and_confirmed() -> None:
@@ -125,6 +163,9 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 def test_no_form_and_no_words_break_it(schema: Any, said: str) -> None:
     elicitation = Elicitation.read("s", {"message": "m", "requestedSchema": schema})
     elicitation.question()
+    for step in elicitation.steps():
+        step.question()
+        assert read_answer(step, said).action in ("accept", "decline", "cancel")
     answer = read_answer(elicitation, said)
     assert answer.action in ("accept", "decline", "cancel")
     assert Elicitation.read("s", elicitation.to_json()) == elicitation

@@ -1,7 +1,8 @@
 """What a server asks the user (elicitation), as a question of ours; and the user's words as the server's answer.
 
-A server asks for a form of a few plain fields, or sends the user to an address. In one question the user reads what
-is asked and by whom; they answer in words, with `field: value` lines, or with JSON, and can always decline.
+A server asks for a form of a few plain fields, or sends the user to an address. Who is there is asked field after
+field; otherwise one question has the whole form, and is answered with `field: value` lines, or with JSON. Whoever is
+asked reads by whom, and can always decline.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from typing import Any, Literal, TypeAlias
 
 from satchel.tools.port import Question
@@ -24,6 +26,13 @@ _NO = frozenset({"no", "n", "false", "off", "0"})
 _MOST_CHARS = 2_000
 """Of a server's text in a question: it is read by a person."""
 _MOST_OPTIONS = 20
+_FORMATS = {
+    "date": "date like 2026-01-31",
+    "date-time": "time like 2026-01-31T12:00:00+01:00",
+    "email": "e-mail address",
+    "uri": "address like https://example.com",
+}
+"""What the formats of the protocol are called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +43,8 @@ class Elicitation:
         fields: The form's JSON Schema properties by name; none for a yes or no.
         required: The names that must be answered.
         url: Where the user is sent, in place of a form.
+        step: Which field of how many this is, from 1, where a longer form is asked for one field after the other; an
+            empty answer then leaves it out.
     """
 
     server: str
@@ -41,6 +52,7 @@ class Elicitation:
     fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
     url: str = ""
+    step: tuple[int, int] | None = None
 
     @classmethod
     def read(cls, server: str, params: Mapping[str, Any]) -> Elicitation:
@@ -59,6 +71,15 @@ class Elicitation:
             url=str(params.get("url") or ""),
         )
 
+    def steps(self) -> tuple[Elicitation, ...]:
+        """The same field by field; itself where it has one or none."""
+        if len(self.fields) < 2:
+            return (self,)
+        return tuple(
+            replace(self, fields={name: part}, step=(number, len(self.fields)))
+            for number, (name, part) in enumerate(self.fields.items(), start=1)
+        )
+
     def to_json(self) -> dict[str, Any]:
         """As the protocol's parameters; `read` takes them."""
         if self.url:
@@ -74,7 +95,15 @@ class Elicitation:
         """
         lines = [f"The MCP server {self.server!r} asks: {_plain(self.message)}"]
         options: tuple[str, ...] = ()
-        if self.url:
+        if self.step is not None:
+            number, count = self.step
+            name, part = next(iter(self.fields.items()))
+            help = (
+                "Enter alone leaves a field out or takes its default; 'decline' ends it, and nothing is told."
+            )
+            lines = [*lines, help] if number == 1 else []
+            lines.append(f"{number} of {count}: {_described(name, part, is_required=name in self.required)}")
+        elif self.url:
             lines.append(f"Open this address, if you trust it: {_plain(self.url)}")
             lines.append("Answer 'done' when you have, or 'decline'.")
             options = ("done", "decline")
@@ -82,7 +111,7 @@ class Elicitation:
             options = ("yes", "decline")
         elif len(self.fields) == 1:
             name, part = next(iter(self.fields.items()))
-            options = (*_choices(part)[:_MOST_OPTIONS], "decline")
+            options = (*(_plain(title) for title in list(_choices(part))[:_MOST_OPTIONS]), "decline")
             lines.append(f"Answer with {_described(name, part, is_required=True)}, or 'decline'.")
         else:
             lines.append("Answer with a line for each field, 'name: value', or 'decline':")
@@ -114,9 +143,16 @@ def read_answer(elicitation: Elicitation, text: str) -> Answer:
 
     Args:
         elicitation: What was asked.
-        text: As typed; empty declines.
+        text: As typed; empty declines, but for one field of several, which it leaves out.
     """
     said = text.strip()
+    if not said and elicitation.step is not None:
+        name, part = next(iter(elicitation.fields.items()))
+        if part.get("default") is not None:
+            return Answer(action="accept", content={name: part["default"]})
+        if name in elicitation.required:
+            return Answer(action="cancel", problem="the server needs this one; 'decline' ends the whole")
+        return Answer(action="accept", content={})
     if not said or said.lower().rstrip(".!") in _DECLINING:
         return Answer(action="decline")
     if elicitation.url or not elicitation.fields:
@@ -186,7 +222,13 @@ def _value(part: Mapping[str, Any], said: Any) -> Value:
         items = part.get("items")
         allowed = _choices(items if isinstance(items, Mapping) else {})
         words = said if isinstance(said, list) else [word.strip() for word in str(said).split(",")]
-        return [_choice(allowed, str(word)) for word in words if str(word)]
+        chosen = [_choice(allowed, str(word)) for word in words if str(word)]
+        low, high = part.get("minItems"), part.get("maxItems")
+        if isinstance(low, int) and len(chosen) < low:
+            raise ValueError(f"at least {low} are needed")
+        if isinstance(high, int) and len(chosen) > high:
+            raise ValueError(f"at most {high} are allowed")
+        return chosen
     if choices:
         return _choice(choices, str(said))
     if kind == "boolean":
@@ -204,6 +246,25 @@ def _value(part: Mapping[str, Any], said: Any) -> Value:
         raise ValueError(f"at least {low} characters are needed")
     if isinstance(high, int) and len(text) > high:
         raise ValueError(f"at most {high} characters are allowed")
+    return _of_format(str(part.get("format", "")), text)
+
+
+def _of_format(kind: str, text: str) -> str:
+    """The text, where it is of one of the protocol's formats as far as can be told."""
+    try:
+        match kind:
+            case "date":
+                date.fromisoformat(text)
+            case "date-time":
+                datetime.fromisoformat(text)
+            case "email" if not re.fullmatch(r"[^@\s]+@[^@\s]+", text):
+                raise ValueError
+            case "uri" if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:\S+\Z", text):
+                raise ValueError
+            case _:
+                pass
+    except ValueError:
+        raise ValueError(f"{text[:80]!r} is no {_FORMATS[kind]}") from None
     return text
 
 
@@ -220,25 +281,32 @@ def _number(part: Mapping[str, Any], said: Any, *, is_whole: bool) -> int | floa
     return number
 
 
-def _choices(part: Mapping[str, Any]) -> list[str]:
-    """The values that a field allows: an `enum`, or titled values (`oneOf`, `anyOf`)."""
-    listed = part.get("enum")
+def _choices(part: Mapping[str, Any]) -> dict[str, str]:
+    """The values that a field allows, by what they are called: an `enum`, or titled values (`oneOf`, `anyOf`)."""
+    listed, names = part.get("enum"), part.get("enumNames")
     if isinstance(listed, list):
-        return [str(value) for value in listed]
+        titles = names if isinstance(names, list) and len(names) == len(listed) else listed
+        return {str(title): str(value) for title, value in zip(titles, listed, strict=True)}
     for key in ("oneOf", "anyOf"):
         titled = part.get(key)
         if isinstance(titled, list):
-            return [str(each["const"]) for each in titled if isinstance(each, Mapping) and "const" in each]
-    return []
+            return {
+                str(each.get("title", each["const"])): str(each["const"])
+                for each in titled
+                if isinstance(each, Mapping) and "const" in each
+            }
+    return {}
 
 
-def _choice(allowed: list[str], said: str) -> str:
-    if not allowed or said in allowed:
+def _choice(allowed: Mapping[str, str], said: str) -> str:
+    """The value that is meant, by its name or as it is."""
+    if not allowed or said in allowed.values():
         return said
-    folded = {value.casefold(): value for value in allowed}
+    folded = {value.casefold(): value for value in allowed.values()}
+    folded |= {title.casefold(): value for title, value in allowed.items()}
     found = folded.get(said.strip().casefold())
     if found is None:
-        raise ValueError(f"{said[:80]!r} is none of {', '.join(allowed[:_MOST_OPTIONS])}")
+        raise ValueError(f"{said[:80]!r} is none of {', '.join(list(allowed)[:_MOST_OPTIONS])}")
     return found
 
 
@@ -252,13 +320,29 @@ def _described(name: str, part: Mapping[str, Any], *, is_required: bool) -> str:
         "array": "some of",
     }.get(str(part.get("type")), "text")
     what = (
-        f"{'some' if part.get('type') == 'array' else 'one'} of {', '.join(choices[:_MOST_OPTIONS])}"
+        f"{'some' if part.get('type') == 'array' else 'one'} of {_plain(', '.join(list(choices)[:_MOST_OPTIONS]))}"
         if choices
         else kind
     )
+    if part.get("type") == "string":
+        what = _FORMATS.get(str(part.get("format")), what)
     title = part.get("description") or part.get("title")
-    words = f"{_plain(name)} ({what}{'' if is_required else ', may be left out'})"
+    default = part.get("default")
+    if default is not None:
+        what += f", {_plain(_shown(choices, default))} where nothing is said"
+    elif not is_required:
+        what += ", may be left out"
+    words = f"{_plain(name)} ({what})"
     return f"{words}: {_plain(str(title))}" if title else words
+
+
+def _shown(choices: Mapping[str, str], value: Any) -> str:
+    """A default as the user would say it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(_shown(choices, each) for each in value)
+    return next((title for title, known in choices.items() if known == value), str(value))
 
 
 def _plain(text: str) -> str:

@@ -20,7 +20,7 @@ from satchel.tools.mcp.definitions import Definition, Listing, left_out, read_li
 from satchel.tools.mcp.log import CappedLog
 from satchel.tools.mcp.pins import Pins, PinStore
 from satchel.tools.mcp.places import Lookup, environment, filled_in
-from satchel.tools.mcp.questions import Elicitation, read_answer
+from satchel.tools.mcp.questions import Answer, Elicitation, read_answer
 from satchel.tools.mcp.transports import cleaned, http_transport, sse_transport, stdio_transport
 from satchel.tools.port import Ask
 
@@ -639,18 +639,29 @@ class McpServer:
             return {"action": "decline"}
         flight.pause()
         try:
-            problem = ""
-            for _ in range(MAX_TRIES):
-                words = await flight.ask(elicitation.question(problem))
-                if words is None:
-                    return {"action": "cancel"}
-                answer = read_answer(elicitation, words)
-                problem = answer.problem
-                if not problem:
-                    return _told(answer.action, answer.content)
+            content: dict[str, Any] = {}
+            for step in elicitation.steps():
+                answer = await _answer_to(step, flight.ask)
+                if answer.action != "accept":
+                    return _told(answer.action, None)
+                content |= answer.content or {}
         finally:
             flight.resume()
-        return {"action": "cancel"}
+        return _told("accept", None if elicitation.url else content)
+
+
+async def _answer_to(step: Elicitation, ask: Ask) -> Answer:
+    """What the user says to one question, which is put to them again where it can't be read."""
+    problem = ""
+    for _ in range(MAX_TRIES):
+        words = await ask(step.question(problem))
+        if words is None:
+            break
+        answer = read_answer(step, words)
+        problem = answer.problem
+        if not problem:
+            return answer
+    return Answer(action="cancel")
 
 
 def _told(action: str, content: Mapping[str, Any] | None) -> Mapping[str, Any]:
