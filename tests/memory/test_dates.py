@@ -117,6 +117,13 @@ def one(first: str, last: str | None = None) -> list[tuple[str, str] | None]:
         ("I bought it on Black Friday", WEDNESDAY, one("2025-11-28")),
         ("We fasted on Ash Wednesday", WEDNESDAY, one("2026-02-18")),
         ("I lived there between 2019 and 2021", WEDNESDAY, one("2019-01-01", "2021-12-31")),
+        ("I lived there in 2019-2021", WEDNESDAY, one("2019-01-01", "2021-12-31")),
+        ("I have been ill since 2026-11-16", WEDNESDAY, one("2026-11-16")),
+        (
+            "I was ill until 16.11.2026 and before 2026/11/02",
+            WEDNESDAY,
+            one("2026-11-16") + one("2026-11-02"),
+        ),
         ("I moved in the year 2019", WEDNESDAY, one("2019-01-01", "2019-12-31")),
         ("I was born in the nineties", WEDNESDAY, one("1990-01-01", "1999-12-31")),
         ("She lived there in the 80s", WEDNESDAY, one("1980-01-01", "1989-12-31")),

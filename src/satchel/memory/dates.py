@@ -738,7 +738,9 @@ _FORMS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], _Said], Rang
         (
             r"(?:in|since|by|until|during|of|from|around|before|after|between)\s+(?:the\s+years?\s+)?"
             + _YEAR
-            + r"(?:\s*(?:(?<=from\s\d{4})\s*to|(?<=between\s\d{4})\s*and)\s*(?P<until>(?:1[5-9]|20|21)\d\d))?",
+            + r"(?:(?:\s*[-\N{EN DASH}]|(?<=from\s\d{4})\s*to|(?<=between\s\d{4})\s*and)\s*"
+            + r"(?P<until>(?:1[5-9]|20|21)\d\d))?"
+            + r"(?![-/.]\d)",
             _year_form,
         ),
         (
