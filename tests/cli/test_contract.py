@@ -101,3 +101,17 @@ def test_deep_memory_tells_of_its_three_steps_and_every_decision_is_in_the_log(r
         if event["type"] == "permission"
     ]
     assert decided == [("deep_memory", "allow", "mode")]
+
+
+@requirement("cli:exit-codes", "permissions:rule:pattern")
+def test_what_a_rule_denies_ends_with_4_and_names_the_rule_and_plan_is_no_refusal(
+    run: Run, tmp_path: Path
+) -> None:
+    rm = calls(("bash", {"command": "rm -rf build"}))
+    rules = {"SATCHEL_PERMISSIONS": '[{action = "deny", tool = "bash(rm *)"}]'}
+    with serving(scripted(rm, speaks("I may not."), rm, speaks("I would."))) as server:
+        denied = run("ask", "Go", "--json", "--mode", "bypass", server=server, environ=rules)
+        planned = run("ask", "Go", "--json", "--mode", "plan", server=server)
+    assert (denied.code, "the rule 'deny bash(rm *)' forbids this call" in denied.err) == (4, True)
+    assert (planned.code, planned.err) == (0, "")
+    assert all(step["is_error"] for ran in (denied, planned) for step in ran.json["steps"])

@@ -70,8 +70,7 @@ def ask(
     """Ask one thing, print the answer, leave.
 
     TEXT is what you say; "-" reads it from stdin. The exit code is 4 when a call was refused because nobody
-    could be
-    asked: stderr then names the rule that would allow it.
+    could be asked, or by a rule: stderr then names the rule that would allow it, or the one that denies it.
     """
     if session_id is not None and last:
         raise UsageError("--session and --last exclude each other: give one of them.")

@@ -318,7 +318,7 @@ class Session:
                     progress.memory = event.memories
                 case Notice():
                     progress.notices.append(event.text)
-                case Permission(decision="deny", by="nobody", call_id=call_id):
+                case Permission(decision="deny", by="nobody" | "rule", call_id=call_id):
                     progress.refused.add(call_id)
                 case _:
                     pass

@@ -19,7 +19,8 @@ class Step:
     """One call of a tool: its input as the model gave it, and its result as the model got it.
 
     Attributes:
-        was_refused: Nobody was there to permit it; `result` names the rule that would.
+        was_refused: Nobody was there to permit it, and `result` names the rule that would; or a rule denies it, and
+            `result` names that one.
     """
 
     tool: str
@@ -54,7 +55,7 @@ class Turn:
 
     @property
     def was_refused(self) -> bool:
-        """Whether a call was refused because nobody could be asked."""
+        """Whether a call was refused because nobody could be asked, or by a rule."""
         return any(step.was_refused for step in self.steps)
 
 
