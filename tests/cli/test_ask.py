@@ -258,6 +258,7 @@ async def test_an_interrupt_ends_the_turn_in_good_order_with_130(tmp_path: Path)
             "ask",
             "--mode",
             "bypass",
+            "--json",
             "Wait",
             server=server,
             stdout=subprocess.PIPE,
@@ -267,10 +268,12 @@ async def test_an_interrupt_ends_the_turn_in_good_order_with_130(tmp_path: Path)
             await anyio.to_thread.run_sync(pipe.read_text)
             process.send_signal(signal.SIGINT)
             out, err = await anyio.to_thread.run_sync(process.communicate)
-    assert (process.returncode, out) == (130, b"")
-    assert b"Traceback" not in err
+    assert (process.returncode, err.strip()) == (130, b"Interrupted.")
+    told = json.loads(out)
+    assert (told["status"], [step["tool"] for step in told["steps"]]) == ("cancelled", ["bash"])
     shown = await satchel(tmp_path, "session", "list", "--json")
     (info,) = shown.json
+    assert told["session_id"] == info["id"]
     events = (await satchel(tmp_path, "session", "show", info["id"], "--json")).json["events"]
     (end,) = [event for event in events if event["type"] == "turn_end"]
     (observation,) = [event for event in events if event["type"] == "observation"]

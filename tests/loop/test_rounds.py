@@ -348,6 +348,17 @@ async def test_hooks_see_change_and_refuse() -> None:
     assert world.of(Action)[0].input == {"x": "rewritten"}
 
 
+async def test_a_hook_need_not_be_awaited() -> None:
+    class Plain:
+        def on_action(self, action: Action) -> Refuse:
+            return Refuse(reason="not today")
+
+    world = World(one_round(Call(name="look")), gives("never"))
+    plain: Any = Plain()
+    outcome = await world.run(hooks=[plain])
+    assert (outcome.steps[0].result, world.of(Failure)) == ("Refused: not today", [])
+
+
 async def test_an_input_that_a_hook_rewrote_is_validated_like_any_other() -> None:
     class Careless:
         async def on_action(self, action: Action) -> Rewrite | Refuse | None:

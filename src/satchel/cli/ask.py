@@ -23,7 +23,7 @@ from satchel.config import Settings
 from satchel.errors import UsageError
 from satchel.events import event_to_json
 from satchel.messages import usage_to_json
-from satchel.runtime import RunningTurn, Turn
+from satchel.runtime import RunningTurn, Satchel, Turn
 
 __all__ = ["ask", "turn_to_json"]
 
@@ -157,13 +157,24 @@ async def _ask(
                 elif is_terminal(sys.stderr):
                     view.show(event)
             turn = await running.result()
+        except anyio.get_cancelled_exc_class():
+            await settled(running)
+            if form != "text" and running.turn is not None:
+                # Whoever reads JSON is told how it ended, and in which session it goes on.
+                _print(_with_notices(running.turn, satchel), form=form, is_shown=False)
+            raise
         finally:
             await settled(running)
         if form != "text":
-            missing = tuple(notice.text for notice in satchel.notices)
-            turn = replace(turn, notices=tuple(dict.fromkeys((*missing, *turn.notices))))
+            turn = _with_notices(turn, satchel)
         _print(turn, form=form, is_shown=streams and is_terminal(sys.stderr))
     return _REFUSED if turn.was_refused else _EXIT[turn.status]
+
+
+def _with_notices(turn: Turn, satchel: Satchel) -> Turn:
+    """What is missing of Satchel belongs to the answer, where nobody is told of it otherwise."""
+    missing = tuple(notice.text for notice in satchel.notices)
+    return replace(turn, notices=tuple(dict.fromkeys((*missing, *turn.notices))))
 
 
 def _print(turn: Turn, *, form: str, is_shown: bool) -> None:

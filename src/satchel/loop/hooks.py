@@ -1,6 +1,6 @@
 """Hooks and middlewares: what a program that embeds the loop may see, change and refuse.
 
-A hook is any object with one or more of the four methods below. One that throws or takes too long is
+A hook is any object with one or more of the four methods below, awaited or not. One that throws or takes too long is
 reported as a `Failure` and passed over: the turn goes on as if it had not been there. What must never be
 passed over belongs into the permission gate, not into a hook.
 """
@@ -128,7 +128,8 @@ class HookChain:
         part = f"hook {type(hook).__name__}.{name}"
         try:
             with anyio.move_on_after(self._limit_s) as scope:
-                return await method(*args)
+                answer: Any = method(*args)
+                return await answer if isinstance(answer, Awaitable) else answer  # type: ignore[no-any-return]
         # A boundary: a hook is somebody else's code, and it must not stop the turn.
         except Exception as error:  # noqa: BLE001
             failure = Failure(

@@ -76,6 +76,11 @@ class RunningTurn:
         """Whether it ended, in whatever way."""
         return self._is_over
 
+    @property
+    def turn(self) -> Turn | None:
+        """How it ended, or None: it still runs, or has no result."""
+        return self._turn
+
     def tell(self, events: Sequence[Event]) -> None:
         """Let the readers know."""
         self._events.extend(events)
