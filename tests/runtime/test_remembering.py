@@ -9,6 +9,7 @@ import pytest
 from satchel.events import MemoryCaptured, MemorySurfaced
 from satchel.messages import TextBlock
 from satchel.models import ModelRequest, ScriptedModel
+from satchel.storage import Database
 from tests.requirements import requirement
 from tests.runtime.world import opened
 
@@ -171,6 +172,24 @@ async def test_when_the_database_is_corrupt_the_conversation_goes_on_and_catches
     async with opened(tmp_path, model) as satchel:
         assert satchel.memory is not None
         assert {record.content for record in await satchel.memory.list()} == {"Remember the milk.", "Noted."}
+
+
+@requirement("promise:degrade:goes-on")
+async def test_when_a_database_opens_and_memory_can_not_be_read_from_it_the_rest_serves(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(["Noted.", "Noted, too."])
+    async with opened(tmp_path, model) as satchel:
+        await (await satchel.session()).run_turn("Remember the milk.")
+    async with Database.open(tmp_path / "home" / "satchel.db") as database:
+        await database.write(
+            lambda connection: connection.exec_driver_sql("ALTER TABLE memory_spaces RENAME TO gone")
+        )
+    async with opened(tmp_path, model) as satchel:
+        assert [notice.part for notice in satchel.notices] == ["memory"]
+        assert [session.title for session in await satchel.sessions.list()] == ["Remember the milk."]
+        assert [check.part for check in await satchel.doctor() if check.state == "failed"] == ["memory"]
+        assert (await (await satchel.session()).run_turn("And the bread.")).text == "Noted, too."
 
 
 @requirement("memory:episodes:same-transaction")

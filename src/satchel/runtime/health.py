@@ -109,12 +109,12 @@ def _home(home: Path) -> Check:
         return Check(part="home", state="failed", text=f"{home} can't be reached: {error.strerror}.")
     if not os.access(home, os.W_OK | os.X_OK):
         return Check(part="home", state="failed", text=f"{home} can't be written: nothing said can be kept.")
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        text = f"{home} can be entered by other users of this machine. Type: chmod 700 {home}"
-        return Check(part="home", state="warning", text=text)
     free_mb = shutil.disk_usage(home).free // 2**20
     if free_mb < 200:
         return Check(part="home", state="warning", text=f"{home}: only {free_mb} MB are free on its disk.")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        text = f"{home} can be entered by other users of this machine. Type: chmod 700 {home}"
+        return Check(part="home", state="warning", text=text)
     return Check(part="home", state="ok", text=str(home))
 
 

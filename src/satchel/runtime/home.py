@@ -100,20 +100,24 @@ class Home:
             if embedder is None and not isinstance(embedding, str):
                 stack.push_async_callback(embedding.aclose)
             database = await _database(settings, clock, stack, notices)
-            sessions = SessionStore(settings.home / "sessions", database, clock=clock)
             memory: Memory | None = None
             if database is not None and settings.memory.enabled:
-                memory = await stack.enter_async_context(
-                    Memory.open(
-                        database,
-                        embedder=embedding,
-                        clock=clock,
-                        home=settings.home,
-                        redact=settings.memory.redact,
-                        decay_cycle=settings.memory.decay_cycle,
-                        scope=scope,
-                    )
+                opening = Memory.open(
+                    database,
+                    embedder=embedding,
+                    clock=clock,
+                    home=settings.home,
+                    redact=settings.memory.redact,
+                    decay_cycle=settings.memory.decay_cycle,
+                    scope=scope,
                 )
+                try:
+                    memory = await stack.enter_async_context(opening)
+                except StorageError as error:
+                    # A database on a place that can't be written may open and then not be read.
+                    notices.append(_without_memory(error))
+                    database = None
+            sessions = SessionStore(settings.home / "sessions", database, clock=clock)
             if memory is not None and settings.keeps_memory and scope == "default":
                 notices += await _caught_up(sessions, memory)
             yield Home(
@@ -192,18 +196,12 @@ class Home:
         return receipt
 
     def _backups(self) -> list[Path]:
-        """Copies of the database in the home: those made before a migration, and those that `satchel backup` left."""
-        folders = [self.settings.home, self.settings.home / "backups"]
         location = self.settings.database_location
-        if isinstance(location, Path):
-            folders.append(location.parent)
-        found = {
-            path for folder in dict.fromkeys(folders) for path in folder.glob("*.backup") if path.is_file()
-        }
-        kept = self.settings.home / "backups"
-        if kept.is_dir():
-            found |= {path for path in kept.iterdir() if path.is_file()}
-        return sorted(found)
+        return copies_of(self.settings.home, *([location.parent] if isinstance(location, Path) else []))
+
+    def note_copy(self, copy: Path) -> None:
+        """Keep that a copy of what is remembered was written, so that a receipt can name it."""
+        note_copy(self.settings.home, copy, clock=self.clock)
 
 
 def untrusted_project(project: Path) -> Notice | None:
@@ -224,9 +222,13 @@ async def _database(
     try:
         return await stack.enter_async_context(Database.open(settings.database_location, clock=clock))
     except StorageError as error:
-        text = f"Memory is not available: {error} What is said is kept in the session log and captured later."
-        notices.append(Notice(part="memory", text=text))
+        notices.append(_without_memory(error))
         return None
+
+
+def _without_memory(error: StorageError) -> Notice:
+    text = f"Memory is not available: {error} What is said is kept in the session log and captured later."
+    return Notice(part="memory", text=text)
 
 
 def _embedder(settings: Settings, clock: Clock, progress: Progress | None) -> Embedder | str:
