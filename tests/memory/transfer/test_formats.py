@@ -126,7 +126,9 @@ async def test_the_graph_of_the_mcp_memory_server_becomes_facts_and_edges() -> N
         }
         allergy = found["Ann Becker: Is allergic to shellfish"]
         assert (allergy.trust, allergy.tags) == ("agent", ("Ann Becker", "person", "undated"))
-        assert allergy.said_at.timestamp() == pytest.approx((FILES / "mcp-memory.jsonl").stat().st_mtime, abs=1e-5)
+        assert allergy.said_at.timestamp() == pytest.approx(
+            (FILES / "mcp-memory.jsonl").stat().st_mtime, abs=1e-5
+        )
         near = await memory.related(found["Ann Becker (person)"].id, depth=1)
         assert {(one.memory.content, one.relation) for one in near} == {
             ("Harbour (project)", "works_on"),
