@@ -85,6 +85,18 @@ if [ "$kind" = dev ]; then
         say "setup: not here, and not installable:$missing. The tests that need them are skipped."
         say "       On Debian and Ubuntu: sudo apt-get install$missing"
     fi
+    # MCP servers from npm, which the tests try Satchel with. Nothing of theirs is run here.
+    if ! command -v npm >/dev/null 2>&1; then
+        say "setup: no npm is here. The tests with MCP servers from npm are skipped."
+    elif ! cmp -s tests/strangers/package-lock.json .venv/npm/installed; then
+        mkdir -p .venv/npm
+        cp tests/strangers/package.json tests/strangers/package-lock.json .venv/npm
+        if npm ci --prefix .venv/npm --ignore-scripts --no-audit --no-fund --silent >/dev/null 2>&1; then
+            cp tests/strangers/package-lock.json .venv/npm/installed
+        else
+            say "setup: npm could not install its MCP servers. The tests with them are skipped."
+        fi
+    fi
     # By itself: it is large, and nothing else must wait for it to be installable.
     if ! command -v chromium >/dev/null 2>&1 && ! command -v chromium-browser >/dev/null 2>&1 &&
         ! command -v google-chrome >/dev/null 2>&1 && ! install_debian chromium; then

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -260,37 +256,3 @@ async def test_what_a_server_says_of_its_tools_counts_only_where_the_user_vouche
         allowed[trusts] = (decision.allowed, spec.annotations)
     said = Annotations(read_only=True, destructive=False, idempotent=False, open_world=False)
     assert allowed == {False: (False, Annotations()), True: (True, said)}
-
-
-def children(program: str) -> list[int]:
-    """The processes that this one started and that run a program."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            if parent == os.getpid() and program in stat.with_name("cmdline").read_text():
-                found.append(int(stat.parent.name))
-    assert found
-    return found
-
-
-@requirement("mcp:real-servers")
-async def test_a_server_that_no_one_here_wrote_is_listed_called_killed_and_back(
-    open_servers: Open, tmp_path: Path
-) -> None:
-    program = shutil.which("mcp-server-time")
-    if program is None:
-        pytest.skip("mcp-server-time is not installed: `pip install mcp-server-time` runs this test")
-    async with open_servers(McpServerSettings(name="time", command=program)) as servers:
-        assert await servers.names() == ["mcp__time__convert_time", "mcp__time__get_current_time"]
-        zone: dict[str, Any] = {
-            "source_timezone": "Europe/Berlin",
-            "time": "12:00",
-            "target_timezone": "Asia/Tokyo",
-        }
-        before = await servers.call("mcp__time__convert_time", **zone)
-        assert "Asia/Tokyo" in before.text
-        for pid in children(program):
-            os.kill(pid, signal.SIGKILL)
-        await until(lambda: servers.toolset.status()[0].state == "down")
-        assert (await servers.call("mcp__time__convert_time", **zone)).text == before.text

@@ -1,0 +1,139 @@
+"""MCP servers that no one here wrote, from PyPI and npm: listed, called, elicited, killed and back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satchel.config import McpServerSettings
+from satchel.tools import Question
+from tests.requirements import requirement
+from tests.tools.mcp.conftest import Open, until
+
+pytestmark = pytest.mark.anyio
+ZONE = {"source_timezone": "Europe/Berlin", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+
+
+def from_pypi(name: str) -> McpServerSettings:
+    return McpServerSettings(name=name, command=sys.executable, args=("-m", f"mcp_server_{name}"))
+
+
+def from_npm(name: str, *args: str, **env: str) -> McpServerSettings:
+    """A server that set-up installed beside the environment, or one on the PATH."""
+    program = f"mcp-server-{name}"
+    installed = Path(sys.executable).parents[1] / "npm/node_modules/.bin" / program
+    found = str(installed) if installed.exists() else shutil.which(program)
+    if found is None or shutil.which("node") is None:
+        pytest.skip(f"{program} is NOT tested: it is from npm, which `make test` sets up where npm is")
+    return McpServerSettings(name=name, command=found, args=args, env=env)
+
+
+def children(argument: str) -> list[int]:
+    """The processes that this one started with an argument."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid() and argument in stat.with_name("cmdline").read_text().split("\0"):
+                found.append(int(stat.parent.name))
+    assert found
+    return found
+
+
+@requirement("mcp:real-servers")
+async def test_the_time_server_is_listed_called_killed_and_back(open_servers: Open) -> None:
+    async with open_servers(from_pypi("time")) as servers:
+        assert await servers.names() == ["mcp__time__convert_time", "mcp__time__get_current_time"]
+        before = await servers.call("mcp__time__convert_time", **ZONE)
+        assert "Asia/Tokyo" in before.text
+        for pid in children("mcp_server_time"):
+            os.kill(pid, signal.SIGKILL)
+        await until(lambda: servers.toolset.status()[0].state == "down")
+        assert (await servers.call("mcp__time__convert_time", **ZONE)).text == before.text
+
+
+@requirement("mcp:real-servers")
+async def test_the_git_server_sees_a_repository(open_servers: Open, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    subprocess.run(["git", "init", "-q", str(repository)], check=True)
+    (repository / "notes.txt").write_text("Momo\n")
+    async with open_servers(from_pypi("git")) as servers:
+        assert {"mcp__git__git_status", "mcp__git__git_log"} <= set(await servers.names())
+        status = await servers.call("mcp__git__git_status", repo_path=str(repository))
+        assert "notes.txt" in status.text
+        assert not status.is_error
+        assert status.untrusted
+        refused = await servers.call("mcp__git__git_status", repo_path=str(tmp_path / "none"))
+        assert refused.is_error
+
+
+@requirement("mcp:real-servers")
+async def test_the_filesystem_server_stays_in_the_folder_that_it_was_given(
+    open_servers: Open, tmp_path: Path
+) -> None:
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    (folder / "a.txt").write_text("Momo\n")
+    async with open_servers(from_npm("filesystem", str(folder))) as servers:
+        assert "mcp__filesystem__read_text_file" in await servers.names()
+        read = await servers.call("mcp__filesystem__read_text_file", path=str(folder / "a.txt"))
+        assert (read.text.strip(), read.is_error) == ("Momo", False)
+        outside = await servers.call("mcp__filesystem__read_text_file", path="/etc/hostname")
+        assert outside.is_error
+
+
+@requirement("mcp:real-servers", "mcp:environment")
+async def test_the_memory_server_keeps_what_it_is_told_where_its_entry_says(
+    open_servers: Open, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept.jsonl"
+    entity = {"name": "Momo", "entityType": "cat", "observations": ["likes fish"]}
+    async with open_servers(from_npm("memory", MEMORY_FILE_PATH=str(kept))) as servers:
+        await servers.names()
+        await servers.call("mcp__memory__create_entities", entities=[entity])
+        found = await servers.call("mcp__memory__search_nodes", query="fish")
+    assert found.data["entities"][0]["name"] == "Momo"
+    assert json.loads(kept.read_text())["observations"] == ["likes fish"]
+
+
+@requirement("mcp:real-servers", "mcp:elicitation")
+async def test_the_everything_server_is_called_elicited_killed_and_back(open_servers: Open) -> None:
+    answers: dict[str, Any] = {
+        "name": "Ann",
+        "check": "yes",
+        "email": "ann@example.com",
+        "integer": "7",
+        "titledMultipleSelectEnum": "salmon, Trout",
+    }
+    asked: list[str] = []
+
+    async def ask(question: Question) -> str:
+        asked.append(question.text)
+        field = question.text.splitlines()[-1].partition(": ")[2].partition(" (")[0]
+        return str(answers.get(field, ""))
+
+    entry = from_npm("everything")
+    async with open_servers(entry) as servers:
+        await servers.names()
+        assert (await servers.call("mcp__everything__get-sum", a=2, b=3)).text == "The sum of 2 and 3 is 5."
+        told = await servers.call("mcp__everything__trigger-elicitation-request", ask=ask)
+        assert len(asked) == 13
+        content = json.loads(told.text[told.text.index('{\n  "action"') :])["content"]
+        expected = {"name": "Ann", "check": True, "email": "ann@example.com", "integer": 7}
+        assert expected.items() <= content.items()
+        assert content["titledMultipleSelectEnum"] == ["fish-2", "fish-3"]
+        image = await servers.call("mcp__everything__get-tiny-image")
+        assert "[image, image/png" in image.text
+        for pid in children(entry.command):
+            os.kill(pid, signal.SIGKILL)
+        await until(lambda: servers.toolset.status()[0].state == "down")
+        assert (await servers.call("mcp__everything__echo", message="hi")).text == "Echo: hi"
