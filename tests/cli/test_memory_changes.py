@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.cli.conftest import Run
@@ -9,13 +10,20 @@ from tests.requirements import requirement
 NO_EMBEDDER = {"SATCHEL_MEMORY_EMBEDDER": "none"}
 
 
-@requirement("memory:history", "memory:supersede")
-def test_a_memory_is_edited_tied_and_superseded_and_its_history_takes_all_of_it_back(run: Run) -> None:
-    def satchel(*arguments: str) -> str:
+def _memory_of(run: Run) -> Callable[..., str]:
+    """`satchel memory`, by words alone: what it prints, where it ends with `code`."""
+
+    def satchel(*arguments: str, code: int = 0) -> str:
         ran = run("memory", *arguments, environ=NO_EMBEDDER)
-        assert ran.code == 0, ran.err
+        assert ran.code == code, ran.err
         return ran.out.strip()
 
+    return satchel
+
+
+@requirement("memory:history", "memory:supersede")
+def test_a_memory_is_edited_tied_and_superseded_and_its_history_takes_all_of_it_back(run: Run) -> None:
+    satchel = _memory_of(run)
     old = satchel(
         "add", "We decided on MySQL for the database", "--type", "decision", "--said-at", "2026-01-05"
     )
@@ -52,11 +60,7 @@ def test_a_memory_is_edited_tied_and_superseded_and_its_history_takes_all_of_it_
 
 @requirement("memory:forget:query", "memory:scopes")
 def test_what_would_be_forgotten_is_shown_first_and_a_scope_is_a_store_of_its_own(run: Run) -> None:
-    def satchel(*arguments: str, code: int = 0) -> str:
-        ran = run("memory", *arguments, environ=NO_EMBEDDER)
-        assert ran.code == code, ran.err
-        return ran.out.strip()
-
+    satchel = _memory_of(run)
     bike = satchel("add", "The red bicycle is in the shed")
     other = satchel("add", "The red bicycle is in the shed", "--scope", "session:7")
     assert [hit["memory"]["id"] for hit in json.loads(satchel("search", "bicycle", "--json"))] == [bike]
@@ -79,3 +83,29 @@ def test_backups_that_may_hold_forgotten_words_are_named(run: Run) -> None:
     backup.write_bytes(b"old")
     receipt = json.loads(run("memory", "forget", id, "--yes", "--json", environ=NO_EMBEDDER).out)["receipt"]
     assert {"where": "backup", "file": str(backup), "may_hold": True} in receipt
+
+
+def test_a_receipt_names_what_satchel_itself_wrote_elsewhere(run: Run, tmp_path: Path) -> None:
+    satchel = _memory_of(run)
+    id = satchel("add", "Ottokar keeps bees").strip()
+    copies = [tmp_path / "a.tar.gz", tmp_path / "b.jsonl", tmp_path / "gone.tar.gz"]
+    for command in (["backup", copies[0]], ["memory", "export", copies[1]], ["backup", copies[2]]):
+        run(*map(str, command), environ=NO_EMBEDDER)
+    copies[2].unlink()
+    receipt = json.loads(satchel("forget", id, "--yes", "--json"))["receipt"]
+    assert [entry["file"] for entry in receipt if entry["where"] == "backup"] == [
+        str(path) for path in copies[:2]
+    ]
+
+
+def test_a_scope_that_is_named_alone_is_forgotten_whole(run: Run) -> None:
+    satchel = _memory_of(run)
+    satchel("add", "The red bicycle is in the shed", "--scope", "session:7")
+    kept = satchel("add", "The red bicycle is in the shed").strip()
+    assert (
+        "1 would be forgotten"
+        in run("memory", "forget", "--scope", "session:7", "--preview", environ=NO_EMBEDDER).err
+    )
+    satchel("forget", "--scope", "session:7", "--yes")
+    assert satchel("list", "--scope", "session:7") == ""
+    assert satchel("list").startswith(kept)

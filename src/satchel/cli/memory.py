@@ -250,11 +250,16 @@ def forget(
     """Forget memories for good: the words, their vectors, their index entries and changes, and the words in the
     session logs.
 
-    Name them by their IDS, or by --query, --session, --before or --all (several of these: what fits all of them).
+    Name them by their IDS, or by --query, --session, --before or --all (several of these: what fits all of them);
+    --scope alone names everything in that scope.
     What is forgotten can't be brought back, not by the same source either.
     """
     if not (ids or query or session or before or everything):
-        raise UsageError("Say what to forget: ids, --query, --session, --before, or --all.")
+        # A scope that is named alone is meant whole, and not the one that is meant where none is named.
+        named = click.get_current_context().get_parameter_source("scope")
+        if named is not click.core.ParameterSource.COMMANDLINE:
+            raise UsageError("Say what to forget: ids, --query, --session, --before, --scope, or --all.")
+        everything = True
     moment = moment_of(before)
 
     async def plan(home: Home) -> tuple[list[MemoryRecord], ForgetReceipt]:

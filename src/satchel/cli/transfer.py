@@ -51,7 +51,11 @@ def export(
         raise UsageError("Memories go to stdout already; give a FILE to have the report as JSON.")
 
     async def carry(home: Home) -> ExportReport:
-        return await memory_of(home).export_to(sys.stdout.buffer if file == "-" else Path(file), **wanted)
+        if file == "-":
+            return await memory_of(home).export_to(sys.stdout.buffer, **wanted)
+        report = await memory_of(home).export_to(Path(file), **wanted)
+        home.note_copy(Path(file))
+        return report
 
     sys.stdout.flush()
     report = with_home(carry, scope)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from satchel.clock import Clock
 from satchel.errors import NotFound, Refused, StorageCorrupt, StorageError, StorageTooNew, StorageUnwritable
+from satchel.runtime.copies import note_copy
 from satchel.storage import HEAD, REVISIONS
 from satchel.storage.copies import copy_database, is_in_use, revision_of
 
@@ -88,6 +89,7 @@ def back_up(home: Path, database: Path, target: Path, *, clock: Clock) -> Backup
             _put(archive, _END, {"files": count})
         size = part.stat().st_size
         part.replace(target)
+        note_copy(home, target, clock=clock)
     except OSError as error:
         raise StorageUnwritable(
             f"The backup {target} could not be written: {error.strerror or error}. What was there is untouched."

@@ -16,6 +16,7 @@ from satchel.memory import Memory
 from satchel.models.embedding import OwnEmbedding, Progress, as_embedder, open_embedder
 from satchel.models.port import Embedder
 from satchel.runtime.capture import catch_up
+from satchel.runtime.copies import copies_of, note_copy
 from satchel.runtime.forgetting import ForgetReceipt, forget
 from satchel.sessions import SessionStore, UsageRow
 from satchel.storage import Database
