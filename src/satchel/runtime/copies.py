@@ -1,4 +1,4 @@
-"""Copies of what is remembered that lie outside the store: where they were written, so that forgetting can name them."""
+"""Copies of what is remembered outside the store: where they were written, so that forgetting can name them."""
 
 from __future__ import annotations
 
