@@ -365,6 +365,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "memory:search:lexical-alone", "DESIGN 5", "The lexical arm alone serves when no embedder can, and the user is told."),
     built(2, "memory:search:hostile-query", "issue 2", "Any text is a query: empty, operators of the index, NUL bytes, megabytes."),
     measured(2, "memory:search:quality", "issue 2", "On locomo-dev with the default embedder r@20 is at least 0.84, hit@20 0.88, MRR 0.50.", benchmark="retrieval"),
+    built(3, "memory:search:conversation", "notes/retrieval", "Turns are found by what stands around them, stored as episodes or one by one, with speakers or as a transcript's lines."),
     built(3, "memory:search:tokens", "notes/retrieval", "Question and memories are compared token by token, each with the turn before it."),
     built(3, "memory:search:weights-data", "issue 3", "The weights are data: learned, none negative, each explained."),
     built(3, "memory:search:complete", "issue 3", "A search embeds what is missing first, up to 10,000 memories, and says how far it is."),

@@ -12,6 +12,7 @@ import numpy as np
 from satchel.memory.arrays import Floats, Ints, Matrix
 from satchel.memory.lexicon import ASKED
 from satchel.memory.repository import Changes
+from satchel.memory.sittings import Sittings, label_of, seat
 from satchel.memory.tokens import Bag, unpack
 
 __all__ = ["Cosines", "Index", "Postings"]
@@ -100,7 +101,9 @@ class Index:
         self.rows: dict[int, int] = {}
         self._rid = _Column(np.int64)
         self._alive = _Column(np.bool_)
-        self._session = _Column(np.int32)
+        self._stream = _Column(np.int32)
+        self._voice = _Column(np.int32)
+        self._minute = _Column(np.int64)
         self._turn = _Column(np.int64)
         self._position = _Column(np.int64)
         self._day = _Column(np.int32)
@@ -112,7 +115,8 @@ class Index:
         self._entry_stem = _Column(np.uint32)
         self._entry_row = _Column(np.int32)
         self._entry_count = _Column(np.uint16)
-        self._sessions: dict[str, int] = {}
+        self._streams: dict[tuple[str | None, bool], int] = {}
+        self._voices: dict[str, int] = {}
         self._speakers: dict[str, int] = {}
         self._dead = 0
         self._clear_vectors()
@@ -128,7 +132,7 @@ class Index:
         self._bag_bytes = 0
 
     def _forget_derived(self) -> None:
-        self._order: tuple[Ints, Ints] | None = None
+        self._sittings: Sittings | None = None
         self._postings: dict[int, Postings] = {}
         self._derived: dict[str, Any] = {}
 
@@ -181,17 +185,11 @@ class Index:
         self.rows.update((row.rid, first + at) for at, row in enumerate(found))
         self._rid.extend([row.rid for row in found])
         self._alive.extend(np.ones(len(found), dtype=np.bool_))
-        # Neighbours and sessions are of what was said; a fact has its source, but no place in the
-        # conversation.
-        self._session.extend(
-            [
-                self._sessions.setdefault(row.source_session, len(self._sessions))
-                if row.kind == "episode" and row.source_session is not None
-                else -1
-                for row in found
-            ]
-        )
-        self._turn.extend([row.source_turn or 0 for row in found])
+        voices = [self._voice_of(row) for row in found]
+        self._voice.extend(voices)
+        self._stream.extend([self._stream_of(row, voice) for row, voice in zip(found, voices, strict=True)])
+        self._minute.extend([row.said_at // 60_000_000 for row in found])
+        self._turn.extend([(row.source_session is not None and row.source_turn) or 0 for row in found])
         self._position.extend([row.source_position or 0 for row in found])
         # The day on the calendar of the place where it was said.
         self._day.extend([(row.said_at + row.said_offset_min * 60_000_000) // _DAY_MICROS for row in found])
@@ -218,6 +216,26 @@ class Index:
         self._stem_count.extend(
             np.bincount(owners - first, weights=counts & (ASKED - 1), minlength=len(found))
         )
+
+    def _voice_of(self, row: Any) -> int:
+        """Who speaks in what is no episode; -1 where nobody does. What was drawn from a conversation, with the words
+        that it rests on, was not said in it.
+        """
+        if row.kind == "episode" or row.source_quote is not None:
+            return -1
+        name = row.speaker or label_of(row.opening)
+        return self._voices.setdefault(name.casefold(), len(self._voices)) if name else -1
+
+    def _stream_of(self, row: Any, voice: int) -> int:
+        """The conversation that a row may be part of; -1 for none. Plain memories are never between the episodes of
+        their session, and those without one are taken as they were stored.
+        """
+        if row.kind == "episode":
+            session = row.source_session
+            place = None if session is None else (session, True)
+        else:
+            place = None if voice < 0 else (row.source_session, False)
+        return -1 if place is None else self._streams.setdefault(place, len(self._streams))
 
     def _append_vectors(self, found: Sequence[Any]) -> None:
         rows = [(self.rows[rid], blob) for rid, blob in found if rid in self.rows]
@@ -252,11 +270,6 @@ class Index:
     def alive(self) -> Any:
         """Which rows are memories still."""
         return self._alive.values
-
-    @property
-    def sessions(self) -> Any:
-        """The number of each row's session, or -1."""
-        return self._session.values
 
     @property
     def days(self) -> Any:
@@ -296,38 +309,24 @@ class Index:
             else len(self._has_vector)
         )
 
-    def neighbours(self) -> tuple[Ints, Ints]:
-        """The row before and the row after each row in its session; -1 where there is none."""
-        if self._order is None:
-            count = len(self)
-            before = np.full(count, -1, dtype=np.int64)
-            after = np.full(count, -1, dtype=np.int64)
-            inside = np.flatnonzero((self._session.values >= 0) & self._alive.values)
-            keys = (self._rid.values, self._position.values, self._turn.values, self._session.values)
-            order = inside[np.lexsort([key[inside] for key in keys])]
-            same = self._session.values[order[1:]] == self._session.values[order[:-1]]
-            first, second = order[:-1][same], order[1:][same]
-            before[second] = first
-            after[first] = second
-            self._order = before, after
-        return self._order
-
-    def session_order(self) -> tuple[Ints, Ints]:
-        """The living rows that have a session, session by session, and where each session starts among
-        them.
-        """
-        if "session_order" not in self._derived:
-            inside = np.flatnonzero((self._session.values >= 0) & self._alive.values)
-            order = inside[np.argsort(self._session.values[inside], kind="stable")]
-            sorted_sessions = self._session.values[order]
-            starts = (
-                np.flatnonzero(np.r_[True, sorted_sessions[1:] != sorted_sessions[:-1]])
-                if len(order)
-                else order
+    def sittings(self) -> Sittings:
+        """Which rows were said one after the other."""
+        if self._sittings is None:
+            self._sittings = seat(
+                rids=self._rid.values,
+                streams=self._stream.values,
+                turns=self._turn.values,
+                positions=self._position.values,
+                minutes=self._minute.values,
+                voices=self._voice.values,
+                alive=self._alive.values,
             )
-            self._derived["session_order"] = order, starts
-        pair: tuple[Ints, Ints] = self._derived["session_order"]
-        return pair
+        return self._sittings
+
+    def neighbours(self) -> tuple[Ints, Ints]:
+        """The row before and the row after each row in its sitting; -1 where there is none."""
+        sittings = self.sittings()
+        return sittings.before, sittings.after
 
     def derived(self, name: str, compute: Any) -> Any:
         """What `compute()` gives, kept until the rows change."""

@@ -494,7 +494,7 @@ def _session_prior(index: Index, rows: Ints, lexical: Any) -> Any:
     """For each candidate, a third of the sum of its session's three best by words; what belongs to no session is one
     of its own.
     """
-    sessions = index.sessions[rows].astype(np.int64)
+    sessions = index.sittings().number[rows]
     sessions = np.where(sessions >= 0, sessions, -1 - rows)
     order = np.lexsort((-lexical, sessions))
     ordered = sessions[order]

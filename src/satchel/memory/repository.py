@@ -16,6 +16,7 @@ from sqlalchemy.sql import Select
 from satchel.memory import lexicon
 from satchel.memory.filters import Filter
 from satchel.memory.records import Forgotten, MemoryRecord, Source, Stats
+from satchel.memory.sittings import OPENING_CHARS
 from satchel.memory.tables import (
     earlier_words,
     edges,
@@ -299,8 +300,8 @@ class Changes:
 
     Attributes:
         changed: The count up to which this is complete.
-        memories: Rows (rid, session or None, turn, position, said_at, said_offset_min, speaker, words,
-        features, stems).
+        memories: Rows (rid, kind, session or None, turn, position, said_at, said_offset_min, speaker, quote, opening
+            or "", words, features, stems).
         gone: The rids of what was forgotten.
         vectors: Rows (rid, vectors) of one model.
         vectors_changed: The count up to which the vectors are complete.
@@ -312,6 +313,7 @@ class Changes:
     vectors: Sequence[Any]
 
 
+_OPENING = func.substr(memories.c.content, 1, OPENING_CHARS)
 _CHANGED_MEMORIES = (
     select(
         memories.c.rid,
@@ -322,6 +324,12 @@ _CHANGED_MEMORIES = (
         memories.c.said_at,
         memories.c.said_offset_min,
         memories.c.speaker,
+        memories.c.source_quote,
+        # The beginning may say whose words they are where nothing else does.
+        case(
+            ((memories.c.speaker == "") & (memories.c.kind != "episode"), _OPENING),
+            else_="",
+        ).label("opening"),
         words.c.words,
         words.c.features,
         words.c.stems,
