@@ -456,6 +456,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "cli:exit-codes", "DESIGN 3.3", "Exit codes are 0 done, 1 failed, 2 misused, 3 not found, 4 refused, 130 interrupted."),
     built(2, "cli:no-traceback", "DESIGN 3.3", "A user's mistake gives no traceback."),
     built(2, "cli:version", "issue 2", "satchel --version imports neither models nor storage."),
+    built(2, "cli:search:light", "issue 2", "satchel memory search loads neither a loop nor what only imports, distilling or dates need."),
     built(2, "cli:bare:stdin", "DESIGN 3.3", "satchel without a terminal reads the prompt from stdin, answers and leaves."),
     built(2, "cli:ask:json", "DESIGN 3.3", "ask --json gives session_id, turn, status, text, pending_question, build_id, usage, steps and memory."),
     built(2, "cli:ask:stream-json", "DESIGN 3.3", "ask --stream-json gives one event a line."),
