@@ -204,6 +204,27 @@ def test_each_shipped_program_says_what_it_is_and_refuses_wrong_input(name: str,
 
 
 @requirement("external:shipped")
+def test_a_shipped_program_finds_the_environment_that_make_run_made_and_says_where_there_is_none(
+    tmp_path: Path,
+) -> None:
+    libexec = tmp_path / "src" / "satchel" / "libexec"
+    libexec.mkdir(parents=True)
+    shutil.copy(shipped_path("glob"), libexec)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("sh", "readlink"):
+        (programs / name).symlink_to(shutil.which(name) or name)
+
+    def call() -> str:
+        command, environ = [libexec / "glob", "--schema"], {"PATH": str(programs)}
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environ).stdout
+
+    assert json.loads(call())["error_code"] == "NOT_EXECUTABLE"
+    put(tmp_path / ".venv" / "bin", "python3", '#!/bin/sh\n[ "$1" = -c ] && echo "$4" "$5"\n')
+    assert call().splitlines()[-1] == "glob --schema"
+
+
+@requirement("external:shipped")
 def test_the_shipped_programs_do_what_the_built_in_tools_do(tmp_path: Path) -> None:
     def call(name: str, **input: Any) -> Any:
         code, said = program(name, stdin=json.dumps(input), cwd=tmp_path)
