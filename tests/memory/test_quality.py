@@ -125,3 +125,13 @@ async def test_what_seed_2_asks_for_is_found(minilm_home: Path) -> None:
             ("what should I cook for her", ALLERGY),
         ):
             assert (await memory.search(query))[0].memory.content == text
+
+
+async def test_a_message_all_of_whose_words_stand_in_one_memory_is_shown_it(minilm_home: Path) -> None:
+    bees = "My neighbour Ottokar keeps bees and hates lilies."
+    async with Memory.open(":memory:", home=minilm_home, back_fill=False) as memory:
+        await memory.add_episodes([Episode(session="s1", turn=1, speaker="user", text=bees)])
+        # No words of a person who asks for themselves: a name nobody else knows says that it is.
+        (hit,) = (await memory.surface("What does Ottokar hate?")).memories
+        assert hit.memory.content == bees
+        assert not await memory.surface("Does honey go bad?")

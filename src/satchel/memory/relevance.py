@@ -45,6 +45,9 @@ _SPREAD = 1.2
 _CLEARLY_PERSONAL = 0.25
 """From here on, a message that names somebody or something stored is shown what is known of it."""
 
+_TWO_TELLING = 10.0
+"""What two words tell that are not common; one alone tells at most 6.2 (`lexicon.commonness`)."""
+
 _RIDGE = 1.0
 
 
@@ -150,9 +153,16 @@ def judge(found: Found, gate: Gate, question: Floats, *, at_least: float = 0.5) 
         for pair, strength in zip(sure, strengths, strict=True)
         if pair[1] >= at_least and strength >= strongest - _SPREAD
     ]
-    if not passing and personal >= _CLEARLY_PERSONAL and at_least <= 0.5:
-        passing = [(hit, 0.5) for hit in hits if hit.named]
+    if not passing and at_least <= 0.5:
+        passing = [
+            (hit, 0.5) for hit in hits if hit.named and (personal >= _CLEARLY_PERSONAL or _is_about(hit))
+        ]
     return sorted(passing, key=lambda pair: -pair[1])
+
+
+def _is_about(hit: Ranked) -> bool:
+    """Whether a message is about what this memory says: all of its telling words, two at least, stand in it."""
+    return hit.coverage > 0.99 and hit.telling >= _TWO_TELLING
 
 
 def judge_by_words(ranked: Sequence[Ranked], *, at_least: float = 0.5) -> list[tuple[Ranked, float]]:
