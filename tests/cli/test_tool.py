@@ -99,6 +99,8 @@ def test_tool_run_prints_the_envelope(
 def test_tool_run_takes_built_in_tools_and_input_from_stdin(run: Run, tools: Path) -> None:
     ran = run("tool", "run", "bash", "-", stdin='{"command": "echo hi"}')
     assert (ran.code, ran.json["result"]["stdout"], ran.json["result"]["exit_code"]) == (0, "hi\n", 0)
+    written = json.dumps({"path": "note.txt", "content": "two"})
+    assert [run("tool", "run", "file_write", written).code for _ in range(2)] == [0, 0]
     for wrong in ("{", "[]"):
         ran = run("tool", "run", "bash", wrong)
         assert (ran.code, ran.json["tool_success"], ran.json["error_code"]) == (2, False, "INVALID_INPUT")
@@ -216,8 +218,9 @@ def test_a_shipped_program_finds_the_environment_that_make_run_made_and_says_whe
         (programs / name).symlink_to(shutil.which(name) or name)
 
     def call() -> str:
-        command, environ = [libexec / "glob", "--schema"], {"PATH": str(programs)}
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environ).stdout
+        command = [str(libexec / "glob"), "--schema"]
+        ended = subprocess.run(command, capture_output=True, timeout=60, env={"PATH": str(programs)})
+        return ended.stdout.decode()
 
     assert json.loads(call())["error_code"] == "NOT_EXECUTABLE"
     put(tmp_path / ".venv" / "bin", "python3", '#!/bin/sh\n[ "$1" = -c ] && echo "$4" "$5"\n')

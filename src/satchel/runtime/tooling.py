@@ -15,7 +15,7 @@ from satchel.config import Settings
 from satchel.loop import Toolbox
 from satchel.runtime.web import close_state
 from satchel.tools import Tool, ToolContext
-from satchel.tools.builtin.standalone import SHIPPED, shipped_path, to_json
+from satchel.tools.builtin.standalone import SHIPPED, shipped_path, take_as_seen, to_json
 from satchel.tools.external import ExternalTools, FolderKind, ToolFolder, failure, success
 from satchel.tools.mcp import McpStatus, McpToolset
 
@@ -236,6 +236,8 @@ async def run_tool(
         timeout_s=limit_s,
         environ=settings.environ,
     )
+    if name == "file_write" and tool.spec.source == "builtin":
+        take_as_seen(input["path"], context)
     try:
         with anyio.move_on_after(limit_s):
             result = await tool.call(input, context)

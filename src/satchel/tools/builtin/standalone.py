@@ -28,7 +28,7 @@ from satchel.tools.builtin.grep import grep_tool
 from satchel.tools.builtin.seen import look, remember
 from satchel.tools.port import Tool, ToolContext, ToolResult
 
-__all__ = ["SHIPPED", "flat_schema", "main", "shipped_path", "to_json"]
+__all__ = ["SHIPPED", "flat_schema", "main", "shipped_path", "take_as_seen", "to_json"]
 
 T = TypeVar("T")
 
@@ -160,12 +160,12 @@ async def _call(tool: Tool, input: Mapping[str, Any]) -> ToolResult:
         environ=environ,
     )
     if tool.spec.name == "file_write":
-        _take_as_seen(input["path"], context)
+        take_as_seen(input["path"], context)
     return await tool.call(input, context)
 
 
-def _take_as_seen(path: str, context: ToolContext) -> None:
-    """There is no session in which the file could have been read before; it may be replaced as it is now."""
+def take_as_seen(path: str, context: ToolContext) -> None:
+    """Let a call without a session replace a file as it is now: there was none in which it could have been read."""
     try:
         place = Fence(home=None).locate(path, context, writing=True)
         content, state = read_whole(place)
