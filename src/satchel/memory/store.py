@@ -1104,15 +1104,21 @@ class Memory(Keeper, Mover, Inspector):
         return findings
 
     def _near(self, index: Index, fact: PendingFact) -> dict[int, float | None]:
-        """The rids nearest to a fact, each with its cosine, or None where no embedder serves."""
+        """The rids nearest to a fact, each with its cosine, or None where no embedder serves. What was said in a
+        conversation is the record of it: it takes nothing's place, and nothing takes its.
+        """
         near: dict[int, float | None] = {}
+        sitting = index.sittings().number
+        own_row = index.rows.get(fact.rid)
+        if own_row is not None and sitting[own_row] >= 0:
+            return near
         if fact.vectors is not None:
             own = np.frombuffer(fact.vectors, dtype="<f4").reshape(-1, index.dimension)[0]
             cosines = index.cosines(own)
             for at in np.argsort(-cosines.best)[: MOST_CANDIDATES + 1].tolist():
                 row = int(cosines.rows[at])
                 rid, cosine = int(index.rids[row]), float(cosines.best[at])
-                if rid != fact.rid and index.alive[row] and cosine >= CANDIDATE_COSINE:
+                if rid != fact.rid and index.alive[row] and sitting[row] < 0 and cosine >= CANDIDATE_COSINE:
                     near[rid] = cosine
             return near
         question = read_question(fact.content[:_READ_INLINE_CHARS], ())
@@ -1123,7 +1129,7 @@ class Memory(Keeper, Mover, Inspector):
             near = {
                 hit.rid: None
                 for hit in found.ranked
-                if hit.rid != fact.rid and hit.coverage >= CANDIDATE_COVERAGE
+                if hit.rid != fact.rid and sitting[hit.row] < 0 and hit.coverage >= CANDIDATE_COVERAGE
             }
         return near
 
