@@ -115,3 +115,14 @@ def test_what_a_rule_denies_ends_with_4_and_names_the_rule_and_plan_is_no_refusa
     assert (denied.code, "the rule 'deny bash(rm *)' forbids this call" in denied.err) == (4, True)
     assert (planned.code, planned.err) == (0, "")
     assert all(step["is_error"] for ran in (denied, planned) for step in ran.json["steps"])
+
+
+def test_settings_and_exports_speak_json_too(run: Run, tmp_path: Path) -> None:
+    place = str(tmp_path / "home" / "config.toml")
+    assert run("config", "path", "--json").json == {"path": place, "exists": False}
+    assert run("config", "init", "--model", "none", "--json").json == {"path": place}
+    wanted = {"key": "agent.max_rounds", "value": 12, "path": place}
+    assert run("config", "set", "agent.max_rounds", "12", "--json").json == wanted
+    id = run("ask", "Hello", "--json").json["session_id"]
+    shown, exported = run("session", "show", id, "--json").json, run("session", "export", id, "--json").json
+    assert (exported["id"], exported["events"]) == (id, shown["events"])

@@ -63,22 +63,32 @@ def _written(value: Any) -> str:
 
 
 @config.command()
-def path() -> None:
+@json_option
+def path(as_json: bool) -> None:
     """Print where the settings file is."""
-    say(str(read_settings().config_path))
+    place = read_settings().config_path
+    if as_json:
+        say_json({"path": str(place), "exists": place.exists()})
+    else:
+        say(str(place))
 
 
 @config.command("set")
 @click.argument("key", type=Text)
 @click.argument("value", type=Text)
-def set_(key: str, value: str) -> None:
+@json_option
+def set_(key: str, value: str, as_json: bool) -> None:
     """Set KEY to VALUE in the settings file; an empty VALUE takes an optional setting out.
 
     Lists are written with commas. Keys of providers stay in environment variables and are never written down.
     """
     settings = read_settings()
     now = set_value(settings.config_path, key, value)
-    tell(f"{key} = {_written(list(now) if isinstance(now, tuple) else now)} in {settings.config_path}")
+    shown = list(now) if isinstance(now, tuple) else now
+    if as_json:
+        say_json({"key": key, "value": shown, "path": str(settings.config_path)})
+    else:
+        tell(f"{key} = {_written(shown)} in {settings.config_path}")
 
 
 @config.command("trust")
@@ -156,10 +166,15 @@ def import_mcp(file: Path, yes: bool, as_json: bool) -> int:
 @config.command()
 @click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="The model that answers.")
 @click.option("--no-capture", is_flag=True, help="Keep nothing of what is said as memory.")
-def init(model: str | None, no_capture: bool) -> None:
+@json_option
+def init(model: str | None, no_capture: bool, as_json: bool) -> None:
     """Write a first settings file; on a terminal, without options, after two questions."""
     settings = read_settings()
     values: dict[str, object] = {"model": model, "memory.capture": False if no_capture else None}
     if model is None and not no_capture and is_terminal(sys.stdin):
         values = ask_settings(settings)
-    tell(f"Written to {write_initial(settings.config_path, values)}.")
+    written = write_initial(settings.config_path, values)
+    if as_json:
+        say_json({"path": str(written)})
+    else:
+        tell(f"Written to {written}.")

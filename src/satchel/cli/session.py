@@ -121,9 +121,11 @@ def _hit_to_json(hit: SearchHit) -> dict[str, Any]:
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="A file; it is not overwritten. Default: stdout."
 )
-def export(id: str, form: str, output: Path | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+def export(id: str, form: str, output: Path | None, as_json: bool) -> None:
     """Export a whole conversation as Markdown or JSON."""
-    text = _with_sessions(lambda store: store.export(id, form="json" if form == "json" else "markdown"))
+    is_json = as_json or form == "json"
+    text = _with_sessions(lambda store: store.export(id, form="json" if is_json else "markdown"))
     if output is None:
         say(text.rstrip("\n"))
         return
