@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import pytest
+from sqlalchemy import Connection
 
 from satchel.events import MemoryCaptured, MemorySurfaced
+from satchel.loop import Limits
 from satchel.messages import TextBlock
 from satchel.models import ModelRequest, ScriptedModel
+from satchel.runtime import home
 from satchel.storage import Database
 from tests.requirements import requirement
 from tests.runtime.world import opened
@@ -172,6 +178,48 @@ async def test_when_the_database_is_corrupt_the_conversation_goes_on_and_catches
     async with opened(tmp_path, model) as satchel:
         assert satchel.memory is not None
         assert {record.content for record in await satchel.memory.list()} == {"Remember the milk.", "Noted."}
+
+
+@requirement("promise:degrade:goes-on")
+async def test_while_another_process_holds_the_database_the_answer_comes_and_memory_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Limits().emit_timeout_s > home._LOCK_TIMEOUT_S
+    monkeypatch.setattr(home, "_LOCK_TIMEOUT_S", 0.05)
+    model = ScriptedModel(["Fine.", "Noted.", "Noted, too."])
+    async with opened(tmp_path, model) as satchel:
+        await (await satchel.session()).run_turn("My sister Mara is allergic to shellfish.")
+    let_go = threading.Event()
+    async with (
+        opened(tmp_path, model) as satchel,
+        Database.open(tmp_path / "home" / "satchel.db") as other,
+        anyio.create_task_group() as group,
+    ):
+        is_held = threading.Event()
+
+        def hold(_: Connection) -> None:
+            is_held.set()
+            let_go.wait(20)
+
+        group.start_soon(other.write, hold)
+        await anyio.to_thread.run_sync(is_held.wait)
+        try:
+            turn = await (await satchel.session()).run_turn("What is my sister Mara allergic to?")
+            async with opened(tmp_path, model) as later:
+                (missing,) = later.notices
+                again = await (await later.session()).run_turn("And the bread.")
+        finally:
+            let_go.set()
+    assert (turn.status, turn.text, again.text) == ("done", "Noted.", "Noted, too.")
+    assert [memory.content for memory in turn.memory] == ["My sister Mara is allergic to shellfish."]
+    assert [
+        notice.startswith("This turn is in the session log and not yet in memory") for notice in turn.notices
+    ] == [True]
+    assert missing.text.startswith("What was said before may not be in memory yet: ")
+    async with opened(tmp_path, model) as satchel:
+        assert satchel.memory is not None
+        kept = {record.content for record in await satchel.memory.list()}
+    assert kept >= {"What is my sister Mara allergic to?", "Noted.", "And the bread.", "Noted, too."}
 
 
 @requirement("promise:degrade:goes-on")

@@ -7,7 +7,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from satchel.clock import Clock, SystemClock
 from satchel.config import process_environ
-from satchel.errors import NotFound, SatchelError, UsageError
+from satchel.errors import NotFound, SatchelError, StorageLocked, UsageError
 from satchel.memory import decay, distill, lexicon, modes, repository
 from satchel.memory.arrays import Floats, Ints
 from satchel.memory.checking import (
@@ -788,7 +788,9 @@ class Memory(Keeper, Mover, Inspector):
                 repository.note_uses(connection, repository.rids_of(connection, self._space, ids), now)
 
         if ids or self._by_request:
-            await self._database.write(note)
+            # Another process may hold the database: that a memory was used is worth less than the memory.
+            with suppress(StorageLocked):
+                await self._database.write(note)
         return found.context
 
     async def recall(

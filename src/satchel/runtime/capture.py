@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from satchel.errors import SatchelError
+from satchel.errors import SatchelError, StorageLocked
 from satchel.events import Final, MemoryCaptured, Notice, Record, SessionStart, TurnStart
 from satchel.memory import Episode, Memory
 from satchel.sessions import SessionStore
@@ -102,6 +102,9 @@ async def catch_up(sessions: SessionStore, memory: Memory) -> list[Notice]:
 
     Returns:
         A notice for each session that could not be read.
+
+    Raises:
+        StorageError: The database did not serve, or another process holds it: none of them could be stored now.
     """
     notices = []
     for entry in await sessions.unsettled():
@@ -111,6 +114,8 @@ async def catch_up(sessions: SessionStore, memory: Memory) -> list[Notice]:
             if episodes:
                 await memory.add_episodes(episodes)
             await sessions.settle(entry)
+        except StorageLocked:
+            raise
         except SatchelError as error:
             notices.append(
                 Notice(part="memory", text=f"Session {entry.session_id} was not captured: {error}")

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Home", "untrusted_project"]
 
+_LOCK_TIMEOUT_S = 10.0
+"""How long to wait for a process that holds the database: far longer than a transaction takes, and less than a turn
+waits for its log (`Limits.emit_timeout_s`), so that the answer comes and memory follows later."""
+
 
 class Home:
     """One home, open in this process. Made by `Home.open`; several processes may have the same home open.
@@ -221,7 +225,9 @@ async def _database(
     settings: Settings, clock: Clock, stack: AsyncExitStack, notices: list[Notice]
 ) -> Database | None:
     try:
-        return await stack.enter_async_context(Database.open(settings.database_location, clock=clock))
+        return await stack.enter_async_context(
+            Database.open(settings.database_location, clock=clock, lock_timeout_s=_LOCK_TIMEOUT_S)
+        )
     except StorageError as error:
         notices.append(_without_memory(error))
         return None
