@@ -283,7 +283,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "permissions:rule:allow-option", "issue 2", "--allow RULE holds for one command."),
     built(2, "permissions:logged", "issue 4", "Every decision is in the session log."),
     built(4, "permissions:mode:plan", "DESIGN 6", "plan allows only what reads, and shows what would be done."),
-    planned(4, "permissions:remembered", "DESIGN 6", "A decision holds once, for the session, or is written down."),
+    built(4, "permissions:remembered", "DESIGN 6", "A decision holds once, for the session, or is written down."),
     built(4, "permissions:strangers", "issue 4", "An annotation that a stranger's server claims never widens what it may do."),
 
     # ---- External tools (seed-1)

@@ -342,3 +342,51 @@ def test_private_conversations_leave_no_memory(run: Run) -> None:
     run("chat", "--model", "none", stdin="/private\nMy PIN is 4711\n/quit\n")
     run("chat", "--model", "none", "--private", stdin="My PIN is 4711\n/quit\n")
     assert run("memory", "list", "--json").json == []
+
+
+@requirement("permissions:remembered")
+def test_an_answer_holds_once_or_for_the_session_or_is_written_down(tmp_path: Path, run: Run) -> None:
+    bash = calls(("bash", {"command": "touch made.txt"}))
+    write = calls(("file_write", {"path": "a.txt", "content": "a"}))
+    again = calls(("file_write", {"path": "a.txt", "content": "b"}))
+    answers = [bash, speaks("One."), bash, speaks("Two."), bash, speaks("Three."), write, speaks("Four.")]
+    with serving(scripted(*answers, bash, speaks("Five."), again, speaks("Six."))) as server:
+        # Else the model is asked for facts as well.
+        quiet = {"SATCHEL_MEMORY_DISTILL": "off"}
+        with terminal(tmp_path, "chat", server=server, SATCHEL_MEMORY_DISTILL="off") as screen:
+            screen.see("›")
+            for answer, said in (("y", "One."), ("s", "Two."), (None, "Three."), ("a", "Four.")):
+                screen.type("go", ENTER)
+                if answer is not None:
+                    screen.see("run?")
+                    screen.type(answer, ENTER)
+                screen.see(said)
+                screen.see("›")
+            screen.type("/mode", ENTER)
+            screen.see("allow bash(touch *)")
+            screen.see("allow file_write(a.txt)")
+        # Another process: what held for the session is over, what was written down is not.
+        refused = run("ask", "go", server=server, environ=quiet)
+        assert (refused.code, "--allow 'bash(touch *)'" in refused.err) == (4, True)
+        (tmp_path / "work" / "a.txt").unlink()
+        assert run("ask", "go", server=server, environ=quiet).code == 0
+    assert (tmp_path / "work" / "a.txt").read_text() == "b"
+
+
+@requirement("permissions:mode:plan")
+def test_a_plan_is_made_and_then_carried_out_in_one_conversation(tmp_path: Path) -> None:
+    made = tmp_path / "work" / "made.txt"
+    with (
+        serving(scripted(calls(BASH), speaks("I would."), calls(BASH), speaks("I did."))) as server,
+        terminal(tmp_path, "chat", "--mode", "plan", server=server) as screen,
+    ):
+        screen.see("›")
+        screen.type("go", ENTER)
+        screen.see("What would have run: bash(touch made.txt && echo done)")
+        screen.see("I would.")
+        assert not made.exists()
+        screen.type("/mode bypass", ENTER)
+        screen.see("Mode bypass from now on.")
+        screen.type("go on", ENTER)
+        screen.see("I did.")
+    assert made.exists()

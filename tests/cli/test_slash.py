@@ -45,8 +45,9 @@ def test_completion_offers_commands_tools_and_models() -> None:
     def offered(text: str) -> list[str]:
         return [word for word, _ in completions(text, tools=["bash", "file_read"], models=["openai:"])]
 
-    assert offered("/me") == ["/memory"]
+    assert offered("/mem") == ["/memory"]
     assert offered("/run f") == ["file_read"]
     assert offered("/tool ") == ["bash", "file_read"]
     assert offered("/model o") == ["openai:"]
+    assert offered("/mode a") == ["ask", "auto"]
     assert offered("hello") == offered("/memory x") == offered("/he\n") == []

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from satchel import __version__
 from satchel.cli.memory import hit_line, memory_line, receipt_text
@@ -14,6 +14,7 @@ from satchel.cli.session import session_line
 from satchel.cli.tool import approval_lines
 from satchel.cli.usage import usage_table
 from satchel.cli.view import one_line, usage_line
+from satchel.config import Mode
 from satchel.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def completions(text: str, *, tools: Sequence[str], models: Sequence[str]) -> It
     if not head:
         yield from ((f"/{c.name}", c.help) for c in COMMANDS.values() if f"/{c.name}".startswith(last))
         return
-    words = {"/tool": tools, "/run": tools, "/model": models}.get(head.strip(), ())
+    words = {"/tool": tools, "/run": tools, "/model": models, "/mode": get_args(Mode)}.get(head.strip(), ())
     yield from ((word, "") for word in words if word.startswith(last))
 
 
@@ -199,6 +200,22 @@ async def _model(talk: Talk, rest: str) -> None:
     talk.note("/model PROVIDER:MODEL changes it for this conversation.")
 
 
+async def _mode(talk: Talk, rest: str) -> None:
+    gate = talk.session.gate
+    if not rest:
+        talk.print(gate.mode)
+        for rule in gate.rules:
+            talk.print(f"  {rule.action} {rule.text}")
+        talk.note(f"/mode {' | '.join(get_args(Mode))} changes it for this conversation.")
+        return
+    for mode in get_args(Mode):
+        if mode == rest.lower():
+            gate.mode = mode
+            talk.note(f"Mode {mode} from now on.")
+            return
+    raise UsageError(f"There is no mode {rest!r}; there are {', '.join(get_args(Mode))}.")
+
+
 async def _sessions(talk: Talk, _rest: str) -> None:
     infos = await talk.satchel.sessions.list()
     for info in infos[:_MOST_LISTED]:
@@ -256,6 +273,12 @@ COMMANDS = {
         SlashCommand(name="forget", usage="ID…", help="Forget memories for good.", run=_forget),
         SlashCommand(
             name="model", usage="[PROVIDER:MODEL]", help="The model that answers, or another.", run=_model
+        ),
+        SlashCommand(
+            name="mode",
+            usage="[ask | auto | plan | bypass]",
+            help="Who permits calls, and the rules in force; or another mode.",
+            run=_mode,
         ),
         SlashCommand(name="sessions", usage="", help="The conversations.", run=_sessions),
         SlashCommand(name="resume", usage="ID", help="Go on with a conversation.", run=_resume),
