@@ -20,7 +20,7 @@ from tests.requirements import requirement
 from tests.tools.mcp.conftest import Open, until
 
 pytestmark = pytest.mark.anyio
-ZONE = {"source_timezone": "Europe/Berlin", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+ZONE: dict[str, Any] = {"source_timezone": "Europe/Berlin", "time": "12:00", "target_timezone": "Asia/Tokyo"}
 
 
 def from_pypi(name: str) -> McpServerSettings:
