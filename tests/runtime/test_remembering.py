@@ -189,6 +189,8 @@ async def test_while_another_process_holds_the_database_the_answer_comes_and_mem
     model = ScriptedModel(["Fine.", "Noted.", "Noted, too."])
     async with opened(tmp_path, model) as satchel:
         await (await satchel.session()).run_turn("My sister Mara is allergic to shellfish.")
+        assert satchel.memory is not None
+        assert await satchel.memory.surface("Mara and shellfish")  # and so the vectors are made
     let_go = threading.Event()
     async with (
         opened(tmp_path, model) as satchel,
