@@ -108,8 +108,7 @@ def test_a_call_that_was_running_is_interrupted_and_one_that_was_not_begun_is_no
     assert history.messages[-1] == user(
         result(
             "c1",
-            "Interrupted: the program ended while this call was running; its outcome is unknown. "
-            "Check what it did before repeating it.",
+            "The program ended while this call was running: interrupted; outcome unknown; check before repeating.",
             is_error=True,
         ),
         result("c2", "ok"),

@@ -14,7 +14,7 @@ __all__ = ["INTERRUPTED", "History", "history_problems", "size_of_message", "siz
 _BLOCK_OVERHEAD = 24
 """Bytes that a block's own JSON takes beside its words: `{"type":"text","text":""}` and a comma."""
 
-INTERRUPTED = "Interrupted: the outcome of this call is unknown. Check what it did before you repeat it."
+INTERRUPTED = "This call was cut off: interrupted; outcome unknown; check before repeating."
 
 
 def size_of_text(text: str) -> int:

@@ -27,8 +27,8 @@ from satchel.models.encoding import clean_text
 __all__ = ["History", "rebuild"]
 
 _INTERRUPTED = (
-    "Interrupted: the program ended while this call was running; its outcome is unknown. "
-    "Check what it did before repeating it."
+    # The words of DESIGN 4.
+    "The program ended while this call was running: interrupted; outcome unknown; check before repeating."
 )
 _NOT_STARTED = "Not started: the program ended before this call began. It had no effect."
 _UNREADABLE = "(What was said here can't be read any more.)"
@@ -140,9 +140,8 @@ class _Builder:
 def rebuild(records: Iterable[Record]) -> History:
     """Rebuild the history from the records of one session, in order.
 
-    A call that was started and never ended is answered for the model with "Interrupted: …", one that was
-    never started
-    with "Not started: …"; only a question to the user stays open. Any prefix of a log gives a valid history.
+    A call that was started and never ended is answered for the model with "… interrupted; outcome unknown; …", one
+    that was never started with "Not started: …"; only a question to the user stays open. Any prefix of a log gives a valid history.
     """
     builder = _Builder()
     turns = 0
