@@ -141,7 +141,8 @@ def rebuild(records: Iterable[Record]) -> History:
     """Rebuild the history from the records of one session, in order.
 
     A call that was started and never ended is answered for the model with "… interrupted; outcome unknown; …", one
-    that was never started with "Not started: …"; only a question to the user stays open. Any prefix of a log gives a valid history.
+    that was never started with "Not started: …"; only a question to the user stays open. Any prefix of a log
+    gives a valid history.
     """
     builder = _Builder()
     turns = 0
