@@ -604,7 +604,13 @@ def count_vectors(connection: Connection, space: int, model: int) -> int:
 
 def has_old_words(connection: Connection) -> bool:
     """Whether `reread_words` has anything to do. Asked first, so that opening a store writes nothing."""
-    found = connection.execute(select(words.c.rid).where(words.c.version < lexicon.VERSION).limit(1))
+    # Joined as there: words of no memory are never read again, and `doctor` removes them.
+    found = connection.execute(
+        select(words.c.rid)
+        .join(memories, memories.c.rid == words.c.rid)
+        .where(words.c.version < lexicon.VERSION)
+        .limit(1)
+    )
     return found.first() is not None
 
 
