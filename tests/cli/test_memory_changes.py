@@ -98,6 +98,17 @@ def test_a_receipt_names_what_satchel_itself_wrote_elsewhere(run: Run, tmp_path:
     ]
 
 
+def test_what_waits_for_its_vector_is_no_fault(run: Run) -> None:
+    environ = {"SATCHEL_MEMORY_EMBEDDER": "hash"}
+    run("memory", "add", "Ottokar keeps bees", environ=environ)
+    assert (found := run("memory", "doctor", "--json", environ=environ)).code == 0
+    assert json.loads(found.out)["notes"] == [
+        "1 memory has no vector yet; the next search makes them, and so does mending."
+    ]
+    run("memory", "doctor", "--fix", environ=environ)
+    assert json.loads(run("memory", "doctor", "--json", environ=environ).out)["notes"] == []
+
+
 def test_a_scope_that_is_named_alone_is_forgotten_whole(run: Run) -> None:
     satchel = _memory_of(run)
     satchel("add", "The red bicycle is in the shed", "--scope", "session:7")

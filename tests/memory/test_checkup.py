@@ -86,7 +86,9 @@ async def test_a_damaged_index_is_told_and_mended_and_other_processes_take_it_in
         assert found.problems == (
             "1 memory is not in the lexical index.",
             "1 memory stands in the lexical index with words that it does not have.",
-            "1 memory has no vector yet and is found by its words alone.",
+        )
+        assert found.notes == (
+            "1 memory has no vector yet; the next search makes them, and so does mending.",
         )
         done = await memory.repair()
         assert (done.reindexed, done.embedded) == (2, 1)

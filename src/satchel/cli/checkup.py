@@ -33,7 +33,7 @@ def doctor(fix: bool, yes: bool, scope: str, as_json: bool) -> int:
     """
     found = with_home(lambda home: memory_of(home).check(), scope)
     repaired: Repaired | None = None
-    if fix and found.problems:
+    if fix and (found.problems or found.notes):
         secrets = _may_take_out(found, yes=yes)
 
         async def mend(home: Home) -> tuple[Repaired, Checkup]:
@@ -111,6 +111,8 @@ def _show(found: Checkup, repaired: Repaired | None) -> None:
     say(f"{'embedder':11} {embedder}")
     for problem in found.problems:
         say(f"✗ {problem}")
+    for note in found.notes:
+        say(f"· {note}")
     if found.problems and repaired is None:
         tell("`satchel memory doctor --fix` mends what can be mended.")
     if not found.problems:

@@ -60,6 +60,7 @@ class Checkup:
         embedder: The id of the embedder in use, or None; `embedder_trouble` is why it does not serve, or None.
         database: What is wrong with the file itself.
         problems: What should be mended, in words; empty when all is well.
+        notes: What is yet to be done, and will be by itself.
         echo_ids: The memories with injected text; `secret_ids`, those with secrets.
     """
 
@@ -81,6 +82,7 @@ class Checkup:
     embedder_trouble: str | None = None
     database: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     echo_ids: tuple[str, ...] = ()
     secret_ids: tuple[str, ...] = ()
 
@@ -147,6 +149,7 @@ def checkup_to_json(found: Checkup) -> dict[str, Any]:
         "echo_ids": list(found.echo_ids),
         "secret_ids": list(found.secret_ids),
         "problems": list(found.problems),
+        "notes": list(found.notes),
     }
 
 
@@ -612,11 +615,12 @@ def _with_problems(found: Checkup) -> Checkup:
         "row of an index belongs to nothing.",
         "rows of indexes belong to nothing.",
     )
-    tell(
-        found.vectors_missing,
-        "memory has no vector yet and is found by its words alone.",
-        "memories have no vectors yet and are found by their words alone.",
-    )
     if found.embedder_trouble is not None:
         problems.append(found.embedder_trouble)
-    return replace(found, problems=tuple(problems))
+    notes = []
+    if found.vectors_missing:
+        have = "memory has no vector" if found.vectors_missing == 1 else "memories have no vectors"
+        notes.append(
+            f"{found.vectors_missing:,} {have} yet; the next search makes them, and so does mending."
+        )
+    return replace(found, problems=tuple(problems), notes=tuple(notes))
