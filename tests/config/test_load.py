@@ -293,6 +293,18 @@ def test_a_value_that_is_not_allowed_is_reported_with_its_line(
     assert error_of(tmp_path, text) == f"HOME/config.toml, {message}"
 
 
+@pytest.mark.parametrize("text", ["nas.local, 127.0.0.1:8000", '["nas.local", "127.0.0.1:8000"]'])
+def test_a_list_in_a_variable_has_commas_or_is_written_as_in_the_file(text: str, tmp_path: Path) -> None:
+    settings = read(tmp_path, environ={"SATCHEL_WEB_ALLOW_PRIVATE": text})
+    assert settings.web.allow_private == ("nas.local", "127.0.0.1:8000")
+
+
+def test_a_list_in_a_variable_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    text = error_of(tmp_path, environ={"SATCHEL_TOOLS_DISABLED": '["bash'})
+    assert "SATCHEL_TOOLS_DISABLED" in text
+    assert "it takes a list of names." in text
+
+
 @requirement("config:environ:unknown")
 def test_a_variable_that_looks_like_a_setting_and_is_none_is_an_error(tmp_path: Path) -> None:
     message = error_of(tmp_path, environ={"SATCHEL_AGENT_MAXROUNDS": "4"})

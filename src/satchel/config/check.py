@@ -257,8 +257,8 @@ def value_of_text(setting: Setting, text: str, where: Callable[[], str]) -> Valu
     Args:
         setting: Its line of the table.
         where: As in `check_value`.
-        text: Numbers and text as they are; true, yes, on, 1 and their opposites; lists with commas;
-            tables as in TOML. Empty text leaves an optional setting out.
+        text: Numbers and text as they are; true, yes, on, 1 and their opposites; lists with commas, or as in
+            TOML; tables as in TOML. Empty text leaves an optional setting out.
 
     Raises:
         ConfigError: It is not allowed; says what is.
@@ -269,6 +269,9 @@ def value_of_text(setting: Setting, text: str, where: Callable[[], str]) -> Valu
         value = None
     elif setting.kind == "bool" and text.lower() in _TRUE | _FALSE:
         value = text.lower() in _TRUE
+    elif setting.kind == "words" and text.startswith("["):
+        with suppress(tomllib.TOMLDecodeError, RecursionError):
+            value = tomllib.loads(f"list = {text}")["list"]
     elif setting.kind == "words":
         value = tuple(word.strip() for word in text.split(",") if word.strip())
     elif setting.kind == "table":
