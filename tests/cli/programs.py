@@ -18,7 +18,7 @@ from tests.models.loopback import Answer, Asked, Loopback, as_events, as_json, c
 PATH = os.environ["PATH"]
 SOURCES = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
 """The same sources are tested in other processes as in this one."""
-PROGRAM = [sys.executable, "-c", "import sys; from satchel.cli import main; sys.exit(main())"]
+PROGRAM = [sys.executable, "-m", "satchel"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
