@@ -252,8 +252,9 @@ class Memory(Keeper, Mover, Inspector):
                 decay_cycle=decay_cycle,
             )
             stack.callback(memory._pool.shutdown)
-            while await database.read(repository.has_old_words):
-                await database.write(lambda connection: repository.reread_words(connection, limit=500))
+            if await database.read(repository.has_old_words):
+                while await database.write(lambda connection: repository.reread_words(connection, limit=500)):
+                    pass
             failure: Exception | None = None
             async with anyio.create_task_group() as group:
                 if dense is not None and back_fill:
