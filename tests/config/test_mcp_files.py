@@ -74,6 +74,16 @@ def test_what_is_added_is_read_as_it_was_and_nothing_that_stands_there_changes(t
 
 
 @requirement("mcp:import")
+def test_a_name_that_no_server_may_have_is_changed_to_one(tmp_path: Path) -> None:
+    path = tmp_path / ".mcp.json"
+    entries = {name: {"command": "a"} for name in ("my files", "_x__y_", "-- z")}
+    path.write_text(json.dumps({"mcpServers": entries}))
+    config = tmp_path / "home" / "config.toml"
+    assert add_mcp_servers(config, read_mcp_file(path).servers) == ("my-files", "x_y", "z")
+    assert load({}, cwd=tmp_path, home=config.parent).mcp_servers.keys() == {"my-files", "x_y", "z"}
+
+
+@requirement("mcp:import")
 @pytest.mark.parametrize(
     ("text", "message"),
     [

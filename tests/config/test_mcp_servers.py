@@ -101,6 +101,14 @@ def test_a_projects_servers_count_only_where_it_is_trusted_and_take_the_place_of
             'HOME/config.toml, line 1: an MCP server can\'t be called "a b": '
             "its name is made of letters, digits, - and _.",
         ),
+        *(
+            (
+                f'[mcp_servers.{name}]\ncommand = "a"\n',
+                f"HOME/config.toml, line 1: an MCP server can't be called '{name}': "
+                "its name neither begins nor ends with an underscore, nor has two in a row.",
+            )
+            for name in ("files__x", "files_", "_files")
+        ),
     ],
 )
 def test_a_wrong_entry_is_told_with_its_line_and_without_its_secrets(

@@ -269,6 +269,12 @@ class _Found:
     def check_mcp_servers(self) -> None:
         """What only the whole shows: a server is a program or an address."""
         for name, server in self.mcp_servers.items():
+            if "__" in name or name.strip("_") != name:
+                # mcp__SERVER__TOOL would not tell where the server's name ends, and a rule for one server fit another.
+                raise ConfigError(
+                    f"{self.places[f'mcp_servers.{name}']}: an MCP server can't be called {name!r}: its name neither "
+                    "begins nor ends with an underscore, nor has two in a row."
+                )
             if bool(server.command) == bool(server.url):
                 both = "both" if server.command else "neither"
                 raise ConfigError(

@@ -100,7 +100,7 @@ def _server(name: str, entry: Any, path: Path) -> McpServerSettings:
     if not isinstance(entry, dict):
         raise ConfigError(f"{path}: {name!r} is no entry of a server.")
     # Names are free there; here they are part of a key.
-    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:64]
+    plain = re.sub(r"__+", "_", re.sub(r"[^A-Za-z0-9_-]+", "-", name))[:64].strip("-_")
     table: dict[str, Any] = {}
     for key in ("command", "args", "cwd", "url"):
         if entry.get(key):
