@@ -72,6 +72,28 @@ async def test_what_was_backed_up_is_restored_and_what_was_there_is_kept(tmp_pat
 
 
 @requirement("storage:backup")
+async def test_a_restored_home_is_the_same_and_its_backup_is_restored_too(tmp_path: Path) -> None:
+    home = await made(tmp_path / "home", "Ann likes tea")
+    file = tmp_path / "b.tar.gz"
+    clock = ManualClock(datetime(2026, 4, 1, 12, tzinfo=UTC))
+    for _ in range(3):
+        done = back_up(home, home / "satchel.db", file, clock=clock)
+        back = restore(file, home, clock=clock)
+        clock.advance(60)
+        assert (done.files, back.files) == (3, 3)
+        assert sorted(path.name for path in home.iterdir()) == [
+            "config.toml",
+            "models",
+            "satchel.db",
+            "sessions",
+            "tools",
+        ]
+        # As a restored home looked when the program left the backup's own first file in it.
+        (home / "satchel-backup.json").write_text("{}")
+    assert await remembered(home) == ["Ann likes tea"]
+
+
+@requirement("storage:backup")
 async def test_a_home_that_is_not_there_is_made(tmp_path: Path) -> None:
     home = await made(tmp_path / "home", "Ann likes tea")
     back_up(home, home / "satchel.db", tmp_path / "b.tar.gz", clock=CLOCK)

@@ -25,6 +25,8 @@ __all__ = ["Backup", "Restored", "back_up", "restore"]
 _FORMAT: Final = 1
 _MANIFEST: Final = "satchel-backup.json"
 _END: Final = "satchel-backup.end"
+_OWN: Final = (_MANIFEST, _END)
+"""What is the backup's and no file of the home."""
 _LEFT_OUT: Final = ("models", "logs", "cache")
 """What is fetched again, and what tells of defects only."""
 _MAX_BYTES: Final = 1 << 40
@@ -185,7 +187,8 @@ def _files(home: Path, others: set[Path]) -> Iterator[tuple[Path, str]]:
             is_database = here == home and (
                 ".db-" in name or name.endswith((".db", ".backup")) or ".db." in name
             )
-            if path.is_symlink() or not path.is_file() or is_database or path.resolve() in others:
+            is_own = here == home and name in _OWN
+            if path.is_symlink() or not path.is_file() or is_database or is_own or path.resolve() in others:
                 continue
             yield path, path.relative_to(home).as_posix()
 
@@ -209,6 +212,7 @@ def _unpack(path: Path, target: Path) -> int:
             for entry in archive:
                 if entry.name == _END:
                     ended = True
+                if entry.name in _OWN:
                     continue
                 name = PurePosixPath(entry.name)
                 if not entry.isreg() or name.is_absolute() or ".." in name.parts or not name.parts:
