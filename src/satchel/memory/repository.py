@@ -28,6 +28,7 @@ from satchel.memory.tables import (
     vectors,
     words,
 )
+from satchel.storage import Prepared
 
 __all__ = [
     "Changes",
@@ -146,11 +147,11 @@ def open_space(connection: Connection, user: str, scope: str) -> int:
 
 _REQUESTS = select(spaces.c.requests).where(spaces.c.id == bindparam("space"))
 _SPACE_CHANGED = select(spaces.c.changed).where(spaces.c.id == bindparam("space"))
-_COUNT_UP = (
+_COUNT_UP = Prepared(
     update(spaces)
     .where(spaces.c.id == bindparam("space"))
     .values(changed=spaces.c.changed + 1)
-    .returning(spaces.c.changed)
+    .returning(spaces.c.changed, spaces.c.requests)
 )
 
 
@@ -185,16 +186,16 @@ def space_changed(connection: Connection, space: int) -> int:
 
 def count_up(connection: Connection, space: int) -> int:
     """Count one more change. Taken first in a transaction, it orders the writers of a space."""
-    return int(connection.execute(_COUNT_UP, {"space": space}).scalar_one())
+    ((changed, _),) = _COUNT_UP.run(connection, {"space": space})
+    return int(changed)
 
 
-_INSERT_MEMORY = insert(memories)
-_INSERT_ONE_MEMORY = insert(memories).returning(memories.c.rid)
-_INSERT_WORDS = insert(words)
-_INSERT_TAG = insert(tags)
-_NEW_RIDS = select(memories.c.id, memories.c.rid).where(
-    memories.c.space_id == bindparam("space"), memories.c.changed == bindparam("changed")
+_INSERT_MEMORY = Prepared(
+    insert(memories).returning(memories.c.rid),
+    columns=[column.name for column in memories.c if column is not memories.c.rid],
 )
+_INSERT_WORDS = Prepared(insert(words))
+_INSERT_TAG = Prepared(insert(tags))
 _ANY_TOMBSTONE = select(literal(1)).where(tombstones.c.space_id == bindparam("space")).limit(1)
 
 
@@ -220,35 +221,33 @@ def insert_drafts(
     known = set() if fresh else _known(connection, space, list(wanted))
     new = [draft for id, draft in wanted.items() if id not in known]
     if new:
-        changed = count_up(connection, space)
-        common = {"space_id": space, "changed": changed, "request": requests_so_far(connection, space)}
-        rows = [{**draft.row, "id": draft.id, **common} for draft in new]
-        if len(rows) == 1:
-            rids = {new[0].id: connection.execute(_INSERT_ONE_MEMORY, rows[0]).scalar_one()}
-        else:
-            connection.execute(_INSERT_MEMORY, rows)
-            written = connection.execute(_NEW_RIDS, {"space": space, "changed": changed})
-            rids = {row.id: row.rid for row in written}
-        connection.execute(
-            _INSERT_WORDS,
+        ((changed, request),) = _COUNT_UP.run(connection, {"space": space})
+        common = {"space_id": space, "changed": changed, "request": request}
+        rids: list[int] = []
+        for draft in new:
+            ((rid,),) = _INSERT_MEMORY.run(connection, {**draft.row, "id": draft.id, **common})
+            rids.append(rid)
+        _INSERT_WORDS.run_all(
+            connection,
             [
                 {
-                    "rid": rids[draft.id],
+                    "rid": rid,
                     "version": lexicon.VERSION,
                     "words": draft.words.words,
                     "features": draft.words.features,
                     "stems": draft.words.to_bytes(),
                 }
-                for draft in new
+                for rid, draft in zip(rids, new, strict=True)
             ],
         )
-        tagged = [
-            {"rid": rids[draft.id], "tag": tag, "position": position}
-            for draft in new
-            for position, tag in enumerate(draft.tags)
-        ]
-        if tagged:
-            connection.execute(_INSERT_TAG, tagged)
+        _INSERT_TAG.run_all(
+            connection,
+            [
+                {"rid": rid, "tag": tag, "position": position}
+                for rid, draft in zip(rids, new, strict=True)
+                for position, tag in enumerate(draft.tags)
+            ],
+        )
     return [draft.id for draft in drafts if draft.id in wanted]
 
 

@@ -1213,7 +1213,7 @@ class Memory(Keeper, Mover, Inspector):
         """Run a function on memory's own thread; a cancelled caller waits for it."""
         running = asyncio.wrap_future(self._pool.submit(function, *args))
         with anyio.CancelScope(shield=True):
-            await asyncio.wait([running])
+            await running
         return running.result()
 
     async def _refresh(self) -> Index:

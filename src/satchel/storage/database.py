@@ -73,6 +73,8 @@ class Database:
         self.place = place
         self.clock = clock
         self._engine = engine
+        # What a `Prepared` raises; SQLAlchemy wraps the same in a `DBAPIError`.
+        self._driver_error: type[Exception] = sqlite.driver().Error
         self._lock_timeout_s = lock_timeout_s
         self._random = random.Random()
         self._threads = local()
@@ -160,7 +162,7 @@ class Database:
         # "perhaps later".
         running = asyncio.wrap_future(pool.submit(function, *args))
         with anyio.CancelScope(shield=True):
-            await asyncio.wait([running])
+            await running
         return running.result()
 
     async def _close(self) -> None:
@@ -193,7 +195,7 @@ class Database:
         """Turn the driver's errors into ours."""
         try:
             yield
-        except DBAPIError as error:
+        except (DBAPIError, self._driver_error) as error:
             raise explain(error, self.place) from error
 
     def _read(self, function: Callable[[Connection], T]) -> T:
