@@ -52,6 +52,13 @@ async def test_when_nothing_fits_it_says_so_and_how_to_add_a_model_once() -> Non
     assert later == "I remember nothing that fits."
 
 
+async def test_where_nothing_could_be_looked_up_it_says_that() -> None:
+    why = TextBlock(text="Memory is not available now.", origin="notice")
+    for said in ("Who is Mara?", "Mara is my sister."):
+        asked = Message(role="user", blocks=(TextBlock(text=said), why))
+        assert await answer(told(HOW_TO_ADD_A_MODEL), asked) == "Memory is not available now."
+
+
 async def test_what_it_is_told_is_acknowledged_and_not_answered() -> None:
     assert (
         await answer(told(HOW_TO_ADD_A_MODEL), user("My sister Mara is allergic to shellfish.")) == "Noted."

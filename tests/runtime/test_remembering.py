@@ -181,6 +181,26 @@ async def test_when_the_database_is_corrupt_the_conversation_goes_on_and_catches
 
 
 @requirement("promise:degrade:goes-on")
+async def test_recall_alone_says_when_it_could_not_look(tmp_path: Path) -> None:
+    database = tmp_path / "home" / "satchel.db"
+    database.parent.mkdir()
+    database.write_bytes(b"this is no database" * 100)
+    async with opened(tmp_path) as satchel:
+        turn = await (await satchel.session()).run_turn("What is my cat called?")
+    assert turn.text.startswith("Memory is not available now: I looked nothing up")
+    database.unlink()
+    async with opened(tmp_path) as satchel:
+        session = await satchel.session()
+        left_out = await session.run_turn("What is my cat called?", memory=False)
+        asked = await session.run_turn("What is my cat called?")
+    assert left_out.text.startswith("Memory is left out of this message: I looked nothing up")
+    assert asked.text == "I remember nothing that fits."
+    async with opened(tmp_path, memory__enabled=False) as satchel:
+        off = await (await satchel.session()).run_turn("My cat is called Momo.")
+    assert off.text.startswith("Memory is switched off (memory.enabled): I looked nothing up")
+
+
+@requirement("promise:degrade:goes-on")
 async def test_while_another_process_holds_the_database_the_answer_comes_and_memory_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Sequence
-from typing import Final
+from typing import Final, TypeGuard
 
 from satchel.events import TextDelta
-from satchel.messages import Message, TextBlock, Usage, text_of
+from satchel.messages import Block, Message, TextBlock, Usage, text_of
 from satchel.models.port import Completion, ModelEvent, ModelRequest
 
 __all__ = ["HOW_TO_ADD_A_MODEL", "RecallModel"]
@@ -81,6 +81,9 @@ def _answer(messages: Sequence[Message]) -> str:
     if memories:
         opening = "This is what I remember:" if is_question else f"{_NOTED} It brings back:"
         parts = [f"{opening}\n" + "\n".join(memories)]
+    elif notices := [block.text for block in newest.blocks if _is_notice(block)]:
+        # Why nothing was looked up: "nothing that fits" would be another thing.
+        parts = notices
     else:
         parts = [_NOTHING if is_question else _NOTED]
     if not any(
@@ -88,6 +91,10 @@ def _answer(messages: Sequence[Message]) -> str:
     ):
         parts.append(HOW_TO_ADD_A_MODEL)
     return "\n\n".join(parts)
+
+
+def _is_notice(block: Block) -> TypeGuard[TextBlock]:
+    return isinstance(block, TextBlock) and block.origin == "notice"
 
 
 def _is_question(text: str) -> bool:

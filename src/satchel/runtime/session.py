@@ -206,7 +206,7 @@ class Session:
         self._refuse_while_running()
         notices = await self.settle_tools()
         resumed = await self._resumed(text)
-        blocks = (TextBlock(text=text), *resumed)
+        blocks = (TextBlock(text=text), *resumed, *self._without_memory(memory))
         self._refuse_while_running()
         number = self._turns + 1
         progress = _Progress(keeps=memory and not self.private and self._satchel.settings.keeps_memory)
@@ -330,6 +330,22 @@ class Session:
         progress.said.extend(record for record in records if isinstance(record.event, TurnStart | Final))
 
     # Memory
+
+    def _without_memory(self, wanted: bool) -> tuple[TextBlock, ...]:
+        """What recall has to say instead of an answer, where memory takes no part."""
+        if self._model.provider != RECALL_PROVIDER or (wanted and self._satchel.memory is not None):
+            return ()
+        if not self._satchel.settings.memory.enabled:
+            why = "Memory is switched off (memory.enabled)"
+        elif not wanted:
+            why = "Memory is left out of this message"
+        else:
+            why = "Memory is not available now"
+        return (
+            TextBlock(
+                text=f"{why}: I looked nothing up, and the session's log alone keeps this.", origin="notice"
+            ),
+        )
 
     async def _surface(self, messages: Sequence[Message]) -> MemorySurfaced | None:
         """What to show beside the newest message."""
