@@ -163,6 +163,8 @@ async def test_an_embedder_that_is_down_is_told_and_stays_a_problem() -> None:
     embedder = Down()
     async with Memory.open(":memory:", embedder=embedder, back_fill=False) as memory:
         await memory.add("Ann likes tea")
+        # Nobody has asked it for anything yet.
+        assert (await memory.check()).embedder_trouble is not None
         await memory.repair()
         found = await memory.check()
         assert found.vectors_missing == 1

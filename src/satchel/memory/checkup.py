@@ -181,7 +181,7 @@ class Inspector:
     _by_request: bool
 
     async def check(self, *, progress: Callable[[int, int], None] = lambda *_: None) -> Checkup:
-        """Look at every memory and at every index.
+        """Look at every memory and at every index, and ask the embedder whether it serves.
 
         Args:
             progress: Told how many memories of how many were looked at.
@@ -370,9 +370,11 @@ class Inspector:
         if dense is None:
             return 0, None, None
         await dense.open()
+        # Whether it serves is only known by asking.
+        await dense.question("Does it serve?")
         model, space = dense.model, self._space
         if model is None:
-            # It was never asked: nothing is embedded yet.
+            # It never answered: nothing is embedded yet.
             missing = await self._database.read(
                 lambda connection: repository.count_rows(connection, space, Filter())
             )
