@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import AsyncIterator
@@ -14,9 +15,10 @@ from sqlalchemy import text as sql
 
 from satchel.clock import ManualClock
 from satchel.errors import NotFound, StorageLocked, UsageError
-from satchel.events import Compaction, Event, Notice
+from satchel.events import Compaction, Event, Notice, Observation
 from satchel.messages import Message, TextBlock, ThinkingBlock, Usage
 from satchel.sessions import SessionStore, Words, rebuild
+from satchel.sessions.index import SessionIndex
 from satchel.storage import Database
 from tests.requirements import requirement
 from tests.sessions.worlds import (
@@ -200,6 +202,8 @@ async def test_delete_takes_the_log_its_spilled_results_and_its_words_in_the_ind
     spill = path.with_suffix(".spill")
     spill.mkdir()
     (spill / "c1.txt").write_text("apples")
+    # Left by a process that was killed while it took words out of the log.
+    path.with_suffix(".rewriting").write_text("apples")
     assert await world.found("apples") == [("s1", 1, "user"), ("s2", 1, "user")]
     async with await world.store.open("s1"):
         with pytest.raises(StorageLocked):
@@ -271,6 +275,46 @@ async def test_redacted_words_are_gone_wherever_they_stood(world: World) -> None
         Message(role="user", blocks=(TextBlock(text="Summary: [forgotten]"),)),
     )
     assert (await world.store.redact([Words(text=secret)])).sessions == ()
+
+
+@requirement("sessions:redact")
+async def test_what_a_cut_left_of_the_words_is_forgotten_with_them(world: World) -> None:
+    """Long results lose their middle, and the cut may go through the words."""
+    note = "\n\n[… 4,711 characters, too long to show: the middle is left out, see c1.txt …]\n\n"
+    await world.session(
+        "s1",
+        *exchange("Hello", "Hm."),
+        observed("c1", f"Well, Ann's number is 02{note}mber is 0231 4711, I think"),
+        observed("c2", f"Ann's{note}4711"),
+        observed("c3", f"An{note}11 and Ann's number"),
+    )
+    redaction = await world.store.redact([Words(text="Ann's number is 0231 4711")])
+    assert [entry.records for entry in redaction.sessions] == [(6, 7)]
+    events = [record.event for record in (await world.store.load("s1")).records]
+    texts = [event.text for event in events if isinstance(event, Observation)]
+    assert texts == [
+        f"Well, [forgotten]{note}[forgotten], I think",
+        f"[forgotten]{note}[forgotten]",
+        f"An{note}11 and Ann's number",
+    ]
+
+
+@requirement("sessions:redact")
+async def test_forgetting_that_was_interrupted_is_finished_by_the_next_in_the_index_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.session("s1", *exchange("The vault opens with 4711", "Noted."))
+    assert len(await world.found("vault")) == 1
+
+    async def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SessionIndex, "forget", killed)
+        with contextlib.suppress(KeyboardInterrupt):
+            await world.store.redact([Words(text="The vault opens with 4711")])
+    await world.store.redact([Words(text="The vault opens with 4711")])
+    assert b"vault" not in everything_below(world.folder)
 
 
 async def test_words_of_one_turn_are_forgotten_there_and_where_they_were_carried_and_nowhere_else(

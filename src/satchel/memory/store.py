@@ -465,7 +465,8 @@ class Memory(Keeper, Mover, Inspector):
         forgotten, missing = await self._database.write(
             lambda connection: function(connection, self._space, wanted, to_micros(now)), durable=not dry_run
         )
-        emptied = await self._database.scrub() if forgotten and not dry_run else True
+        # Also where nothing was there: an earlier call may have been interrupted right before this.
+        emptied = dry_run or await self._database.scrub()
         return Receipt(
             forgotten=tuple(forgotten),
             missing=tuple(missing),

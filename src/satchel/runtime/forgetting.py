@@ -10,7 +10,7 @@ from typing import Any
 from satchel.errors import NotFound, StorageError
 from satchel.events import Final, TurnStart
 from satchel.memory import Memory, MemoryRecord, Receipt, receipt_to_json
-from satchel.sessions import Redaction, SessionStore, Words
+from satchel.sessions import FORGOTTEN, Redaction, SessionStore, Words
 
 __all__ = ["ForgetReceipt", "forget"]
 
@@ -98,4 +98,4 @@ async def _as_logged(record: MemoryRecord, sessions: SessionStore) -> list[str]:
                 texts.append(text)
             case _:
                 pass
-    return texts
+    return [text for text in texts if text != FORGOTTEN]

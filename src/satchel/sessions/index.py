@@ -32,6 +32,8 @@ _BATCH_CHARS = 4_000_000
 """Text that one transaction takes in: a fraction of a second of the database's one writer."""
 
 _SNIPPET_CHARS = 160
+_MERGE = text("INSERT INTO session_fts (session_fts) VALUES ('optimize')")
+"""A deleted row leaves its words in the index's older segments; merging them into one leaves them out."""
 _TERM = re.compile(r'"([^"]+)"|(\S+)')
 _WORD = re.compile(r"[^\W_]+")
 # Scripts that put no space between words: the index holds whole runs of them, so their words are looked for
@@ -188,6 +190,17 @@ class SessionIndex:
             await self._database.write(_remake)
         await self._database.scrub()
 
+    async def outdated(self) -> Sequence[str]:
+        """The keys of logs that were rewritten or removed since they were read: the index may have more words."""
+        if self._database is None:
+            return ()
+        files = await anyio.to_thread.run_sync(_files, self._root, limiter=self._limiter)
+        rows = await self._database.read(
+            lambda connection: connection.execute(select(session_log.c.name, session_log.c.inode)).all()
+        )
+        here = {file.name: file.inode for file in files}
+        return [row.name for row in rows if here.get(row.name) != row.inode]
+
     async def unsettled(self) -> Sequence[LogFile]:
         """See `SessionStore.unsettled`."""
         files = await anyio.to_thread.run_sync(_files, self._root, limiter=self._limiter)
@@ -268,8 +281,11 @@ class SessionIndex:
 
 def _write(connection: Connection, batch: Sequence[_Reading], gone: Sequence[str]) -> None:
     replaced = [reading.known.file.name for reading in batch if reading.is_from_start]
+    removed = 0
     for name in [*gone, *replaced]:
-        connection.execute(delete(session_passage).where(session_passage.c.name == name))
+        removed += connection.execute(delete(session_passage).where(session_passage.c.name == name)).rowcount
+    if removed:
+        connection.execute(_MERGE)
     for name in [*gone, *(reading.known.file.name for reading in batch)]:
         connection.execute(delete(session_log).where(session_log.c.name == name))
     for reading in batch:
@@ -313,8 +329,7 @@ def _purge(connection: Connection, names: Sequence[str]) -> None:
         connection.execute(delete(session_passage).where(session_passage.c.name == name))
         connection.execute(delete(session_log).where(session_log.c.name == name))
         connection.execute(delete(session_settled).where(session_settled.c.name == name))
-    # A deleted row leaves its words in the index's older segments; merging them into one leaves them out.
-    connection.execute(text("INSERT INTO session_fts (session_fts) VALUES ('optimize')"))
+    connection.execute(_MERGE)
 
 
 def _remake(connection: Connection) -> None:

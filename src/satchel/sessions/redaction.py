@@ -16,11 +16,15 @@ from typing import Any
 from satchel.sessions.journal import sync_folder, unwritable
 from satchel.sessions.log import read_lines
 
-__all__ = ["FORGOTTEN", "Redacted", "Redaction", "Words", "redact_log"]
+__all__ = ["FORGOTTEN", "Redacted", "Redaction", "Words", "half_rewritten", "redact_log"]
 
 FORGOTTEN = "[forgotten]"
 _LONG = 12
 """Characters from which on the same words are a quotation and not a coincidence."""
+_TELLING = 4
+"""Characters from which on words that were cut off where the middle of a long text was left out are taken for those."""
+_LEFT_OUT = re.compile(r"\s*\[… [^\]]* …\]\s*")
+"""What stands where the middle of a long text was left out."""
 _BUFFER = 1 << 20
 
 _STRUCTURE = frozenset(
@@ -82,19 +86,49 @@ class Redaction:
         return tuple(entry.error for entry in self.sessions if entry.error)
 
 
-def _pattern(texts: Iterable[str]) -> re.Pattern[str] | None:
-    """Matches each of the texts, however it was escaped; None where there is nothing to match."""
+class _Wanted:
+    """What is looked for: some texts, however they were escaped, and what was cut off of them."""
+
+    def __init__(self, texts: Collection[str]) -> None:
+        self._texts = texts
+        self._pattern = _pattern(texts)
+
+    def subn(self, text: str) -> tuple[str, int]:
+        """The text with FORGOTTEN for each place that holds the words, and how many those were."""
+        text, count = self._pattern.subn(FORGOTTEN, text)
+        if "[…" in text:
+            for found in reversed(list(_LEFT_OUT.finditer(text))):
+                before, after = text[: found.start()], text[found.end() :]
+                ends = max((_overlap(before, words) for words in self._texts), default=0)
+                begins = max((_overlap(after[::-1], words[::-1]) for words in self._texts), default=0)
+                if ends:
+                    before = before[: len(before) - ends] + FORGOTTEN
+                if begins:
+                    after = FORGOTTEN + after[begins:]
+                text = before + found.group() + after
+                count += bool(ends) + bool(begins)
+        return text, count
+
+
+def _overlap(text: str, words: str) -> int:
+    """How many characters at the text's end are the words' beginning; 0 where that says nothing."""
+    at = text.find(words[:_TELLING], max(0, len(text) - len(words)))
+    while at >= 0:
+        if words.startswith(text[at:]):
+            return len(text) - at
+        at = text.find(words[:_TELLING], at + 1)
+    return 0
+
+
+def _pattern(texts: Iterable[str]) -> re.Pattern[str]:
+    """Matches each of the texts, however it was escaped."""
     forms: set[str] = set()
     for text in texts:
-        if not text.strip():
-            continue
         for form in (text.strip(), html.escape(text.strip()), html.escape(text.strip(), quote=False)):
             forms.add(form)
             for ascii_only in (True, False):
                 once = json.dumps(form, ensure_ascii=ascii_only)[1:-1]
                 forms.update((once, json.dumps(once, ensure_ascii=ascii_only)[1:-1]))
-    if not forms:
-        return None
     space = r"(?:\s|\\+[nrt])+"
     # The longest first, so that no shorter form leaves the rest of a longer one standing.
     parts = [
@@ -104,7 +138,7 @@ def _pattern(texts: Iterable[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(parts))
 
 
-def _replace(value: Any, pattern: re.Pattern[str]) -> tuple[Any, bool]:
+def _replace(value: Any, wanted: _Wanted) -> tuple[Any, bool]:
     """The JSON value without the words, and whether it held them. It is changed in place; no recursion, for
     its depth
     is whatever a tool was called with.
@@ -120,14 +154,14 @@ def _replace(value: Any, pattern: re.Pattern[str]) -> tuple[Any, bool]:
             if isinstance(holder, dict) and not is_free and key in _STRUCTURE and not isinstance(item, dict):
                 continue
             if isinstance(item, str):
-                text, count = pattern.subn(FORGOTTEN, item)
+                text, count = wanted.subn(item)
                 if count:
                     holder[key] = text
                     changed_here = True
             elif isinstance(item, (dict, list)):
                 stack.append((item, is_free or key in _FREE))
         if is_free and isinstance(holder, dict):
-            names = {key: pattern.sub(FORGOTTEN, key) for key in holder}
+            names = {key: wanted.subn(key)[0] for key in holder}
             if any(key != name for key, name in names.items()):
                 entries = [(names[key], item) for key, item in holder.items()]
                 holder.clear()
@@ -155,12 +189,10 @@ class _Scope:
             if w.session is None or (w.session == session_id and (w.turn is None or len(w.text) >= _LONG))
         }
         self._carried = {w.text for w in words if w.session == session_id}
-        self._patterns: dict[frozenset[str], re.Pattern[str] | None] = {}
+        self._wanted: dict[frozenset[str], _Wanted | None] = {}
 
-    def pattern(self, value: Any, raw: bytes) -> re.Pattern[str] | None:
-        """The pattern for a line's value; for a line that can't be read: for everything that may stand in
-        it.
-        """
+    def wanted(self, value: Any, raw: bytes) -> _Wanted | None:
+        """What to look for in a line's value; for a line that can't be read: everything that may stand in it."""
         texts = set(self._everywhere)
         kind = value.get("type") if isinstance(value, dict) else None
         if kind is None or kind == "compaction":
@@ -172,9 +204,10 @@ class _Scope:
             texts.update(w.text for w in self._words if w.session == self._session_id and w.turn == turn)
             texts |= self._brought(value, raw)
         key = frozenset(texts)
-        if key not in self._patterns:
-            self._patterns[key] = _pattern(key)
-        return self._patterns[key]
+        if key not in self._wanted:
+            telling = [stripped for text in key if (stripped := text.strip())]
+            self._wanted[key] = _Wanted(telling) if telling else None
+        return self._wanted[key]
 
     def _brought(self, value: dict[str, Any], raw: bytes) -> set[str]:
         """The words that this line brings into the session, as surfaced memory or as what a memory tool
@@ -200,6 +233,11 @@ class _Scope:
         self._carried |= texts
         self._everywhere.update(text for text in texts if len(text) >= _LONG)
         return texts
+
+
+def half_rewritten(path: Path) -> Path:
+    """Where a log's new words are until they are whole; what an interrupted call left there, the next one replaces."""
+    return path.with_suffix(".rewriting")
 
 
 def redact_log(
@@ -229,9 +267,9 @@ def redact_log(
         StorageUnwritable, StorageError: It can't be read or rewritten; the log is as it was.
     """
     scope = _Scope(session_id, words, memory_ids)
-    temporary = path.with_suffix(".rewriting")
+    temporary = half_rewritten(path)
     changed: list[int] = []
-    spilled: dict[Path, re.Pattern[str]] = {}
+    spilled: dict[Path, _Wanted] = {}
     try:
         with _locked(path) as source_mode, temporary.open("wb", buffering=_BUFFER) as out:
             os.fchmod(out.fileno(), source_mode)
@@ -243,22 +281,22 @@ def redact_log(
                     value = json.loads(raw)
                 except (ValueError, RecursionError):
                     value = None
-                pattern = scope.pattern(value, raw)
-                if pattern is not None:
-                    new = _rewrite_line(raw, value, pattern)
+                wanted = scope.wanted(value, raw)
+                if wanted is not None:
+                    new = _rewrite_line(raw, value, wanted)
                     if new != raw:
                         changed.append(line.record.seq if line.record is not None else line.number)
                         raw = new
                     spill = value.get("spill") if isinstance(value, dict) else None
                     if isinstance(spill, str) and spill:
-                        spilled[Path(spill)] = pattern
+                        spilled[Path(spill)] = wanted
                 out.write(raw)
             if changed:
                 out.flush()
                 os.fsync(out.fileno())
                 temporary.replace(path)
                 sync_folder(path.parent)
-        files = [file for file, pattern in spilled.items() if _redact_file(file, pattern, home)]
+        files = [file for file, wanted in spilled.items() if _redact_file(file, wanted, home)]
     except OSError as error:
         raise unwritable(path, error) from error
     finally:
@@ -269,12 +307,12 @@ def redact_log(
     return Redacted(session_id=session_id, records=tuple(changed), files=tuple(files))
 
 
-def _rewrite_line(raw: bytes, value: Any, pattern: re.Pattern[str]) -> bytes:
+def _rewrite_line(raw: bytes, value: Any, wanted: _Wanted) -> bytes:
     if not isinstance(value, dict):
         # Broken or foreign: the words may stand in it all the same.
         text = raw.decode("utf-8", "surrogateescape")
-        return pattern.sub(FORGOTTEN, text).encode("utf-8", "surrogateescape")
-    value, found = _replace(value, pattern)
+        return wanted.subn(text)[0].encode("utf-8", "surrogateescape")
+    value, found = _replace(value, wanted)
     if not found:
         return raw
     try:
@@ -299,7 +337,7 @@ def _locked(path: Path) -> Iterator[int]:
             os.close(fd)
 
 
-def _redact_file(file: Path, pattern: re.Pattern[str], home: Path) -> bool:
+def _redact_file(file: Path, wanted: _Wanted, home: Path) -> bool:
     """Rewrite a spilled result; whether it held the words. What is not a plain file below `home` is left
     alone.
     """
@@ -311,7 +349,7 @@ def _redact_file(file: Path, pattern: re.Pattern[str], home: Path) -> bool:
         return False
     # surrogateescape: whatever bytes a tool gave are written back as they were.
     text = real.read_bytes().decode("utf-8", "surrogateescape")
-    new, count = pattern.subn(FORGOTTEN, text)
+    new, count = wanted.subn(text)
     if not count:
         return False
     temporary = real.with_name(f".{real.name}.rewriting")

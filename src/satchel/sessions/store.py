@@ -24,7 +24,7 @@ from satchel.sessions.index import LogFile, SearchHit, SessionIndex, log_files
 from satchel.sessions.journal import Journal, WriterLock, sync_folder, unwritable, writer_of
 from satchel.sessions.log import Log, read_log
 from satchel.sessions.places import FORBIDDEN_IN_IDS, bucket_name, log_name, session_id_of
-from satchel.sessions.redaction import Redacted, Redaction, Words, redact_log
+from satchel.sessions.redaction import Redacted, Redaction, Words, half_rewritten, redact_log
 from satchel.sessions.summary import SessionInfo, Summary
 from satchel.storage import Database
 
@@ -213,6 +213,7 @@ class SessionStore:
                 spill = path.with_suffix(".spill")
                 if spill.is_dir() and not spill.is_symlink():
                     shutil.rmtree(spill)
+                half_rewritten(path).unlink(missing_ok=True)
                 path.unlink()
                 sync_folder(path.parent)
             except OSError as error:
@@ -256,6 +257,8 @@ class SessionStore:
             if entry is not None:
                 done.append(replace(entry, open_in=writer_of(self._lock_path(session_id))))
                 stale.append(self._index.name_of(path))
+        # Also of logs that an earlier call had rewritten when it was interrupted.
+        stale += await self._index.outdated()
         if stale:
             await self._index.forget(stale)
         return Redaction(sessions=tuple(done))

@@ -1,0 +1,103 @@
+"""Processes that are killed at a moment of one's choice, again and again.
+
+They are forked from one that has imported everything: starting Python anew for each round would take most of a test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+
+__all__ = ["Killing", "serve", "tell"]
+
+Line = list[Any]
+
+
+def tell(*line: object) -> None:
+    """In the process that may be killed: one line for the test, in one write."""
+    os.write(1, json.dumps(line).encode() + b"\n")
+
+
+def serve(work: Callable[..., Awaitable[None]]) -> None:
+    """The main program of the process that is forked: each line of stdin holds the arguments of one round of `work`."""
+    for text in sys.stdin:
+        arguments = json.loads(text)
+        # Threads are not forked with the rest; whoever waits for one of them in the copy waits for ever.
+        assert threading.active_count() == 1
+        child = os.fork()
+        if child == 0:
+            anyio.run(partial(work, **arguments))
+            os._exit(0)
+        tell("pid", child)
+        os.waitpid(child, 0)
+        tell("gone")
+
+
+class Killing:
+    """A module whose main program is `serve`, and what its forked processes tell until they are killed.
+
+    Attributes:
+        killed: How many were killed before they had ended by themselves.
+    """
+
+    def __init__(self, module: str) -> None:
+        """Start it."""
+        self.killed = 0
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            cwd=Path(__file__).parents[1],
+        )
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.close()
+        self._server.wait()
+        self._server.stdout.close()
+
+    def round(self, *, after: int, later_s: float = 0.0, **arguments: object) -> list[Line]:
+        """Run one round, and kill it so long after so many lines of it have come.
+
+        Returns:
+            All that it told; what it told last may have come after the decision to kill it.
+        """
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps(arguments) + "\n")
+        lines: list[Line] = []
+        pid = 0
+        for text in self._server.stdout:
+            match json.loads(text):
+                case ["pid", int(pid)]:
+                    pass
+                case ["gone"]:
+                    return lines
+                case line:
+                    lines.append(line)
+            if pid and len(lines) == after:
+                time.sleep(later_s)
+                with suppress(ProcessLookupError):  # it may just have ended
+                    os.kill(pid, signal.SIGKILL)
+                    self.killed += 1
+        raise AssertionError("the process that is forked has ended")
