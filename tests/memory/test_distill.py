@@ -548,3 +548,30 @@ async def test_words_cannot_break_out_of_the_line_that_they_stand_in() -> None:
         await memory.distill(model=model)
     lines = model.requests[0].messages[0].text.splitlines()
     assert [json.loads(line)["text"] for line in lines] == [hostile]
+
+
+MOVED = {"content": "The user moved to Lisbon.", "quote": "I moved to Lisbon", "topic_tags": ["home"]}
+
+
+@requirement("memory:distill:gate", "memory:distill:extract")
+@pytest.mark.parametrize(
+    ("gate", "answer", "found"),
+    [
+        ("Yes - the user tells where they live.", json.dumps([MOVED]), ["The user moved to Lisbon."]),
+        ("**yes**", f"Here they are:\n```json\n{json.dumps([MOVED])}\n```", ["The user moved to Lisbon."]),
+        (YES, f"Notes [1], [2].\n{facts(MOVED)}", ["The user moved to Lisbon."]),
+        (YES, "[]", []),
+        ("no, small talk", json.dumps([MOVED]), []),
+    ],
+)
+async def test_answers_in_the_forms_of_the_seeds_are_read_too(
+    gate: str, answer: str, found: list[str]
+) -> None:
+    """seed-2 has yes or no with a reason and `topic_tags`, seed-0 a bare array."""
+    async with opened() as memory:
+        await memory.add_episodes([said(1, "I moved to Lisbon last year.")])
+        report = await memory.distill(model=answering(answer, gate=gate))
+        assert [window.outcome for window in report.windows] != ["failed"]
+        assert await contents(memory) == found
+        for record in await memory.list(kind="fact"):
+            assert (record.tags, record.importance, record.source.turn) == (("home",), 3, 1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -27,6 +28,9 @@ _EXTRACT_TOKENS: Final = 8_000
 _MOST_FACTS: Final = 30
 _MOST_FACT_CHARS: Final = 1_000
 _MOST_QUOTE_CHARS: Final = 2_000
+
+
+_YES_NO: Final = re.compile(r"\W*(yes|no)\b\W*(.*)", re.IGNORECASE | re.DOTALL)
 
 
 class Unreadable(SatchelError):
@@ -145,7 +149,7 @@ async def _ask(
     purpose: str,
     text: str,
     schema: Mapping[str, Any],
-    read: Callable[[Mapping[str, Any]], T],
+    read: Callable[[str], T],
     max_tokens: int,
     spent: list[Asked],
 ) -> T:
@@ -169,7 +173,7 @@ async def _ask(
         )
         answer = completion.message.text
         try:
-            return read(_object_in(answer))
+            return read(answer)
         except ValueError as error:
             problem = str(error)
             messages = [
@@ -195,34 +199,47 @@ async def _complete(model: ChatModel, request: ModelRequest) -> Completion:
     return found
 
 
-def _object_in(answer: str) -> Mapping[str, Any]:
-    """The first JSON object of an answer, whatever stands around it."""
+def _values_in(answer: str) -> Iterator[Any]:
+    """The JSON objects and arrays of an answer, whatever stands around them."""
     decoder = json.JSONDecoder()
-    at = answer.find("{")
-    while at >= 0:
+    at = 0
+    while True:
+        starts = [place for place in (answer.find("{", at), answer.find("[", at)) if place >= 0]
+        if not starts:
+            return
+        at = min(starts)
         try:
-            value, _ = decoder.raw_decode(answer, at)
+            value, at = decoder.raw_decode(answer, at)
         except (ValueError, RecursionError):
-            at = answer.find("{", at + 1)
-            continue
+            at += 1
+        else:
+            yield value
+
+
+def _read_verdict(answer: str) -> Verdict:
+    for value in _values_in(answer):
         if isinstance(value, dict):
-            return value
-        at = answer.find("{", at + 1)
-    raise ValueError("there is no JSON object in it.")
+            worth = value.get("worth")
+            if not isinstance(worth, bool):
+                raise ValueError('"worth" is neither true nor false.')
+            return Verdict(worth=worth, reason=str(value.get("reason") or "")[:300])
+    # A small model that is asked a question may just answer it.
+    said = _YES_NO.match(answer)
+    if said is None:
+        raise ValueError("there is no JSON object in it.")
+    return Verdict(worth=said[1].lower() == "yes", reason=said[2].strip()[:300])
 
 
-def _read_verdict(value: Mapping[str, Any]) -> Verdict:
-    worth = value.get("worth")
-    if not isinstance(worth, bool):
-        raise ValueError('"worth" is neither true nor false.')
-    return Verdict(worth=worth, reason=str(value.get("reason") or "")[:300])
-
-
-def _read_proposals(value: Mapping[str, Any]) -> tuple[Proposal, ...]:
-    facts = value.get("facts")
-    if not isinstance(facts, list):
-        raise ValueError('"facts" is no list.')
-    return tuple(_read_proposal(fact, number) for number, fact in enumerate(facts[:_MOST_FACTS], 1))
+def _read_proposals(answer: str) -> tuple[Proposal, ...]:
+    facts: object = None
+    for value in _values_in(answer):
+        if isinstance(value, dict):
+            facts = value.get("facts")
+        elif (value or "{" not in answer) and all(isinstance(fact, dict) for fact in value):
+            facts = value  # the list without the object around it
+        if isinstance(facts, list):
+            return tuple(_read_proposal(fact, number) for number, fact in enumerate(facts[:_MOST_FACTS], 1))
+    raise ValueError('there is no JSON object with a list "facts" in it.')
 
 
 def _read_proposal(fact: object, number: int) -> Proposal:
@@ -236,7 +253,7 @@ def _read_proposal(fact: object, number: int) -> Proposal:
     more = fact.get("more_quotes")
     quotes = [quote, *(more if isinstance(more, list) else [])]
     importance, to = fact.get("importance"), fact.get("to")
-    tags = fact.get("tags")
+    tags = fact.get("tags", fact.get("topic_tags"))
     return Proposal(
         content=" ".join(content.split())[:_MOST_FACT_CHARS],
         quotes=tuple(str(text)[:_MOST_QUOTE_CHARS] for text in quotes[:5] if str(text).strip()),
