@@ -56,6 +56,14 @@ def test_each_token_of_the_question_counts_by_the_best_of_the_memory_and_of_the_
     assert (window, reply, asked) == ([0.3175], [0.3212], [0.075])
 
 
+def test_a_token_that_is_a_little_like_one_of_the_question_counts_hardly() -> None:
+    # Cosines of .2, .6 and .8; a plain sum would take the first two together for the third.
+    little, half, much = ([round(127 * cosine), 0] for cosine in (0.2, 0.6, 0.8))
+    bags: list[Bag | None] = [bag([(token, False)]) for token in (little, half, much)]
+    window, *_ = compared(bags, own=[0, 1, 2], previous=[-1, -1, -1], gate=[1, 1, 1])
+    assert [round(found / 0.75, 2) for found in window] == [0.02, 0.5, 0.9]
+
+
 def test_the_best_passage_counts_and_what_has_no_tokens_yet_is_known_to_have_none() -> None:
     page = bag([([127, 0], False)], [([0, 127], False)], [([-127, 0], False)])
     window, _, _, known = compared([page, None], own=[0, 1], previous=[-1, -1], gate=[0.0, 1.0])

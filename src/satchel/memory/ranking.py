@@ -217,6 +217,8 @@ def score(
         parts["page_dense"] = page * parts["dense"]
     parts["page_words"] = page * _share_of_words(index, question.stems, rows) ** 3
     parts["session"] = chosen.gate * _session_prior(index, rows, parts["lexical"])
+    if with_tokens and "dense" in parts:
+        parts["session_dense"] = _to_one(chosen.gate * _session_prior(index, rows, parts["dense"]))
     if question.speaker is not None:
         parts["speaker"] = (index.speakers[rows] == question.speaker).astype(np.float32)
     if question.asks_when:
@@ -323,7 +325,7 @@ def _token_parts(
         gate=chosen.gate,
     )
     return {
-        "match": _to_one(_filled(np.maximum(found.window, 0), found.known)),
+        "match": _to_one(_filled(found.window, found.known)),
         "reply": _to_one(_filled(found.reply, found.known)),
         "asked": _to_one(found.asked),
     }
@@ -490,18 +492,18 @@ def _candidates(index: Index, lexical: Any, cosine: Any, after: Ints, reach: int
     return cast(Ints, chosen[wanted[chosen]])
 
 
-def _session_prior(index: Index, rows: Ints, lexical: Any) -> Any:
-    """For each candidate, a third of the sum of its session's three best by words; what belongs to no session is one
-    of its own.
+def _session_prior(index: Index, rows: Ints, values: Any) -> Any:
+    """For each candidate, a third of the sum of its session's three best; what belongs to no session is one of its
+    own.
     """
     sessions = index.sittings().number[rows]
     sessions = np.where(sessions >= 0, sessions, -1 - rows)
-    order = np.lexsort((-lexical, sessions))
+    order = np.lexsort((-values, sessions))
     ordered = sessions[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
     sizes = np.diff(np.r_[starts, len(order)])
     place = np.arange(len(order)) - np.repeat(starts, sizes)
-    best = np.add.reduceat(np.where(place < _BEST_OF_SESSION, lexical[order], 0), starts) / _BEST_OF_SESSION
+    best = np.add.reduceat(np.where(place < _BEST_OF_SESSION, values[order], 0), starts) / _BEST_OF_SESSION
     prior = np.zeros(len(rows), dtype=np.float32)
     prior[order] = np.repeat(best, sizes)
     return prior

@@ -26,6 +26,12 @@ CARRY = 0.9
 """What a token of the turn before is worth beside one's own; `CARRY_QUESTION` one of its questions."""
 CARRY_QUESTION = 0.95
 
+ALIKE = 0.6
+"""The cosine of two tokens that counts half: above it they soon say the same, below it they soon have nothing in
+common. Between any two tokens is a cosine of .2 to .4, and ten words that are a little like the question's are no
+match. .55 to .65 do as well; `SOFTNESS` says how soon, and .05 to .1 do as well."""
+SOFTNESS = 0.1
+
 _STOP_WEIGHT = 2.0
 """Of a function word of a question, beside the rarity of others (1 to 9): "when" and "who" ask something of what
 stands around them."""
@@ -220,7 +226,7 @@ def match(
 
 
 def _compare(wanted: Matrix, bags: Sequence[Bag]) -> Iterator[tuple[Any, Any, Any]]:
-    """For each passage of some memories, the best cosine with each token that is wanted: shape (tokens wanted,
+    """For each passage of some memories, how well each token that is wanted is found in it: shape (tokens wanted,
     passages); of all its tokens, of those outside of questions, and of those in questions.
     """
     for block in _blocks(bags):
@@ -234,8 +240,18 @@ def _compare(wanted: Matrix, bags: Sequence[Bag]) -> Iterator[tuple[Any, Any, An
             stated = np.maximum.reduceat(np.where(asks, np.float32(-1), cosines), starts, axis=1)
             asking = np.maximum.reduceat(np.where(asks, cosines, np.float32(-1)), starts, axis=1)
         else:
-            stated, asking = every, np.zeros_like(every)
-        yield every, np.maximum(stated, 0), np.maximum(asking, 0)
+            stated, asking = every, np.full_like(every, -1)
+        yield _found(every), _found(stated), _found(asking)
+
+
+def _found(cosines: Any) -> Any:
+    """How far a token is found, 0 to 1, by the cosine of the nearest."""
+    least, most = _logistic(np.float32(0)), _logistic(np.float32(1))
+    return (_logistic(np.clip(cosines, 0, 1)) - least) / (most - least)
+
+
+def _logistic(cosines: Any) -> Any:
+    return 1 / (1 + np.exp((np.float32(ALIKE) - cosines) / np.float32(SOFTNESS)))
 
 
 def _blocks(bags: Sequence[Bag]) -> Iterator[list[Bag]]:

@@ -19,6 +19,7 @@ SIGNALS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "lexical": "words in common (BM25), those of the turns beside it counting less",
         "session": "words in common with the best of the same session",
+        "session_dense": "the cosines of the best of the same session",
         "dense": "the cosine of its best passage",
         "match": "the question's tokens, found in it and in the turn before",
         "reply": "the question's tokens, found in its statements and in the question before",
@@ -37,19 +38,20 @@ SIGNALS: Final[Mapping[str, str]] = MappingProxyType(
 
 WITH_TOKENS: Final[Mapping[str, float]] = MappingProxyType(
     {
-        "lexical": 0.8,
-        "session": 3.0,
-        "dense": 2.2,
-        "match": 4.5,
-        "reply": 3.0,
-        "asked": 1.5,
+        "lexical": 0.3,
+        "session": 2.5,
+        "session_dense": 1.4,
+        "dense": 1.8,
+        "match": 2.8,
+        "reply": 2.0,
+        "asked": 1.4,
         "speaker": 1.1,
         "time": 1.7,
-        "date": 3.0,
+        "date": 2.9,
         "statement": 0.5,
-        "page_lexical": 0.8,
+        "page_lexical": 0.7,
         "page_dense": 2.2,
-        "page_words": 2.0,
+        "page_words": 2.2,
     }
 )
 """Where the embedder gives a vector for each token."""
