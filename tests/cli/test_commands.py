@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, serving
+from tests.models.loopback import Loopback, as_json
 from tests.requirements import requirement
 
 SHELLFISH = "My sister Mara is allergic to shellfish."
@@ -272,6 +273,27 @@ def test_the_doctor_ends_with_1_when_the_database_is_broken_and_the_conversation
     assert "satchel.db" in asked.err
     assert run("memory", "list").code == 1
     assert run("session", "search", "hello", "--json").json[0]["snippet"] == "hello"
+
+
+@requirement("cli:doctor")
+def test_the_doctor_says_why_a_model_that_was_chosen_does_not_serve(run: Run) -> None:
+    def model_of(name: str, server: Loopback | None = None, **environ: str) -> tuple[str, str]:
+        ran = run("doctor", "--json", server=server, environ={**environ, "SATCHEL_MODEL": name})
+        (check,) = [check for check in ran.json if check["part"] == "model"]
+        assert (check["state"] == "failed") == (ran.code == 1)
+        return check["state"], check["text"].partition(" does not serve: ")[2]
+
+    assert model_of("anthropic:m") == ("failed", "ANTHROPIC_API_KEY is not set.")
+    assert model_of("gguf:/no/file.gguf") == ("failed", "There is no model file /no/file.gguf.")
+    state, why = model_of("ollama:m")
+    assert (state, why.partition(":9 ")[2][:17]) == ("failed", "cannot be reached")
+    with serving(
+        [as_json({}, status=401), as_json({}, status=404), as_json({"data": [{"id": "m"}]})]
+    ) as server:
+        state, why = model_of("openai:m", server)
+        assert (state, why.partition(" refuses ")[2]) == ("failed", "the key in OPENAI_API_KEY.")
+        assert model_of("openai:m", server) == ("ok", "")
+        assert model_of("openai:m", server) == ("ok", "")
 
 
 @requirement("cli:model")

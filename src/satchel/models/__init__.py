@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         Choice,
         Tried,
         available_models,
+        check_model,
         choose_model,
         default_model,
         small_model_of,
@@ -45,6 +46,7 @@ __all__ = [
     "ToolDefinition",
     "Tried",
     "available_models",
+    "check_model",
     "choose_model",
     "default_model",
     "open_model",
@@ -54,7 +56,15 @@ __all__ = [
 
 _MODULES = {
     "abilities": ("AbilityStore",),
-    "choose": ("Choice", "Tried", "available_models", "choose_model", "default_model", "small_model_of"),
+    "choose": (
+        "Choice",
+        "Tried",
+        "available_models",
+        "check_model",
+        "choose_model",
+        "default_model",
+        "small_model_of",
+    ),
     "json_tools": ("AdaptiveTools", "JsonTools"),
     "opening": ("open_model", "split_name"),
     "port": ("ChatModel", "Completion", "ModelEvent", "ModelRequest", "Retrying", "ToolDefinition"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -12,10 +14,18 @@ import anyio
 
 from satchel.config import ProviderSettings, Settings
 from satchel.config.providers import builtin_providers
-from satchel.errors import ModelAuthError, ModelError, ModelUnavailable
+from satchel.errors import ConfigError, ModelAuthError, ModelError, ModelUnavailable
 from satchel.models.opening import split_name
 
-__all__ = ["Choice", "Tried", "available_models", "choose_model", "default_model", "small_model_of"]
+__all__ = [
+    "Choice",
+    "Tried",
+    "available_models",
+    "check_model",
+    "choose_model",
+    "default_model",
+    "small_model_of",
+]
 
 # A server on this machine answers at once or is not there.
 _LOCAL_LIMIT_S: Final = 0.5
@@ -143,6 +153,27 @@ def small_model_of(name: str, settings: Settings) -> str:
     return name if small is None or found is None or _is_moved(found) else f"{provider}:{small}"
 
 
+async def check_model(name: str, settings: Settings) -> None:
+    """Look whether a model could answer, without asking it anything: its file, or its endpoint and the key.
+
+    Raises:
+        ConfigError: There is no such provider, or no such file.
+        ModelAuthError: There is no key, or it is refused.
+        ModelUnavailable: The endpoint can't be reached.
+    """
+    provider_name, model = split_name(name)
+    provider = settings.provider(provider_name)
+    if provider.kind == "gguf" and not _is_file(model):
+        raise ConfigError(f"There is no model file {model}.")
+    if provider.kind in ("gguf", "none"):
+        return
+    if provider.env_api_key and _why_possible(provider, settings) is None:
+        raise ModelAuthError(f"{provider.env_api_key} is not set.")
+    # One that is there and gives no list may serve all the same.
+    with suppress(_NoList):
+        await available_models(provider, settings)
+
+
 async def available_models(provider: ProviderSettings, settings: Settings) -> tuple[str, ...]:
     """The chat models that an endpoint lists, in its order.
 
@@ -175,6 +206,10 @@ async def available_models(provider: ProviderSettings, settings: Settings) -> tu
     if body is None:
         raise _NoList(f"{where} gives no list of models (it answered {response.status_code}).")
     return tuple(name for name in _names_in(body) if not _NO_CHAT.search(name))
+
+
+def _is_file(path: str) -> bool:
+    return Path(path).expanduser().is_file()
 
 
 class _NoList(ModelUnavailable):

@@ -14,6 +14,7 @@ from satchel import __version__
 from satchel.config import Settings
 from satchel.errors import EmbedderError, SatchelError
 from satchel.memory import Memory
+from satchel.models import check_model
 from satchel.models.embedding import find_weights
 from satchel.runtime.home import untrusted_project
 from satchel.runtime.web import engines_of, missing_for_browser
@@ -230,7 +231,12 @@ async def _model(satchel: Satchel) -> Check:
         return Check(
             part="model", state="warning", text=f"none: {choice.why}. Satchel recalls only. {failed}".strip()
         )
-    return Check(part="model", state="ok", text=f"{choice.name} ({choice.why})")
+    serves = f"{choice.name} ({choice.why})"
+    try:
+        await check_model(choice.name, satchel.settings)
+    except SatchelError as error:
+        return Check(part="model", state="failed", text=f"{serves} does not serve: {error}")
+    return Check(part="model", state="ok", text=serves)
 
 
 def _web(settings: Settings) -> list[Check]:
