@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from satchel.cli.approvals import read_answer
+from satchel.cli.approvals import input_lines, read_answer
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,36 @@ def test_other_words_are_a_no_that_the_model_is_told(typed: str) -> None:
     found = read_answer(typed, 2)
     assert found is not None
     assert [(approval.answer, approval.words) for approval in found] == [("no", typed.strip())] * 2
+
+
+@pytest.mark.parametrize(
+    ("input", "lines"),
+    [
+        ({"command": "git status"}, ["git status"]),
+        ({"command": "a\n\n  b"}, ["a", "", "  b"]),
+        ({"command": "git log" + " " * 500 + "; rm -r ."}, ["git log [500 blanks] ; rm -r ."]),
+        ({"command": "git log\u00a0" * 2 + "\t" * 40 + "; rm"}, ["git log\u00a0git log [41 blanks] ; rm"]),
+        ({"command": "git log" + "\n" * 90 + "rm -r ."}, ["git log", "[89 empty lines]", "rm -r ."]),
+        ({"command": "echo " + "x" * 500 + "; rm -r ."}, ["echo " + "x" * 500 + "; rm -r ."]),
+        (
+            {"path": "a.txt", "content": "1\n2", "deep": {"a": [1]}},
+            ["path: a.txt", "content: 1", "    2", 'deep: {"a": [1]}'],
+        ),
+        ({"command": "y" * 20_001}, ["y" * 20_000, "[1 characters more are not shown]"]),
+        ({}, []),
+        ({"text": ""}, [""]),
+    ],
+)
+def test_nothing_of_a_call_is_hidden_from_who_decides_on_it(
+    input: dict[str, object], lines: list[str]
+) -> None:
+    assert input_lines(input) == lines
+
+
+def test_of_a_files_content_the_beginning_is_shown() -> None:
+    written = {"path": "a.txt", "content": "x" * 5_000}
+    assert input_lines(written, subject="path") == [
+        "path: a.txt",
+        "content: " + "x" * 4_000,
+        "    [1,000 characters more are not shown]",
+    ]

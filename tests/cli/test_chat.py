@@ -373,6 +373,21 @@ def test_an_answer_holds_once_or_for_the_session_or_is_written_down(tmp_path: Pa
     assert (tmp_path / "work" / "a.txt").read_text() == "b"
 
 
+@requirement("permissions:mode:ask")
+def test_the_end_of_a_long_command_is_seen_before_it_is_allowed(tmp_path: Path) -> None:
+    command = "echo " + "harmless " * 40 + " " * 4000 + "; touch made.txt"
+    with (
+        serving(scripted(calls(("bash", {"command": command})), speaks("No then."))) as server,
+        terminal(tmp_path, "chat", server=server) as screen,
+    ):
+        screen.see("›")
+        screen.type("go", ENTER)
+        screen.see("[4,001 blanks] ; touch made.txt")
+        screen.see("run?")
+        screen.type("n", ENTER)
+        screen.see("No then.")
+
+
 @requirement("permissions:mode:plan")
 def test_a_plan_is_made_and_then_carried_out_in_one_conversation(tmp_path: Path) -> None:
     made = tmp_path / "work" / "made.txt"

@@ -2,21 +2,63 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import anyio
 
 from satchel.cli.editor import LineReader
-from satchel.cli.view import TurnView, brief_input
+from satchel.cli.view import TurnView
 from satchel.tools import Approval, ApprovalRequest, Consent, Question
 
-__all__ = ["TerminalApprover", "read_answer"]
+__all__ = ["TerminalApprover", "input_lines", "read_answer"]
 
 _WORDS: dict[str, Consent] = {
     "y": "once", "yes": "once", "once": "once", "n": "no", "no": "no", "s": "session", "session": "session",
     "a": "always", "always": "always",
 }  # fmt: skip
+
+_MOST_SHOWN = 20_000
+"""Characters of one text that are shown; nobody judges a longer one by reading it."""
+_MOST_BESIDE = 4_000
+"""The same of a text that does not say what is done, or where: the content of a file."""
+_MOST_BLANKS = 16
+"""In a row: more would push what follows off the screen, where it is not seen."""
+
+
+def input_lines(input: Mapping[str, Any], *, subject: str = "") -> list[str]:
+    """A call's input for who decides on it: nothing is left out without saying so, and every line stands for itself.
+
+    One text alone stands as it is, several with their names; other data as JSON.
+
+    Args:
+        input: Of the call.
+        subject: The field that says what is done, where one does; of the others less is shown.
+    """
+    if len(input) == 1:
+        (value,) = input.values()
+        if isinstance(value, str):
+            return _whole(value, _MOST_SHOWN).splitlines() or [""]
+    lines: list[str] = []
+    for name, value in input.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        most = _MOST_BESIDE if subject in input and name != subject else _MOST_SHOWN
+        first, *rest = _whole(text, most).splitlines() or [""]
+        lines += [f"{name}: {first}", *(f"    {line}" for line in rest)]
+    return lines
+
+
+def _whole(text: str, most: int) -> str:
+    if len(text) > most:
+        text = f"{text[:most]}\n[{len(text) - most:,} characters more are not shown]"
+    text = re.sub(
+        rf"\n(?:[ \t]*\n){{{_MOST_BLANKS},}}",
+        lambda m: f"\n[{m[0].count(chr(10)) - 1:,} empty lines]\n",
+        text,
+    )
+    return re.sub(rf"[^\S\n]{{{_MOST_BLANKS + 1},}}", lambda m: f" [{len(m[0]):,} blanks] ", text)
 
 
 def read_answer(text: str, count: int) -> list[Approval] | None:
@@ -81,7 +123,13 @@ class TerminalApprover:
         calls = "this call" if len(requests) == 1 else f"these {len(requests)} calls"
         self._view.note(f"Satchel wants to run {calls}:", "bold")
         for number, request in enumerate(requests, 1):
-            self._view.note(f"  {number}. {request.call.spec.name}  {brief_input(request.call.input)}")
+            lines = input_lines(request.call.input, subject=request.call.spec.pattern_key)
+            if len(lines) > 1:
+                self._view.note(
+                    "\n".join([f"  {number}. {request.call.spec.name}", *(f"     {line}" for line in lines)])
+                )
+            else:
+                self._view.note(f"  {number}. {request.call.spec.name}  {''.join(lines)}")
         rules = ", ".join(dict.fromkeys(rule for request in requests for rule in request.rules))
         self._view.note(f"  y yes · n no · s yes for this session, a yes always: {rules}", "dim")
         if len(requests) > 1:
