@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
@@ -47,7 +48,9 @@ def missing_for_browser(settings: Settings) -> tuple[str, ...]:
     """What the browser tool lacks, in sentences; empty where it is offered."""
     missing = []
     if not has_playwright():
-        missing.append("The package playwright is not installed. Type: pip install 'satchel[browser]'")
+        missing.append(
+            f"The package playwright is not installed. Type: {sys.executable} -m pip install playwright"
+        )
     if find_chromium(settings.web.chromium, settings.environ) is None:
         missing.append(
             f"web.chromium is {settings.web.chromium}, and no program is there."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -180,6 +181,6 @@ def version_warnings(version: Sequence[int]) -> list[str]:
         dotted = ".".join(str(part) for part in version)
         return [
             f"SQLite {dotted} has a rare corruption bug in its write-ahead log (fixed in 3.51.3). "
-            "`pip install pysqlite3-binary` brings a newer one where there is a wheel."
+            f"`{sys.executable} -m pip install pysqlite3-binary` brings a newer one where there is a wheel."
         ]
     return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -42,7 +43,9 @@ class FastembedEmbedder(Embedder):
             EmbedderError: fastembed is not installed.
         """
         if importlib.util.find_spec("fastembed") is None:
-            raise EmbedderError("The library fastembed is not installed. Type: pip install fastembed")
+            raise EmbedderError(
+                f"The library fastembed is not installed. Type: {sys.executable} -m pip install fastembed"
+            )
         self._info = record_of(model, id=f"fastembed:{model}")
         self._model = model
         self._home = home

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -150,7 +151,7 @@ class GGUFModel:
             import xllamacpp  # noqa: PLC0415
         except ImportError as error:
             raise ConfigError(
-                "A GGUF model needs the extra `local`: pip install 'satchel[local]' adds it."
+                f"A GGUF model needs the package xllamacpp. Type: {sys.executable} -m pip install xllamacpp"
             ) from error
         parameters = xllamacpp.CommonParams()
         parameters.model.path = str(self._path)
