@@ -40,6 +40,30 @@ def test_statements_that_are_empty_equal_or_without_telling_words_have_a_clear_a
     assert features_of("It costs 12,000", "It costs 12,500", None)["numbers_differ"] == 1
 
 
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("The router's address is 192.168.1.1", "The printer's address is 192.168.1.7"),
+        ("Invoice 17 is paid", "Invoice 18 is not paid"),
+        ("The staging server is kite-2", "The production server is kite-7"),
+    ],
+)
+def test_what_is_said_of_two_subjects_is_no_correction(older: str, newer: str) -> None:
+    assert compare(older, newer, embedder="none").relation == "related"
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("Decision: the database is MySQL", "Decision: the database is PostgreSQL, replacing MySQL"),
+        ("We will use SQLite for storage", "We decided to move storage from SQLite to Postgres"),
+        ("We decided to use Postgres", "We decided against Postgres; SQLite it is"),
+    ],
+)
+def test_what_takes_leave_of_the_older_choice_corrects_it(older: str, newer: str) -> None:
+    assert compare(older, newer, embedder="none").relation == "corrects"
+
+
 async def test_it_may_be_called_while_an_event_loop_runs() -> None:
     found = compare("The sky is blue today", "The sky is blue today, said Ann", embedder=HashingEmbedder())
     assert found.similarity is not None

@@ -55,6 +55,7 @@ FEATURES = (
     "one_place_differs",
     "one_value_differs",
     "says_also",
+    "leaves_value",
 )
 """What the model looks at; every one is in [-1, 1]."""
 
@@ -99,6 +100,20 @@ _CHANGE = re.compile(
 _ONE_VALUE = re.compile(
     r"\b(?:is|are|was|were|will be|called|named|lives?|works? (?:at|for|in)|married|decided|decision|chose|chosen"
     r"|favou?rite|default|takes|costs|uses?|closes|opens|starts|begins|ends|leaves|departs|kept|every|owner)\b",
+    re.IGNORECASE,
+)
+_VERB = re.compile(
+    r"\b(?:is|are|was|were|will|has|have|had|lives?|works?|likes?|loves?|hates?|prefers?|uses?|runs?|ran|costs?|starts?|begins?"
+    r"|ends?|closes?|opens?|takes?|leaves?|departs?|drinks?|eats?|speaks?|plays?|owns?|wants?|needs?|knows?|keeps?|makes?|went"
+    r"|goes|got|bought|met|chose|decided|deploys?)\b",
+    re.IGNORECASE,
+)
+"""Where a subject ends, in most statements of facts."""
+# What is left behind, after the words that leave it.
+_LEFT = re.compile(
+    r"\b(?:(?:switch|mov|migrat|chang|convert|port|went|go)\w*\b[^.;]{0,40}?\bfrom|replac\w+|instead\s+of|rather\s+than(?:\s+by)?"
+    r"|no\s+longer(?:\s+\w+)?|against|away\s+from|dropp\w+|abandon\w+|ditch\w+|left|quit|traded|gave\s+up|stopped(?:\s+\w+)?)"
+    r"\s+(?:(?:the|a|an|our|my|his|her|their|its|on)\s+)*(?P<value>[\w.+#-]+)",
     re.IGNORECASE,
 )
 _ALSO = re.compile(
@@ -162,6 +177,8 @@ def judge_pair(older: str, newer: str, similarity: float | None) -> Comparison:
     }
     top = max(strengths.values())
     shares = {relation: math.exp(strength - top) for relation, strength in strengths.items()}
+    if not found["says_change"] and _speak_of_two(older, newer):
+        del shares["corrects"]
     best: Relation = max(shares, key=lambda relation: shares[relation])
     return Comparison(
         relation=best, confidence=round(shares[best] / sum(shares.values()), 4), similarity=similarity
@@ -207,7 +224,34 @@ def features_of(older: str, newer: str, similarity: float | None) -> dict[str, f
         "one_place_differs": float(one_place),
         "one_value_differs": float(one_place and bool(_ONE_VALUE.search(older) and _ONE_VALUE.search(newer))),
         "says_also": float(bool(_ALSO.search(newer))),
+        "leaves_value": float(_leaves_value(older, newer)),
     }
+
+
+def _leaves_value(older: str, newer: str) -> bool:
+    """Whether the newer text takes leave of something that the older one has, and names what the older one has not."""
+    if _LEFT.search(older) or _negates(lexicon.words_of(older)):
+        return False  # It was left before.
+    had = set(lexicon.stems_of(older))
+    left = {stem for match in _LEFT.finditer(newer) for stem in lexicon.stems_of(match["value"])[:1]}
+    return bool(left & had) and bool(set(lexicon.stems_of(newer)) - had)
+
+
+def _speak_of_two(older: str, newer: str) -> bool:
+    """Whether two texts say different things of different subjects: the router's address and the printer's."""
+    old, new = _VERB.search(older), _VERB.search(newer)
+    if old is None or new is None:
+        return False
+    subjects = [_telling(older[: old.start()]), _telling(newer[: new.start()])]
+    said = [_telling(older[old.end() :]), _telling(newer[new.end() :])]
+    return bool(subjects[0] - subjects[1] and subjects[1] - subjects[0]) and (
+        bool(said[0] - said[1] and said[1] - said[0])
+        or _negates(lexicon.words_of(older)) != _negates(lexicon.words_of(newer))
+    )
+
+
+def _telling(text: str) -> set[int | str]:
+    return {*lexicon.stems_of(text), *_numbers(text)}
 
 
 def _one_place_differs(old: Sequence[str], new: Sequence[str]) -> bool:
