@@ -479,7 +479,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "cli:doctor", "DESIGN 3.3", "doctor says of each part whether it serves, and what to do."),
     built(2, "cli:demo", "DESIGN 3.3", "demo shows remember, recall, act and forget with the real program, and needs no key."),
     built(4, "cli:tool", "DESIGN 3.3", "tool list, show, run and refresh."),
-    planned(3, "cli:memory:all-verbs", "DESIGN 3.3", "memory recall, edit, link, related, history, export, import, reindex, distill and doctor."),
+    built(3, "cli:memory:all-verbs", "DESIGN 3.3", "memory recall, edit, link, related, history, export, import, reindex, distill and doctor."),
     planned(LATER, "cli:capability", "DESIGN 3.3", "capability list, show, build, run, test, versions, activate, rollback, disable, enable, export, import, remove."),
     planned(LATER, "cli:serve", "DESIGN 3.3", "serve starts HTTP API, SSE, web pages and MCP."),
     planned(LATER, "cli:connect", "DESIGN 3.3", "connect sets up hooks, MCP entry or proxy in another agent after showing the change."),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Run, serving
 from tests.cli.programs import calls, chats, scripted, speaks
 from tests.requirements import requirement
@@ -126,3 +128,46 @@ def test_settings_and_exports_speak_json_too(run: Run, tmp_path: Path) -> None:
     id = run("ask", "Hello", "--json").json["session_id"]
     shown, exported = run("session", "show", id, "--json").json, run("session", "export", id, "--json").json
     assert (exported["id"], exported["events"]) == (id, shown["events"])
+
+
+@requirement("cli:memory:all-verbs")
+@pytest.mark.parametrize(
+    ("group", "verbs"),
+    [
+        (
+            "memory",
+            "add search recall list show edit forget link related history stats export import reindex distill doctor",
+        ),
+        ("tool", "list show run refresh"),
+        ("session", "list show search export delete"),
+        ("model", "list test"),
+        ("config", "show path set init"),
+    ],
+)
+def test_every_verb_of_the_design_is_there_and_speaks_json(run: Run, group: str, verbs: str) -> None:
+    for verb in verbs.split():
+        helped = run(group, verb, "--help")
+        assert (helped.code, "--json" in helped.out) == (0, True), verb
+
+
+@requirement("cli:session", "cli:memory:search-json", "cli:tool")
+def test_the_json_shapes_that_programs_rely_on_stay(run: Run) -> None:
+    """DESIGN 3.3: more fields are welcome, these stay."""
+    with serving(scripted(calls(("think", {"thought": "tea"})), speaks("Noted."))) as server:
+        asked = run("ask", "Ann likes tea", "--json", server=server).json
+    assert set(asked) >= {
+        "session_id", "turn", "status", "text", "pending_question", "build_id", "usage", "steps", "memory",
+    }  # fmt: skip
+    assert [set(step) >= {"tool", "input", "result", "is_error"} for step in asked["steps"]] == [True]
+    (session,) = run("session", "list", "--json").json
+    assert set(session) >= {"id", "title", "started_at", "turns", "cwd", "model"}
+    shown = run("session", "show", asked["session_id"], "--json").json
+    assert (shown["id"], shown["events"][0]["type"]) == (session["id"], "session_start")
+    for verb in ("search", "recall"):
+        hit = run("memory", verb, "Does Ann like tea?", "--json").json[0]
+        assert set(hit) >= {"memory", "score", "signals"}
+        assert set(hit["memory"]) >= {"id", "content", "kind", "tags", "said_at", "source"}
+        assert set(hit["memory"]["source"]) >= {"session", "turn"}
+    assert {*run("memory", "list", "--json").json[0]} >= {"id", "content", "kind", "tags", "source"}
+    for tool in run("tool", "list", "--json").json:
+        assert set(tool) >= {"name", "source", "description", "status", "reason"}
