@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import settings
 
 from satchel.errors import EmbedderError
 from satchel.models.embedding import fetch_weights
+
+# In the background of a shell SIGINT is ignored, and would be by every program that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A shared machine makes any deadline a coin toss; what is slow is found by benchmarks. `make test` draws the same
 # examples everywhere, so that a red run can be repeated and a green one means something; `make fuzz` draws new ones.
