@@ -136,6 +136,7 @@ def test_a_question_is_printed_and_the_next_message_answers_it(run: Run, tmp_pat
         answered = run("ask", "--session", session[:6], "blue", "--json", server=server)
     assert (asking.code, asking.json["status"]) == (0, "asking")
     assert asking.json["pending_question"] == "Red or blue?"
+    assert asking.json["text"] == "Let me see.\n\nRed or blue?"
     assert (answered.json["status"], answered.json["text"], answered.json["turn"]) == (
         "done",
         "Blue it is.",

@@ -120,7 +120,7 @@ class TurnView:
             )
         self._streamed = False
         self._said = ""
-        self._options: tuple[str, ...] = ()
+        self._question: AskUser | None = None
         self._failure: Failure | None = None
 
     def note(self, text: str, *styles: str) -> None:
@@ -142,7 +142,7 @@ class TurnView:
         """Show what happened."""
         match event:
             case TurnStart():
-                self._streamed, self._said, self._options, self._failure = False, "", (), None
+                self._streamed, self._said, self._question, self._failure = False, "", None, None
             case TextDelta(text=text):
                 self._streamed = True
                 self._feed(text)
@@ -172,8 +172,8 @@ class TurnView:
                 self._failure = event  # it ends the turn, whose last words tell of it
             case Failure():
                 self._failed(event)
-            case AskUser(options=options):
-                self._options = options
+            case AskUser():
+                self._question = event
             case Final():
                 self._failure = None
                 self._ended(event)
@@ -220,9 +220,9 @@ class TurnView:
     def _ended(self, final: Final) -> None:
         self.finish()
         rest = final.text.removeprefix(self._said) if self._said else final.text
-        if final.status == "asking":
-            self.note(f"? {final.text}", "bold")
-            for number, option in enumerate(self._options, 1):
+        if self._question is not None:
+            self.note(f"? {self._question.question}", "bold")
+            for number, option in enumerate(self._question.options, 1):
                 self.note(f"  {number}. {one_line(option)}")
         elif final.status == "cancelled":
             self.note("(interrupted)", "yellow")

@@ -22,6 +22,7 @@ __all__ = [
     "empty_text",
     "endless_text",
     "failure_text",
+    "question_text",
     "refusal_text",
     "repeat_text",
     "rounds_text",
@@ -77,6 +78,13 @@ def repeat_text(times: int, steps: Sequence[Step]) -> str:
         f"I stopped: I had made the same call ({tool}) {times} times in a row with the same result, "
         f"and was getting nowhere. {_done(steps)} Tell me what to try instead."
     )
+
+
+def question_text(said: str, question: str) -> str:
+    """When the user is asked: what the model said beside its question belongs to it."""
+    if said.rstrip().endswith(question.strip()):
+        return said
+    return f"{said}\n\n{question}" if said.strip() else question
 
 
 def cut_text(text: str) -> str:

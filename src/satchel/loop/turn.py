@@ -188,6 +188,7 @@ class Turn:
         self._steps: list[Step] = []
         self._last_steps: tuple[Step, ...] = ()
         self._said = ""
+        self._beside = ""
         self._answer: Answer | None = None
         self._round: Round | None = None
         self._has_overflowed = False
@@ -419,7 +420,7 @@ class Turn:
         calls = completion.message.tool_uses
         if calls:
             self._round = self._new_round(completion)
-        text = completion.message.text
+        text = self._beside = completion.message.text
         self._said = text or self._said
         await self._emitter(self._record(completion))
         if not calls:
@@ -529,7 +530,7 @@ class Turn:
         self._take_results(round)
         if question is not None:
             self._question = question
-            return self._decide("asking", question.question)
+            return self._decide("asking", closing.question_text(self._beside, question.question))
         if streak > self._given.limits.max_repeats:
             return self._decide("limit", closing.repeat_text(streak, self._steps))
         return TurnState.PREPARING
