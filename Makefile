@@ -40,10 +40,13 @@ lock: ## resolve the dependencies anew (needs uv); UPGRADE=--upgrade takes newer
 
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
 
-bench: .venv/dev.stamp ## measure, beside a baseline in the same run; SET=questions.json measures retrieval too
-	@for name in turn_cpu parallel_tools chain embedding discovery; do \
+BENCHMARKS := start turn_cpu parallel_tools chain discovery embedding memory_search retrieval surfacing compare
+
+bench: .venv/dev.stamp ## measure beside baselines of the same run, ten minutes; BENCHMARKS="start chain" chooses, SET and TOOLS add
+	@for name in $(BENCHMARKS); do \
 	    echo "== $$name"; $(BIN)/python "benchmarks/$$name.py" || exit 1; done
 	@test -z "$(SET)" || $(BIN)/python benchmarks/retrieval.py "$(SET)"
+	@test -z "$(TOOLS)" || $(BIN)/python benchmarks/tool_search.py "$(TOOLS)"
 
 clean: ## remove the environment and all caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

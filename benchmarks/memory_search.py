@@ -110,11 +110,11 @@ async def measure(size: int, queries: int, folder: Path, *, tokens: bool) -> dic
     asked = [" ".join(text.split()[:7]) for text in made_up_texts(size + queries)[size:]]
     embedder = MadeUp(tokens=tokens)
     async with Memory.open(folder / f"{size}.db", embedder=embedder, back_fill=False) as memory:
-        singles = min(size, 500)
-        start = time.perf_counter()
+        singles = min(size, 1000)
+        start, start_cpu = time.perf_counter(), time.process_time()
         for text in texts[:singles]:
             await memory.add(text)
-        add_s = time.perf_counter() - start
+        add_s, add_cpu_s = time.perf_counter() - start, time.process_time() - start_cpu
         episodes = [
             Episode(session=f"s{at // TURNS}", turn=at % TURNS, speaker=("Ann", "Bob")[at % 2], text=text)
             for at, text in enumerate(texts[singles:])
@@ -139,6 +139,7 @@ async def measure(size: int, queries: int, folder: Path, *, tokens: bool) -> dic
         result: dict[str, Any] = {
             "memories": size,
             "adds_per_s": round(singles / add_s),
+            "adds_per_cpu_s": round(singles / add_cpu_s),
             "episodes_per_s": round(len(episodes) / episodes_s) if episodes else None,
             "first_search": first,
             "bare_dot": await timed(bare, queries),

@@ -110,6 +110,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "house:ci", "issue 2", ".ci/run calls make test."),
     built(2, "house:vocabulary:json", "DESIGN 2", "Messages and events are plain frozen data that go to JSON and back unchanged."),
     built(2, "house:errors:who-acts", "DESIGN 3.3", "Every error class has an exit code: 2 misused, 3 not found, 4 refused, 1 everything else."),
+    built(2, "house:bench", "issue 2", "make bench runs every benchmark that needs nothing from outside."),
     built(2, "house:import:light", "style 3", "Importing satchel loads no runtime; importing satchel.memory loads no loop, no command line and no SDK."),
     built(2, "docs:settings", "DESIGN 2", "Every setting is documented in one generated page that is up to date."),
     built(2, "docs:events", "style 4", "Every event is documented in one generated page that is up to date."),

@@ -257,6 +257,16 @@ def test_the_pipeline_runs_the_same_command_as_a_person() -> None:
     assert commands == ["set -euo pipefail", 'cd "$(dirname "$0")/.."', "make test"]
 
 
+@requirement("house:bench")
+def test_make_bench_runs_every_benchmark_that_needs_nothing_from_outside() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    run = next(line for line in makefile.splitlines() if line.startswith("BENCHMARKS :=")).split()[2:]
+    there = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
+    assert there - set(run) == {"loopback", "tool_search", "embedder_stacks"}
+    listed = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(there) if f"`{name}.py`" not in listed] == []
+
+
 def loaded_by(statement: str) -> set[str]:
     program = f"{statement}\nimport sys\nprint(' '.join(sys.modules))"
     ended = subprocess.run(
