@@ -122,6 +122,7 @@ class TurnView:
         self._said = ""
         self._question: AskUser | None = None
         self._failure: Failure | None = None
+        self._refused: set[str] = set()
 
     def note(self, text: str, *styles: str) -> None:
         """A line beside the answer; its words are made harmless."""
@@ -154,12 +155,15 @@ class TurnView:
                         f"session {memory.session}, turn {memory.source_turn}" if memory.session else "stored"
                     )
                     self.note(f"◆ {one_line(memory.content)}  ({place}, {memory.score:.2f})", "dim")
-            case Permission(decision="deny", tool=tool, reason=reason):
+            case Permission(decision="deny", call_id=call_id, tool=tool, reason=reason):
+                self._refused.add(call_id)
                 self.note(f"✗ {tool}: {one_line(reason, 300)}", "yellow")
             case Action(tool=tool, input=input):
                 self.note(f"● {tool}  {brief_input(input)}", "cyan")
             case ToolProgress(tool=tool, data=data):
                 self._progressed(tool, data)
+            case Observation(call_id=call_id) if call_id in self._refused:
+                self._refused.remove(call_id)  # what its permission said was shown
             case Observation():
                 self._observed(event)
             case Compaction(before_tokens=before, after_tokens=after):
@@ -207,10 +211,15 @@ class TurnView:
 
     def _observed(self, event: Observation) -> None:
         seconds = f"{event.duration_ms / 1000:.1f} s"
+        text = event.text.strip()
+        if event.untrusted:
+            seconds += ", from outside"
+            # The first line is the frame around it for the model; a call that the user ran by hand, in round 0, has none.
+            text = (text.partition("\n")[2].strip() if event.round else text) or text
         if event.is_error:
-            self.note(f"  ✗ {event.tool}, {seconds}: {one_line(event.text, 300)}", "red")
+            self.note(f"  ✗ {event.tool}, {seconds}: {one_line(text, 300)}", "red")
             return
-        first, _, rest = event.text.strip().partition("\n")
+        first, _, rest = text.partition("\n")
         more = f" … {rest.count(chr(10)) + 2} lines" if rest else ""
         self.note(f"  ↳ {event.tool}, {seconds}: {one_line(first, 80) or '(nothing)'}{more}", "dim")
 
