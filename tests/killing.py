@@ -41,8 +41,8 @@ def serve(work: Callable[..., Awaitable[None]]) -> None:
             anyio.run(partial(work, **arguments))
             os._exit(0)
         tell("pid", child)
-        os.waitpid(child, 0)
-        tell("gone")
+        _, status = os.waitpid(child, 0)
+        tell("gone", os.waitstatus_to_exitcode(status))
 
 
 class Killing:
@@ -91,7 +91,8 @@ class Killing:
             match json.loads(text):
                 case ["pid", int(pid)]:
                     pass
-                case ["gone"]:
+                case ["gone", int(code)]:
+                    assert code in (0, -signal.SIGKILL), f"it failed after {lines}"
                     return lines
                 case line:
                     lines.append(line)

@@ -1,17 +1,13 @@
-"""Distils a store in child processes until they are killed: a line in starts one, its pid and its windows come out."""
+"""Distils a store until it is killed: its main program is forked for each round."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-from functools import partial
 from pathlib import Path
-
-import anyio
 
 from satchel.memory import Episode, Memory
 from satchel.models import ModelRequest, ScriptedModel
+from tests.killing import serve, tell
 
 EPISODES = 8
 
@@ -36,9 +32,9 @@ def reply(request: ModelRequest) -> str:
     )
 
 
-async def distil(path: Path, batch: int) -> None:
+async def distil(path: str, batch: int) -> None:
     """Say some numbers, then read them, telling each window."""
-    async with Memory.open(path, embedder="none") as memory:
+    async with Memory.open(Path(path), embedder="none") as memory:
         filler = " and so on" * 60
         await memory.add_episodes(
             Episode(
@@ -46,30 +42,11 @@ async def distil(path: Path, batch: int) -> None:
             )
             for turn in range(EPISODES)
         )
-        tell(["said", batch])
+        tell("said", batch)
         await memory.distill(
-            model=ScriptedModel(reply), progress=lambda window: tell(["window", *window.facts])
+            model=ScriptedModel(reply), progress=lambda window: tell("window", *window.facts)
         )
 
 
-def tell(line: list[object]) -> None:
-    """One line to the parent, in one write."""
-    os.write(1, json.dumps(line).encode() + b"\n")
-
-
-def main() -> None:
-    """Serve the parent's lines: {"path", "batch"}."""
-    for line in sys.stdin:
-        order = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            anyio.run(partial(distil, Path(order["path"]), order["batch"]))
-            tell(["over"])
-            os._exit(0)
-        tell(["pid", child])
-        os.waitpid(child, 0)
-        tell(["reaped"])
-
-
 if __name__ == "__main__":
-    main()
+    serve(distil)

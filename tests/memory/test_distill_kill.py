@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +10,7 @@ import pytest
 from satchel.memory import Memory
 from satchel.models import ScriptedModel
 from satchel.storage import Database
+from tests.killing import Killing
 from tests.memory.distill_worker import EPISODES, reply
 from tests.requirements import requirement
 
@@ -28,44 +23,19 @@ ROUNDS = 50
 async def test_fifty_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     chance = random.Random(20261122)
     path = tmp_path / "m.db"
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "tests.memory.distill_worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert worker.stdin is not None
-    assert worker.stdout is not None
     told: set[str] = set()
     batches: set[int] = set()
-    killed = 0
-    try:
+    with Killing("tests.memory.distill_worker") as killing:
         for batch in range(ROUNDS):
-            print(json.dumps({"path": str(path), "batch": batch}), file=worker.stdin, flush=True)
-            after, lines, pid = chance.randint(1, 8), 0, 0
-            for text in worker.stdout:
-                match json.loads(text):
-                    case ["pid", int(pid)]:
-                        continue
-                    case ["reaped"]:
-                        break
+            for line in killing.round(path=str(path), batch=batch, after=chance.randint(1, 8)):
+                match line:
                     case ["said", int(number)]:
                         batches.add(number)
                     case ["window", *ids]:
                         told.update(ids)
                     case _:
-                        pass
-                lines += 1
-                if lines == after:
-                    with suppress(ProcessLookupError):  # it may just have ended
-                        os.kill(pid, signal.SIGKILL)
-                        killed += 1
-    finally:
-        worker.stdin.close()
-        worker.wait()
-        worker.stdout.close()
-    assert killed >= ROUNDS // 2
+                        raise AssertionError(line)
+    assert killing.killed >= ROUNDS // 2
     async with Database.open(path) as database, Memory.open(database, embedder="none") as memory:
         kept = {record.id for record in await memory.list(kind="fact", limit=10_000)}
         assert told <= kept

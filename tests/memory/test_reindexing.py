@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,6 @@ from sqlalchemy import text
 from satchel.clock import ManualClock
 from satchel.errors import UsageError
 from satchel.memory import Memory
-from satchel.models.embedding import HashingEmbedder
 from satchel.storage import Database
 from tests.memory.embedders import Counting, Down, Topical, Wordy
 from tests.requirements import requirement
@@ -168,61 +164,6 @@ async def test_words_that_changed_while_they_were_embedded_get_no_vectors_of_the
             await memory.embed_pending()
         assert slow.documents == ["the boat is blue", "the boat is red"]
         assert await rows(database, "SELECT count(*) FROM memory_vectors") == [(1,)]
-
-
-FILLER = """
-import sys, anyio
-sys.path.insert(0, sys.argv[2])
-from satchel.memory import Memory
-from satchel.models.embedding import HashingEmbedder
-from satchel.models.port import EmbedderInfo
-
-class Other(HashingEmbedder):
-    info = EmbedderInfo(id="other", dimension=512, max_tokens=4096, threshold=0.3)
-
-async def main():
-    async with Memory.open(sys.argv[1], embedder=Other(), back_fill=False) as memory:
-        await memory.reindex(progress=lambda *now: print(*now, flush=True))
-
-anyio.run(main)
-"""
-
-
-@requirement("memory:embedder:migration", "promise:durable:kill")
-async def test_a_reindex_that_is_killed_goes_on_and_nothing_is_lost_or_mixed(tmp_path: Path) -> None:
-    path = tmp_path / "m.db"
-    count = 1500
-    async with Memory.open(path, embedder=HashingEmbedder(), back_fill=False) as memory:
-        for number in range(count // 100):
-            for place in range(100):
-                await memory.add(f"boat {number} {place}")
-        await memory.search("boat")
-    finished = False
-    for lines in (1, 4, 7, 100):
-        worker = subprocess.Popen(
-            [sys.executable, "-c", FILLER, str(path), str(Path.cwd())], stdout=subprocess.PIPE, text=True
-        )
-        assert worker.stdout is not None
-        for _ in range(lines):
-            if not worker.stdout.readline():
-                finished = True
-                break
-        if not finished:
-            worker.send_signal(signal.SIGKILL)
-        worker.stdout.close()
-        worker.wait(timeout=60)
-        async with Database.open(path) as database:
-            assert (await database.doctor()).problems == ()
-            states = {str(name): state for name, state in await rows(database, MODELS)}
-            done = {str(name): number for name, number in await rows(database, VECTORS)}
-            assert done["hashing-512/1"] == count
-            if states["hashing-512/1"] == "retired":
-                assert (states["other"], done["other"]) == ("active", count)
-            else:
-                assert states["hashing-512/1"] == "active"
-    assert finished
-    async with Database.open(path) as database:
-        assert await rows(database, MODELS) == [("hashing-512/1", "retired"), ("other", "active")]
 
 
 async def test_vectors_of_two_embedders_are_never_compared(tmp_path: Path) -> None:

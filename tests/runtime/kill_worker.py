@@ -1,20 +1,12 @@
-"""Runs conversations in child processes until they are killed: one line in starts one, its pid and its events come out.
-
-Forked from a process that has imported everything, so that a round costs milliseconds and not a start of Python.
-"""
+"""Runs conversations until it is killed: its main program is forked for each round."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from functools import partial
 from pathlib import Path
-
-import anyio
 
 from satchel.events import Action, Event, Final, MemoryCaptured, Observation, TurnEnd, TurnStart
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
+from tests.killing import serve, tell
 from tests.runtime.world import opened
 
 TURNS = 6
@@ -59,36 +51,17 @@ def told(event: Event) -> list[object] | None:
             return None
 
 
-async def converse(folder: Path, session_id: str | None) -> None:
+async def converse(folder: str, session: str | None) -> None:
     """Talk for a few turns, telling each event when it is acknowledged."""
-    async with opened(folder, ScriptedModel(reply), agent__mode="bypass") as satchel:
-        session = await satchel.session(session_id)
-        tell(["session", session.id])
+    async with opened(Path(folder), ScriptedModel(reply), agent__mode="bypass") as satchel:
+        running = await satchel.session(session)
+        tell("session", running.id)
         for _ in range(TURNS):
-            async for event in session.stream(f"Please work on item{session.turns + 1}"):
+            async for event in running.stream(f"Please work on item{running.turns + 1}"):
                 line = told(event)
                 if line is not None:
-                    tell(line)
-
-
-def tell(line: list[object]) -> None:
-    """One line to the parent, in one write."""
-    os.write(1, json.dumps(line).encode() + b"\n")
-
-
-def main() -> None:
-    """Serve the parent's lines: {"folder", "session"}."""
-    for line in sys.stdin:
-        order = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            anyio.run(partial(converse, Path(order["folder"]), order["session"]))
-            tell(["over"])
-            os._exit(0)
-        tell(["pid", child])
-        os.waitpid(child, 0)
-        tell(["reaped"])
+                    tell(*line)
 
 
 if __name__ == "__main__":
-    main()
+    serve(converse)

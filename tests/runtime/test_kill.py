@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from satchel.loop import history_problems
 from satchel.messages import Message, ToolResultBlock
 from satchel.models import ScriptedModel
+from tests.killing import Killing
 from tests.requirements import requirement
 from tests.runtime.kill_worker import reply
 from tests.runtime.world import opened
@@ -26,27 +21,6 @@ ROUNDS = 50
 LINES_OF_A_TURN = 8
 
 
-def run_until_killed(worker: subprocess.Popen[str], order: dict[str, Any], after: int) -> list[list[Any]]:
-    """Start a conversation, kill it when so many lines have come, and give all that it had told by then."""
-    assert worker.stdin is not None
-    assert worker.stdout is not None
-    print(json.dumps(order), file=worker.stdin, flush=True)
-    lines: list[list[Any]] = []
-    pid: int | None = None
-    for text in worker.stdout:
-        line = json.loads(text)
-        match line:
-            case ["pid", int(number)]:
-                pid = number
-            case ["reaped"]:
-                break
-            case _:
-                lines.append(line)
-        if pid is not None and len(lines) == after:
-            os.kill(pid, signal.SIGKILL)
-    return lines
-
-
 def results_of(messages: tuple[Message, ...]) -> dict[str, ToolResultBlock]:
     return {b.tool_use_id: b for m in messages for b in m.blocks if isinstance(b, ToolResultBlock)}
 
@@ -54,24 +28,17 @@ def results_of(messages: tuple[Message, ...]) -> dict[str, ToolResultBlock]:
 @requirement("promise:durable:kill")
 async def test_nothing_acknowledged_is_lost_in_fifty_kills_and_every_session_goes_on(tmp_path: Path) -> None:
     chance = random.Random(20261121)
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "tests.runtime.kill_worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
     said: dict[str, set[str]] = {}
     answered: dict[str, set[str]] = {}
     interrupted = 0
     session_id: str | None = None
-    try:
+    with Killing("tests.runtime.kill_worker") as killing:
         for _ in range(ROUNDS):
             if chance.random() < 0.3:
                 session_id = None
-            lines = run_until_killed(
-                worker,
-                {"folder": str(tmp_path), "session": session_id},
+            lines = killing.round(
+                folder=str(tmp_path),
+                session=session_id,
                 after=chance.randint(1, 3 * LINES_OF_A_TURN),
             )
             assert lines[0][0] == "session"
@@ -108,9 +75,3 @@ async def test_nothing_acknowledged_is_lost_in_fifty_kills_and_every_session_goe
                 else:
                     session_id = None
         assert interrupted > 0
-    finally:
-        assert worker.stdin is not None
-        worker.stdin.close()
-        worker.wait()
-        assert worker.stdout is not None
-        worker.stdout.close()
