@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
 from satchel import Satchel
+from satchel.errors import UsageError
 from satchel.messages import Usage
 from satchel.models import ScriptedModel
 from satchel.models.scripted import Call, Reply
@@ -36,3 +39,33 @@ async def test_a_session_runs_turns_and_streams_them(tmp_path: Path) -> None:
     assert (turn.usage.input_tokens >= 7, turn.usage.output_tokens >= 3) == (True, True)
     assert [event.type for event in events][0] == "turn_start"
     assert [event.type for event in events][-1] == "turn_end"
+
+
+@requirement("python:satchel")
+async def test_who_leaves_a_stream_or_cancels_a_turn_may_speak_again_at_once(tmp_path: Path) -> None:
+    waits = Reply(calls=[Call(name="bash", input={"command": "sleep 60"})])
+    model = ScriptedModel([waits, "After the stream.", waits, "After the cancelling."])
+    async with Satchel.open(settings_in(tmp_path, memory__embedder="none"), model=model) as satchel:
+        session = await satchel.session(mode="bypass")
+        with anyio.fail_after(20):
+            async for event in session.stream("Begin"):
+                if event.type == "action":
+                    break
+            assert (await session.run_turn("And now?")).text == "After the stream."
+            running = await session.start("Begin")
+            async for event in running.events():
+                if event.type == "action":
+                    session.cancel()
+                    break
+            assert (await session.run_turn("And now?")).text == "After the cancelling."
+        assert (await running.result()).status == "cancelled"
+
+
+async def test_a_message_that_is_no_text_is_refused_in_words(tmp_path: Path) -> None:
+    async with Satchel.open(
+        settings_in(tmp_path, memory__embedder="none"), model=ScriptedModel([])
+    ) as satchel:
+        session = await satchel.session()
+        nothing: Any = None
+        with pytest.raises(UsageError, match="A message is text, and this is a NoneType"):
+            await session.run_turn(nothing)

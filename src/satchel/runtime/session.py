@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
 
 import anyio
 
@@ -184,9 +185,18 @@ class Session:
             await self._stop(running)
             raise
 
-    async def stream(self, text: str, *, memory: bool = True) -> AsyncIterator[Event]:
+    def stream(self, text: str, *, memory: bool = True) -> AsyncIterator[Event]:
         """The same, event by event while it happens. Who stops reading interrupts the turn."""
+        reader: list[ReferenceType[AsyncIterator[Event]]] = []
+        events = self._stream(text, memory, reader)
+        reader.append(ref(events))
+        return events
+
+    async def _stream(
+        self, text: str, memory: bool, reader: Sequence[ReferenceType[AsyncIterator[Event]]]
+    ) -> AsyncIterator[Event]:
         running = await self.start(text, memory=memory)
+        running.reader = reader[0]
         try:
             async for event in running.events():
                 yield event
@@ -201,8 +211,12 @@ class Session:
         """
         if self._is_closed:
             raise UsageError(f"Session {self.id} is closed.")
+        if not isinstance(text, str):
+            raise UsageError(f"A message is text, and this is a {type(text).__name__}.")
         if not text.strip():
             raise UsageError("There is nothing to say: the message is empty.")
+        if self._running is not None and self._running.is_ending:
+            await self._stop(self._running)
         self._refuse_while_running()
         notices = await self.settle_tools()
         resumed = await self._resumed(text)

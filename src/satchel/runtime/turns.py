@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import ReferenceType
 
 import anyio
 
@@ -60,7 +61,11 @@ class Turn:
 
 
 class RunningTurn:
-    """A turn while it runs. Any number of readers may follow it, each from its beginning; none keeps it alive."""
+    """A turn while it runs. Any number of readers may follow it, each from its beginning; none keeps it alive.
+
+    Attributes:
+        reader: The stream that it belongs to, where it ends with it; None for a turn that goes on by itself.
+    """
 
     def __init__(self, cancel: Callable[[], None]) -> None:
         """Take what stops it; nothing has happened yet."""
@@ -70,6 +75,13 @@ class RunningTurn:
         self._turn: Turn | None = None
         self._error: Exception | None = None
         self._is_over = False
+        self._is_cancelled = False
+        self.reader: ReferenceType[AsyncIterator[Event]] | None = None
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it was told to stop; or nobody reads its stream any more, which the event loop closes in a moment."""
+        return self._is_cancelled or (self.reader is not None and self.reader() is None)
 
     @property
     def is_over(self) -> bool:
@@ -98,6 +110,7 @@ class RunningTurn:
     def cancel(self) -> None:
         """Interrupt it; it ends with the status "cancelled" and a valid history. It may be called at any time."""
         if not self._is_over:
+            self._is_cancelled = True
             self._cancel()
 
     async def events(self) -> AsyncIterator[Event]:
