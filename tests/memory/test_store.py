@@ -499,6 +499,17 @@ async def test_the_tables_are_what_the_migrations_make(tmp_path: Path) -> None:
         assert await database.read(differences) == []
 
 
+async def test_ten_thousand_tags_are_filtered_by_and_times_must_be_in_order() -> None:
+    tags = [f"t{number}" for number in range(10_000)]
+    async with Memory.open(":memory:", embedder="none") as memory:
+        id = await memory.add("The lease", tags=tags)
+        await memory.add("The rent", tags=tags[1:])
+        assert [record.id for record in await memory.list(tags=tags)] == [id]
+        assert await memory.count(tags=tags[1:]) == 2
+        with pytest.raises(UsageError, match="before it begins"):
+            await memory.add("x", valid_from=NOON, valid_to=NOON - timedelta(days=1))
+
+
 async def test_a_filter_that_there_is_none_of_is_refused_instead_of_finding_nothing() -> None:
     async with Memory.open(":memory:", embedder="none") as memory:
         await memory.add("The router's name is Ida.")

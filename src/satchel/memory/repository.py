@@ -502,10 +502,15 @@ def _filtered(query: Select[Any], space: int, wanted: Filter) -> Select[Any]:
             func.coalesce(memories.c.valid_from, moment) <= moment,
             func.coalesce(memories.c.valid_to, moment + 1) > moment,
         )
-    for tag in wanted.tags:
-        query = query.where(
-            select(literal(1)).where(tags.c.rid == memories.c.rid, tags.c.tag == tag).exists()
+    if wanted.tags:
+        # Counted, not one condition each: a thousand of those are too deep for SQLite.
+        having_all = (
+            select(tags.c.rid)
+            .where(tags.c.tag.in_(wanted.tags))
+            .group_by(tags.c.rid)
+            .having(func.count() == len(wanted.tags))
         )
+        query = query.where(memories.c.rid.in_(having_all))
     return query
 
 

@@ -1165,6 +1165,10 @@ class Memory(Keeper, Mover, Inspector):
         now = self._clock.now()
         said_at = self._aware(given["said_at"]) or now
         valid_from, valid_to = self._aware(given["valid_from"]), self._aware(given["valid_to"])
+        if valid_from is not None and valid_to is not None and valid_to < valid_from:
+            raise UsageError(
+                f"It would cease to hold ({valid_to}) before it begins to ({valid_from}); nothing was stored."
+            )
         session = given["session"]
         turn = given["turn"]
         tags = tuple([await self._discreet(tag) for tag in given["tags"]])
