@@ -221,7 +221,8 @@ def test_calls_are_approved_on_the_terminal(tmp_path: Path, typed: str, made: bo
         screen.see("1. bash  touch made.txt && echo done")
         screen.see("run?")
         screen.type(typed, ENTER)
-        screen.see("Very well.")
+        shown = screen.see("Very well.")
+    assert shown.count("✗ bash") == (0 if made else 1)
     assert (tmp_path / "work" / "made.txt").exists() is made
     assert told in chats(server)[1].body["messages"][-1]["content"]
 
