@@ -165,9 +165,7 @@ class TurnView:
             case Observation(call_id=call_id) if call_id in self._refused:
                 self._refused.remove(call_id)  # what its permission said was shown
             case Observation():
-                # A refusal was told with its reason.
-                if event.call_id not in self._denied:
-                    self._observed(event)
+                self._observed(event)
             case Compaction(before_tokens=before, after_tokens=after):
                 self.note(
                     f"— Older messages were summed up: about {before:,} tokens became {after:,}.", "dim"
