@@ -33,6 +33,8 @@ class LazyGroup(click.Group):
         """Import it."""
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
+        # Before a command loads numpy. Reading the settings, which every command does, loads this room anyway.
+        importlib.import_module("satchel.config").prepare_libraries()
         module, _, name = self._lazy[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command

@@ -1,7 +1,7 @@
 """Settings, read once; the only room that reads the environment."""
 
 from satchel.config.home import ensure_home, is_trusted, project_files, trust, trusted_folders, untrust
-from satchel.config.load import load, process_environ
+from satchel.config.load import load, prepare_libraries, process_environ
 from satchel.config.mcp_files import ImportedServers, add_mcp_servers, read_mcp_file
 from satchel.config.settings import (
     SETTINGS,
@@ -47,6 +47,7 @@ __all__ = [
     "is_trusted",
     "load",
     "mask_address",
+    "prepare_libraries",
     "process_environ",
     "project_files",
     "read_mcp_file",

@@ -37,7 +37,7 @@ from satchel.config.settings import (
 from satchel.config.toml_file import read_toml
 from satchel.errors import ConfigError
 
-__all__ = ["load", "process_environ"]
+__all__ = ["load", "prepare_libraries", "process_environ"]
 
 _BY_VARIABLE: Final = {
     setting.env: setting for setting in SETTINGS if not re.search(r"\.(NAME|N)\.", setting.key)
@@ -54,9 +54,26 @@ _SEARCH_KEYS: Final = ("BRAVE_API_KEY", "TAVILY_API_KEY")
 """Of the web search: as secret as the keys of models."""
 
 
+_FOR_LIBRARIES: Final = {"OPENBLAS_NUM_THREADS": "1"}
+"""When numpy is loaded, OpenBLAS makes a thread for each processor, and they turn in circles for 40 ms of CPU before
+they sleep: more than all products of a search take."""
+_GIVEN: Final[set[str]] = set()
+
+
+def prepare_libraries() -> None:
+    """Tell libraries that are not loaded yet how to behave in a program of ours; what the user set stays.
+
+    They read it from the environment of the process; `process_environ`, and so what is started, is without it.
+    """
+    for name, value in _FOR_LIBRARIES.items():
+        if name not in os.environ:
+            os.environ[name] = value
+            _GIVEN.add(name)
+
+
 def process_environ() -> dict[str, str]:
     """A copy of this process's environment: for `load`, at a program's edge."""
-    return dict(os.environ)
+    return {name: value for name, value in os.environ.items() if name not in _GIVEN}
 
 
 def load(
