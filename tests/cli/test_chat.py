@@ -325,6 +325,16 @@ def test_a_conversation_without_a_terminal_reads_lines_and_writes_clean_text(run
     assert [said_to(asked) for asked in chats(server)] == ["first\nline", "second"]
 
 
+@requirement("permissions:mode:ask-headless")
+def test_without_a_terminal_the_worst_turn_of_a_conversation_is_its_exit_code(run: Run) -> None:
+    touch = calls(("bash", {"command": "touch made.txt"}))
+    with serving(scripted(touch, speaks("I may not."), speaks("Hello."))) as server:
+        refused = run("chat", "--plain", server=server, stdin="make it\nhello\n")
+        failed = run("chat", "--plain", "--model", "anthropic:m-1", server=server, stdin="hello\n")
+    assert (refused.code, "Hello." in refused.out, "--allow" in refused.out) == (4, True, True)
+    assert (failed.code, "ANTHROPIC_API_KEY" in failed.out) == (1, True)
+
+
 def test_a_wrong_command_on_stdin_does_not_end_the_conversation(run: Run) -> None:
     ran = run(
         "chat",

@@ -14,7 +14,7 @@ from satchel.cli.approvals import TerminalApprover
 from satchel.cli.commands import Text
 from satchel.cli.editor import Editor
 from satchel.cli.home import tell_notices
-from satchel.cli.opening import opened, settled
+from satchel.cli.opening import exit_code_of, opened, settled
 from satchel.cli.output import is_terminal, json_text, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.view import TurnView
@@ -29,9 +29,6 @@ __all__ = ["ask", "turn_to_json"]
 
 _MOST_STDIN = 64_000_000
 """Bytes that a prompt on stdin may have: far beyond any model's window, and what a small machine can hold."""
-
-_EXIT = {"done": 0, "asking": 0, "limit": 1, "failed": 1, "cancelled": 130}
-_REFUSED = 4
 
 
 @click.command()
@@ -168,7 +165,7 @@ async def _ask(
         if form != "text":
             turn = _with_notices(turn, satchel)
         _print(turn, form=form, is_shown=streams and is_terminal(sys.stderr))
-    return _REFUSED if turn.was_refused else _EXIT[turn.status]
+    return exit_code_of(turn)
 
 
 def _with_notices(turn: Turn, satchel: Satchel) -> Turn:

@@ -11,9 +11,12 @@ import anyio
 from satchel.cli.home import fetch_line, tell_notices
 from satchel.config import Settings
 from satchel.errors import SatchelError
-from satchel.runtime import RunningTurn, Satchel
+from satchel.runtime import RunningTurn, Satchel, Turn
 
-__all__ = ["opened", "settled"]
+__all__ = ["exit_code_of", "opened", "settled"]
+
+_EXIT = {"done": 0, "asking": 0, "limit": 1, "failed": 1, "cancelled": 130}
+_REFUSED = 4
 
 
 @asynccontextmanager
@@ -40,3 +43,8 @@ async def settled(running: RunningTurn) -> None:
         # Whoever followed the turn was told of its error.
         with contextlib.suppress(SatchelError):
             await running.result()
+
+
+def exit_code_of(turn: Turn) -> int:
+    """What a command ends with for which this was the turn (DESIGN 3.3)."""
+    return _REFUSED if turn.was_refused else _EXIT[turn.status]

@@ -13,7 +13,7 @@ import anyio
 from satchel import __version__
 from satchel.cli.approvals import TerminalApprover
 from satchel.cli.editor import LineReader
-from satchel.cli.opening import settled
+from satchel.cli.opening import exit_code_of, settled
 from satchel.cli.output import is_terminal, say
 from satchel.cli.slash import completions, parse
 from satchel.cli.view import TurnView
@@ -49,6 +49,7 @@ class Talk:
         self._work: anyio.CancelScope | None = None
         self._running: RunningTurn | None = None
         self._is_interrupted = False
+        self._code = 0
 
     @property
     def session(self) -> Session:
@@ -92,7 +93,7 @@ class Talk:
                 group.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
                 await self._session.aclose("left")
-        return INTERRUPTED if self._is_interrupted else 0
+        return INTERRUPTED if self._is_interrupted else self._code
 
     def _greet(self) -> None:
         private = " · private: nothing is remembered" if self._session.private else ""
@@ -163,6 +164,15 @@ class Talk:
             self._running = None
             await settled(running)
             self.view.finish()
+            if running.turn is None:
+                self._note_end(1)
+            else:
+                self._note_end(exit_code_of(running.turn))
+
+    def _note_end(self, code: int) -> None:
+        """A program that talks to us is told at the end what the worst of its turns came to; a person has seen it."""
+        if not is_terminal(sys.stdin):
+            self._code = max(self._code, code)
 
     async def run_tool(self, name: str, input: Mapping[str, Any]) -> ToolResult | None:
         """Run a tool that the user asked for; None where they interrupted it."""
