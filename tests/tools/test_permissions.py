@@ -818,3 +818,36 @@ async def test_a_rule_that_denies_looks_at_every_text_of_a_tool_that_names_no_fi
     )
     # What it would mean for one that allows, nobody can say.
     assert not await allowed("ask", rules("allow", rule), planned)
+
+
+# ---- Addresses
+
+
+@requirement("permissions:rule:pattern")
+@pytest.mark.parametrize(
+    ("pattern", "url", "is_allowed"),
+    [
+        ("https://docs.python.org/*", "https://docs.python.org/3/", True),
+        ("https://docs.python.org/*", "HTTPS://Docs.Python.org", True),
+        ("https://docs.python.org/*", "http://docs.python.org/3/", False),
+        ("https://docs.python.org/*", "https://docs.python.org.evil.com/", False),
+        ("https://docs.python.org/*", "https://docs.python.org:8443/", False),
+        ("https://docs.python.org", "https://docs.python.org/", True),
+        ("https://docs.python.org", "https://docs.python.org/3/", False),
+        ("https://*.python.org/*", "https://docs.python.org/3/", True),
+        ("https://*.python.org/*", "https://evil.com/.python.org/", False),
+        ("https://*.python.org/*", "https://evil.com?.python.org/", False),
+        ("https://*.python.org/*", "https://evil.com#.python.org/", False),
+        ("https://*.python.org/*", "https://evil.com\\.python.org/", False),
+        ("https://*", "https://anywhere.com/x?y", True),
+        ("*", "https://anywhere.com/x?y", True),
+        ("*://python.org/Doc/*", "http://PYTHON.org/Doc/x", True),
+        ("*://python.org/Doc/*", "http://python.org/doc/x", False),
+    ],
+)
+async def test_a_star_in_a_host_stands_for_a_part_of_the_host_alone(
+    pattern: str, url: str, is_allowed: bool
+) -> None:
+    spec = ToolSpec(name="web_fetch", description="", input_schema={"type": "object"}, pattern_key="url")
+    planned = PlannedCall(call_id="c1", spec=spec, input={"url": url})
+    assert await allowed("ask", rules("allow", f"web_fetch({pattern})"), planned) is is_allowed

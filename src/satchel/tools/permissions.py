@@ -475,7 +475,7 @@ class ModeGate:
                     return (rule.text,)
             return ()
         if call.spec.pattern_key == URL_KEY:
-            return next(((rule.text,) for rule in rules if _fit(rule.pattern or "")(subject)), ())
+            return next(((rule.text,) for rule in rules if _url_fits(rule.pattern or "", subject)), ())
         for rule in rules:
             # The command word for word: nothing needs to be understood.
             if _literal(rule.pattern or "") == subject:
@@ -641,6 +641,20 @@ def _matches(pieces: Sequence[str], text: str) -> bool:
             return False
         at = found + len(piece)
     return True
+
+
+def _url_fits(pattern: str, url: str) -> bool:
+    """Whether an allow rule's pattern fits an address: a `*` in its host stands for a part of the host alone."""
+    scheme, separator, rest = pattern.partition("://")
+    parts = re.fullmatch(r"([^:/?#\\]+)://([^/?#\\]*)(.*)", url.strip(), re.DOTALL)
+    if not separator or parts is None:
+        return _fit(pattern)(url)
+    host, slash, path = rest.partition("/")
+    if not (_fit(scheme.lower())(parts[1].lower()) and _fit(host.lower())(parts[2].lower())):
+        return False
+    if not slash:
+        return host.endswith("*") or parts[3] in ("", "/")
+    return _fit(f"/{path}")(parts[3] or "/")
 
 
 def _plain_url(url: str) -> str:
