@@ -260,3 +260,14 @@ def test_the_estimate_of_tokens_is_rather_too_high() -> None:
     assert estimate_tokens("") == 0
     assert estimate_tokens("The quick brown fox jumps over the lazy dog.") == 13
     assert estimate_tokens("会議は明日") == 5
+
+
+@requirement("memory:surface:threshold")
+async def test_an_answer_surfaces_however_often_its_question_was_asked() -> None:
+    async with Memory.open(":memory:", embedder=HashingEmbedder()) as memory:
+        await memory.add_episodes([said(1, "My cat is called Momo.", session="s0")])
+        for day in range(1, 13):
+            recall = await memory.recall(["What is my cat called?"])
+            assert [hit.memory.content for hit in recall.context.memories] == ["My cat is called Momo."]
+            assert {why for _, why in recall.left_out} <= {"says what was just said"}
+            await memory.add_episodes([said(1, "What is my cat called?", session=f"s{day}")])

@@ -42,6 +42,9 @@ CANDIDATES = 100
 FOLLOWED = 30
 """Each arm gives its first 100; what was said right after its first 30 is looked at too. 200 of each gain nothing."""
 
+ECHO = 0.999
+"""The cosine of a text with itself, but for rounding."""
+
 PRIOR = 50.0
 """Texts of general English that are thought added to a store when the weight of a word is computed: in one of three
 memories every word is rare."""
@@ -140,6 +143,7 @@ def choose(
     mode: Mode = "hybrid",
     with_tokens: bool = False,
     only: Any = None,
+    without_echoes: bool = False,
 ) -> Candidates | None:
     """Find the rows that may fit a question; None where there are none.
 
@@ -151,6 +155,8 @@ def choose(
         mode: "lexical" takes no notice of vectors, "dense" of nothing else.
         with_tokens: Whether `score` gets the question's tokens.
         only: Which rows may be found, shape (rows,), bool; None for all. The others still count as neighbours.
+        without_echoes: Whether rows that say the question itself are neither found nor compared: somebody who asks the
+            same every day has many of them, and beside them no answer would stand out.
     """
     if not index.alive_count or limit <= 0:
         return None
@@ -160,6 +166,10 @@ def choose(
     cosine = every = None
     if mode != "lexical" and vector is not None:
         cosine, every = _cosines(index, vector)
+        if without_echoes:
+            every = every[every < ECHO]
+            others = ~(cosine >= ECHO)  # NaN, where there is no vector, is no echo
+            only = others if only is None else only & others
     rows = _candidates(index, lexical, cosine, after, max(CANDIDATES, limit), only)
     if not len(rows) or (mode == "dense" and cosine is None):
         return None

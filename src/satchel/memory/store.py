@@ -836,6 +836,7 @@ class Memory(Keeper, Mover, Inspector):
         reasons = {hit.memory.id: why for hit, why in found.left_out}
         shown = {hit.memory.id for hit in found.context.memories}
         left_out = list(found.left_out)
+        known = _without_blanks(text for _, text in said)
         for hit in near:
             id, ends = hit.memory.id, hit.memory.valid_to
             if id in shown or id in reasons:
@@ -844,6 +845,8 @@ class Memory(Keeper, Mover, Inspector):
                 why = "no longer holds"
             elif decay.priority_now(hit.memory, now, cycles=passed.get(id)) < decay.FLOOR:
                 why = "faded: it was not used for long"
+            elif " ".join(hit.memory.content.split()) in known:
+                why = "says what was just said"
             else:
                 why = "not relevant enough"
             left_out.append((hit, why))
@@ -889,7 +892,7 @@ class Memory(Keeper, Mover, Inspector):
         if not passing:
             return _Surfaced()
         hits = await self._hits(passing)
-        known = {" ".join(text.split()) for _, text in said}
+        known = _without_blanks(text for _, text in said)
         fresh: list[Hit] = []
         left_out: list[tuple[Hit, str]] = []
         for hit in hits:
@@ -1253,7 +1256,7 @@ class Memory(Keeper, Mover, Inspector):
         fill: int,
         visible: Visible | None = None,
         boosted: bool = False,
-        without_faded: bool = False,
+        for_showing: bool = False,
         progress: Callable[[int, int], None] = lambda *_: None,
     ) -> tuple[Question, Found, Floats | None]:
         dense = None if mode == "lexical" else self._dense
@@ -1285,6 +1288,7 @@ class Memory(Keeper, Mover, Inspector):
                 mode=mode,
                 with_tokens=tokens is not None,
                 only=None if visible is None else visible.rows_of(index),
+                without_echoes=for_showing,
             )
         )
         if chosen is None:
@@ -1305,7 +1309,7 @@ class Memory(Keeper, Mover, Inspector):
         factors: Factors | None = None
         if boosted:
             factors = await self._factors(within_reach(chosen, scores, limit))
-        elif without_faded:
+        elif for_showing:
             factors = await self._none_for_faded(chosen.rids)
         found = await self._run(lambda: rank(index, question, chosen, scores, limit=limit, factors=factors))
         return question, found, vector
@@ -1337,7 +1341,7 @@ class Memory(Keeper, Mover, Inspector):
     ) -> tuple[Question, Sequence[tuple[Ranked, float]]]:
         """What is worth showing for a text, surest first."""
         question, found, vector = await self._find(
-            text, limit=CONSIDERED, mode="hybrid", fill=fill, visible=visible, without_faded=True
+            text, limit=CONSIDERED, mode="hybrid", fill=fill, visible=visible, for_showing=True
         )
         found = replace(found, ranked=tuple(hit for hit in found.ranked if hit.score > 0))
         gate = None if vector is None or self._dense is None or not found.ranked else await self._dense.gate()
@@ -1380,3 +1384,7 @@ class Memory(Keeper, Mover, Inspector):
             except Exception:  # noqa: BLE001 - A background job: a defect in it must not end what the user is doing.
                 _log.exception("Embedding memories in the background failed.")
             await self._wake.wait()
+
+
+def _without_blanks(texts: Iterable[str]) -> set[str]:
+    return {" ".join(text.split()) for text in texts}
