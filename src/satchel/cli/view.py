@@ -214,7 +214,8 @@ class TurnView:
         text = event.text.strip()
         if event.untrusted:
             seconds += ", from outside"
-            # The first line is the frame around it for the model; a call that the user ran by hand, in round 0, has none.
+            # The first line is the frame around it for the model; a call that the user ran by hand, in round 0, has
+            # none.
             text = (text.partition("\n")[2].strip() if event.round else text) or text
         if event.is_error:
             self.note(f"  ✗ {event.tool}, {seconds}: {one_line(text, 300)}", "red")
