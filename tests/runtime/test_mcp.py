@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from satchel.models import ScriptedModel
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.scripted import Call, Reply
 from satchel.runtime import Satchel
-from satchel.tools import Question
+from satchel.runtime.tooling import run_tool
+from satchel.tools import Question, Tool
+from satchel.tools.mcp import McpToolset
 from tests.requirements import requirement
 from tests.tools.mcp.conftest import stranger
 
@@ -128,3 +131,25 @@ async def test_a_server_that_vanishes_in_a_call_costs_that_call_and_not_the_turn
     assert [step.is_error for step in turn.steps] == [True, False]
     assert "went away during the call (it left)" in turn.steps[0].result
     assert turn.text == "Back."
+
+
+@requirement("mcp:down")
+async def test_a_tool_that_is_run_by_hand_waits_for_no_server_that_it_is_none_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def told(_: object) -> None:
+        pass
+
+    waited: list[str] = []
+    known = McpToolset.known
+
+    async def tools(self: McpToolset) -> Sequence[Tool]:
+        waited.append("for all servers")
+        return known(self)
+
+    monkeypatch.setattr(McpToolset, "tools", tools)
+    async with opened(tmp_path, ScriptedModel(["Hm."]), stranger("hangs", name="x")) as satchel:
+        assert (await run_tool(satchel, "glob", {"pattern": "*"}, progress=told))["tool_success"]
+        assert waited == []
+        assert (await run_tool(satchel, "mcp__x__work", {}, progress=told))["error_code"] == "NOT_FOUND"
+        assert waited == ["for all servers"]

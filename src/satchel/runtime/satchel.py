@@ -322,12 +322,13 @@ class Satchel(Home):
 
     # Tools
 
-    async def tools(self, *, wait: bool = True) -> Registry:
+    async def tools(self, *, wait: bool = True, servers: bool = True) -> Registry:
         """What a model may call, in the order in which it is told.
 
         Args:
             wait: Wait until the executables in the tools' folders were found, and until MCP servers that were never
                 met have listed their tools, ten seconds at most; else those that are known by now.
+            servers: Wait for those servers too.
         """
         settings = self.settings
         if not self._is_discovering:
@@ -337,7 +338,7 @@ class Satchel(Home):
         if wait:
             limit_s = max(_MOST_DISCOVERY_S, 3 * settings.tools.schema_timeout_s)
             await self.external.wait(limit_s)
-        servers = StaticToolset(await self.mcp.tools() if wait else self.mcp.known())
+        served = StaticToolset(await self.mcp.tools() if wait and servers else self.mcp.known())
         toolsets: list[Toolset] = [
             builtin_tools(home=settings.home, bash_timeout_s=settings.agent.tool_timeout_s),
             web_tools(settings, spawn=self.run),
@@ -347,7 +348,7 @@ class Satchel(Home):
                 MemoryTools(self.memory, forget=self._forget_in_store, small_model=self._small_model)
             )
         left_out = {*settings.tools.disabled, *self.external.replaced}
-        kept = [filtered(toolset, lambda spec: spec.name not in left_out) for toolset in (*toolsets, servers)]
+        kept = [filtered(toolset, lambda spec: spec.name not in left_out) for toolset in (*toolsets, served)]
         return await Registry.load([*kept[:-1], self.external, kept[-1]])
 
     async def toolbox(self, registry: Registry) -> Toolbox:

@@ -211,7 +211,10 @@ async def run_tool(
     Returns:
         The envelope (DESIGN 6); of an unknown name one with the code NOT_FOUND.
     """
-    registry = await satchel.tools()
+    # A server that hangs does not hold up what is none of its.
+    registry = await satchel.tools(servers=False)
+    if registry.get(name) is None:
+        registry = await satchel.tools()
     tool = registry.get(name)
     if tool is None:
         return _not_offered(satchel, name, registry.close_matches(name))
