@@ -851,3 +851,28 @@ async def test_a_star_in_a_host_stands_for_a_part_of_the_host_alone(
     spec = ToolSpec(name="web_fetch", description="", input_schema={"type": "object"}, pattern_key="url")
     planned = PlannedCall(call_id="c1", spec=spec, input={"url": url})
     assert await allowed("ask", rules("allow", f"web_fetch({pattern})"), planned) is is_allowed
+
+
+@requirement("permissions:rule:deny")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://evil.com",
+        "https://evil.com/admin/x",
+        "HTTPS://EVIL.com/admin",
+        "https://evil.com:443/admin",
+        "https://evil.com./admin",
+        "https://evil%2Ecom/admin",
+        "https://evil.com/%61dmin/x",
+        "https://evil.com/x/../admin",
+        "https://ann@evil.com/admin",
+        " https://evil.com/admin",
+    ],
+)
+async def test_a_rule_that_denies_an_address_denies_its_other_spellings(url: str) -> None:
+    spec = ToolSpec(name="web_fetch", description="", input_schema={"type": "object"}, pattern_key="url")
+    planned = PlannedCall(call_id="c1", spec=spec, input={"url": url})
+    assert not await allowed("bypass", rules("deny", "web_fetch(https://evil.com/*)"), planned)
+    if "admin" in url:
+        assert not await allowed("bypass", rules("deny", "web_fetch(https://evil.com/admin*)"), planned)
+    assert await allowed("bypass", rules("deny", "web_fetch(https://evil.com:8443/*)"), planned)

@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import json
 import os.path
+import posixpath
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import anyio
 
@@ -53,6 +54,7 @@ __all__ = [
 ]
 
 FORM = re.compile(r"(?P<tool>[A-Za-z0-9_*-]+)(?:\((?P<pattern>.*)\))?", re.DOTALL)
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 _SHOWN_CHARS = 2_000
 _MOST_PATH_CHARS = 4_096
 """PATH_MAX: a longer text is no path."""
@@ -520,7 +522,7 @@ class ModeGate:
     @staticmethod
     def _may_fit_url(pattern: str, url: str) -> bool:
         fits = _fit(pattern)
-        return fits(url) or fits(_plain_url(url))
+        return fits(url) or any(map(fits, _plain_urls(url)))
 
     def _may_fit_path(self, pattern: str, path: str) -> bool:
         if len(path) > _MOST_PATH_CHARS:
@@ -657,15 +659,29 @@ def _url_fits(pattern: str, url: str) -> bool:
     return _fit(f"/{path}")(parts[3] or "/")
 
 
-def _plain_url(url: str) -> str:
-    """A URL with what may be written in capitals in small letters, and a path where there is none."""
+def _plain_urls(url: str) -> Iterator[str]:
+    """The ways to write an address that lead to the same place, as far as is known: for rules that deny or ask.
+
+    What may be written in capitals stands in small letters; the port that goes without saying, the dot at the end of a
+    name and escapes are left out, `..` is followed, and a path stands where there is none.
+    """
     try:
         parts = urlsplit(url.strip())
+        port = parts.port
+        host = unquote(parts.hostname or "").lower().rstrip(".")
     except ValueError:
-        return url
-    return parts._replace(
-        scheme=parts.scheme.lower(), netloc=parts.netloc.lower(), path=parts.path or "/"
-    ).geturl()
+        return
+    scheme = parts.scheme.lower()
+    named = f"[{host}]" if ":" in host else host
+    netloc = named if port in (None, _DEFAULT_PORTS.get(scheme)) else f"{named}:{port}"
+    for path in (parts.path or "/", _walked(unquote(parts.path))):
+        yield parts._replace(scheme=scheme, netloc=netloc, path=path).geturl()
+
+
+def _walked(path: str) -> str:
+    """A path whose dots were followed; what stands behind its last slash stays there."""
+    walked = posixpath.normpath(f"/{path.lstrip('/')}")
+    return f"{walked}/" if path.endswith("/") and walked != "/" else walked
 
 
 def _literal(pattern: str) -> str | None:
