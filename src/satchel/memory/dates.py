@@ -394,15 +394,22 @@ def _weekday_alone(match: re.Match[str], said: _Said) -> Range | None:
 
 
 def _weeks_on(match: re.Match[str], said: _Said) -> Range | None:
-    weeks = (
-        2 * _number(match["number"]) if match["unit"].startswith("fortnight") else _number(match["number"])
-    )
+    weeks = _number(match["number"] or "one")
+    if match["unit"].startswith("fortnight"):
+        weeks *= 2
     anchor = match["anchor"]
     if anchor in ("today", "tomorrow"):
         day = said.today + timedelta(days=anchor == "tomorrow")
     else:
         day = _after(said.today, _WEEKDAYS[anchor])
     return _one(day + timedelta(weeks=weeks))
+
+
+def _before_last(match: re.Match[str], said: _Said) -> Range | None:
+    if match["weekend"]:
+        saturday = _week(said.today, -2)[0] + timedelta(days=5)
+        return saturday, saturday + timedelta(days=1)
+    return _one(_before(said.today, _WEEKDAYS[match["weekday"]]) - timedelta(weeks=1))
 
 
 def _weekend(match: re.Match[str], said: _Said) -> Range | None:
@@ -614,6 +621,20 @@ _FORMS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], _Said], Rang
         ),
         (r"when\s+(?:i|you|he|she|we|they)\s+retires?", _vague),
         (
+            r"(?:in\s+)?(?:about|around|roughly|approximately|almost|nearly|just\s+(?:over|under)|over|under|(?:more|less)\s+than"
+            r"|at\s+(?:least|most)|some|maybe|perhaps)\s+"
+            + _NUMBER
+            + r"\s+"
+            + _UNIT
+            + r"(?:\s+(?:ago|back|from\s+(?:now|today)|hence))?",
+            _vague,
+        ),
+        (
+            r"(?:the\s+)?(?:first|second|third|fourth|last|final)\s+(?:few\s+)?(?:weeks?|weekend|days?)\s+(?:of|in)\s+(?:the\s+"
+            r"(?:month|year)|(?:this|last|next)\s+(?:month|year)|" + _MONTH + _OF_YEAR + ")",
+            _vague,
+        ),
+        (
             r"(?:at|by|towards?|near)?\s*the\s+(?:end|beginning|start)\s+of\s+(?:the|this|next|last)\s+(?:month|year|week)",
             _vague,
         ),
@@ -631,6 +652,12 @@ _FORMS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], _Said], Rang
             _calendar_unit,
         ),
         (r"the\s+(?P<unit>week|month|year)\s+(?P<side>before|after)\s+(?:last|next)", _week_beyond),
+        (r"the\s+(?P<weekend>weekend)\s+before\s+last", _before_last),
+        (r"the\s+" + _WEEKDAY + r"\s+before\s+last(?P<weekend>)", _before_last),
+        (
+            r"(?P<anchor>today|tomorrow|(?:mon|tues|wednes|thurs|fri|satur|sun)day)\s+week(?!\s+\d)(?P<unit>)(?P<number>)",
+            _weeks_on,
+        ),
         (_WEEKDAY + _PART + r"\s*,?\s+(?:of\s+)?(?P<step>last|this|next)\s+week", _weekday_of_week),
         (r"(?P<step>last|this|next)\s+week\s*,?\s+(?:on\s+)?" + _WEEKDAY + _PART, _weekday_of_week),
         (
@@ -707,7 +734,7 @@ _FORMS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], _Said], Rang
         (
             r"(?:"
             + _ANY_WEEKDAY
-            + r",?\s+)?(?P<a>\d{1,2})(?P<sign>[/.])(?P<b>\d{1,2})(?P=sign)(?P<year>\d{4}|\d\d)(?![/.]?\d)",
+            + r",?\s+)?(?P<a>\d{1,2})(?P<sign>[/.-])(?P<b>\d{1,2})(?P=sign)(?P<year>\d{4}|\d\d)(?![/.-]?\d)",
             _digit_date,
         ),
         (
