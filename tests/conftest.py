@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import settings
 
 from satchel.errors import EmbedderError
 from satchel.models.embedding import fetch_weights
+from satchel.sandbox import process
+from tests.tools.external.executables import processes_that_say
 
 # In the background of a shell SIGINT is ignored, and would be by every program that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -25,6 +28,14 @@ settings.load_profile("same")
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_running() -> Iterator[None]:
+    """After the whole run there is no process that Satchel started in it."""
+    yield
+    # Those carry the mark of this program's warden in their environment.
+    assert processes_that_say(f"{process._warden.mark}-") == []
 
 
 @pytest.fixture(scope="session")
