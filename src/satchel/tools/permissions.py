@@ -23,21 +23,29 @@ from __future__ import annotations
 
 import json
 import os.path
-import posixpath
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
-from urllib.parse import unquote, urlsplit
 
 import anyio
 
 from satchel.config import Mode, RuleAction
 from satchel.errors import SatchelError, UsageError
+from satchel.tools.patterns import (
+    Fits,
+    between_stars,
+    command_pattern,
+    covers,
+    escaped,
+    fit,
+    literal,
+    url_fits,
+    url_spellings,
+)
 from satchel.tools.port import ToolSpec
-from satchel.tools.programs import words_to_spell_out
 from satchel.tools.shell import MAX_CHARS, possible_commands, simple_commands, words_text
 
 __all__ = [
@@ -54,7 +62,6 @@ __all__ = [
 ]
 
 FORM = re.compile(r"(?P<tool>[A-Za-z0-9_*-]+)(?:\((?P<pattern>.*)\))?", re.DOTALL)
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 _SHOWN_CHARS = 2_000
 _MOST_PATH_CHARS = 4_096
 """PATH_MAX: a longer text is no path."""
@@ -63,80 +70,6 @@ PATH_KEY = "path"
 resolved."""
 URL_KEY = "url"
 """A tool whose `pattern_key` is this has addresses compared as they are; any other field is a command's line."""
-SUBCOMMANDS = frozenset(
-    [
-        "apt",
-        "apt-get",
-        "brew",
-        "bundle",
-        "cargo",
-        "conda",
-        "deno",
-        "docker",
-        "gh",
-        "git",
-        "go",
-        "gradle",
-        "helm",
-        "just",
-        "kubectl",
-        "make",
-        "mvn",
-        "nix",
-        "npm",
-        "npx",
-        "pip",
-        "pip3",
-        "pipx",
-        "pnpm",
-        "podman",
-        "poetry",
-        "rustup",
-        "systemctl",
-        "terraform",
-        "uv",
-        "yarn",
-    ]
-)
-"""Programs whose first argument says what they do, so that a suggested rule names it too."""
-RUNS_ANYTHING = frozenset(
-    [
-        "awk",
-        "bash",
-        "chmod",
-        "chown",
-        "curl",
-        "dash",
-        "dd",
-        "doas",
-        "env",
-        "eval",
-        "exec",
-        "find",
-        "kill",
-        "node",
-        "parallel",
-        "perl",
-        "php",
-        "python",
-        "python3",
-        "rm",
-        "rsync",
-        "ruby",
-        "scp",
-        "sed",
-        "sh",
-        "sqlite3",
-        "ssh",
-        "sudo",
-        "tee",
-        "wget",
-        "xargs",
-        "zsh",
-    ]
-)
-"""Programs that run other programs, write or delete by their arguments: a suggested rule names the whole
-command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,9 +169,6 @@ class Rule:
     def text(self) -> str:
         """As it is written: `bash(git *)`."""
         return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
-
-
-Fits: TypeAlias = Callable[[str], bool]
 
 
 def parse_rule(action: RuleAction, text: str) -> Rule:
@@ -350,16 +280,16 @@ class ModeGate:
             path = self._forms(subject)[-1][0]
             folder = path.rpartition("/")[0]
             if path.startswith("/"):
-                return (f"{name}({_escaped(path)})",)
-            return (f"{name}({_escaped(folder)}/*)" if folder else f"{name}({_escaped(path)})",)
+                return (f"{name}({escaped(path)})",)
+            return (f"{name}({escaped(folder)}/*)" if folder else f"{name}({escaped(path)})",)
         if call.spec.pattern_key == URL_KEY:
             scheme, separator, rest = subject.partition("://")
             host = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
-            return (f"{name}({_escaped(f'{scheme}{separator}{host}')}/*)" if host else name,)
+            return (f"{name}({escaped(f'{scheme}{separator}{host}')}/*)" if host else name,)
         commands = simple_commands(subject)
         if commands is None:
-            return (f"{name}({_escaped(subject)})",)
-        return tuple(dict.fromkeys(f"{name}({_command_pattern(words)})" for words in commands))
+            return (f"{name}({escaped(subject)})",)
+        return tuple(dict.fromkeys(f"{name}({command_pattern(words)})" for words in commands))
 
     async def _ask(self, requests: Sequence[ApprovalRequest]) -> list[Decision]:
         if not requests:
@@ -463,7 +393,7 @@ class ModeGate:
 
     def _allowing(self, call: PlannedCall) -> tuple[str, ...]:
         """The rules that together allow the call, or nothing: every part of it has to be covered."""
-        rules = [rule for rule in self._rules if rule.action == "allow" and _fit(rule.tool)(call.spec.name)]
+        rules = [rule for rule in self._rules if rule.action == "allow" and fit(rule.tool)(call.spec.name)]
         for rule in rules:
             if rule.pattern is None:
                 return (rule.text,)
@@ -477,15 +407,15 @@ class ModeGate:
                     return (rule.text,)
             return ()
         if call.spec.pattern_key == URL_KEY:
-            return next(((rule.text,) for rule in rules if _url_fits(rule.pattern or "", subject)), ())
+            return next(((rule.text,) for rule in rules if url_fits(rule.pattern or "", subject)), ())
         for rule in rules:
             # The command word for word: nothing needs to be understood.
-            if _literal(rule.pattern or "") == subject:
+            if literal(rule.pattern or "") == subject:
                 return (rule.text,)
         commands = simple_commands(subject)
         used: list[str] = []
         for words in commands or ():
-            found = next((rule.text for rule in rules if _covers(rule.pattern or "", words)), None)
+            found = next((rule.text for rule in rules if covers(rule.pattern or "", words)), None)
             if found is None:
                 return ()
             used.append(found)
@@ -493,7 +423,7 @@ class ModeGate:
 
     def _may_fit(self, rule: Rule, call: PlannedCall) -> bool:
         """Whether a rule that denies or asks concerns the call: any part of it, any way of reading it."""
-        if not _fit(rule.tool)(call.spec.name):
+        if not fit(rule.tool)(call.spec.name):
             return False
         if rule.pattern is None:
             return True
@@ -514,15 +444,15 @@ class ModeGate:
 
     @staticmethod
     def _may_fit_command(pattern: str, command: str) -> bool:
-        fits = _fit(pattern)
+        fits = fit(pattern)
         if len(command) > MAX_CHARS:
             return True
         return fits(command) or any(fits(words_text(words)) for words in possible_commands(command))
 
     @staticmethod
     def _may_fit_url(pattern: str, url: str) -> bool:
-        fits = _fit(pattern)
-        return fits(url) or any(map(fits, _plain_urls(url)))
+        fits = fit(pattern)
+        return fits(url) or any(map(fits, url_spellings(url)))
 
     def _may_fit_path(self, pattern: str, path: str) -> bool:
         if len(path) > _MOST_PATH_CHARS:
@@ -538,7 +468,7 @@ class ModeGate:
     def _real_head(self, pattern: str) -> str:
         """The folder that holds all that a pattern of paths names; the session's where it begins with a star."""
         head = self._plain_pattern(pattern)
-        folder = _between_stars(head)[0].rpartition("/")[0] if "*" in head else head
+        folder = between_stars(head)[0].rpartition("/")[0] if "*" in head else head
         return os.path.realpath(self._cwd / folder.replace("\0", ""))
 
     def _forms(self, path: str) -> list[list[str]]:
@@ -561,22 +491,12 @@ class ModeGate:
         return forms
 
     def _path_fit(self, pattern: str) -> Fits:
-        return _fit(self._plain_pattern(pattern))
+        return fit(self._plain_pattern(pattern))
 
     def _plain_pattern(self, pattern: str) -> str:
         if self._user_home and pattern.startswith("~/"):
-            pattern = _escaped(self._user_home) + pattern[1:]
+            pattern = escaped(self._user_home) + pattern[1:]
         return pattern.removeprefix("./")
-
-
-def _covers(pattern: str, words: Sequence[str]) -> bool:
-    """Whether an allow rule's pattern covers a command, with its own words for what starts another program."""
-    text = words_text(words)
-    if not _fit(pattern)(text):
-        return False
-    count = words_to_spell_out(words)
-    written = _between_stars(pattern)[0]
-    return not count or written == text or written.startswith(words_text(words[:count]) + " ")
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -603,104 +523,3 @@ def _planned(call: PlannedCall) -> str:
     if len(shown) > _SHOWN_CHARS:
         shown = f"{shown[:_SHOWN_CHARS]} […]"
     return f"mode plan changes nothing. What would have run: {call.spec.name}({shown}). Go on planning, and say so."
-
-
-def _fit(pattern: str) -> Fits:
-    """A test whether a whole text fits a pattern with `*`; its time grows with the text's length alone."""
-    optional_arguments = pattern.endswith(" *") and not pattern.endswith("\\ *")
-    whole = _between_stars(pattern)
-    without = _between_stars(pattern[:-2]) if optional_arguments else None
-
-    def fits(text: str) -> bool:
-        return _matches(whole, text) or (without is not None and _matches(without, text))
-
-    return fits
-
-
-def _between_stars(pattern: str) -> list[str]:
-    """The literal pieces of a pattern, one more than it has stars."""
-    pieces = [""]
-    for piece in re.findall(r"\\[\\*]|.", pattern, re.DOTALL):
-        if piece == "*":
-            pieces.append("")
-        else:
-            pieces[-1] += piece[-1]
-    return pieces
-
-
-def _matches(pieces: Sequence[str], text: str) -> bool:
-    first, *middle = pieces
-    if not middle:
-        return text == first
-    *middle, last = middle
-    if not text.startswith(first) or len(text) < len(first) + len(last) or not text.endswith(last):
-        return False
-    at, end = len(first), len(text) - len(last)
-    for piece in middle:
-        # The earliest place is always good enough: what follows can only gain by it.
-        found = text.find(piece, at, end)
-        if found < 0:
-            return False
-        at = found + len(piece)
-    return True
-
-
-def _url_fits(pattern: str, url: str) -> bool:
-    """Whether an allow rule's pattern fits an address: a `*` in its host stands for a part of the host alone."""
-    scheme, separator, rest = pattern.partition("://")
-    parts = re.fullmatch(r"([^:/?#\\]+)://([^/?#\\]*)(.*)", url.strip(), re.DOTALL)
-    if not separator or parts is None:
-        return _fit(pattern)(url)
-    host, slash, path = rest.partition("/")
-    if not (_fit(scheme.lower())(parts[1].lower()) and _fit(host.lower())(parts[2].lower())):
-        return False
-    if not slash:
-        return host.endswith("*") or parts[3] in ("", "/")
-    return _fit(f"/{path}")(parts[3] or "/")
-
-
-def _plain_urls(url: str) -> Iterator[str]:
-    """The ways to write an address that lead to the same place, as far as is known: for rules that deny or ask.
-
-    What may be written in capitals stands in small letters; the port that goes without saying, the dot at the end of a
-    name and escapes are left out, `..` is followed, and a path stands where there is none.
-    """
-    try:
-        parts = urlsplit(url.strip())
-        port = parts.port
-        host = unquote(parts.hostname or "").lower().rstrip(".")
-    except ValueError:
-        return
-    scheme = parts.scheme.lower()
-    named = f"[{host}]" if ":" in host else host
-    netloc = named if port in (None, _DEFAULT_PORTS.get(scheme)) else f"{named}:{port}"
-    for path in (parts.path or "/", _walked(unquote(parts.path))):
-        yield parts._replace(scheme=scheme, netloc=netloc, path=path).geturl()
-
-
-def _walked(path: str) -> str:
-    """A path whose dots were followed; what stands behind its last slash stays there."""
-    walked = posixpath.normpath(f"/{path.lstrip('/')}")
-    return f"{walked}/" if path.endswith("/") and walked != "/" else walked
-
-
-def _literal(pattern: str) -> str | None:
-    """The one text that a pattern without stars fits, or None."""
-    pieces = _between_stars(pattern)
-    return pieces[0] if len(pieces) == 1 else None
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"[\\*]", r"\\\g<0>", text)
-
-
-def _command_pattern(words: Sequence[str]) -> str:
-    program = words[0]
-    if program.rsplit("/", 1)[-1] in RUNS_ANYTHING or len(words) == 1 or words_to_spell_out(words):
-        return _escaped(words_text(words))
-    if program in SUBCOMMANDS:
-        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9:_-]*", words[1]):
-            return _escaped(words_text(words))
-        return f"{_escaped(program)} {words[1]} *"
-    # Quoted where its name needs that, as the command is when the rule is compared with it.
-    return f"{_escaped(words_text(words[:1]))} *"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["ASSIGNMENT", "WRAPPERS", "words_to_spell_out"]
+__all__ = ["ASSIGNMENT", "RUNS_ANYTHING", "SUBCOMMANDS", "WRAPPERS", "words_to_spell_out"]
 
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=.*", re.DOTALL)
 WRAPPERS = frozenset([
@@ -21,6 +21,19 @@ WRAPPERS = frozenset([
     "time", "timeout", "toybox", "unbuffer", "unshare", "valgrind", "watch", "xargs", "xvfb-run",
 ])  # fmt: skip
 """Programs whose arguments are another command; a deny rule looks behind them."""
+SUBCOMMANDS = frozenset([
+    "apt", "apt-get", "brew", "bundle", "cargo", "conda", "deno", "docker", "gh", "git", "go", "gradle",
+    "helm", "just", "kubectl", "make", "mvn", "nix", "npm", "npx", "pip", "pip3", "pipx", "pnpm", "podman",
+    "poetry", "rustup", "systemctl", "terraform", "uv", "yarn",
+])  # fmt: skip
+"""Programs whose first argument says what they do, so that a suggested rule names it too."""
+RUNS_ANYTHING = frozenset([
+    "awk", "bash", "chmod", "chown", "curl", "dash", "dd", "doas", "env", "eval", "exec", "find", "kill",
+    "node", "parallel", "perl", "php", "python", "python3", "rm", "rsync", "ruby", "scp", "sed", "sh",
+    "sqlite3", "ssh", "sudo", "tee", "wget", "xargs", "zsh",
+])  # fmt: skip
+"""Programs that run other programs, write or delete by their arguments: a suggested rule names the whole
+command."""
 _VALUE = re.compile(r"[\d.:]+[smhd]?")
 """What stands before a wrapper's command without a dash: how long, how often, which processor."""
 
