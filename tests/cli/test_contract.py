@@ -171,3 +171,15 @@ def test_the_json_shapes_that_programs_rely_on_stay(run: Run) -> None:
     assert {*run("memory", "list", "--json").json[0]} >= {"id", "content", "kind", "tags", "source"}
     for tool in run("tool", "list", "--json").json:
         assert set(tool) >= {"name", "source", "description", "status", "reason"}
+
+
+@requirement("models:choice:says-why")
+def test_the_program_says_which_model_it_took_by_itself_and_how_to_change_it(run: Run) -> None:
+    """DESIGN 3.2: with nothing configured, a key in the environment serves."""
+    with serving(scripted(*[speaks("Hello.")] * 3)) as server:
+        by_itself = {"SATCHEL_MODEL": ""}
+        asked = run("ask", "Hi", server=server, environ=by_itself)
+        talked = run("chat", "--plain", stdin="Hi\n", server=server, environ=by_itself)
+        told = run("ask", "Hi", server=server)
+    line = "openai:m-1 answers (the key in OPENAI_API_KEY). Another one: satchel config set model PROVIDER:MODEL\n"
+    assert (asked.out, asked.err, talked.err, told.err) == ("Hello.\n", line, line, "")

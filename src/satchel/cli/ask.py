@@ -14,7 +14,7 @@ from satchel.cli.approvals import TerminalApprover
 from satchel.cli.commands import Text
 from satchel.cli.editor import Editor
 from satchel.cli.home import tell_notices
-from satchel.cli.opening import exit_code_of, opened, settled
+from satchel.cli.opening import exit_code_of, opened, settled, tell_choice
 from satchel.cli.output import is_terminal, json_text, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.view import TurnView
@@ -146,6 +146,7 @@ async def _ask(
         )
         if form == "text":
             tell_notices(satchel, after=told)
+            await tell_choice(satchel)
         running = await session.start(text, memory=memory)
         try:
             async for event in running.events():

@@ -12,7 +12,7 @@ from satchel.cli.approvals import TerminalApprover
 from satchel.cli.commands import Text
 from satchel.cli.editor import Editor, LineReader, PlainLines
 from satchel.cli.home import tell_notices
-from satchel.cli.opening import opened
+from satchel.cli.opening import opened, tell_choice
 from satchel.cli.output import is_terminal, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.talk import Talk, said_before
@@ -94,5 +94,6 @@ async def _chat(settings: Settings, *, session_id: str | None, last: bool, priva
             session_id, last=last, private=private, approver=approver, ask=approver.ask if approver else None
         )
         tell_notices(satchel, after=told)
+        await tell_choice(satchel)
         talk = Talk(satchel, session, reader=reader, view=view)
         return await talk.run()

@@ -9,14 +9,24 @@ from contextlib import asynccontextmanager
 import anyio
 
 from satchel.cli.home import fetch_line, tell_notices
+from satchel.cli.output import tell
 from satchel.config import Settings
 from satchel.errors import SatchelError
 from satchel.runtime import RunningTurn, Satchel, Turn
 
-__all__ = ["exit_code_of", "opened", "settled"]
+__all__ = ["exit_code_of", "opened", "settled", "tell_choice"]
 
 _EXIT = {"done": 0, "asking": 0, "limit": 1, "failed": 1, "cancelled": 130}
 _REFUSED = 4
+
+
+async def tell_choice(satchel: Satchel) -> None:
+    """Say on stderr which model Satchel took by itself, and how to take another; that there is none, answers say."""
+    if satchel.settings.model or satchel.has_given_model:
+        return
+    choice = await satchel.choice()
+    if choice.name != "none":
+        tell(f"{choice.name} answers ({choice.why}). Another one: satchel config set model PROVIDER:MODEL")
 
 
 @asynccontextmanager
