@@ -750,7 +750,10 @@ async def test_no_mode_reads_by_itself_where_keys_are(mode: Mode, cwd: str, ann:
         f"/proc/self/root{ann}/.ssh/id",
         "/proc/self/environ",
         f"{project}/../.config/tool",
+        str(ann.parent / "shadow"),
     ]
+    (ann.parent / "shadow").write_text("key")
+    (ann.parent / "shadow").chmod(0o640)
     calls = [await call("file_read", path=path) for path in paths]
     # All that is below is searched.
     calls += [await call("grep", pattern="key", path=path) for path in ("~", "/", str(ann.parent))]
@@ -771,6 +774,12 @@ async def test_a_sessions_own_folder_is_read_with_all_that_is_hidden_in_it(mode:
     calls = [await call("file_read", path="notes.txt"), await call("grep", pattern="x", path="project")]
     # `project` holds a symlink to the key; searches don't follow any.
     assert all(decision.allowed for decision in await home.decide(calls))
+    (ann / "project" / "own.txt").write_text("mine")
+    (ann / "project" / "own.txt").chmod(0o600)
+    for cwd in (ann / "project", ann):
+        one = ModeGate(mode, [], None, cwd=cwd, environ={"HOME": str(ann)})
+        [decision] = await one.decide([await call("file_read", path=str(ann / "project" / "own.txt"))])
+        assert decision.allowed
 
 
 @requirement("permissions:rule:deny")

@@ -9,8 +9,9 @@ and
   included.
 - `auto`: built-in tools that only read run too, wherever that is. Everything else is asked. What a stranger's
   tool says about itself counts for nothing here.
-- In neither does a tool read by itself where keys and passwords are: hidden files and folders outside of the
-  session's folder, what `/proc` tells of other programs, and a home, or a folder above it, as a whole.
+- In neither does a tool read by itself where keys and passwords are: outside of the session's folder, what is
+  hidden, what the system does not let everybody read, and what `/proc` tells of other programs; and a home, or
+  a folder above it, as a whole.
 - `plan`: built-in tools that only read run as in `auto`. Nothing else does, whatever a rule allows and without asking:
   the model is told to say what it would do, and the refusal shows the call.
 - `bypass`: everything runs but what a rule denies.
@@ -25,6 +26,7 @@ import json
 import os.path
 import re
 import shlex
+import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -379,7 +381,9 @@ class ModeGate:
         own = [folder for folder in self._open if not any(_is_below(home, [folder]) for home in homes)]
         if _is_below(real, own):
             return False
-        return _is_below(real, ["/proc"]) or "/." in real
+        if _is_below(real, ["/proc"]) or "/." in real:
+            return True
+        return not _is_below(real, self._open) and _is_for_its_owner_alone(real)
 
     def _open_for(self, call: PlannedCall) -> None:
         if call.spec.pattern_key == PATH_KEY:
@@ -510,6 +514,13 @@ def _texts(value: Any) -> Iterator[str]:
             waiting.extend(part.values())
         elif isinstance(part, list | tuple):
             waiting.extend(part)
+
+
+def _is_for_its_owner_alone(path: str) -> bool:
+    try:
+        return not Path(path).stat().st_mode & stat.S_IROTH
+    except OSError:
+        return False  # there is nothing to read
 
 
 def _is_below(path: str, folders: Sequence[str]) -> bool:
