@@ -523,3 +523,30 @@ async def test_a_filter_that_there_is_none_of_is_refused_instead_of_finding_noth
                 await ask()
         with pytest.raises(TypeError, match="spaeker"):
             await memory.list(spaeker="Ida")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("room", [0, 1 << 20])
+async def test_a_search_finds_the_same_whether_or_not_what_its_words_give_was_kept(
+    room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("satchel.memory.ranking._MAX_STEM_SCORES_BYTES", room)
+    turns = [
+        "the harbour map",
+        "a map of Lisbon",
+        "we walked",
+        "harbour lights and harbour rain",
+        "nothing",
+    ] * 4
+    clock = ManualClock(at=NOON)
+    async with Memory.open(":memory:", embedder="none", clock=clock) as memory:
+        await memory.add_episodes(
+            said(turn, text, session=f"s{turn // 7}") for turn, text in enumerate(turns[:-2])
+        )
+        asked = ("harbour map", "map", "harbour Lisbon rain", "harbour map")
+        first = [[(hit.memory.id, hit.score) for hit in await memory.search(query)] for query in asked]
+        again = [[(hit.memory.id, hit.score) for hit in await memory.search(query)] for query in asked]
+        assert again == first
+        assert first[0] == first[3]
+        await memory.add_episodes([said(99, "the harbour map on the wall", session="s9")])
+        assert (await memory.search("harbour map wall"))[0].memory.source.turn == 99
+        assert len(await memory.search("map", limit=100)) > len(first[1])

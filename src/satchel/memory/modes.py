@@ -12,11 +12,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from satchel.memory import lexicon
 from satchel.memory.decay import factors, recency_weight
-from satchel.memory.repository import slices, to_micros
+from satchel.memory.repository import requests_so_far, slices, to_micros
 from satchel.memory.tables import memories, spaces, tags, uses
 
 __all__ = [
@@ -54,32 +54,38 @@ def keywords_of(query: str) -> list[str]:
     return list(dict.fromkeys(word for word in words if lexicon.hash_stem(word)))
 
 
+_BOOSTED = (
+    select(
+        memories.c.rid,
+        memories.c.importance,
+        memories.c.said_at,
+        memories.c.priority,
+        memories.c.decay_rate,
+        func.coalesce(uses.c.last_accessed, memories.c.created_at),
+        func.coalesce(uses.c.request, memories.c.request),
+    )
+    .select_from(memories.outerjoin(uses, uses.c.rid == memories.c.rid))
+    # The sum keeps SQLite from walking the index of a whole space for a few known rows.
+    .where(
+        memories.c.rid.in_(bindparam("rids", expanding=True)), memories.c.space_id + 0 == bindparam("space")
+    )
+)
+"""Made once: making it took longer than running it."""
+
+
 def boosts_of(
     connection: Connection, space: int, rids: Sequence[int], *, now: datetime, by_request: bool
 ) -> dict[int, float]:
     """What importance, recency and priority multiply the scores of memories by; see `decay.boost`."""
     at = to_micros(now)
-    requests = connection.execute(select(spaces.c.requests).where(spaces.c.id == space)).scalar_one()
+    requests = requests_so_far(connection, space)
     found: dict[int, float] = {}
     for part in slices(rids):
-        rows = connection.execute(
-            select(
-                memories.c.rid,
-                memories.c.importance,
-                memories.c.said_at,
-                memories.c.priority,
-                memories.c.decay_rate,
-                func.coalesce(uses.c.last_accessed, memories.c.created_at).label("used_at"),
-                func.coalesce(uses.c.request, memories.c.request).label("used_request"),
-            )
-            .select_from(memories.outerjoin(uses, uses.c.rid == memories.c.rid))
-            # The sum keeps SQLite from walking the index of a whole space for a few known rows.
-            .where(memories.c.rid.in_(part), memories.c.space_id + 0 == space)
-        )
-        for row in rows:
-            passed = requests - row.used_request if by_request else max(0, at - row.used_at) / _DAY
-            priority = max(0.0, row.priority - row.decay_rate * passed)
-            found[row.rid] = math.prod(factors(row.importance, (at - row.said_at) / _DAY, priority).values())
+        rows = connection.execute(_BOOSTED, {"rids": list(part), "space": space})
+        for rid, importance, said_at, priority, decay_rate, used_at, used_request in rows:
+            passed = requests - used_request if by_request else max(0, at - used_at) / _DAY
+            left = max(0.0, priority - decay_rate * passed)
+            found[rid] = math.prod(factors(importance, (at - said_at) / _DAY, left).values())
     return found
 
 

@@ -49,6 +49,12 @@ PRIOR = 50.0
 """Texts of general English that are thought added to a store when the weight of a word is computed: in one of three
 memories every word is rare."""
 
+_MANY_ROWS = 4
+"""A stem in more than one of so many rows has its scores kept for every row, which are added faster than found."""
+
+_MAX_STEM_SCORES_BYTES = 64 << 20
+"""Of the scores of stems that are kept: the commonest 160 stems of 100,000 rows, or thousands of others."""
+
 _BEST_OF_SESSION = 3
 
 LEAST_FACTOR, MOST_FACTOR = 0.9**3, 1.1**3
@@ -405,30 +411,60 @@ def _length_norm(index: Index, gate: Any) -> Any:
 
 def _bm25(index: Index, stems: Sequence[int], gate: Any) -> Any:
     """Score every row by the question's stems in it and, as weighted fields, in its neighbours."""
+    scores = np.zeros(len(index), dtype=np.float32)
+    known = index.derived("stem_scores", _StemScores)
+    for stem in stems:
+        if stem not in known:
+            known.keep(stem, _scores_of_stem(index, stem, gate))
+        rows, values = known[stem]
+        if rows is None:
+            scores += values
+        else:
+            scores[rows] += values
+    return scores
+
+
+class _StemScores(dict[int, tuple[Any, Any]]):
+    """What stems give to rows, until the rows change: the commonest words are in every other question, and have the
+    most rows. Either the rows and a value for each, or None and a value for every row.
+    """
+
+    _bytes = 0
+
+    def keep(self, stem: int, scores: Any) -> None:
+        """Keep a stem's; where there are too many, those that are there go."""
+        many = len(scores) // _MANY_ROWS
+        rows = np.flatnonzero(scores)
+        found = (None, scores) if len(rows) > many else (rows.astype(np.int32), scores[rows])
+        if self._bytes > _MAX_STEM_SCORES_BYTES:
+            self.clear()
+            self._bytes = 0
+        self[stem] = found
+        self._bytes += found[1].nbytes + (0 if found[0] is None else found[0].nbytes)
+
+
+def _scores_of_stem(index: Index, stem: int, gate: Any) -> Any:
+    """What one stem adds to the score of every row."""
     count = index.alive_count
     before, after = index.neighbours()
     norm = _length_norm(index, gate)
     scores = np.zeros(len(index), dtype=np.float32)
+    rows, counts, _ = index.postings(stem)
+    if not len(rows):
+        return scores
     mixed = np.zeros(len(index), dtype=np.float32)
-    for stem in stems:
-        rows, counts, _ = index.postings(stem)
-        plain = _rarity(count + PRIOR, len(rows) + PRIOR * commonness(stem))
-        if not len(rows):
-            continue
-        mixed[rows] = counts
-        touched = [rows]
-        # No row is twice the next of another, so that plain indexing adds up right.
-        for neighbour, share in ((after[rows], PREVIOUS), (before[rows], NEXT)):
-            there = neighbour >= 0
-            target = neighbour[there]
-            mixed[target] += gate[target] * np.float32(share) * counts[there]
-            touched.append(target)
-        weight = np.float32(plain * (K1 + 1))
-        for some in touched:
-            part = mixed[some]
-            scores[some] += weight * part / (part + norm[some])
-            # A row that is reached twice counts once.
-            mixed[some] = 0
+    mixed[rows] = counts
+    touched = [rows]
+    # No row is twice the next of another, so that plain indexing adds up right.
+    for neighbour, share in ((after[rows], PREVIOUS), (before[rows], NEXT)):
+        there = neighbour >= 0
+        target = neighbour[there]
+        mixed[target] += gate[target] * np.float32(share) * counts[there]
+        touched.append(target)
+    weight = np.float32(_rarity(count + PRIOR, len(rows) + PRIOR * commonness(stem)) * (K1 + 1))
+    for some in touched:
+        part = mixed[some]
+        scores[some] = weight * part / (part + norm[some])
     return scores
 
 
