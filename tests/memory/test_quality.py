@@ -5,11 +5,13 @@ of every size.
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory
 from tests.requirements import requirement
 
@@ -125,6 +127,27 @@ async def test_what_seed_2_asks_for_is_found(minilm_home: Path) -> None:
             ("what should I cook for her", ALLERGY),
         ):
             assert (await memory.search(query))[0].memory.content == text
+
+
+async def test_a_decision_that_was_replaced_is_not_found_right_after_many_facts_were_stored(
+    minilm_home: Path,
+) -> None:
+    older, newer = (
+        "We decided to use MySQL as the database for the shop",
+        "We decided to move the shop's database from MySQL to PostgreSQL",
+    )
+    clock = ManualClock(at=datetime(2026, 1, 5, tzinfo=UTC))
+    async with Memory.open(":memory:", home=minilm_home, back_fill=False, clock=clock) as memory:
+        for entry in read("facts")["entries"][:50]:
+            await memory.add(entry["text"])
+        await memory.add(older)
+        clock.advance(90 * 86_400)
+        await memory.add(newer)
+        question = "what did we decide about the database"
+        found = [hit.memory.content for hit in await memory.search(question)]
+        assert (found[0], older in found) == (newer, False)
+        then = await memory.search(question, as_of=datetime(2026, 2, 1, tzinfo=UTC))
+        assert then[0].memory.content == older
 
 
 async def test_a_message_all_of_whose_words_stand_in_one_memory_is_shown_it(minilm_home: Path) -> None:

@@ -56,6 +56,7 @@ from satchel.memory.grouping import (
 from satchel.memory.index import Index
 from satchel.memory.keeper import Keeper
 from satchel.memory.mover import Mover
+from satchel.memory.places import settle
 from satchel.memory.question import Question, read_question
 from satchel.memory.ranking import Factors, Found, Ranked, Scores, choose, rank, score, within_reach
 from satchel.memory.records import (
@@ -104,7 +105,9 @@ _FILL_BEFORE_SEARCH = 10_000
 worth more than what is quick; above that the newest are done, and the user is told of the rest."""
 _FILL_BEFORE_SURFACING = 1_024  # The same before a turn, which somebody waits for: five seconds.
 _GROUP_AT_ONCE = 32
-_GROUP_BEFORE_SEARCH = 16  # Facts that a search compares first: some milliseconds each.
+_GROUP_BEFORE_SEARCH = 256
+"""Facts that a search compares first, so that it does not give what was taken back a moment ago: a millisecond each, a
+fifth of what their vectors take. More than that come from an import, and are compared in the background."""
 _FILL_IDLE_S = 2.0  # A program that stores something and ends at once need not load a model for it.
 _READ_INLINE_CHARS = 20_000  # 5 ms of reading; a longer text is read on memory's own thread.
 
@@ -379,6 +382,12 @@ class Memory(Keeper, Mover, Inspector):
         """
         counted: dict[tuple[str, int], int] = {}
         drafts: list[Draft] = []
+        unplaced: set[int] = set()
+
+        def id_at(row: Mapping[str, Any], position: int) -> str:
+            place = f"{self.user}\n{self.scope}\n{row['source_session']}"
+            return "e" + place_hash(place, row["source_turn"], position)[:16]
+
         for episode in episodes:
             session = clean(str(episode.session), "session")
             turn = whole(episode.turn, "turn")
@@ -388,7 +397,7 @@ class Memory(Keeper, Mover, Inspector):
             position = whole(position, "position")
             counted[session, turn] = position + 1
             draft = await self._draft(
-                id="e" + place_hash(f"{self.user}\n{self.scope}\n{session}", turn, position)[:16],
+                id=id_at({"source_session": session, "source_turn": turn}, position),
                 content=strip_private(strip_injected(printable(episode.text))),
                 tags=(),
                 kind="episode",
@@ -408,12 +417,17 @@ class Memory(Keeper, Mover, Inspector):
                 trust=episode.trust,
             )
             if draft is not None:
+                if episode.position is None:
+                    unplaced.add(len(drafts))
                 drafts.append(draft)
         if not drafts:
             return ()
-        ids = await self._database.write(
-            lambda connection: repository.insert_drafts(connection, self._space, drafts)
-        )
+
+        def write(connection: Connection) -> list[str]:
+            settled = settle(connection, self._space, drafts, unplaced, id_at) if unplaced else drafts
+            return repository.insert_drafts(connection, self._space, settled)
+
+        ids = await self._database.write(write)
         self._stored()
         return tuple(ids)
 
@@ -1148,7 +1162,7 @@ class Memory(Keeper, Mover, Inspector):
             lambda connection: count_pending_facts(connection, self._space, limit=_GROUP_BEFORE_SEARCH + 1)
         )
         if 0 < pending <= _GROUP_BEFORE_SEARCH:
-            await self._group_some(_GROUP_BEFORE_SEARCH, model=None, fill=4 * _GROUP_BEFORE_SEARCH)
+            await self._group_some(_GROUP_BEFORE_SEARCH, model=None, fill=_FILL_BEFORE_SURFACING)
             await self._refresh()
         self._grouped_at = self._index.changed
 
