@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,8 @@ async def test_episodes_are_kept_word_for_word_and_storing_them_again_changes_no
         ids = await memory.add_episodes(episodes)
         before = await memory.list()
         assert await memory.add_episodes(episodes) == ids
-        assert await memory.add_episodes([said(1, "other words at the same place")]) == ids[:1]
+        other = replace(said(1, "other words at the same place"), position=0)
+        assert await memory.add_episodes([other]) == ids[:1]
         assert await memory.list() == before
         assert len(set(ids)) == 3
         first = await memory.get(ids[0])
@@ -96,6 +98,33 @@ async def test_episodes_are_kept_word_for_word_and_storing_them_again_changes_no
             Source(session="s1", turn=1, position=0),
             Source(session="s1", turn=1, position=1),
             Source(session="s1", turn=2, position=0),
+        ]
+
+
+@requirement("memory:episodes:idempotent")
+async def test_a_question_and_its_answer_stored_one_after_the_other_are_both_kept() -> None:
+    asked, answered = said(1, "Which one?"), said(1, "The red one.", speaker="assistant")
+    async with Memory.open(":memory:", embedder="none") as memory:
+        (first,) = await memory.add_episodes([asked])
+        (second,) = await memory.add_episodes([answered])
+        # The same words of somebody else are something else; a repeat is nothing new, alone or together.
+        (third,) = await memory.add_episodes([said(1, "The red one.")])
+        assert await memory.add_episodes([answered]) == (second,)
+        assert await memory.add_episodes([asked, answered]) == (first, second)
+        places = [(await memory.get(id)).source.position for id in (first, second, third)]
+        assert places == [0, 1, 2]
+        assert (await memory.stats()).memories == 3
+        # What was edited is not brought back by its old words, nor what was forgotten by its own; new words come after.
+        await memory.edit(first, content="Which colour?")
+        assert await memory.add_episodes([asked]) == (first,)
+        await memory.forget(second)
+        assert await memory.add_episodes([answered]) == ()
+        (fourth,) = await memory.add_episodes([said(1, "Or the blue one?")])
+        assert (await memory.get(fourth)).source.position == 3
+        assert [record.content for record in await memory.list()] == [
+            "Or the blue one?",
+            "The red one.",
+            "Which colour?",
         ]
 
 

@@ -105,7 +105,8 @@ class Episode:
         session: The conversation, and `turn` the exchange in it.
         speaker: Who said it.
         said_at: When; None takes the clock's time. Without an offset it is read as local time.
-        position: Which of the things said in that turn; None counts them in the order given.
+        position: Which of the things said in that turn; None counts them in the order given, after what the turn has
+            already.
         trust: Whose words they are.
     """
 
