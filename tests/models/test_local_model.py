@@ -153,6 +153,19 @@ async def test_a_real_model_streams_in_the_process(xllamacpp: Any, model_file: P
         await check_streaming(model)
 
 
+async def test_a_pattern_that_no_grammar_knows_is_left_to_the_tool_without_a_word(
+    xllamacpp: Any, model_file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    at = {"type": "string", "pattern": r"^e\d{1,3}$"}
+    look = replace(
+        LOOK, input_schema={**LOOK.input_schema, "properties": {"at": at, "pattern": {"type": "string"}}}
+    )
+    async with in_process(model_file, tmp_path) as model:
+        with anyio.fail_after(120):
+            await ask(model, request(user("Look at e5."), tools=[look], max_tokens=20))
+    assert "WARNING" not in capfd.readouterr().err
+
+
 @requirement("models:gguf:real", "models:gguf:in-process")
 async def test_a_real_model_in_the_process_is_held_to_the_json_layer(
     xllamacpp: Any, model_file: Path, tmp_path: Path

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,8 @@ _CONTEXT: Final = 8192
 _MAX_TOKENS: Final = 2048
 # Two threads of llama.cpp on a busy machine of two cores spin and are slower than one.
 _THREADS: Final = 1
+_ESCAPED_CLASS: Final = re.compile(r"\\[A-Za-z]")
+r"""\d, \w, \b and the like."""
 
 
 class GGUFModel:
@@ -191,8 +194,21 @@ def _body(request: ModelRequest, max_tokens: int | None) -> dict[str, Any]:
     if request.tools:
         body["tools"] = tools_to_wire(request.tools)
     if request.response_schema is not None:
-        body["response_format"] = response_format_to_wire(request.response_schema)
+        body["response_format"] = response_format_to_wire(_for_grammar(request.response_schema))
     return body
+
+
+def _for_grammar(schema: Any) -> Any:
+    """The schema without the patterns that the grammar's maker does not know: it would accept any text in their place,
+    and complain on stderr at each request. The tools check their input by the whole schema.
+    """
+    if isinstance(schema, Mapping):
+        return {
+            name: _for_grammar(value)
+            for name, value in schema.items()
+            if not (name == "pattern" and isinstance(value, str) and _ESCAPED_CLASS.search(value))
+        }
+    return [_for_grammar(value) for value in schema] if isinstance(schema, list | tuple) else schema
 
 
 def _tell(send: MemoryObjectSendStream[Any], what: Any, token: Any) -> bool:
