@@ -650,6 +650,8 @@ async def test_a_suggested_rule_for_a_file_names_its_folder() -> None:
         ("git *", "git clone -c core.sshCommand='rm -r .' a:b"),
         ("git *", "git clone --template=/tmp/hooks a b"),
         ("git *", "git difftool -x 'rm -r .'"),
+        ("git *", "git diff --no-index --outp=/home/ann/.profile /dev/null x"),
+        ("git *", "git archive -vo /home/ann/.profile HEAD"),
         ("git *", "git status; git filter-branch --tree-filter 'rm -r .'"),
         ("/usr/bin/git *", "/usr/bin/git -c alias.x='!rm -r .' x"),
         ("find *", "find . -exec rm '{}' ';'"),
@@ -776,8 +778,8 @@ async def test_a_sessions_own_folder_is_read_with_all_that_is_hidden_in_it(mode:
     assert all(decision.allowed for decision in await home.decide(calls))
     (ann / "project" / "own.txt").write_text("mine")
     (ann / "project" / "own.txt").chmod(0o600)
-    for cwd in (ann / "project", ann):
-        one = ModeGate(mode, [], None, cwd=cwd, environ={"HOME": str(ann)})
+    for folder in (ann / "project", ann):
+        one = ModeGate(mode, [], None, cwd=folder, environ={"HOME": str(ann)})
         [decision] = await one.decide([await call("file_read", path=str(ann / "project" / "own.txt"))])
         assert decision.allowed
 

@@ -1,7 +1,7 @@
 """Which words of a command make its program start another one: an allow rule has to spell them out.
 
 `bash(git *)` is meant for git, and `git -c alias.x='!rm -r .' x` runs rm. The programs here are common, do something
-plain, and start others, or delete, only where their arguments say so. Programs that run whatever they are given in any
+plain, and start others, delete, or write wherever they are told, only where their arguments say so. Programs that run whatever they are given in any
 case, such as `python`, `make` and `npm`, are not here: who allows them with a star has said what they want.
 """
 
@@ -89,13 +89,13 @@ _TELLING: Mapping[str, _Telling] = {
 }  # fmt: skip
 _GIT = _Telling(
     long=(
-        "--config", "--config-env", "--exec", "--exec-path", "--extcmd", "--open-files-in-pager", "--receive-pack",
+        "--config", "--config-env", "--exec", "--exec-path", "--extcmd", "--open-files-in-pager", "--output", "--receive-pack",
         "--sendmail-cmd", "--template", "--to-cmd", "--cc-cmd", "--upload-pack",
     ),
     # Transports that are commands.
     starts=("ext::", "fd::"),
 )  # fmt: skip
-_GIT_SHORT = {"clone": "cu", "grep": "O", "rebase": "x"}
+_GIT_SHORT = {"archive": "o", "clone": "cu", "format-patch": "o", "grep": "O", "rebase": "x"}
 _GIT_TAKES_VALUE = frozenset(
     {"-C", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--attr-source"}
 )
