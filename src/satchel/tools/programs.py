@@ -1,8 +1,9 @@
 """Which words of a command make its program start another one: an allow rule has to spell them out.
 
 `bash(git *)` is meant for git, and `git -c alias.x='!rm -r .' x` runs rm. The programs here are common, do something
-plain, and start others, delete, or write wherever they are told, only where their arguments say so. Programs that run whatever they are given in any
-case, such as `python`, `make` and `npm`, are not here: who allows them with a star has said what they want.
+plain, and start others, delete, or write wherever they are told, only where their arguments say so. Programs that run
+whatever they are given in any case, such as `python`, `make` and `npm`, are not here: who allows them with a star has
+said what they want.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ _TELLING: Mapping[str, _Telling] = {
 }  # fmt: skip
 _GIT = _Telling(
     long=(
-        "--config", "--config-env", "--exec", "--exec-path", "--extcmd", "--open-files-in-pager", "--output", "--receive-pack",
-        "--sendmail-cmd", "--template", "--to-cmd", "--cc-cmd", "--upload-pack",
+        "--config", "--config-env", "--exec", "--exec-path", "--extcmd", "--open-files-in-pager", "--output",
+        "--receive-pack", "--sendmail-cmd", "--template", "--to-cmd", "--cc-cmd", "--upload-pack",
     ),
     # Transports that are commands.
     starts=("ext::", "fd::"),
