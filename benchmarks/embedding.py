@@ -3,7 +3,8 @@
     python benchmarks/embedding.py [--home FOLDER] [--texts 300]
 
 The baseline is onnxruntime itself, given the same tokens one text at a time in the same process; a cold start is a
-process of its own that embeds one question, beside one that only imports numpy. CPU times are of the whole process.
+process of its own that embeds one question, beside one that only imports numpy. `stored` is memories added one by one,
+then embedded, with a vector for each token too. CPU times are of the whole process.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import onnxruntime
 from tokenizers import Tokenizer
 
 from satchel.clock import SystemClock
+from satchel.memory import Memory
 from satchel.models.embedding import MINILM, fetch_weights, open_embedder
 from satchel.models.port import Embedder
 
@@ -47,6 +49,7 @@ import sys, time
 from pathlib import Path
 import anyio
 from satchel.clock import SystemClock
+from satchel.memory import Memory
 from satchel.models.embedding import open_embedder
 embedder = open_embedder("minilm", home=Path(sys.argv[1]), environ={}, clock=SystemClock())
 anyio.run(embedder.embed, ["What should I keep in mind when I cook for Mara?"], "query")
@@ -125,9 +128,17 @@ async def measure(home: Path, count: int) -> dict[str, Any]:
 
         baseline = await rate(len(texts), bare(folder, texts))
         rates = {"bare": baseline}
-        for name, work in (("one_by_one", one_by_one), ("together", together)):
-            rates[name] = await rate(len(texts), work)
-            rates[f"{name}_ratio"] = round(rates[name] / baseline, 2)
+        async with Memory.open(":memory:", embedder=embedder, back_fill=False) as memory:
+
+            async def stored(texts: list[str] = texts, memory: Memory = memory) -> None:
+                for text in texts:
+                    await memory.add(text)
+                await memory.reindex()
+
+            await stored(texts[:1])  # a new store embeds some examples once
+            for name, work in (("one_by_one", one_by_one), ("together", together), ("stored", stored)):
+                rates[name] = await rate(len(texts), work)
+                rates[f"{name}_ratio"] = round(rates[name] / baseline, 2)
         figures[f"{words} words"] = rates
         await embedder.aclose()
     first, import_numpy = cold(COLD, str(home)), cold(NUMPY)
