@@ -150,6 +150,29 @@ async def test_a_decision_that_was_replaced_is_not_found_right_after_many_facts_
         assert then[0].memory.content == older
 
 
+async def test_an_old_decision_from_a_conversation_is_not_shown_without_the_one_that_took_it_back(
+    minilm_home: Path,
+) -> None:
+    older, newer = (
+        "We decided to use MySQL as the database for the shop",
+        "We decided to move the shop's database from MySQL to PostgreSQL",
+    )
+    async with Memory.open(":memory:", home=minilm_home, back_fill=False) as memory:
+        others = [entry["text"] for entry in read("facts")["entries"][:20]]
+        await memory.add_episodes(
+            Episode(
+                session=f"s{day}",
+                turn=1,
+                speaker="user",
+                text=text,
+                said_at=datetime(2026, 1, 1 + day, tzinfo=UTC),
+            )
+            for day, text in enumerate([older, *others, newer])
+        )
+        context = await memory.surface("what did we decide about the database?")
+        assert [hit.memory.content for hit in context.memories] == [newer, older]
+
+
 async def test_a_message_all_of_whose_words_stand_in_one_memory_is_shown_it(minilm_home: Path) -> None:
     bees = "My neighbour Ottokar keeps bees and hates lilies."
     async with Memory.open(":memory:", home=minilm_home, back_fill=False) as memory:

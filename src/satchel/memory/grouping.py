@@ -7,7 +7,7 @@ Everything that is done stands in the history of both and can be undone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -15,8 +15,8 @@ from sqlalchemy import Connection, insert, select
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory import lifecycle
-from satchel.memory.comparing import Comparison
-from satchel.memory.records import MemoryRecord
+from satchel.memory.comparing import Comparison, judge_pair
+from satchel.memory.records import Hit, MemoryRecord
 from satchel.memory.tables import compared, edges, memories, vectors
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "count_pending_facts",
     "in_order",
     "pending_facts",
+    "with_later_words",
     "write_findings",
 ]
 
@@ -46,6 +47,7 @@ SURE = 0.8
 With the embedder one of the eleven above was wrong on the reported half of the labelled set (benchmarks/compare.py);
 with words alone one of ten. `undo` takes it back."""
 
+_MOST_COMPARED_CHARS = 1_000  # Of two texts: statements, and no pages.
 _LIKELY = 0.5  # The confidence from which anything is tied at all.
 _RANK = {"outside": 0, "agent": 1, "user": 2}
 
@@ -118,6 +120,36 @@ def pending_facts(connection: Connection, space: int, *, model: int | None, limi
         )
         for row in rows
     ]
+
+
+def with_later_words(hits: Sequence[Hit], near: Sequence[Hit]) -> tuple[Hit, ...]:
+    """What is to be shown, and before each of it what was said later and takes it back.
+
+    What was said in conversations is never superseded, since it is the record; a model that is shown an old decision
+    alone takes it for the one that holds.
+
+    Args:
+        hits: To be shown, surest first.
+        near: Found too, and not sure enough by themselves.
+    """
+    shown: dict[str, Hit] = {}
+    for hit in hits:
+        later = [
+            other
+            for other in near
+            if other.memory.said_at > hit.memory.said_at
+            and len(other.memory.content) + len(hit.memory.content) <= _MOST_COMPARED_CHARS
+            and _takes_back(judge_pair(hit.memory.content, other.memory.content, None))
+        ]
+        if later:
+            latest = max(later, key=lambda other: other.memory.said_at)
+            shown.setdefault(latest.memory.id, replace(latest, score=hit.score))
+        shown.setdefault(hit.memory.id, hit)
+    return tuple(shown.values())
+
+
+def _takes_back(found: Comparison) -> bool:
+    return found.relation == "corrects" and found.confidence >= SURE
 
 
 def in_order(one: MemoryRecord, other: MemoryRecord, *, one_first: bool) -> tuple[MemoryRecord, MemoryRecord]:

@@ -51,6 +51,7 @@ from satchel.memory.grouping import (
     count_pending_facts,
     in_order,
     pending_facts,
+    with_later_words,
     write_findings,
 )
 from satchel.memory.index import Index
@@ -896,16 +897,22 @@ class Memory(Keeper, Mover, Inspector):
             Filter(as_of=self._aware(as_of)),
             include_superseded=include_superseded or as_of is not None,
         )
-        question, passing = await self._judged(
+        question, passing, considered = await self._judged(
             said[-1][1], at_least=at_least, fill=_FILL_BEFORE_SURFACING, visible=visible
         )
         if not passing and len(said) > 1:
             # "And what can she eat?" means something only after what came before.
             together = "\n".join(text for _, text in said)
-            question, passing = await self._judged(together, at_least=at_least, fill=0, visible=visible)
+            question, passing, considered = await self._judged(
+                together, at_least=at_least, fill=0, visible=visible
+            )
         if not passing:
             return _Surfaced()
-        hits = await self._hits(passing)
+        sure = {ranked.rid for ranked, _ in passing}
+        hits = with_later_words(
+            await self._hits(passing),
+            await self._hits([(ranked, 0.0) for ranked in considered if ranked.rid not in sure]),
+        )
         known = _without_blanks(text for _, text in said)
         fresh: list[Hit] = []
         left_out: list[tuple[Hit, str]] = []
@@ -1352,16 +1359,18 @@ class Memory(Keeper, Mover, Inspector):
 
     async def _judged(
         self, text: str, *, at_least: float, fill: int, visible: Visible
-    ) -> tuple[Question, Sequence[tuple[Ranked, float]]]:
-        """What is worth showing for a text, surest first."""
+    ) -> tuple[Question, Sequence[tuple[Ranked, float]], Sequence[Ranked]]:
+        """What is worth showing for a text, surest first; and everything that was judged, best first."""
         question, found, vector = await self._find(
             text, limit=CONSIDERED, mode="hybrid", fill=fill, visible=visible, for_showing=True
         )
         found = replace(found, ranked=tuple(hit for hit in found.ranked if hit.score > 0))
         gate = None if vector is None or self._dense is None or not found.ranked else await self._dense.gate()
         if gate is None or vector is None:
-            return question, judge_by_words(found.ranked, at_least=at_least)
-        return question, judge(found, gate, vector, at_least=at_least)
+            passing = judge_by_words(found.ranked, at_least=at_least)
+        else:
+            passing = judge(found, gate, vector, at_least=at_least)
+        return question, passing, found.ranked[:CONSIDERED]
 
     async def _hits(self, found: Sequence[tuple[Ranked, float]]) -> tuple[Hit, ...]:
         """Fetch the memories behind rows; those that were forgotten meanwhile are left out."""
