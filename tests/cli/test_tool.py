@@ -17,7 +17,7 @@ import pytest
 
 from satchel.cli.view import TurnView
 from satchel.clock import ManualClock, SystemClock
-from satchel.events import Observation, Permission, ToolProgress
+from satchel.events import Action, Observation, Permission, ToolProgress
 from satchel.tools.builtin.standalone import SHIPPED, shipped_path
 from tests.cli.conftest import Run
 from tests.cli.programs import start
@@ -308,11 +308,15 @@ def test_a_command_that_is_told_to_end_takes_its_tool_with_it(
 def test_progress_is_shown_while_a_tool_runs(capsys: pytest.CaptureFixture[str]) -> None:
     clock = ManualClock()
     view = TurnView(text_out=None, notes_out=sys.stdout, environ={}, monotonic_s=clock.monotonic_s)
+    view.show(Action(turn=1, round=1, call_id="c", tool="long", input={}))
+    view.show(ToolProgress(call_id="c", tool="long", data={"progress": "at once"}))
+    clock.advance(0.5)
     for done in range(3):
         view.show(ToolProgress(call_id="c", tool="long", data={"progress": f"{done}\x1b[2J of 3"}))
         clock.advance(0.3)
     view.show(ToolProgress(call_id="c", tool="long", data={"progress": {"done": 3}}))
     assert capsys.readouterr().out.splitlines() == [
+        "● long  ",
         "  … long: 0\ufffd[2J of 3",
         "  … long: 2\ufffd[2J of 3",
     ]

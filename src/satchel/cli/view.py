@@ -159,6 +159,8 @@ class TurnView:
                 self._refused.add(call_id)
                 self.note(f"✗ {tool}: {one_line(reason, 300)}", "yellow")
             case Action(tool=tool, input=input):
+                # What ends in no time needs no progress.
+                self._progressed_s = self._monotonic_s()
                 self.note(f"● {tool}  {brief_input(input)}", "cyan")
             case ToolProgress(tool=tool, data=data):
                 self._progressed(tool, data)
