@@ -38,7 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0 done, 1 failed, 2 misused, 3 not found, 4 refused, 130 interrupted.
     """
     prepare()
-    _collect_seldom()
+    thresholds = gc.get_threshold()
+    gc.set_threshold(_OBJECTS_BEFORE_COLLECTING, *thresholds[1:])
+    # What is frozen is not gone through when the interpreter ends, which takes it all down anyway (30 ms).
+    atexit.register(gc.freeze)
     words = list(sys.argv[1:] if arguments is None else arguments)
     restore = _end_in_good_order()
     try:
@@ -54,14 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _exit_code(error, words)
     finally:
         restore()
+        gc.set_threshold(*thresholds)
     return code if isinstance(code, int) else 0
-
-
-def _collect_seldom() -> None:
-    """Spend no time on looking for garbage where there is none: while modules are loaded, and at the very end."""
-    gc.set_threshold(_OBJECTS_BEFORE_COLLECTING, *gc.get_threshold()[1:])
-    # What is frozen is not gone through when the interpreter ends, which takes it all down anyway (30 ms).
-    atexit.register(gc.freeze)
 
 
 def _end_in_good_order() -> Callable[[], None]:
