@@ -9,7 +9,7 @@ from satchel.memory import Episode, Memory
 from satchel.models import ModelRequest, ScriptedModel
 from tests.killing import serve, tell
 
-EPISODES = 8
+EPISODES = 5
 
 
 def reply(request: ModelRequest) -> str:

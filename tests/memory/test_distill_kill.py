@@ -27,7 +27,10 @@ async def test_fifty_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> No
     batches: set[int] = set()
     with Killing("tests.memory.distill_worker") as killing:
         for batch in range(ROUNDS):
-            for line in killing.round(path=str(path), batch=batch, after=chance.randint(1, 8)):
+            lines = killing.round(
+                path=str(path), batch=batch, after=chance.randint(1, 3), later_s=chance.uniform(0, 0.05)
+            )
+            for line in lines:
                 match line:
                     case ["said", int(number)]:
                         batches.add(number)

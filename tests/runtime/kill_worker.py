@@ -21,9 +21,11 @@ def reply(request: ModelRequest) -> Reply | str:
             text="Looking.",
             calls=[
                 Call(name="bash", input={"command": f"echo {word}"}, id=f"a_{len(request.messages)}"),
+                # Not file_write, which refuses the file of an earlier session: a result that is an error is here
+                # one of a call that was cut off.
                 Call(
-                    name="file_write",
-                    input={"path": f"{word}.txt", "content": word},
+                    name="bash",
+                    input={"command": f"echo {word} > {word}.txt"},
                     id=f"b_{len(request.messages)}",
                 ),
             ],

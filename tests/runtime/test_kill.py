@@ -39,7 +39,8 @@ async def test_nothing_acknowledged_is_lost_in_fifty_kills_and_every_session_goe
             lines = killing.round(
                 folder=str(tmp_path),
                 session=session_id,
-                after=chance.randint(1, 3 * LINES_OF_A_TURN),
+                after=chance.randint(1, 2 * LINES_OF_A_TURN),
+                later_s=chance.choice([0, chance.uniform(0, 0.01)]),
             )
             assert lines[0][0] == "session"
             session_id = str(lines[0][1])
