@@ -285,21 +285,21 @@ async def _with_neighbours(
     memory: Searchable, fused: Sequence[Hit], *, as_of: datetime | None
 ) -> tuple[Hit, ...]:
     """The best hits, and what is tied to the first of them and still holds."""
-    known = {hit.memory.id for hit in fused[:MOST_FOUND]}
-    added: list[Hit] = []
+    # What is tied takes the last places, so what stands there now is not sure of being shown.
+    known = {hit.memory.id for hit in fused[: MOST_FOUND - _FROM_GRAPH]}
+    tied: dict[str, Hit] = {}
     for hit in fused[:_FROM_GRAPH]:
         for near in await memory.related(hit.memory.id, 1, limit=_FROM_GRAPH):
-            if len(added) >= _FROM_GRAPH or near.memory.id in known or not _holds(near, hit, as_of):
+            if near.memory.id in known or not _holds(near, hit, as_of):
                 continue
-            known.add(near.memory.id)
-            added.append(
-                Hit(
-                    memory=near.memory,
-                    score=round(hit.score * near.weight / 2, 6),
-                    signals={"graph": near.weight},
-                )
-            )
-    return (*fused[: MOST_FOUND - len(added)], *added)
+            score = round(hit.score * near.weight / 2, 6)
+            if near.memory.id not in tied or tied[near.memory.id].score < score:
+                tied[near.memory.id] = Hit(memory=near.memory, score=score, signals={"graph": near.weight})
+    # The closest of all: the first hit may be tied to more than there is room for.
+    added = sorted(tied.values(), key=lambda hit: (-hit.score, hit.memory.id))[:_FROM_GRAPH]
+    taken = {hit.memory.id for hit in added}
+    own = [hit for hit in fused if hit.memory.id not in taken]
+    return (*own[: MOST_FOUND - len(added)], *added)
 
 
 def _holds(near: Related, hit: Hit, as_of: datetime | None) -> bool:
