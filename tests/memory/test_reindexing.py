@@ -124,7 +124,7 @@ async def test_an_embedder_is_calibrated_by_the_program_at_its_first_use_and_whe
     async with Database.open(tmp_path / "m.db") as database:
         unknown = Counting("unknown")
         async with Memory.open(database, embedder=unknown, back_fill=False) as memory:
-            await memory.add("the boat is blue")
+            await memory.add("the boat in the harbour is blue")
             await memory.surface("Is the boat blue?")
             assert len(unknown.queries) == 1 + 164
             await memory.surface("Is the boat red?")
