@@ -46,6 +46,9 @@ def test_statements_that_are_empty_equal_or_without_telling_words_have_a_clear_a
         ("The router's address is 192.168.1.1", "The printer's address is 192.168.1.7"),
         ("Invoice 17 is paid", "Invoice 18 is not paid"),
         ("The staging server is kite-2", "The production server is kite-7"),
+        ("Fact 1: the sky is blue", "Fact 2: the sky is blue"),
+        ("This is test memory 1", "This is test memory 2"),
+        ("cuisine note 3", "cuisine note 4"),
     ],
 )
 def test_what_is_said_of_two_subjects_is_no_correction(older: str, newer: str) -> None:

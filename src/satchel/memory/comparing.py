@@ -116,6 +116,17 @@ _LEFT = re.compile(
     r"\s+(?:(?:the|a|an|our|my|his|her|their|its|on)\s+)*(?P<value>[\w.+#-]+)",
     re.IGNORECASE,
 )
+# Numbers that name a thing, and say nothing of it.
+_LABEL = re.compile(
+    r"(?:\b(?:memory|note|fact|item|entry|message|record|document|test|number|no\.|nr\.|example|sample|line|row)\s+#?|#)"
+    r"(?P<number>\d+)\b",
+    re.IGNORECASE,
+)
+_SUBJECT_LABEL = re.compile(
+    r"\b(?!(?:in|on|at|by|of|for|to|from|since|until|about|every|after|before|around|and|or|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov"
+    r"|dec)[a-z]*\s)[a-z]+\s+#?(?P<number>\d+)\b(?![:.,]\d)",
+    re.IGNORECASE,
+)
 _ALSO = re.compile(
     r"\b(?:also|too|as well|besides|another|in addition|additionally|likewise)\b", re.IGNORECASE
 )
@@ -177,7 +188,7 @@ def judge_pair(older: str, newer: str, similarity: float | None) -> Comparison:
     }
     top = max(strengths.values())
     shares = {relation: math.exp(strength - top) for relation, strength in strengths.items()}
-    if not found["says_change"] and _speak_of_two(older, newer):
+    if _are_numbered(older, newer) or (not found["says_change"] and _speak_of_two(older, newer)):
         del shares["corrects"]
     best: Relation = max(shares, key=lambda relation: shares[relation])
     return Comparison(
@@ -248,6 +259,18 @@ def _speak_of_two(older: str, newer: str) -> bool:
         bool(said[0] - said[1] and said[1] - said[0])
         or _negates(lexicon.words_of(older)) != _negates(lexicon.words_of(newer))
     )
+
+
+def _are_numbered(older: str, newer: str) -> bool:
+    """Whether two texts tell of things with numbers of their own: ticket 41 and ticket 42, note 3 and note 4."""
+    old, new = _labels(older), _labels(newer)
+    return bool(old) and bool(new) and old != new
+
+
+def _labels(text: str) -> set[str]:
+    verb = _VERB.search(text)
+    subject = text[: verb.start()] if verb is not None else ""
+    return {match["number"] for match in (*_LABEL.finditer(text), *_SUBJECT_LABEL.finditer(subject))}
 
 
 def _telling(text: str) -> set[int | str]:
