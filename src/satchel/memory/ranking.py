@@ -174,7 +174,8 @@ def choose(
         cosine, every = _cosines(index, vector)
         if without_echoes:
             every = every[every < ECHO]
-            others = ~(cosine >= ECHO)  # NaN, where there is no vector, is no echo
+            # NaN, where there is no vector, is no echo; and a statement in the words of the question answers it.
+            others = ~((cosine >= ECHO) & index.has_feature(QUESTION))
             only = others if only is None else only & others
     rows = _candidates(index, lexical, cosine, after, max(CANDIDATES, limit), only)
     if not len(rows) or (mode == "dense" and cosine is None):
