@@ -13,7 +13,7 @@ from satchel.models import ScriptedModel
 from satchel.models.scripted import Call, Reply
 from satchel.runtime import Satchel
 from satchel.tools.web import find_chromium, has_playwright
-from tests.models.loopback import Answer, loopback
+from tests.models.loopback import Answer, Asked, loopback
 from tests.requirements import requirement
 from tests.runtime.world import opened
 
@@ -187,6 +187,27 @@ async def test_reading_the_web_is_asked_for_in_mode_ask_and_runs_in_the_others(
     assert [step.is_error for step in turn.steps] == [not runs]
     assert turn.was_refused is not runs
     assert len(server.asked) == int(runs)
+
+
+@requirement("permissions:rule:deny")
+async def test_a_rule_that_denies_an_address_holds_where_a_page_was_moved_to(tmp_path: Path) -> None:
+    def answer(asked: Asked) -> Answer:
+        return PAGE if asked.path != "/" else Answer(status=302, headers={"location": "/x/../secret?a"})
+
+    async with loopback(answer) as server:
+        model = ScriptedModel(
+            [Reply(calls=[Call(name="web_fetch", input={"url": f"{server.url}/"})]), "Done."]
+        )
+        allowed = (f"127.0.0.1:{server.port}",)
+        (tmp_path / "home").mkdir()
+        rule = '[[permissions]]\naction = "deny"\ntool = "web_fetch(*/secret*)"\n'
+        (tmp_path / "home" / "config.toml").write_text(rule)
+        async with opened(tmp_path, model, agent__mode="bypass", web__allow_private=allowed) as satchel:
+            turn = await (await satchel.session()).run_turn("Look.")
+    (step,) = turn.steps
+    assert step.is_error
+    assert "the rule 'deny web_fetch(*/secret*)' stands before that" in step.result
+    assert [asked.path for asked in server.asked] == ["/"]
 
 
 @requirement("web:browser")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 from satchel.config import Settings
-from satchel.tools import StaticToolset, Toolset
+from satchel.tools import StaticToolset, Toolset, parse_rule
+from satchel.tools.patterns import fit, url_may_fit
 from satchel.tools.web import (
+    WEB_FETCH,
     AddressRules,
     Fetcher,
     Spawn,
@@ -34,7 +36,7 @@ def web_tools(settings: Settings, *, spawn: Spawn) -> Toolset:
     if not settings.web.enabled:
         return StaticToolset(())
     rules = AddressRules(allow_private=settings.web.allow_private)
-    tools = [fetch_tool(Fetcher(rules))]
+    tools = [fetch_tool(Fetcher(rules, kept_from=_rule_on_addresses(settings)))]
     engines = [entry.engine for entry in engines_of(settings) if entry.engine is not None]
     if engines:
         tools.insert(0, search_tool(engines))
@@ -42,6 +44,21 @@ def web_tools(settings: Settings, *, spawn: Spawn) -> Toolset:
     if has_playwright() and executable is not None:
         tools.append(browser_tool(rules, executable=executable, spawn=spawn))
     return StaticToolset(tools)
+
+
+def _rule_on_addresses(settings: Settings) -> Callable[[str], str | None]:
+    """Which rule denies an address to web_fetch, or wants to be asked: redirects lead where no gate looks."""
+    rules = [
+        rule
+        for rule in (parse_rule(rule.action, rule.tool) for rule in settings.permissions)
+        if rule.action != "allow" and rule.pattern is not None and fit(rule.tool)(WEB_FETCH)
+    ]
+
+    def rule_on(url: str) -> str | None:
+        found = (rule for rule in rules if rule.pattern is not None and url_may_fit(rule.pattern, url))
+        return next((f"{rule.action} {rule.text}" for rule in found), None)
+
+    return rule_on
 
 
 def missing_for_browser(settings: Settings) -> tuple[str, ...]:

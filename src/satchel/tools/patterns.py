@@ -20,6 +20,7 @@ __all__ = [
     "fit",
     "literal",
     "url_fits",
+    "url_may_fit",
     "url_spellings",
 ]
 
@@ -100,6 +101,12 @@ def url_fits(pattern: str, url: str) -> bool:
     if not slash:
         return host.endswith("*") or parts[3] in ("", "/")
     return fit(f"/{path}")(parts[3] or "/")
+
+
+def url_may_fit(pattern: str, url: str) -> bool:
+    """Whether the pattern of a rule that denies or asks concerns an address, in any of its spellings."""
+    fits = fit(pattern)
+    return fits(url) or any(map(fits, url_spellings(url)))
 
 
 def url_spellings(url: str) -> Iterator[str]:

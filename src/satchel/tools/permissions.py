@@ -45,7 +45,7 @@ from satchel.tools.patterns import (
     fit,
     literal,
     url_fits,
-    url_spellings,
+    url_may_fit,
 )
 from satchel.tools.port import ToolSpec
 from satchel.tools.shell import MAX_CHARS, possible_commands, simple_commands, words_text
@@ -436,14 +436,14 @@ class ModeGate:
             # Nobody says which of its fields is meant: any may be.
             return any(
                 self._may_fit_path(rule.pattern, text)
-                or self._may_fit_url(rule.pattern, text)
+                or url_may_fit(rule.pattern, text)
                 or self._may_fit_command(rule.pattern, text)
                 for text in _texts(call.input)
             )
         if call.spec.pattern_key == PATH_KEY:
             return self._may_fit_path(rule.pattern, subject)
         if call.spec.pattern_key == URL_KEY:
-            return self._may_fit_url(rule.pattern, subject)
+            return url_may_fit(rule.pattern, subject)
         return self._may_fit_command(rule.pattern, subject)
 
     @staticmethod
@@ -452,11 +452,6 @@ class ModeGate:
         if len(command) > MAX_CHARS:
             return True
         return fits(command) or any(fits(words_text(words)) for words in possible_commands(command))
-
-    @staticmethod
-    def _may_fit_url(pattern: str, url: str) -> bool:
-        fits = fit(pattern)
-        return fits(url) or any(map(fits, url_spellings(url)))
 
     def _may_fit_path(self, pattern: str, path: str) -> bool:
         if len(path) > _MOST_PATH_CHARS:

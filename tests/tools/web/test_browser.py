@@ -81,6 +81,8 @@ def world_for(server: Loopback, context: ToolContext, group: anyio.abc.TaskGroup
 async def group() -> AsyncIterator[anyio.abc.TaskGroup]:
     async with anyio.create_task_group() as group:
         yield group
+        # What a test that failed left open must not keep the others waiting.
+        group.cancel_scope.cancel()
 
 
 @requirement("web:browser", "web:untrusted")
@@ -155,16 +157,20 @@ async def test_a_site_that_asks_for_a_password_is_not_told_the_gateways(
 ) -> None:
     def site(asked: Asked) -> Answer:
         if asked.path == "/":
-            return html("<title>Hello</title><img src='/locked'><iframe src='/locked'></iframe>")
+            return html("<title>Hello</title><img src='/locked'>")
+        if asked.path == "/free":
+            return html("<title>Free</title>")
         return Answer(status=401, headers={"WWW-Authenticate": 'Basic realm="satchel"'})
 
     async with loopback(site) as server:
         browser = world_for(server, context, group)
         assert (await browser("open", url=server.url)).text.startswith("Title: Hello\n")
-        assert (await browser("open", url=f"{server.url}/locked")).is_error
-        assert (await browser("open", url=server.url)).text.startswith("Title: Hello\n")
+        # What the browser does about a page that it could not have must not come between it and the next.
+        for _ in range(3):
+            assert (await browser("open", url=f"{server.url}/locked")).is_error
+            assert (await browser("open", url=f"{server.url}/free")).text.startswith("Title: Free\n")
         await browser("close")
-        assert sum(asked.path == "/locked" for asked in server.asked) >= 3
+        assert sum(asked.path == "/locked" for asked in server.asked) >= 4
         assert not any(
             {"authorization", "proxy-authorization"} & asked.headers.keys() for asked in server.asked
         )

@@ -71,6 +71,7 @@ class Chromium:
         self._playwright: Playwright | None = None
         self._browser: Browser | None = None
         self._context: BrowserContext | None = None
+        self._failed_page: Page | None = None
 
     @classmethod
     async def start(
@@ -131,7 +132,7 @@ class Chromium:
     async def aclose(self) -> None:
         """End the browser, its driver and its gateway. It may be called twice."""
         browser, playwright = self._browser, self._playwright
-        self._browser = self._playwright = self._context = None
+        self._browser = self._playwright = self._context = self._failed_page = None
         with anyio.CancelScope(shield=True):
             for part in (browser.close if browser else None, playwright.stop if playwright else None):
                 if part is None:
@@ -152,10 +153,12 @@ class Chromium:
         """
         await self._rules.check(url)
         context = self._living()
-        page = context.pages[-1] if context.pages else await context.new_page()
+        page = await self._page_to_use(context)
         self._gateway.refused.clear()
         async with self._told(page):
+            self._failed_page = page
             await page.goto(url.strip(), wait_until="domcontentloaded", timeout=_GOTO_MS)
+            self._failed_page = None
             await _settle(page)
         return await self.read()
 
@@ -224,6 +227,20 @@ class Chromium:
         if self._context is None or not self.is_alive:
             raise UsageError("The browser is gone. Open a page again.")
         return self._context
+
+    async def _page_to_use(self, context: BrowserContext) -> Page:
+        """The newest one, or a new one: where an address could not be had, what the browser still does about it comes
+        between.
+        """
+        failed, self._failed_page = self._failed_page, None
+        if failed is not None or not context.pages:
+            page = await context.new_page()
+            if failed is not None:
+                # A boundary: it may be gone in any way already.
+                with suppress(Exception):
+                    await failed.close()
+            return page
+        return context.pages[-1]
 
     def _page(self) -> Page:
         """The newest one: what a click opened is what is meant."""

@@ -15,7 +15,10 @@ from satchel.tools.web.fetching import Fetcher
 from satchel.tools.web.reader import read_apart
 from satchel.tools.web.reading import Reading, needs_parser, read_page
 
-__all__ = ["READS_THE_WEB", "fetch_tool"]
+__all__ = ["READS_THE_WEB", "WEB_FETCH", "fetch_tool"]
+
+WEB_FETCH = "web_fetch"
+"""Its name."""
 
 READS_THE_WEB = Annotations(read_only=True, destructive=False, idempotent=True, open_world=True)
 
@@ -71,7 +74,7 @@ def fetch_tool(fetcher: Fetcher, *, timeout_s: float = 30.0) -> Tool:
 
     return function_tool(
         call,
-        name="web_fetch",
+        name=WEB_FETCH,
         description=_DESCRIPTION,
         properties={
             "url": {"type": "string", "description": "Beginning with https:// or http://."},

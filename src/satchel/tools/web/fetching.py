@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 
 import anyio
 
-from satchel.errors import SatchelError, UsageError
+from satchel.errors import Refused, SatchelError, UsageError
 from satchel.tools.web.addresses import AddressRules, Target
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Fetcher:
         timeout_s: float = 20.0,
         max_bytes: int = 10_000_000,
         max_redirects: int = 5,
+        kept_from: Callable[[str], str | None] = lambda _url: None,
     ) -> None:
         """Take the limits.
 
@@ -59,18 +60,20 @@ class Fetcher:
             timeout_s: For everything, redirects included.
             max_bytes: Of a body, after decompression.
             max_redirects: One after the other.
+            kept_from: Names the user's rule that keeps a redirect from being followed to an address, or gives None.
         """
         self._rules = rules
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
         self._max_redirects = max_redirects
+        self._kept_from = kept_from
 
     async def get(self, url: str) -> Page:
         """Get a page.
 
         Raises:
             UsageError: The URL is none, or what is there can't be had.
-            Refused: It leads to a private address.
+            Refused: It leads to a private address, or to one that a rule keeps it from.
         """
         # Imported when a page is asked for: 70 ms that most conversations never need.
         import httpx2  # noqa: PLC0415
@@ -111,6 +114,11 @@ class Fetcher:
                 location = response.headers.get("location")
                 if response.status_code in _REDIRECTS and location:
                     url = urljoin(target.url, location)
+                    # The gate has seen where the call began, not where it leads.
+                    if rule := self._kept_from(url):
+                        raise Refused(
+                            f"The page was moved to {url[:200]}, and the rule {rule!r} stands before that."
+                        )
                     client.cookies.clear()
                     continue
                 return await self._read(target, response)
