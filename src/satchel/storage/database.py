@@ -229,7 +229,7 @@ class Database:
         while True:
             try:
                 return begin()
-            except (DBAPIError, StorageLocked) as error:
+            except (DBAPIError, self._driver_error, StorageLocked) as error:
                 waiting = isinstance(error, StorageLocked) or is_locked(error)
                 if not waiting or time.monotonic() >= deadline:
                     raise
