@@ -22,7 +22,7 @@ from satchel.tools.builtin.standalone import SHIPPED, shipped_path
 from tests.cli.conftest import Run
 from tests.cli.programs import start
 from tests.requirements import requirement
-from tests.tools.external.executables import processes_that_say, put, script
+from tests.tools.external.executables import mark_of, processes_that_say, put, script
 
 GREETER = script(
     "greet",
@@ -293,7 +293,7 @@ def test_the_tool_of_ten_lines_works_as_it_is_written(run: Run, tools: Path, pag
 def test_a_command_that_is_told_to_end_takes_its_tool_with_it(
     tmp_path: Path, tools: Path, number: int
 ) -> None:
-    word = f"tool-test-{tmp_path.name}"
+    word = mark_of(tmp_path)
     put(tools, "long", script("long", f"X={word} sleep 600 & X={word} sleep 600; echo 1"))
     process = start(tmp_path, "tool", "run", "long", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = SystemClock().monotonic_s() + 60

@@ -110,6 +110,11 @@ class Bench:
             return await tool.run(input or {}, self.context())
 
 
+def mark_of(folder: Path) -> str:
+    """A word for one test's processes: no other test has it, in this run or in one beside it."""
+    return f"tool-test{folder}-".replace("/", "-")
+
+
 def processes_that_say(word: str) -> list[str]:
     """Command lines and environments of running processes that hold the word."""
     found = []

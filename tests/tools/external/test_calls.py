@@ -10,7 +10,7 @@ import pytest
 
 from satchel.tools import Effect
 from tests.requirements import requirement
-from tests.tools.external.executables import Bench, processes_that_say, script
+from tests.tools.external.executables import Bench, mark_of, processes_that_say, script
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ async def test_the_model_gets_the_envelope_as_json(bench: Bench) -> None:
 async def test_a_call_that_takes_too_long_is_ended_as_a_whole_and_its_output_kept(
     bench: Bench, tmp_path: Path
 ) -> None:
-    word = f"{tmp_path.name}-child"
+    word = mark_of(tmp_path)
     envelope = await bench.run(
         f"echo partial output...; echo why >&2; X={word} sleep 600 & X={word} sleep 600", run_timeout_s=0.5
     )
@@ -179,7 +179,7 @@ async def test_declared_effects_are_the_paths_in_its_input(bench: Bench) -> None
 
 
 async def test_a_cancelled_call_leaves_nothing(bench: Bench, tmp_path: Path) -> None:
-    word = f"{tmp_path.name}-cancelled"
+    word = mark_of(tmp_path)
     bench.put("probe", script("probe", f"X={word} sleep 600 & X={word} sleep 600"))
     tool = await bench.tool("probe")
     with anyio.fail_after(30):

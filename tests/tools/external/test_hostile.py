@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from tests.requirements import requirement
-from tests.tools.external.executables import Bench, processes_that_say, schema, script
+from tests.tools.external.executables import Bench, mark_of, processes_that_say, schema, script
 
 pytestmark = pytest.mark.anyio
 
@@ -99,7 +99,7 @@ async def test_what_is_no_tool_is_skipped_with_a_reason(bench: Bench, tmp_path: 
     make, reason = AT_DISCOVERY[case]
     make(bench)
     bench.put("good", script("good", "echo 1"))
-    word = f"tool-test-{tmp_path.name}"
+    word = mark_of(tmp_path)
     external = bench.toolset(builtin=["think"])
     external._environ = {**external._environ, "TOOL_TEST": word}
     with anyio.fail_after(20):
@@ -147,7 +147,7 @@ AT_A_CALL: dict[str, Case] = {
 @pytest.mark.parametrize("case", AT_A_CALL)
 async def test_what_a_call_does_ends_with_the_call(bench: Bench, tmp_path: Path, case: str) -> None:
     wanted = AT_A_CALL[case]
-    word = f"tool-test-{tmp_path.name}"
+    word = mark_of(tmp_path)
     bench.put("bad", script("bad", f"export TOOL_TEST={word}; {wanted.body}"))
     bench.put("good", script("good", "echo 1"))
     external = await bench.found(run_timeout_s=0.7 if wanted.code == "TOOL_TIMEOUT" else 30)
