@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from satchel.lazy import on_demand
 
 if TYPE_CHECKING:
     from satchel.memory.checkup import Checkup, Repaired, checkup_to_json
@@ -100,86 +101,82 @@ __all__ = [
     "strip_injected",
 ]
 
-_MODULES = {
-    "checkup": (
-        "Checkup",
-        "Repaired",
-        "checkup_to_json",
-    ),
-    "comparing": (
-        "Comparison",
-        "Relation",
-        "compare",
-    ),
-    "dates": (
-        "ResolvedDate",
-        "resolve_dates",
-    ),
-    "decay": (
-        "boost",
-        "priority_now",
-        "recency_weight",
-    ),
-    "distill": (
-        "DistillReport",
-        "DistillStatus",
-        "WindowResult",
-    ),
-    "filters": ("Filters",),
-    "graph": (
-        "RELATIONS",
-        "Edge",
-        "Related",
-        "edge_to_json",
-        "related_to_json",
-    ),
-    "grouping": ("Grouped",),
-    "history": (
-        "Change",
-        "change_to_json",
-    ),
-    "records": (
-        "Context",
-        "Episode",
-        "Forgotten",
-        "Hit",
-        "Kind",
-        "MemoryRecord",
-        "MemoryType",
-        "Mode",
-        "Moment",
-        "Recall",
-        "Receipt",
-        "Source",
-        "Stats",
-        "Tier",
-        "Trust",
-        "hit_to_json",
-        "receipt_to_json",
-        "record_to_json",
-    ),
-    "reindexing": (
-        "Calibration",
-        "Reindexed",
-    ),
-    "store": ("Memory",),
-    "surfacing": (
-        "Said",
-        "strip_injected",
-    ),
-    "transfer": (
-        "ExportReport",
-        "ImportReport",
-        "TransferProgress",
-        "export_report_to_json",
-        "import_report_to_json",
-    ),
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Load a module when one of its names is first asked for: a search needs no dates, and a date no database."""
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(f"satchel.memory.{module}"), name)
-    raise AttributeError(f"module 'satchel.memory' has no attribute {name!r}")
+# A search needs no dates, and a date no database.
+__getattr__ = on_demand(
+    __name__,
+    {
+        "checkup": (
+            "Checkup",
+            "Repaired",
+            "checkup_to_json",
+        ),
+        "comparing": (
+            "Comparison",
+            "Relation",
+            "compare",
+        ),
+        "dates": (
+            "ResolvedDate",
+            "resolve_dates",
+        ),
+        "decay": (
+            "boost",
+            "priority_now",
+            "recency_weight",
+        ),
+        "distill": (
+            "DistillReport",
+            "DistillStatus",
+            "WindowResult",
+        ),
+        "filters": ("Filters",),
+        "graph": (
+            "RELATIONS",
+            "Edge",
+            "Related",
+            "edge_to_json",
+            "related_to_json",
+        ),
+        "grouping": ("Grouped",),
+        "history": (
+            "Change",
+            "change_to_json",
+        ),
+        "records": (
+            "Context",
+            "Episode",
+            "Forgotten",
+            "Hit",
+            "Kind",
+            "MemoryRecord",
+            "MemoryType",
+            "Mode",
+            "Moment",
+            "Recall",
+            "Receipt",
+            "Source",
+            "Stats",
+            "Tier",
+            "Trust",
+            "hit_to_json",
+            "receipt_to_json",
+            "record_to_json",
+        ),
+        "reindexing": (
+            "Calibration",
+            "Reindexed",
+        ),
+        "store": ("Memory",),
+        "surfacing": (
+            "Said",
+            "strip_injected",
+        ),
+        "transfer": (
+            "ExportReport",
+            "ImportReport",
+            "TransferProgress",
+            "export_report_to_json",
+            "import_report_to_json",
+        ),
+    },
+)

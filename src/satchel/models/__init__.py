@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from satchel.lazy import on_demand
 
 if TYPE_CHECKING:
     from satchel.models.abilities import AbilityStore
@@ -54,28 +55,24 @@ __all__ = [
     "split_name",
 ]
 
-_MODULES = {
-    "abilities": ("AbilityStore",),
-    "choose": (
-        "Choice",
-        "Tried",
-        "available_models",
-        "check_model",
-        "choose_model",
-        "default_model",
-        "small_model_of",
-    ),
-    "json_tools": ("AdaptiveTools", "JsonTools"),
-    "opening": ("open_model", "split_name"),
-    "port": ("ChatModel", "Completion", "ModelEvent", "ModelRequest", "Retrying", "ToolDefinition"),
-    "recall": ("RecallModel",),
-    "scripted": ("Call", "Reply", "ScriptedModel"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Load a module when one of its names is first asked for: memory needs the embedding port and nothing else."""
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(f"satchel.models.{module}"), name)
-    raise AttributeError(f"module 'satchel.models' has no attribute {name!r}")
+# Memory needs the embedding port and nothing else.
+__getattr__ = on_demand(
+    __name__,
+    {
+        "abilities": ("AbilityStore",),
+        "choose": (
+            "Choice",
+            "Tried",
+            "available_models",
+            "check_model",
+            "choose_model",
+            "default_model",
+            "small_model_of",
+        ),
+        "json_tools": ("AdaptiveTools", "JsonTools"),
+        "opening": ("open_model", "split_name"),
+        "port": ("ChatModel", "Completion", "ModelEvent", "ModelRequest", "Retrying", "ToolDefinition"),
+        "recall": ("RecallModel",),
+        "scripted": ("Call", "Reply", "ScriptedModel"),
+    },
+)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from satchel.lazy import on_demand
 
 if TYPE_CHECKING:
     from satchel.runtime.forgetting import ForgetReceipt
@@ -15,20 +16,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Check", "ForgetReceipt", "Home", "RunningTurn", "Satchel", "Session", "Step", "Turn"]
 
-_MODULES = {
-    "Check": "health",
-    "ForgetReceipt": "forgetting",
-    "Home": "home",
-    "Satchel": "satchel",
-    "Session": "session",
-    "RunningTurn": "turns",
-    "Step": "turns",
-    "Turn": "turns",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Load a module when one of its names is first asked for: searching memory needs no loop and no tools."""
-    if name in _MODULES:
-        return getattr(import_module(f"satchel.runtime.{_MODULES[name]}"), name)
-    raise AttributeError(f"module 'satchel.runtime' has no attribute {name!r}")
+# Searching memory needs no loop and no tools.
+__getattr__ = on_demand(
+    __name__,
+    {
+        "forgetting": ("ForgetReceipt",),
+        "health": ("Check",),
+        "home": ("Home",),
+        "satchel": ("Satchel",),
+        "session": ("Session",),
+        "turns": ("RunningTurn", "Step", "Turn"),
+    },
+)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from satchel.lazy import on_demand
 
 if TYPE_CHECKING:
     from satchel.memory.distill.asking import Asked
@@ -32,24 +33,20 @@ __all__ = [
     "status_to_json",
 ]
 
-_MODULES = {
-    "asking": ("Asked",),
-    "engine": ("Distiller", "MaySpend"),
-    "ledger": ("add_usage", "read_spent"),
-    "records": (
-        "DistillReport",
-        "DistillStatus",
-        "SpentRow",
-        "WindowResult",
-        "report_to_json",
-        "status_to_json",
-    ),
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Load a module when one of its names is first asked for: few starts of a store distil."""
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(f"satchel.memory.distill.{module}"), name)
-    raise AttributeError(f"module 'satchel.memory.distill' has no attribute {name!r}")
+# Few starts of a store distil.
+__getattr__ = on_demand(
+    __name__,
+    {
+        "asking": ("Asked",),
+        "engine": ("Distiller", "MaySpend"),
+        "ledger": ("add_usage", "read_spent"),
+        "records": (
+            "DistillReport",
+            "DistillStatus",
+            "SpentRow",
+            "WindowResult",
+            "report_to_json",
+            "status_to_json",
+        ),
+    },
+)

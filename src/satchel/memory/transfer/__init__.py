@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from satchel.lazy import on_demand
 
 if TYPE_CHECKING:
     from satchel.memory.transfer.own import write
@@ -52,35 +53,31 @@ __all__ = [
     "write_batch",
 ]
 
-_MODULES = {
-    "own": ("write",),
-    "pieces": ("UNDATED", "Left", "Piece"),
-    "report": (
-        "ExportReport",
-        "ImportReport",
-        "ImportSource",
-        "Skipped",
-        "TransferProgress",
-        "export_report_to_json",
-        "import_report_to_json",
-    ),
-    "taking_in": (
-        "Batch",
-        "Course",
-        "Prepared",
-        "Tally",
-        "Written",
-        "batches_of",
-        "known_ids",
-        "prepare",
-        "write_batch",
-    ),
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Load a module when one of its names is first asked for: few starts of a store carry anything."""
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(f"satchel.memory.transfer.{module}"), name)
-    raise AttributeError(f"module 'satchel.memory.transfer' has no attribute {name!r}")
+# Few starts of a store carry anything.
+__getattr__ = on_demand(
+    __name__,
+    {
+        "own": ("write",),
+        "pieces": ("UNDATED", "Left", "Piece"),
+        "report": (
+            "ExportReport",
+            "ImportReport",
+            "ImportSource",
+            "Skipped",
+            "TransferProgress",
+            "export_report_to_json",
+            "import_report_to_json",
+        ),
+        "taking_in": (
+            "Batch",
+            "Course",
+            "Prepared",
+            "Tally",
+            "Written",
+            "batches_of",
+            "known_ids",
+            "prepare",
+            "write_batch",
+        ),
+    },
+)
