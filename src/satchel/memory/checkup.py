@@ -7,6 +7,7 @@ secrets and indexes that don't fit the memories are defects.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -171,7 +172,7 @@ class _Seen:
     shown_before: set[int] = field(default_factory=set)
 
 
-class Inspector:
+class Inspector(ABC):
     """Looks at one user's memories in one scope, and mends them. `Memory` is one; it is not opened by itself."""
 
     _database: Database
@@ -384,13 +385,13 @@ class Inspector:
             )
         return missing, dense.embedder.info.id, dense.trouble
 
+    @abstractmethod
     async def forget(self, ids: Any) -> Receipt:
         """See `Memory.forget`."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _run(self, function: Callable[..., T], *args: object) -> T:
         """Run a function on memory's own thread."""
-        raise NotImplementedError
 
 
 def _rows(connection: Connection, space: int, after: int) -> Sequence[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -25,7 +26,7 @@ KEEP: Final = "keep"
 _MAX_DEPTH = 20
 
 
-class Keeper:
+class Keeper(ABC):
     """The changes of one user's memories in one scope. `Memory` is one; it is not opened by itself."""
 
     user: str
@@ -34,6 +35,7 @@ class Keeper:
     _space: int
     _clock: Clock
 
+    @abstractmethod
     def _stored(self) -> None:
         """Told when something was stored or changed that has to be embedded."""
 
@@ -52,9 +54,9 @@ class Keeper:
         aware = self._aware(moment)
         return None if aware is None else to_micros(aware)
 
+    @abstractmethod
     async def _discreet(self, text: str) -> str:
         """The text without secrets."""
-        raise NotImplementedError
 
     async def edit(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -44,7 +45,7 @@ def _not_told(*_: object) -> None:
     """Nobody waits for it."""
 
 
-class Mover:
+class Mover(ABC):
     """Export and import of one user's memories in one scope. `Memory` is one; it is not opened by itself."""
 
     _database: Database
@@ -52,11 +53,13 @@ class Mover:
     _clock: Clock
     _redacts: bool
 
+    @abstractmethod
     def _stored(self) -> None:
         """Told when something was stored or changed that has to be embedded."""
 
+    @abstractmethod
     def _aware(self, moment: datetime | None) -> datetime | None:
-        raise NotImplementedError
+        """The time with its offset."""
 
     async def export_to(
         self,
