@@ -1,13 +1,13 @@
-"""The specification as data: what the design and its seeds ask for, and what the tests show of it.
+"""The specification as data: what the design and its seeds require, and which requirements the tests verify.
 
-A test that shows an entry carries `@requirement("its:id")`. `tests/test_requirements.py` holds both directions: every
-id in a test is an entry that is built, every entry that is built has a test, and no test claims what is only planned.
-To mark something as built, write its test and change `planned` to `built` here.
+A test that verifies an entry carries `@requirement("its:id")`. `tests/test_requirements.py` checks both directions:
+every id in a test belongs to an entry that is built, every built entry has a test, and no test claims an entry that is
+only planned. To mark an entry as built, write its test and change `planned` to `built` here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
@@ -16,7 +16,17 @@ import pytest
 __all__ = ["REQUIREMENTS", "Requirement", "requirement"]
 
 T = TypeVar("T", bound=Callable[..., object])
-LATER: Final = None
+LATER: Final = "later"
+"""Instead of an issue's number: no issue brings it yet. `tests/test_requirements.py` names the few that may say so."""
+
+OPEN_ISSUES: Final[Mapping[int, str]] = {
+    8: "one runtime for many clients, permissions that hold, MCP, the terminal",
+    9: "capabilities, the Builder, the sandbox, skills",
+    10: "memory: its structure, forgetting, secrets, dates",
+    11: "memory: ranking, profile, agenda, cues, comparing, distilling",
+    12: "faces: HTTP, web pages, terminal screen, other agents, voice",
+}
+"""The issues that a planned entry may name, with what they bring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,27 +35,27 @@ class Requirement:
 
     Attributes:
         id: "room:subject:detail".
-        source: The document and section that asks for it.
-        sentence: What is so when it is built; a test can show it.
-        status: A test shows it; it is still to come; or a benchmark measures it, since no test may depend on time, or
-            on data that is not here.
-        issue: The issue that builds it, or None for one that is not planned in detail yet.
-        benchmark: What measures it, in benchmarks/.
+        source: The document and section that requires it.
+        sentence: What holds once it is built, in words that a test can check.
+        status: "built": a test verifies it. "planned": it is still to come. "measured": a benchmark measures it,
+            because no test may depend on time or on data that is not in the repository.
+        issue: The issue that builds it, one of `OPEN_ISSUES` while it is planned; or `LATER`.
+        benchmark: The module in benchmarks/ that measures it.
     """
 
     id: str
     source: str
     sentence: str
     status: Literal["built", "planned", "measured"]
-    issue: int | None
+    issue: int | Literal["later"]
     benchmark: str = ""
 
 
-def built(issue: int | None, id: str, source: str, sentence: str) -> Requirement:
+def built(issue: int, id: str, source: str, sentence: str) -> Requirement:
     return Requirement(id=id, source=source, sentence=sentence, status="built", issue=issue)
 
 
-def planned(issue: int | None, id: str, source: str, sentence: str) -> Requirement:
+def planned(issue: int | Literal["later"], id: str, source: str, sentence: str) -> Requirement:
     return Requirement(id=id, source=source, sentence=sentence, status="planned", issue=issue)
 
 
@@ -56,7 +66,7 @@ def measured(issue: int, id: str, source: str, sentence: str, *, benchmark: str)
 
 
 def requirement(*ids: str) -> Callable[[T], T]:
-    """Say which requirements a test shows, by their ids.
+    """Declare which requirements a test verifies, by their ids.
 
     Raises:
         KeyError: There is no such entry.
@@ -73,7 +83,7 @@ def requirement(*ids: str) -> Callable[[T], T]:
     return mark
 
 
-# One entry a line, so that a search finds it whole.
+# One entry per line, so that a search prints the whole entry.
 # fmt: off
 REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     # ---- The promises (DESIGN 1)
@@ -86,12 +96,12 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "promise:forget:edges-and-facts", "DESIGN 1.3", "forget removes the edges and every fact that was distilled from it alone."),
     built(2, "promise:forget:session-log", "DESIGN 1.3", "forget removes the words from the session log."),
     built(2, "promise:forget:stays-forgotten", "DESIGN 1.3", "The same source can't bring back what was forgotten."),
-    planned(LATER, "promise:sandbox:model-code", "DESIGN 1.4", "Code that the model wrote never runs outside a sandbox unless the user said so in those words."),
-    planned(LATER, "promise:sandbox:no-silent-fallback", "DESIGN 1.4", "Without a sandbox nothing runs, and the message says how to get one."),
-    planned(LATER, "promise:capability:tested-first", "DESIGN 1.5", "A tool that the agent made is tested before it is used."),
-    planned(LATER, "promise:capability:versions", "DESIGN 1.5", "A capability keeps all its versions and can be rolled back."),
+    planned(9, "promise:sandbox:model-code", "DESIGN 1.4", "Code that the model wrote never runs outside a sandbox unless the user said so in those words."),
+    planned(9, "promise:sandbox:no-silent-fallback", "DESIGN 1.4", "Without a sandbox nothing runs, and the message says how to get one."),
+    planned(9, "promise:capability:tested-first", "DESIGN 1.5", "A tool that the agent made is tested before it is used."),
+    planned(9, "promise:capability:versions", "DESIGN 1.5", "A capability keeps all its versions and can be rolled back."),
     built(2, "promise:cache:stable-prefix", "DESIGN 1.6", "Tools and system text keep their bytes during a session; memory is appended and replayed byte for byte."),
-    planned(LATER, "promise:cache:constant-capabilities", "DESIGN 1.6", "Context cost does not grow with the number of capabilities."),
+    planned(9, "promise:cache:constant-capabilities", "DESIGN 1.6", "Context cost does not grow with the number of capabilities."),
     built(2, "promise:offline:memory-whole", "DESIGN 1.7", "Without key, network and service memory works whole, and the program says what a language model would add."),
     planned(LATER, "promise:postgres:same-code", "DESIGN 1.7", "With PostgreSQL behind it, the same code serves many processes and machines."),
     built(2, "promise:degrade:goes-on", "DESIGN 1.8", "When a part is down the conversation goes on, and the user is told what is missing."),
@@ -105,6 +115,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "house:public-names", "style 3", "Every name in an __all__ can be imported, and __init__ files hold no code."),
     built(2, "house:no-machine-names", "brief", "No path or host of a machine stands in the tree."),
     built(2, "house:requirements-both-ways", "style 4", "Every entry that is built has a test, and no test claims what is not built."),
+    built(8, "house:planned-by-an-issue", "issue 8", "Every planned entry names the issue that brings it; what has none yet is listed by name."),
     built(2, "house:lock:hashed", "issue 2", "The locks carry a hash for every package and no host."),
     built(2, "house:lock:complete", "issue 2", "Every dependency of the package is in the lock."),
     built(2, "house:ci", "issue 2", ".ci/run calls make test."),
@@ -135,6 +146,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "config:providers:builtin", "DESIGN 3.2", "anthropic, openai, ollama, gguf and none exist without being written down."),
     built(2, "config:providers:own", "DESIGN 3.2", "A provider of one's own takes kind, base_url, env_api_key and tool_use."),
     built(2, "config:providers:environ", "brief", "ANTHROPIC_BASE_URL, OPENAI_BASE_URL and OLLAMA_HOST move the built-in providers."),
+    planned(8, "config:providers:model", "seed-3 config", "A provider's entry may name its default model; provider alone, without a model, then means that one."),
     built(2, "config:secrets:never-shown", "brief", "No key is in a repr, in an error message or in config show."),
     built(2, "config:secrets:not-inherited", "brief", "Started processes don't get the providers' keys."),
     built(2, "config:permissions:rules", "DESIGN 3.2", "[[permissions]] takes action and tool; the nearer file's rules come first."),
@@ -201,7 +213,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "loop:result:cap", "DESIGN 4", "A result over max_result_chars is cut, and the rest is in a file that file_read can page through."),
     built(2, "loop:ask-user:ends-turn", "seed-0 §1", "ask_user ends the turn with the pending question."),
     built(2, "loop:ask-user:answer", "DESIGN 4", "The next message is delivered as the result of the open ask_user call."),
-    planned(LATER, "loop:request-capability:build-id", "seed-0 §1", "request_capability hands its build_id to whoever started the turn."),
+    planned(9, "loop:request-capability:build-id", "seed-0 §1", "request_capability hands its build_id to whoever started the turn."),
     built(2, "loop:budget:tokens", "DESIGN 4", "turn_tokens is a hard stop with an honest end."),
     built(2, "loop:budget:money", "DESIGN 4", "session_usd and day_usd are hard stops."),
     built(2, "loop:cancel:valid-history", "DESIGN 4", "Cancellation at any point leaves a valid history."),
@@ -221,11 +233,20 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "loop:flat-rounds", "issue 2", "The work of a round does not grow with the rounds before it beyond sending them."),
     built(2, "loop:no-disk", "DESIGN 2", "The loop imports no disk, no SQL, no HTTP and no configuration."),
     built(2, "loop:assistant-callback", "seed-3 entry API", "What the model says can be followed while it is said."),
+    # What a program that embeds it may bring (seed-3 entry API, DESIGN 3.5)
+    planned(8, "embed:tools", "seed-3 entry API", "A session takes the program's own tools: plain functions, Tool objects and toolsets."),
+    planned(8, "embed:system", "seed-3 entry API", "A session takes its own system prompt, a text or a callable that gives one."),
+    planned(8, "embed:token-counter", "seed-3 entry API", "A session takes its own token counter; one that fails or lies is reported and bounded."),
+    planned(8, "embed:sinks", "seed-3 entry API", "A session takes its own history sinks, which receive every logged event in order."),
+    planned(8, "embed:model", "seed-3 LLM adapter", "The model may be a name, a ChatModel or a callable; a callable may give text, blocks or a message."),
+    planned(8, "embed:hooks", "seed-3 entry API", "Hooks may append context to a turn and see each request that goes to the model."),
+    planned(8, "embed:examples", "issue 8", "Each of these is documented with an example that a test runs."),
 
     # ---- Sessions (seed-3 history, DESIGN 3.1, 9)
     built(2, "sessions:path", "seed-3 config", "A log lies at sessions/<sanitized-cwd>/<yyyy-mm-dd>_<HHMMss>_<id>.jsonl."),
     built(2, "sessions:events", "seed-3 history", "session_start, turn_start, assistant, action, observation, final, turn_end and session_end are logged."),
     built(2, "sessions:metadata", "seed-3 history", "Provider, model and token usage are in the log."),
+    planned(8, "sessions:metadata:tokenizer", "seed-3 history", "The log names the tokenizer that counted the tokens."),
     built(2, "sessions:observations:each-and-merged", "seed-3 history", "Each call's observation is logged, and the merged one."),
     built(2, "sessions:one-writer", "brief", "Only one process writes a session; a second one is told so."),
     built(2, "sessions:torn-line", "issue 2", "A torn last line is tolerated, and nothing is lost before it."),
@@ -247,6 +268,9 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "tools:registry:disabled", "DESIGN 3.2", "Tools named in [tools] disabled are not offered."),
     built(2, "tools:annotations", "DESIGN 6", "Tools carry read_only, destructive, idempotent and open_world."),
     built(2, "tools:context", "seed-0 ToolContext", "A tool gets what it may use from its context and is testable alone."),
+    planned(8, "tools:context:messages", "seed-0 ToolContext", "A tool's context holds the conversation so far."),
+    planned(8, "tools:context:memory", "seed-0 ToolContext", "A tool's context gives access to memory: store and search."),
+    planned(9, "tools:context:catalogue", "seed-0 ToolContext", "A tool's context gives access to the catalogue of capabilities."),
     built(2, "tools:bash:runs", "DESIGN 6", "bash runs a command and gives stdout, stderr and the exit code."),
     built(2, "tools:bash:cwd", "issue 2", "bash keeps its working directory for the session."),
     built(2, "tools:bash:progress", "issue 2", "bash streams its output as progress."),
@@ -266,9 +290,10 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "tools:ask-user", "seed-0 §1", "ask_user takes a question and suggested answers."),
     built(2, "tools:store-memory", "seed-0 creation", "store_memory takes content, tags and tier."),
     built(2, "tools:recall-memory", "seed-0 retrieval", "recall_memory finds memories by keywords and by meaning."),
+    planned(10, "tools:recall-memory:floor", "seed-0 retrieval", "recall_memory gives only what clears a floor, or says that nothing fits."),
     built(2, "tools:forget-memory", "DESIGN 6", "forget_memory forgets and answers with the receipt."),
     built(3, "tools:deep-memory", "seed-0 retrieval", "deep_memory expands, searches side by side and synthesises, with progress."),
-    planned(LATER, "tools:capability-tools", "seed-0 §1", "lookup_capability, request_capability, execute_capability and read_docs are tools."),
+    planned(9, "tools:capability-tools", "seed-0 §1", "lookup_capability, request_capability, execute_capability and read_docs are tools."),
     built(4, "tools:many:bridge", "DESIGN 6", "Above [tools] defer_above definitions stay out of the prompt, and tool_search, tool_describe and tool_call reach them."),
     built(4, "tools:many:found", "issue 4", "Among a thousand tools the right one is found, and the prompt is no longer than with a dozen."),
 
@@ -292,6 +317,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(4, "external:discovery:parallel", "seed-1 discovery", "All are asked for --schema side by side, one second each."),
     built(4, "external:discovery:failed", "seed-1 data flow", "One that fails is skipped with a reason that tool list shows."),
     built(4, "external:discovery:background", "seed-1 phase 6", "The prompt is there at once; a message waits until discovery is complete."),
+    planned(8, "external:discovery:waiting", "seed-1 phase 6", "While the first message waits for discovery, the user is told so."),
+    planned(8, "external:discovery:states", "seed-1 scan states", "A scan is not started, in progress, complete or failed; a refresh that fails says so and exits with an error."),
     built(4, "external:discovery:cached", "DESIGN 6", "An unchanged file (path, size, mtime, inode) is not asked again."),
     built(4, "external:discovery:override", "issue 4", "A user's tool overrides a shipped one of the same name, with a notice."),
     built(4, "external:schema:format", "seed-1 schema", "--schema prints name, description, parameters of {type, description, required}, and returns."),
@@ -300,6 +327,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(4, "external:schema:empty", "seed-1 transformation", "No parameters become an empty object without a required list."),
     built(4, "external:schema:json-schema", "issue 4", "A full JSON Schema in parameters is accepted too."),
     built(4, "external:schema:none", "seed-1 registry", "An empty registry leaves tools out of the request."),
+    planned(8, "external:schema:returns", "seed-1 schema", "What a tool says that it returns is shown by /tool NAME and tool show, and is not sent to the model."),
     built(4, "external:call:json", "seed-1 executor", "A call gets its arguments as JSON on stdin and prints JSON on stdout."),
     built(4, "external:call:timeout", "seed-1 executor", "A call ends after 30 s, settable, with its whole process group."),
     built(4, "external:call:background", "seed-1 threading", "A running tool does not block the screen."),
@@ -314,6 +342,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(4, "external:shipped", "seed-1 phases 1-2", "bash, file_read, file_write, file_edit, glob and grep ship as stand-alone executables under the contract."),
     built(4, "external:command:tool", "seed-1 commands", "/tool lists names and descriptions; /tool NAME shows the schema; an unknown name gets a hint."),
     built(4, "external:command:refresh", "seed-1 commands", "/refresh scans again and says 'Tools refreshed. N tools available.'"),
+    planned(8, "external:command:logged", "seed-1 commands", "/tool and /refresh are in the session log."),
+    planned(8, "external:command:empty", "seed-1 commands", "/tool says 'No tools available.' where there are none."),
     built(4, "external:new", "issue 4", "satchel tool new writes a working tool with a test, in Python, bash or Node."),
     built(4, "external:hostile", "issue 4", "A tool that hangs, floods, forks, dies or lies costs a reason or an error result, and no process is left."),
 
@@ -332,6 +362,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
 
     # ---- The web (DESIGN 6, seed-0)
     built(4, "web:search", "DESIGN 6", "web_search has SearXNG, Brave, Tavily and DuckDuckGo behind one port."),
+    planned(8, "web:progress", "seed-0 SSE", "web_search, web_fetch and browser report their progress; web_search tells how many results it found."),
     built(4, "web:fetch", "issue 4", "web_fetch gives readable text within limits, also of PDF."),
     built(4, "web:fetch:private", "issue 4", "web_fetch refuses private addresses, redirects to them and names that resolve to them."),
     built(4, "web:browser", "DESIGN 6", "browser opens, reads, clicks, types and takes screenshots."),
@@ -351,11 +382,13 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:types", "seed-2 §4.1", "memory_type is decision, insight, fact, preference, project, conversation or general."),
     built(3, "memory:edges", "seed-2 §4.1", "Edges related, supersedes, contradicts, elaborates, restates, derived_from, or any word, with a weight."),
     built(3, "memory:access", "seed-2 §4.1", "Use updates last_accessed and access_count."),
+    planned(10, "memory:access:recency", "seed-0 scoring", "The recency that moves a score counts from the last use, as in seed-0, or a decision says why not."),
     built(3, "memory:tiers:defaults", "seed-0 tiers", "short_term decays by 0.02 a cycle, long_term by 0.005; their priorities begin at 0.5-0.6 and 0.8-0.9."),
     built(3, "memory:decay:when-read", "DESIGN 5", "Decay is computed when read; no request updates every row."),
     built(3, "memory:decay:floor", "seed-0 tiers", "Below priority 0.05 a memory stops surfacing, and search still finds it."),
     built(3, "memory:decay:cycle", "DESIGN 5", "A cycle is a day, or a chat request with decay_cycle = request."),
     built(3, "memory:decay:reinforced", "DESIGN 5", "Use reinforces a memory."),
+    planned(11, "memory:decay:archive", "seed-2 §9.3", "Old memories that nobody uses are archived, can be listed, and come back when they are used."),
     built(3, "memory:scopes", "issue 3", "Scopes user, project and session are enforced on every call."),
     built(2, "memory:users", "brief", "One user's memories are never another's."),
 
@@ -373,6 +406,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     measured(3, "memory:search:quality-full", "issue 3", "On locomo-dev r@10 is at least 0.84, r@20 0.90, hit@20 0.94, MRR 0.64.", benchmark="retrieval"),
     built(3, "memory:search:semantic-mode", "seed-2 §4.3", "mode semantic scores similarity x importance/3 x recency, 1.0 under 7 days, 0.5 over 90."),
     built(3, "memory:search:semantic-threshold", "seed-2 §4.3", "mode semantic gives only what scores above 0.45."),
+    planned(10, "memory:search:threshold-option", "seed-2 §4.1", "search takes seed-2's threshold and limit as options."),
     built(3, "memory:search:keyword-mode", "seed-0 retrieval", "mode keyword scores priority + 0.3 a tag + 0.2 a content match + up to 0.2 recency over 24 h."),
     built(3, "memory:search:weights-bounded", "DESIGN 5", "Importance, recency and priority move a score by at most 10 % each."),
     built(3, "memory:search:as-of", "DESIGN 5", "as_of answers what was believed then."),
@@ -404,6 +438,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:capture:private-turn", "DESIGN 5", "A <private> turn is not captured."),
     built(3, "memory:distill:gate", "seed-2 §4.2", "A small model says whether a window holds anything worth keeping."),
     built(3, "memory:distill:extract", "seed-2 §4.2", "A larger one extracts content, importance, memory_type and tags."),
+    planned(11, "memory:distill:extractor", "seed-2 §4.2", "The extractor's model has a setting of its own; its default is the provider's middle model, never its largest."),
+    planned(11, "memory:distill:gate-figures", "seed-2 phase 2", "The gate's accuracy, the facts found, missed and invented, and the cost are published, measured on withheld data."),
     built(3, "memory:distill:windows", "seed-2 §4.2", "Windows have about 500 tokens with about 100 overlap; tool output and system text are left out."),
     built(3, "memory:distill:trigger", "seed-2 §4.2", "It runs every N messages or M seconds, in the background."),
     built(3, "memory:distill:quotes", "DESIGN 5", "A fact whose quote is not in the source is dropped."),
@@ -412,6 +448,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:distill:existing", "seed-2 §4.2", "The extractor sees the memories that exist."),
     built(3, "memory:dedup:threshold", "seed-2 §4.2", "Similarity above a threshold (0.45; seed-2 has 0.85) makes a pair a candidate, and comparing decides."),
     built(3, "memory:dedup:grouped", "DESIGN 5", "Near-duplicates are grouped and never merged away; everything is reversible."),
+    planned(10, "memory:dedup:importance", "seed-2 §4.2", "A fact's importance rises when it is restated, or a decision says why not."),
     built(3, "memory:supersede", "DESIGN 5", "A correction gives the old memory a valid_to."),
     built(3, "memory:compare", "issue 3", "compare answers restates, corrects, elaborates, related or unrelated, with a confidence."),
 
@@ -447,10 +484,10 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "sandbox:process:group", "issue 2", "A process runs in its own group; the whole group ends at timeout, cancel and exit."),
     built(4, "sandbox:process:killed", "issue 4", "What tools left running is ended when Satchel itself was killed with -9."),
     built(2, "sandbox:process:output", "brief", "Its output streams and is capped."),
-    planned(LATER, "sandbox:backends", "DESIGN 8", "bubblewrap with seccomp, then Landlock with seccomp, then refuse; probed by doing."),
-    planned(LATER, "sandbox:network", "DESIGN 8", "Own network namespace always; hosts only through a proxy that refuses private addresses."),
-    planned(LATER, "sandbox:clean", "DESIGN 8", "No home, no environment, read-only system, private /tmp, limits, and never uid 0 inside."),
-    planned(LATER, "sandbox:tree-dies", "DESIGN 8", "The whole tree dies at the end."),
+    planned(9, "sandbox:backends", "DESIGN 8", "bubblewrap with seccomp, then Landlock with seccomp, then refuse; probed by doing."),
+    planned(9, "sandbox:network", "DESIGN 8", "Own network namespace always; hosts only through a proxy that refuses private addresses."),
+    planned(9, "sandbox:clean", "DESIGN 8", "No home, no environment, read-only system, private /tmp, limits, and never uid 0 inside."),
+    planned(9, "sandbox:tree-dies", "DESIGN 8", "The whole tree dies at the end."),
 
     # ---- The command line (DESIGN 3.3, issue 2)
     built(2, "cli:streams", "DESIGN 3.3", "Data goes to stdout, everything else to stderr."),
@@ -481,10 +518,12 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "cli:demo", "DESIGN 3.3", "demo shows remember, recall, act and forget with the real program, and needs no key."),
     built(4, "cli:tool", "DESIGN 3.3", "tool list, show, run and refresh."),
     built(3, "cli:memory:all-verbs", "DESIGN 3.3", "memory recall, edit, link, related, history, export, import, reindex, distill and doctor."),
-    planned(LATER, "cli:capability", "DESIGN 3.3", "capability list, show, build, run, test, versions, activate, rollback, disable, enable, export, import, remove."),
-    planned(LATER, "cli:serve", "DESIGN 3.3", "serve starts HTTP API, SSE, web pages and MCP."),
-    planned(LATER, "cli:connect", "DESIGN 3.3", "connect sets up hooks, MCP entry or proxy in another agent after showing the change."),
-    planned(LATER, "cli:hook", "DESIGN 3.3", "hook takes one hook event of another agent."),
+    planned(9, "cli:capability", "DESIGN 3.3", "capability list, show, build, run, test, versions, activate, rollback, disable, enable, export, import, remove."),
+    planned(12, "cli:serve", "DESIGN 3.3", "serve starts HTTP API, SSE, web pages and MCP."),
+    planned(12, "cli:connect", "DESIGN 3.3", "connect sets up hooks, MCP entry or proxy in another agent after showing the change."),
+    planned(12, "cli:service", "seed-2 phase 5", "service install, status and remove run the server as a systemd user unit."),
+    planned(12, "cli:install", "seed-2 phase 3", "Installing the wheel with uv or pipx puts satchel on the PATH, with completion for bash, zsh and fish."),
+    planned(12, "cli:hook", "DESIGN 3.3", "hook takes one hook event of another agent."),
     built(3, "cli:backup", "DESIGN 3.3", "backup and restore."),
 
     # ---- Python (DESIGN 3.5)
@@ -493,43 +532,53 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "python:turn", "DESIGN 3.5", "A turn has text, status, steps and usage."),
 
     # ---- HTTP and other faces (DESIGN 3.4, 10; seed-0; seed-2)
-    planned(LATER, "http:chat:sse", "seed-0 SSE", "POST /api/chat streams tool_start, tool_progress, tool_result, text_delta, memory and response."),
-    planned(LATER, "http:chat:resume", "DESIGN 3.4", "A client resumes with Last-Event-ID."),
-    planned(LATER, "http:builder:status", "seed-0 queue", "GET /api/builder/status streams a build's messages; answers come by POST."),
-    planned(LATER, "http:observe", "DESIGN 3.4", "POST /api/observe captures a conversation that is held elsewhere."),
-    planned(LATER, "http:context", "DESIGN 3.4", "POST /api/context gives at most budget_tokens of relevant memory, or nothing, in under 500 ms."),
-    planned(LATER, "http:memories", "DESIGN 3.4", "Memories are listed, searched, changed and deleted over HTTP."),
-    planned(LATER, "http:openai", "DESIGN 3.4", "POST /v1/chat/completions serves the agent as a model."),
-    planned(LATER, "http:anthropic-proxy", "DESIGN 3.4", "POST /v1/messages forwards, adds memory at the tail, and captures."),
-    planned(LATER, "http:mcp", "DESIGN 3.4", "POST /mcp serves MCP over streamable HTTP."),
-    planned(LATER, "http:token", "DESIGN 3.4", "Bearer token, loopback by default, Host checked."),
-    planned(LATER, "web-pages:memories", "seed-2 phase 5", "Memories are browsed, searched, edited, deleted and counted in the browser."),
-    planned(LATER, "web-pages:chat", "DESIGN 10", "Chat with voice, tool cards, builder cards and approvals in the browser."),
-    planned(LATER, "tui:screen", "DESIGN 10", "The full-screen terminal shows conversation, tools, memory, approvals and cost."),
-    planned(LATER, "mcp-server:memory", "seed-2 §4.5", "satchel mcp offers memory and the active capabilities to other agents."),
-    planned(LATER, "acp:agent", "DESIGN 3.3", "satchel acp is an Agent Client Protocol agent on stdio."),
+    planned(12, "http:chat:sse", "seed-0 SSE", "POST /api/chat streams tool_start, tool_progress, tool_result, text_delta, memory and response."),
+    planned(12, "http:chat:resume", "DESIGN 3.4", "A client resumes with Last-Event-ID."),
+    planned(12, "http:builder:status", "seed-0 queue", "GET /api/builder/status streams a build's messages; answers come by POST."),
+    planned(12, "http:observe", "DESIGN 3.4", "POST /api/observe captures a conversation that is held elsewhere."),
+    planned(12, "http:context", "DESIGN 3.4", "POST /api/context gives at most budget_tokens of relevant memory, or nothing, in under 500 ms."),
+    planned(12, "http:search-time", "seed-2 phase 3", "Search over HTTP answers in under 500 ms."),
+    planned(12, "http:memories", "DESIGN 3.4", "Memories are listed, searched, changed and deleted over HTTP."),
+    planned(12, "http:openai", "DESIGN 3.4", "POST /v1/chat/completions serves the agent as a model."),
+    planned(12, "http:anthropic-proxy", "DESIGN 3.4", "POST /v1/messages forwards, adds memory at the tail, and captures."),
+    planned(12, "http:mcp", "DESIGN 3.4", "POST /mcp serves MCP over streamable HTTP."),
+    planned(12, "http:token", "DESIGN 3.4", "Bearer token, loopback by default, Host checked."),
+    planned(12, "web-pages:memories", "seed-2 phase 5", "Memories are browsed, searched, edited, deleted and counted in the browser."),
+    planned(12, "web-pages:chat", "DESIGN 10", "Chat with voice, tool cards, builder cards and approvals in the browser."),
+    planned(12, "tui:screen", "DESIGN 10", "The full-screen terminal shows conversation, tools, memory, approvals and cost."),
+    planned(12, "mcp-server:memory", "seed-2 §4.5", "satchel mcp offers memory and the active capabilities to other agents."),
+    planned(12, "acp:agent", "DESIGN 3.3", "satchel acp is an Agent Client Protocol agent on stdio."),
 
     # ---- Capabilities and the Builder (seed-0 part 2, DESIGN 7)
-    planned(LATER, "capabilities:prefix", "seed-0 §1", "Active capabilities are offered as cap_<name>, after the built-in tools."),
-    planned(LATER, "capabilities:dispatch", "seed-0 §1", "A call to cap_<name> runs the capability of that name."),
-    planned(LATER, "capabilities:folder", "seed-0 phase 3", "main.py, requirements.txt, manifest.json, SKILL.md with RUN.md as a link, and tests/cases.jsonl."),
-    planned(LATER, "capabilities:status", "seed-0 catalog", "building, active, failed, disabled and proposed."),
-    planned(LATER, "capabilities:request:dedup", "seed-0 phase 1", "A request is deduplicated by name and by meaning."),
-    planned(LATER, "capabilities:request:background", "seed-0 phase 1", "A request writes the catalogue row and an event; the conversation goes on."),
-    planned(LATER, "capabilities:search", "seed-0 catalog", "Active capabilities are found by name and description."),
-    planned(LATER, "capabilities:docs-on-demand", "seed-0 RUN.md", "One line in the prompt; the schema by lookup_capability, the document by read_docs."),
-    planned(LATER, "capabilities:run:fresh", "seed-0 phase 4", "Every call gets a fresh sandbox, three minutes at most."),
-    planned(LATER, "capabilities:run:channels", "DESIGN 7", "Arguments and result travel on their own descriptors, never through stdout."),
-    planned(LATER, "capabilities:run:requirements", "DESIGN 7", "Requirements are a content-addressed layer that is installed once."),
-    planned(LATER, "capabilities:users-edits", "DESIGN 7", "What the user edited is never overwritten."),
-    planned(LATER, "capabilities:reliability", "DESIGN 7", "A run's outcome and duration are recorded and shown."),
-    planned(LATER, "builder:tools", "seed-0 phase 2", "write_file, run_code, run_command, ask_user, report_progress and register_capability."),
-    planned(LATER, "builder:limits", "seed-0 phase 2", "At most 25 iterations and 10 minutes."),
-    planned(LATER, "builder:cases", "DESIGN 7", "Registration runs the capability's own cases in a fresh sandbox and refuses what fails."),
-    planned(LATER, "builder:question", "seed-0 queue", "A question to the user waits 60 s."),
-    planned(LATER, "builder:messages", "seed-0 queue", "question, answer, progress, complete and error are stored and ordered; a late subscriber sees all."),
-    planned(LATER, "builder:durable", "DESIGN 7", "A build survives kill -9 and goes on where it stopped."),
-    planned(LATER, "builder:repair", "DESIGN 7", "A capability that begins to fail is marked and can be repaired with the failing input."),
+    planned(9, "capabilities:prefix", "seed-0 §1", "Active capabilities are offered as cap_<name>, after the built-in tools."),
+    planned(9, "capabilities:dispatch", "seed-0 §1", "A call to cap_<name> runs the capability of that name."),
+    planned(9, "capabilities:description", "seed-0 registration", "The description that a model sees begins with '[Capability] '."),
+    planned(9, "capabilities:fields", "seed-0 catalog", "The catalogue holds id, name, description, version, status, input and output schema, tags, path and both timestamps."),
+    planned(9, "capabilities:run:active-only", "seed-0 phase 4", "Only an active capability runs."),
+    planned(9, "capabilities:lookup:unknown", "seed-0 part 4", "lookup_capability answers {found: false} for an unknown name, and id, name, description, status and input_schema for a known one."),
+    planned(9, "capabilities:announced", "seed-0 part 4", "A finished build is announced in the conversation and usable in the next turn."),
+    planned(9, "capabilities:folder", "seed-0 phase 3", "main.py, requirements.txt, manifest.json, SKILL.md with RUN.md as a link, and tests/cases.jsonl."),
+    planned(9, "capabilities:status", "seed-0 catalog", "building, active, failed, disabled and proposed."),
+    planned(9, "capabilities:request:dedup", "seed-0 phase 1", "A request is deduplicated by name and by meaning."),
+    planned(9, "capabilities:request:background", "seed-0 phase 1", "A request writes the catalogue row and an event; the conversation goes on."),
+    planned(9, "capabilities:request:answer", "seed-0 phase 1", "request_capability answers {status: building, capability_id}; a second request for the same one starts no second build."),
+    planned(9, "capabilities:search", "seed-0 catalog", "Active capabilities are found by name and description."),
+    planned(9, "capabilities:docs-on-demand", "seed-0 RUN.md", "One line in the prompt; the schema by lookup_capability, the document by read_docs."),
+    planned(9, "capabilities:run:fresh", "seed-0 phase 4", "Every call gets a fresh sandbox, three minutes at most."),
+    planned(9, "capabilities:run:channels", "DESIGN 7", "Arguments and result travel on their own descriptors, never through stdout."),
+    planned(9, "capabilities:run:requirements", "DESIGN 7", "Requirements are a content-addressed layer that is installed once."),
+    planned(9, "capabilities:users-edits", "DESIGN 7", "What the user edited is never overwritten."),
+    planned(9, "capabilities:reliability", "DESIGN 7", "A run's outcome and duration are recorded and shown."),
+    planned(9, "builder:tools", "seed-0 phase 2", "write_file, run_code, run_command, ask_user, report_progress and register_capability."),
+    planned(9, "builder:limits", "seed-0 phase 2", "At most 25 iterations and 10 minutes."),
+    planned(9, "builder:answer-tokens", "seed-0 phase 2", "An answer of the Builder's model has at most 4,096 tokens."),
+    planned(9, "builder:packages", "seed-0 phase 2", "The Builder may install packages, and is asked to keep them few and free of charge."),
+    planned(9, "builder:cases", "DESIGN 7", "Registration runs the capability's own cases in a fresh sandbox and refuses what fails."),
+    planned(9, "builder:question", "seed-0 queue", "A question to the user waits 60 s."),
+    planned(9, "builder:messages", "seed-0 queue", "question, answer, progress, complete and error are stored and ordered; a late subscriber sees all."),
+    planned(9, "builder:messages:fields", "seed-0 queue", "A build's message has a direction (to_user, to_builder), a type, a payload and whether it was read."),
+    planned(9, "builder:durable", "DESIGN 7", "A build survives kill -9 and goes on where it stopped."),
+    planned(9, "builder:repair", "DESIGN 7", "A capability that begins to fail is marked and can be repaired with the failing input."),
 )
 # fmt: on
 

@@ -6,9 +6,11 @@ import ast
 from collections import Counter
 from pathlib import Path
 
-from tests.requirements import REQUIREMENTS, requirement
+from tests.requirements import LATER, OPEN_ISSUES, REQUIREMENTS, requirement
 
 TESTS = Path(__file__).parent
+WITHOUT_AN_ISSUE = {"promise:postgres:same-code", "storage:postgres"}
+"""What is promised and no issue brings yet. Nothing else may be marked LATER."""
 
 
 def claimed_ids() -> dict[str, list[str]]:
@@ -43,6 +45,13 @@ def test_every_entry_is_a_sentence_with_a_source() -> None:
         if not entry.source or ":" not in entry.id or not entry.sentence.rstrip("'").endswith(".")
     ]
     assert incomplete == []
+
+
+@requirement("house:planned-by-an-issue")
+def test_every_planned_entry_names_the_issue_that_brings_it() -> None:
+    planned = {entry.id: entry.issue for entry in REQUIREMENTS if entry.status == "planned"}
+    assert {id for id, issue in planned.items() if issue not in OPEN_ISSUES} == WITHOUT_AN_ISSUE
+    assert {entry.id for entry in REQUIREMENTS if entry.issue == LATER} == WITHOUT_AN_ISSUE
 
 
 @requirement("house:requirements-both-ways")
