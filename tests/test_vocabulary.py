@@ -57,6 +57,8 @@ MESSAGES = st.builds(Message, role=st.sampled_from(["user", "assistant"]), block
 def strategy_for(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a field's type; made here because a `Mapping[str, Any]` must hold JSON and a float be a number."""
     origin = get_origin(hint)
+    if hint is Any:
+        return JSON
     if hint is float:
         return st.floats(allow_nan=False, allow_infinity=False)
     if origin in (typing.Union, types.UnionType):

@@ -1,15 +1,17 @@
-"""What happens: one closed union of frozen dataclasses, read by the session log, the faces and the hooks.
+"""Everything that happens in a session: one closed union of frozen dataclasses.
 
-An event says what happened; `Record` adds when and where. Deltas are shown while they stream and are not
-logged: the `Assistant` event that follows carries the same words whole.
+The session log, the faces and the hooks all read it. An event says what happened; `Record` adds its number and its
+time. Deltas and progress are shown while they stream and never logged: the `Assistant` and `Observation` events that
+follow carry the same content in full.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from types import UnionType
+from typing import Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from satchel.messages import (
     Block,
@@ -27,8 +29,12 @@ from satchel.messages import (
 __all__ = [
     "Action",
     "AskUser",
+    "AskedCall",
     "Assistant",
+    "CallConsent",
     "Compaction",
+    "Consent",
+    "ContextAdded",
     "Event",
     "Failure",
     "Final",
@@ -37,6 +43,9 @@ __all__ = [
     "Notice",
     "Observation",
     "Permission",
+    "Posted",
+    "QuestionAnswered",
+    "QuestionAsked",
     "Record",
     "RoundObserved",
     "SessionEnd",
@@ -47,6 +56,7 @@ __all__ = [
     "ToolInputDelta",
     "ToolProgress",
     "TurnEnd",
+    "TurnResumed",
     "TurnStart",
     "TurnStatus",
     "event_from_json",
@@ -56,14 +66,23 @@ __all__ = [
     "record_to_json",
 ]
 
-TurnStatus: TypeAlias = Literal["done", "asking", "limit", "cancelled", "failed"]
-"""How a turn ended (DESIGN 3.3): answered; a question to the user is open; a limit or a budget ended it; the
-user interrupted it; an error ended it."""
+TurnStatus: TypeAlias = Literal["done", "asking", "calling", "limit", "cancelled", "failed"]
+"""How a turn ended (DESIGN 3.3): with an answer; with an open question to the user; with calls that the caller runs
+itself; at a limit or a budget; interrupted by the user; with an error."""
+
+Consent: TypeAlias = Literal["no", "once", "session", "always"]
+"""The user's answer to a permission question: no, or yes for this call, for this session, or permanently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStart:
-    """A session was opened; `resumed` when it was there before."""
+    """A session was opened.
+
+    Attributes:
+        resumed: The session existed before.
+        private: Nothing said in it is captured as memory.
+        tokenizer: What counts tokens where a provider gives no counts: "estimate", or the name of the caller's own.
+    """
 
     type: ClassVar = "session_start"
     session_id: str
@@ -73,17 +92,46 @@ class SessionStart:
     version: str
     resumed: bool = False
     private: bool = False
+    tokenizer: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStart:
-    """The user said something. On disk before a model is asked."""
+    """The user said something. On disk before a model is asked.
+
+    Attributes:
+        message: The user's words and what Satchel added to them; or the results of calls that the caller ran.
+        answers: The call id of the `AskUser` that this message answers.
+        resumes: The answered call goes on with this answer: an `Action` and an `Observation` with the same call id and
+            round 0 follow, and that observation is the call's result. Without it, the message is.
+        inbox: The ids of the `Posted` entries that this message delivers to the model.
+    """
 
     type: ClassVar = "turn_start"
     turn: int
     message: Message
     answers: str | None = None
-    """The call id of the `AskUser` that this message answers."""
+    resumes: bool = False
+    inbox: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnResumed:
+    """A turn that the program left unfinished goes on, with no new message."""
+
+    type: ClassVar = "turn_resumed"
+    turn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextAdded:
+    """A hook appended text to the user's message of this turn, byte for byte as it is here."""
+
+    type: ClassVar = "context_added"
+    turn: int
+    source: str
+    text: str
+    untrusted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +211,71 @@ class Assistant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AskedCall:
+    """One call that the user is asked to permit.
+
+    Attributes:
+        key: The input field that says what the call does, such as "command"; "" where none does.
+        rules: The rules that the answers "session" and "always" add.
+        reason: Why the call needs permission.
+    """
+
+    call_id: str
+    tool: str
+    input: Mapping[str, Any]
+    key: str = ""
+    rules: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallConsent:
+    """The user's answer for one call; `words` are told to the model."""
+
+    call_id: str
+    consent: Consent
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAsked:
+    """A running turn waits for the user. Any client may answer; the first answer holds.
+
+    Attributes:
+        id: Names the question; unique in the session, and the same when the question is asked again after a restart.
+        kind: "permission" asks about `calls`; "tool" is a question of the running call `call_id`.
+        text: The question of a tool, and `options` the suggested answers.
+    """
+
+    type: ClassVar = "question_asked"
+    id: str
+    turn: int
+    kind: Literal["permission", "tool"]
+    calls: tuple[AskedCall, ...] = ()
+    call_id: str = ""
+    text: str = ""
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAnswered:
+    """A question has its answer. On disk before the answer takes effect.
+
+    Attributes:
+        id: Of the `QuestionAsked`.
+        consents: The answer to a permission question, one entry a call, in the order asked.
+        text: The answer to a tool's question; None where the user declined.
+        by: The client that answered, as it named itself; "" where the question was withdrawn because its turn ended.
+    """
+
+    type: ClassVar = "question_answered"
+    id: str
+    consents: tuple[CallConsent, ...] = ()
+    text: str | None = None
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
     """A call was allowed or refused.
 
@@ -211,6 +324,7 @@ class Observation:
         spill: The file that holds the whole result, where it was cut.
         untrusted: `text` comes from outside: the web, a stranger's server, a memory of such.
         duration_ms: From start to end; 0 for a call that never started.
+        data: The result for programs, JSON data; None where the tool gave none.
     """
 
     type: ClassVar = "observation"
@@ -223,6 +337,7 @@ class Observation:
     duration_ms: float = 0.0
     spill: str | None = None
     untrusted: bool = False
+    data: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,6 +379,23 @@ class Compaction:
     trigger: Literal["auto", "manual"]
     focus: str = ""
     usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posted:
+    """Something arrived in the session's inbox, such as a finished build. The next turn's message delivers it.
+
+    Attributes:
+        id: Names the entry; unique in a home.
+        source: Who posted it.
+        untrusted: `text` comes from outside.
+    """
+
+    type: ClassVar = "posted"
+    id: str
+    source: str
+    text: str
+    untrusted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,12 +457,16 @@ class SessionEnd:
 Event: TypeAlias = (
     SessionStart
     | TurnStart
+    | TurnResumed
+    | ContextAdded
     | MemorySurfaced
     | MemoryCaptured
     | TextDelta
     | ThinkingDelta
     | ToolInputDelta
     | Assistant
+    | QuestionAsked
+    | QuestionAnswered
     | Permission
     | Action
     | ToolProgress
@@ -338,6 +474,7 @@ Event: TypeAlias = (
     | RoundObserved
     | AskUser
     | Compaction
+    | Posted
     | Notice
     | Failure
     | Final
@@ -346,32 +483,7 @@ Event: TypeAlias = (
 )
 
 _CLASSES: dict[str, type[Any]] = {cls.type: cls for cls in get_args(Event)}
-_FIELDS: dict[type[Any], tuple[str, ...]] = {
-    cls: tuple(f.name for f in fields(cls)) for cls in [*_CLASSES.values(), SurfacedMemory]
-}
 _TRANSIENT = (TextDelta, ThinkingDelta, ToolInputDelta, ToolProgress)
-
-_WRITE: dict[str, Callable[[Any], Any]] = {
-    "message": message_to_json,
-    "messages": lambda messages: [message_to_json(message) for message in messages],
-    "blocks": lambda blocks: [block_to_json(block) for block in blocks],
-    "usage": usage_to_json,
-    "memories": lambda memories: [
-        {name: getattr(memory, name) for name in _FIELDS[SurfacedMemory]} for memory in memories
-    ],
-}
-_READ: dict[str, Callable[[Any], Any]] = {
-    "message": message_from_json,
-    "messages": lambda values: tuple(message_from_json(value) for value in values),
-    "blocks": lambda values: tuple(block_from_json(value) for value in values),
-    "usage": usage_from_json,
-    "memories": lambda values: tuple(
-        SurfacedMemory(**{name: value[name] for name in _FIELDS[SurfacedMemory] if name in value})
-        for value in values
-    ),
-    "ids": tuple,
-    "options": tuple,
-}
 
 
 def is_transient(event: Event) -> bool:
@@ -381,32 +493,76 @@ def is_transient(event: Event) -> bool:
 
 def event_to_json(event: Event) -> dict[str, Any]:
     """An event as plain JSON data, its `type` first."""
-    value: dict[str, Any] = {"type": event.type}
-    for name in _FIELDS[type(event)]:
-        # `Failure.message` is text; every other `message` is a Message.
-        write = None if isinstance(event, Failure) else _WRITE.get(name)
-        part = getattr(event, name)
-        value[name] = write(part) if write else part
-    return value
+    return {"type": event.type, **_to_json(event)}
 
 
 def event_from_json(value: Mapping[str, Any]) -> Event:
-    """The event that `event_to_json` wrote. Fields that this version does not know are left out.
+    """The event that `event_to_json` wrote. Fields that this version does not know are ignored.
 
     Raises:
-        ValueError: It is of no known type.
+        ValueError: The type is unknown.
         KeyError, TypeError: A field is missing or has the wrong form.
     """
     cls = _CLASSES.get(value["type"])
     if cls is None:
         raise ValueError(f"No event is of type {value['type']!r}.")
-    parts: dict[str, Any] = {}
-    for name in _FIELDS[cls]:
-        if name in value:
-            read = None if cls is Failure else _READ.get(name)
-            parts[name] = read(value[name]) if read else value[name]
-    event: Event = cls(**parts)
+    event: Event = _from_json(cls, value)
     return event
+
+
+_Convert: TypeAlias = Callable[[Any], Any]
+_Codec: TypeAlias = tuple[_Convert, _Convert] | None
+"""How a field becomes JSON data and is read back; None for what is JSON data already."""
+_KNOWN: dict[type[Any], dict[str, _Codec]] = {}
+
+
+def _to_json(value: Any) -> dict[str, Any]:
+    return {
+        name: codec[0](getattr(value, name)) if codec else getattr(value, name)
+        for name, codec in _codecs(type(value)).items()
+    }
+
+
+def _from_json(cls: type[Any], value: Mapping[str, Any]) -> Any:
+    return cls(
+        **{
+            name: codec[1](value[name]) if codec else value[name]
+            for name, codec in _codecs(cls).items()
+            if name in value
+        }
+    )
+
+
+def _codecs(cls: type[Any]) -> dict[str, _Codec]:
+    """The fields of a dataclass in order, each with its codec, which follows from the field's type."""
+    if cls not in _KNOWN:
+        types = get_type_hints(cls)
+        _KNOWN[cls] = {f.name: _codec(types[f.name]) for f in fields(cls)}
+    return _KNOWN[cls]
+
+
+def _codec(annotation: Any) -> _Codec:
+    if annotation == Block:
+        return block_to_json, block_from_json
+    if annotation is Message:
+        return message_to_json, message_from_json
+    if annotation is Usage:
+        return usage_to_json, usage_from_json
+    if get_origin(annotation) is tuple:
+        item = _codec(get_args(annotation)[0])
+        if item is None:
+            return list, tuple
+        return (lambda values: [item[0](v) for v in values]), (
+            lambda values: tuple(item[1](v) for v in values)
+        )
+    if get_origin(annotation) in (Union, UnionType):
+        held = [part for part in get_args(annotation) if part is not type(None)]
+        assert all(_codec(part) is None for part in held), f"{annotation} needs a codec of its own"
+        return None
+    if is_dataclass(annotation):
+        cls: Any = annotation
+        return _to_json, lambda value: _from_json(cls, value)
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
