@@ -271,6 +271,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     planned(8, "tools:context:messages", "seed-0 ToolContext", "A tool's context holds the conversation so far."),
     planned(8, "tools:context:memory", "seed-0 ToolContext", "A tool's context gives access to memory: store and search."),
     planned(9, "tools:context:catalogue", "seed-0 ToolContext", "A tool's context gives access to the catalogue of capabilities."),
+    built(8, "tools:pins", "issue 8 §2", "What the user approved of external tools and of MCP servers is kept in one store of pins."),
     built(2, "tools:bash:runs", "DESIGN 6", "bash runs a command and gives stdout, stderr and the exit code."),
     built(2, "tools:bash:cwd", "issue 2", "bash keeps its working directory for the session."),
     built(2, "tools:bash:progress", "issue 2", "bash streams its output as progress."),

@@ -156,19 +156,51 @@ async def test_approving_what_gives_no_schema_fails_with_the_reason(bench: Bench
 async def test_damaged_approvals_offer_nothing_and_are_not_written_over(bench: Bench) -> None:
     bench.put("one", script("one"))
     await bench.found()
-    approvals = bench.home / "tool-approvals.json"
-    approvals.write_text("{")
+    pins = bench.home / "pins" / "external.json"
+    pins.write_text("{")
     external = await bench.found()
     assert await external.tools() == ()
-    assert "tool-approvals.json is damaged" in external.notices[0]
-    assert approvals.read_text() == "{"
+    assert "external.json is damaged" in external.notices[0]
+    assert pins.read_text() == "{"
+
+
+@requirement("tools:pins")
+async def test_approvals_that_an_earlier_release_kept_hold_until_the_next_change_moves_them(
+    bench: Bench,
+) -> None:
+    path = bench.put("one", counting(bench, "one", "first"))
+    await bench.found()
+    pins = bench.home / "pins" / "external.json"
+    older = bench.home / "tool-approvals.json"
+    kept = json.loads(pins.read_text())["approved"]
+    older.write_text(
+        json.dumps(
+            {
+                "form": 1,
+                "tools": {
+                    name: {"sha256": one["sha256"], "definition": one["shown"], "approved_at": "2026-01-02"}
+                    for name, one in kept.items()
+                },
+            }
+        )
+    )
+    pins.unlink()
+    path.write_text(counting(bench, "one", "second"))
+    external = await bench.found()
+    (entry,) = external.entries
+    assert entry.status == "changed"
+    assert "approved on 2026-01-02" in entry.reason
+    await external.approve("one")
+    assert [tool.spec.name for tool in await (await bench.found()).tools()] == ["one"]
+    assert (pins.exists(), older.exists()) == (True, False)
 
 
 async def test_what_is_kept_is_readable_by_its_owner_alone(bench: Bench) -> None:
     bench.put("one", script("one"))
     await bench.found()
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in bench.home.glob("*.json")}
-    assert modes == {"tool-schemas.json": 0o600, "tool-approvals.json": 0o600}
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in bench.home.rglob("*.json")}
+    assert modes == {"tool-schemas.json": 0o600, "external.json": 0o600}
+    assert stat.S_IMODE((bench.home / "pins").stat().st_mode) == 0o700
 
 
 @requirement("external:ownership")
@@ -277,8 +309,8 @@ async def test_two_that_discover_at_the_same_time_agree(bench: Bench) -> None:
     async with anyio.create_task_group() as group:
         for _ in range(3):
             group.start_soon(bench.found)
-    kept = json.loads((bench.home / "tool-approvals.json").read_text())
-    assert sorted(Path(path).name for path in kept["tools"]) == [f"t{number}" for number in range(8)]
+    kept = json.loads((bench.home / "pins" / "external.json").read_text())
+    assert sorted(Path(path).name for path in kept["approved"]) == [f"t{number}" for number in range(8)]
 
 
 async def test_where_nothing_can_be_kept_the_tools_serve_and_the_user_is_told(
@@ -287,7 +319,7 @@ async def test_where_nothing_can_be_kept_the_tools_serve_and_the_user_is_told(
     def full(path: Path, text: str) -> None:
         raise StorageUnwritable(f"{path} could not be written: No space left on device.")
 
-    monkeypatch.setattr("satchel.tools.external.approvals.replace_file", full)
+    monkeypatch.setattr("satchel.tools.external.asked.replace_file", full)
     bench.put("one", script("one"))
     external = await bench.found()
     assert [tool.spec.name for tool in await external.tools()] == ["one"]

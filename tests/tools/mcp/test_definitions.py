@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from satchel.clock import ManualClock
 from satchel.config import McpServerSettings
+from satchel.errors import UsageError
 from satchel.tools.mcp.definitions import MAX_NAME, full_names, read_listing
 from satchel.tools.mcp.pins import Pins, PinStore
 from tests.requirements import requirement
+from tests.tools.mcp.conftest import Open, stranger
 
 
 def tool(name: str = "t", **more: Any) -> dict[str, Any]:
@@ -60,11 +66,10 @@ def test_names_are_allowed_everywhere_and_unique_in_whatever_order(names: list[s
     )
 
 
-@requirement("mcp:pinned")
-def test_a_broken_file_is_a_server_that_was_never_met_and_another_program_is_another_server(
-    tmp_path: Path,
-) -> None:
-    store = PinStore(tmp_path / "mcp")
+@requirement("mcp:pinned", "tools:pins")
+def test_another_program_is_another_server_and_each_approval_has_its_time(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = PinStore(tmp_path, clock)
     entry = McpServerSettings(name="s", command="one")
     listed = read_listing("s", [tool("b"), tool("a")]).tools
     assert store.load(entry) is None
@@ -73,10 +78,55 @@ def test_a_broken_file_is_a_server_that_was_never_met_and_another_program_is_ano
     assert store.load(entry) == pins
     assert store.load(McpServerSettings(name="s", command="two")) is None
     assert store.load(McpServerSettings(name="s", command="one", env={"TOKEN": "x"})) == pins
-    (path,) = (tmp_path / "mcp").iterdir()
-    for text in ("", "[]", '{"accepted": 3}', "[" * 100_000):
-        path.write_text(text)
-        assert store.load(entry) is None
+    (path,) = (tmp_path / "pins").iterdir()
+    first = clock.now().isoformat()
+    clock.advance(60)
+    store.learn(entry, read_listing("s", [tool("a"), tool("b", description="Another.")]).tools)
+    assert store.approve(entry, ["b"]).waiting == {}
+    times = {name: pin["approved_at"] for name, pin in json.loads(path.read_text())["approved"].items()}
+    assert times == {"a": first, "b": clock.now().isoformat()}
+
+
+@requirement("tools:pins")
+def test_pins_that_an_earlier_release_kept_hold_until_the_next_change_moves_them(tmp_path: Path) -> None:
+    store = PinStore(tmp_path, ManualClock())
+    entry = McpServerSettings(name="s", command="one")
+    (kept,) = read_listing("s", [tool("a")]).tools
+    identity = json.dumps([entry.command, entry.args, entry.cwd, entry.url, ""])
+    older = tmp_path / "mcp" / f"s-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.json"
+    older.parent.mkdir()
+    older.write_text(
+        json.dumps(
+            {"version": 1, "server": "s", "accepted": [kept.to_json()], "listed": ["a"], "waiting": []}
+        )
+    )
+    found = store.load(entry)
+    assert found is not None
+    assert found.offered == (kept,)
+    pins = store.learn(entry, read_listing("s", [tool("a", description="Another.")]).tools)
+    assert (list(pins.accepted.values()), list(pins.waiting)) == ([kept], ["a"])
+    assert (store.load(entry), older.exists()) == (pins, False)
+
+
+@requirement("mcp:pinned", "tools:pins")
+@pytest.mark.anyio
+@pytest.mark.parametrize("text", ["", "[]", '{"form": 1, "approved": 3}', "[" * 100_000])
+async def test_a_damaged_file_approves_nothing_and_is_not_written_over(
+    open_servers: Open, tmp_path: Path, text: str
+) -> None:
+    entry = stranger("good")
+    async with open_servers(entry) as servers:
+        assert await servers.names() == ["mcp__x__work"]
+    (path,) = (tmp_path / "home" / "pins").iterdir()
+    path.write_text(text)
+    async with open_servers(entry) as servers:
+        await servers.toolset.refresh()
+        assert await servers.names() == []
+        assert "is damaged" in servers.toolset.take_notices()[0]
+        assert [tool.name for tool in servers.toolset.withheld("*")] == ["mcp__x__work"]
+        with pytest.raises(UsageError, match="is damaged"):
+            await servers.toolset.approve("*")
+    assert path.read_text() == text
 
 
 def test_a_tool_that_comes_back_as_it_was_needs_no_new_approval() -> None:

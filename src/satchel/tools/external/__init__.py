@@ -1,6 +1,5 @@
 """External tools: any executable that tells its schema and takes and gives JSON."""
 
-from satchel.tools.external.approvals import Approval
 from satchel.tools.external.discovery import Entry, Status
 from satchel.tools.external.envelope import ErrorCode, failure, success, to_text
 from satchel.tools.external.folders import FolderKind, ToolFolder
@@ -11,7 +10,6 @@ from satchel.tools.external.toolset import ApprovalRecord, ExternalTools
 
 __all__ = [
     "LANGUAGES",
-    "Approval",
     "ApprovalRecord",
     "Definition",
     "Entry",

@@ -14,7 +14,7 @@ import anyio.lowlevel
 
 from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.process import ProcessResult, StreamName, run_process
-from satchel.tools.external.approvals import Asked
+from satchel.tools.external.asked import Asked
 from satchel.tools.external.folders import Candidate
 from satchel.tools.external.schema import MAX_SCHEMA_BYTES, Definition, parse_schema
 

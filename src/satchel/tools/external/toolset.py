@@ -5,28 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.to_thread
 
 from satchel.clock import Clock
 from satchel.errors import NotFound, SatchelError, StorageError, UsageError
-from satchel.tools.external.approvals import (
-    Approval,
-    Asked,
-    load_approvals,
-    load_asked,
-    save_approvals,
-    save_asked,
-)
+from satchel.tools.external.asked import Asked, load_asked, save_asked
 from satchel.tools.external.discovery import Entry, Status, ask, ask_all, is_known
 from satchel.tools.external.folders import Candidate, ToolFolder, Unusable, digest_of, scan
-from satchel.tools.external.schema import Definition
+from satchel.tools.external.schema import Definition, definition_from_json, definition_to_json
 from satchel.tools.external.tool import ExternalTool
+from satchel.tools.pins import Pin, PinFile, Pins, pin_path
 from satchel.tools.port import Tool
 
 __all__ = ["ApprovalRecord", "ExternalTools"]
+
+_Approved: TypeAlias = Mapping[str, Pin[Definition]]
+"""By the path of the file."""
 
 MOST_ELSEWHERE = 5000
 """Files of other projects that the cache keeps."""
@@ -107,6 +104,12 @@ class ExternalTools:
         """
         self._folders = tuple(folders)
         self._home = home
+        self._pins = PinFile(
+            pin_path(home, "external"),
+            read=definition_from_json,
+            write=definition_to_json,
+            older=(home / "tool-approvals.json", _pins_of_older_form),
+        )
         self._environ = environ
         self._clock = clock
         self._replaceable = frozenset(replaceable)
@@ -191,10 +194,10 @@ class ExternalTools:
             digest, stamp = await _in_thread(_digest, candidate)
             if before is not None and before.sha256 == digest:
                 return ApprovalRecord(
-                    name=before.definition.name,
+                    name=before.shown.name,
                     path=candidate.path,
-                    before=before.definition,
-                    after=before.definition,
+                    before=before.shown,
+                    after=before.shown,
                     sha256=digest,
                     was_same=True,
                 )
@@ -204,15 +207,15 @@ class ExternalTools:
                 raise UsageError(f"{candidate.path} can't be approved: {why}")
             now = self._clock.now()
             await _in_thread(_check_same, candidate, digest)
-            approval = Approval(sha256=digest, definition=answer, approved_at=now.isoformat())
-            await _in_thread(_save_one, self._home, str(candidate.path), approval)
+            pin = Pin(sha256=digest, shown=answer, approved_at=now.isoformat())
+            await _in_thread(self._pin, {str(candidate.path): pin}, False)
             asked = Asked(stamp=stamp, sha256=digest, definition=answer, asked_at=now.timestamp())
             await _in_thread(_remember, self._home, {str(candidate.path): asked})
             await self._discover(asks_failed=False)
         return ApprovalRecord(
             name=answer.name,
             path=candidate.path,
-            before=before.definition if before is not None else None,
+            before=before.shown if before is not None else None,
             after=answer,
             sha256=digest,
         )
@@ -251,13 +254,11 @@ class ExternalTools:
             chosen.notices.append(problem)
         return chosen
 
-    def _read_folders(
-        self, asks_failed: bool
-    ) -> tuple[list[Candidate | Unusable], list[_Read], dict[str, Approval]]:
+    def _read_folders(self, asks_failed: bool) -> tuple[list[Candidate | Unusable], list[_Read], _Approved]:
         """Everything that is known without starting a process."""
         found = scan(self._folders)
         known = load_asked(self._home)
-        approvals = load_approvals(self._home) if found else {}
+        approvals = self._approved() if found else {}
         now = self._clock.now()
         reads: list[_Read] = []
         for position, candidate in enumerate(found):
@@ -291,24 +292,41 @@ class ExternalTools:
             reads.append(_Read(candidate, digest, asked))
         return found, reads, approvals
 
-    def _keep(
-        self, asked: Mapping[str, Asked], approvals: Mapping[str, Approval], at: str
-    ) -> tuple[dict[str, Approval], str]:
+    def _keep(self, asked: Mapping[str, Asked], approvals: _Approved, at: str) -> tuple[_Approved, str]:
         """Write down what was learnt; what is seen for the first time is approved by being put there.
 
         Returns:
             All approvals; and what to tell the user where they could not be written down: the tools serve all the same.
         """
         first = {
-            path: Approval(sha256=one.sha256, definition=one.definition, approved_at=at)
+            path: Pin(sha256=one.sha256, shown=one.definition, approved_at=at)
             for path, one in asked.items()
             if one.definition is not None
         }
         try:
             self._save_asked(asked)
-            return save_approvals(self._home, first, only_new=True), ""
+            return self._pin(first, True), ""
         except StorageError as error:
             return {**first, **approvals}, f"What was learnt of external tools could not be kept: {error}"
+
+    def _approved(self) -> _Approved:
+        pins = self._pins.load()
+        return pins.approved if pins is not None else {}
+
+    def _pin(self, more: _Approved, only_new: bool) -> _Approved:
+        """Approve more, over what another process approved meanwhile.
+
+        Args:
+            more: By path.
+            only_new: Leave existing pins as they are: what is seen for the first time must not replace what another
+                process wrote just now.
+        """
+
+        def edit(pins: Pins[Definition] | None) -> Pins[Definition]:
+            known = pins.approved if pins is not None else {}
+            return Pins(approved={**more, **known} if only_new else {**known, **more})
+
+        return self._pins.change(edit).approved
 
     def _save_asked(self, asked: Mapping[str, Asked]) -> None:
         here = {str(folder.path) for folder in self._folders}
@@ -320,7 +338,7 @@ class ExternalTools:
         found: Sequence[Candidate | Unusable],
         reads: Sequence[_Read],
         asked: Mapping[str, Asked],
-        approvals: Mapping[str, Approval],
+        approvals: _Approved,
     ) -> _Found:
         """Which of them are offered, and what to say of the others."""
         chosen = _Found()
@@ -345,14 +363,14 @@ class ExternalTools:
         candidate: Candidate,
         digest: str,
         asked: Mapping[str, Asked],
-        approvals: Mapping[str, Approval],
+        approvals: _Approved,
         by_name: dict[str, Path],
         chosen: _Found,
     ) -> Entry:
         path = candidate.path
         approval = approvals.get(str(path))
         if approval is not None and approval.sha256 != digest:
-            name = approval.definition.name
+            name = approval.shown.name
             reason = (
                 f"{path} has changed since it was approved on {approval.approved_at[:10]}, and is not run. "
                 f"Look at it, then type: satchel tool approve {name}"
@@ -362,7 +380,7 @@ class ExternalTools:
                 name=name,
                 status="changed",
                 path=path,
-                description=approval.definition.description,
+                description=approval.shown.description,
                 reason=reason,
             )
         answer = asked.get(str(path))
@@ -408,17 +426,17 @@ class ExternalTools:
         )
         return entry("available", reason)
 
-    def _find(self, name: str) -> tuple[Candidate, Approval | None]:
+    def _find(self, name: str) -> tuple[Candidate, Pin[Definition] | None]:
         """The file that a name means: of a tool whose file changed, before any other of that name."""
-        approvals = load_approvals(self._home)
+        approvals = self._approved()
         known = load_asked(self._home)
-        fitting: list[tuple[Candidate, Approval | None]] = []
+        fitting: list[tuple[Candidate, Pin[Definition] | None]] = []
         for one in scan(self._folders):
             path = str(one.path)
             approval, asked = approvals.get(path), known.get(path)
             names = {path, one.path.name}
             if approval is not None:
-                names.add(approval.definition.name)
+                names.add(approval.shown.name)
             if asked is not None and asked.definition is not None:
                 names.add(asked.definition.name)
             if name not in names:
@@ -436,7 +454,7 @@ class ExternalTools:
         return fitting[0]
 
 
-def _is_changed(read: _Read, approval: Approval | None) -> bool:
+def _is_changed(read: _Read, approval: Pin[Definition] | None) -> bool:
     """Whether it is not what was approved: then its code is not even asked for its schema."""
     return approval is not None and approval.sha256 != read.sha256
 
@@ -482,8 +500,18 @@ def _settle(
     return settled
 
 
-def _save_one(home: Path, path: str, approval: Approval) -> None:
-    save_approvals(home, {path: approval}, only_new=False)
+def _pins_of_older_form(value: Any) -> Pins[Definition]:
+    """What earlier releases kept in `tool-approvals.json`."""
+    return Pins(
+        approved={
+            path: Pin(
+                sha256=str(each["sha256"]),
+                shown=definition_from_json(each["definition"]),
+                approved_at=str(each["approved_at"]),
+            )
+            for path, each in value["tools"].items()
+        }
+    )
 
 
 def _remember(home: Path, more: Mapping[str, Asked]) -> None:

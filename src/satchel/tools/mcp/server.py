@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from satchel.clock import Clock
 from satchel.config import McpServerSettings
-from satchel.errors import SatchelError
+from satchel.errors import SatchelError, UserError
 from satchel.tools.mcp.definitions import Definition, Listing, left_out, read_listing
 from satchel.tools.mcp.log import CappedLog
 from satchel.tools.mcp.pins import Pins, PinStore
@@ -138,7 +138,13 @@ class McpServer:
         self.protocol = ""
         self.transport: Literal["stdio", "http", "sse"] = "stdio" if entry.command else entry.transport
         self.problems: tuple[str, ...] = ()
-        self.pins: Pins | None = host.pins.load(entry)
+        self.pins: Pins | None = None
+        try:
+            self.pins = host.pins.load(entry)
+        except UserError as error:
+            # Not "never met", which would accept everything that the server says now.
+            self.pins, self.problems = Pins(), (str(error),)
+            host.tell(str(error))
         self.log = CappedLog(host.logs / f"mcp-{entry.name}.log")
         self._host = host
         self._client: Client | None = None

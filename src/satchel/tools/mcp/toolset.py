@@ -115,7 +115,7 @@ class McpToolset:
         self._notices: list[str] = []
         self._first_wait_s = first_wait_s
         self._limiter = anyio.CapacityLimiter(2)
-        self._pins = PinStore(home / "mcp")
+        self._pins = PinStore(home, clock)
         host = Host(
             environ=environ,
             lookup=lookup,

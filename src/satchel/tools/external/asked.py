@@ -1,0 +1,83 @@
+"""The cache of what executables answered to `--schema`, in `SATCHEL_HOME/tool-schemas.json`.
+
+Deleting it costs one round of questions. Which content of a file may be run is not kept here: see `satchel.tools.pins`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from satchel.config.home import locked_folder, replace_file
+from satchel.tools.external.folders import Stamp
+from satchel.tools.external.schema import Definition, definition_from_json, definition_to_json
+
+__all__ = ["Asked", "load_asked", "save_asked"]
+
+_SCHEMAS = "tool-schemas.json"
+_FORM = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a file answered when it was asked for its schema.
+
+    Attributes:
+        definition: None where it gave none; `problem` says why.
+        asked_at: Seconds since 1970.
+    """
+
+    stamp: Stamp
+    sha256: str
+    definition: Definition | None
+    problem: str = ""
+    asked_at: float = 0.0
+
+
+def load_asked(home: Path) -> dict[str, Asked]:
+    """By path. Damaged entries and those of another form are left out: they are asked again."""
+    found: dict[str, Asked] = {}
+    for path, value in _read(home / _SCHEMAS).items():
+        try:
+            size, mtime_ns, inode, ctime_ns = map(int, value["stamp"])
+            found[path] = Asked(
+                stamp=Stamp(size=size, mtime_ns=mtime_ns, inode=inode, ctime_ns=ctime_ns),
+                sha256=str(value["sha256"]),
+                definition=definition_from_json(value["definition"]) if value["definition"] else None,
+                problem=str(value["problem"]),
+                asked_at=float(value["asked_at"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            continue
+    return found
+
+
+def save_asked(home: Path, asked: Mapping[str, Asked]) -> None:
+    """Write the cache.
+
+    Raises:
+        StorageUnwritable: It can't be written.
+    """
+    tools = {
+        path: {
+            "stamp": [one.stamp.size, one.stamp.mtime_ns, one.stamp.inode, one.stamp.ctime_ns],
+            "sha256": one.sha256,
+            "definition": definition_to_json(one.definition) if one.definition else None,
+            "problem": one.problem,
+            "asked_at": one.asked_at,
+        }
+        for path, one in asked.items()
+    }
+    with locked_folder(home):
+        replace_file(home / _SCHEMAS, json.dumps({"form": _FORM, "tools": tools}, indent=1) + "\n")
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        return dict(value["tools"]) if value["form"] == _FORM else {}
+    except (OSError, KeyError, TypeError, ValueError, RecursionError):
+        return {}

@@ -1,0 +1,186 @@
+"""Pins: what the user approved of each tool that others wrote, so that a later change waits for a new approval.
+
+A pin is the digest of what was approved, what the user could read at that time, and when that was. External tools,
+MCP servers and capabilities keep their pins here, each source in a file of its own under `SATCHEL_HOME/pins`. What is
+approved at first sight, and what a digest covers, is the source's own decision.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+from satchel.config.home import ensure_home, locked_folder, replace_file
+from satchel.errors import UsageError
+
+__all__ = ["Pin", "PinFile", "Pins", "SourceKind", "pin_path"]
+
+T = TypeVar("T")
+SourceKind: TypeAlias = Literal["external", "mcp", "capability"]
+
+_MAX_BYTES = 80_000_000
+"""The largest file that is read: a thousand tools with the largest schemas that MCP servers may have."""
+_FORM = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin(Generic[T]):
+    """One version of a tool.
+
+    Attributes:
+        sha256: Of everything that a change must not alter unnoticed, in hexadecimal.
+        shown: What the user could read of it.
+        approved_at: ISO 8601; "" where it is not approved, or was approved by a release that kept no times.
+    """
+
+    sha256: str
+    shown: T
+    approved_at: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pins(Generic[T]):
+    """The pins of one source, by the source's own names.
+
+    Attributes:
+        approved: The version of each tool that may be used.
+        waiting: What the source offers now and nobody has approved.
+        present: The names that the source listed last; empty for sources that are looked at anew each time.
+    """
+
+    approved: Mapping[str, Pin[T]] = field(default_factory=dict)
+    waiting: Mapping[str, Pin[T]] = field(default_factory=dict)
+    present: frozenset[str] = frozenset()
+
+
+def pin_path(home: Path, kind: SourceKind, name: str = "", *, identity: str = "") -> Path:
+    """The file of one source.
+
+    Args:
+        home: SATCHEL_HOME.
+        kind: What kind of source it is.
+        name: Its name where there are several of a kind; only characters that a file name may have.
+        identity: What makes it another source although it has the same name, such as its command or its address.
+    """
+    parts = [kind, *([name] if name else [])]
+    if identity:
+        parts.append(hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:12])
+    return home / "pins" / f"{'-'.join(parts)}.json"
+
+
+class PinFile(Generic[T]):
+    """The pins of one source on disk. Several processes may use it: each change is made under a lock, atomically."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read: Callable[[Any], T | None],
+        write: Callable[[T], Mapping[str, Any]],
+        older: tuple[Path, Callable[[Any], Pins[T]]] | None = None,
+    ) -> None:
+        """Take the file's path; nothing is read.
+
+        Args:
+            path: See `pin_path`.
+            read: Turns JSON data into what was shown; None leaves the tool out. It may raise KeyError, TypeError or
+                ValueError.
+            write: The opposite.
+            older: The file of earlier releases and what reads its JSON. It is used until the first change, which
+                writes the new file and removes the old one.
+        """
+        self._path = path
+        self._read = read
+        self._write = write
+        self._older = older
+
+    def load(self) -> Pins[T] | None:
+        """All pins; None where the source was never seen.
+
+        Raises:
+            UsageError: The file is damaged. Nothing in it is approved then, and nothing is written over it.
+        """
+        found = self._load(self._path, self._from_json)
+        if found is None and self._older is not None:
+            found = self._load(*self._older)
+        return found
+
+    def change(self, edit: Callable[[Pins[T] | None], Pins[T]]) -> Pins[T]:
+        """Replace the pins, over what another process wrote meanwhile.
+
+        Args:
+            edit: Gets what `load` gives, and returns what shall be kept.
+
+        Returns:
+            What is kept now.
+
+        Raises:
+            UsageError: The file is damaged.
+            StorageUnwritable: It can't be written; the old one is untouched.
+        """
+        ensure_home(self._path.parent)
+        with locked_folder(self._path.parent):
+            before = self.load()
+            after = edit(before)
+            if after != before:
+                replace_file(self._path, json.dumps(self._to_json(after), indent=1) + "\n")
+                if self._older is not None:
+                    self._older[0].unlink(missing_ok=True)
+        return after
+
+    def forget(self) -> bool:
+        """Remove all pins of the source, which is new then.
+
+        Returns:
+            Whether there were any.
+        """
+        paths = [self._path, *([self._older[0]] if self._older is not None else [])]
+        existed = [path.exists() for path in paths]
+        for path in paths:
+            path.unlink(missing_ok=True)
+        return any(existed)
+
+    def _load(self, path: Path, parse: Callable[[Any], Pins[T]]) -> Pins[T] | None:
+        try:
+            if path.stat().st_size > _MAX_BYTES:
+                raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
+            return parse(json.loads(path.read_bytes()))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise UsageError(
+                f"{path} is damaged ({type(error).__name__}), so nothing in it is approved. Restore it, or delete "
+                "it: then everything is new."
+            ) from error
+
+    def _to_json(self, pins: Pins[T]) -> dict[str, Any]:
+        def written(pin: Pin[T]) -> dict[str, Any]:
+            return {"sha256": pin.sha256, "approved_at": pin.approved_at, "shown": self._write(pin.shown)}
+
+        return {
+            "form": _FORM,
+            "approved": {name: written(pins.approved[name]) for name in sorted(pins.approved)},
+            "waiting": {name: written(pins.waiting[name]) for name in sorted(pins.waiting)},
+            "present": sorted(pins.present),
+        }
+
+    def _from_json(self, value: Any) -> Pins[T]:
+        if value["form"] != _FORM:
+            raise ValueError("another form")
+
+        def pins(raw: Mapping[str, Any]) -> dict[str, Pin[T]]:
+            return {
+                name: Pin(sha256=str(each["sha256"]), shown=shown, approved_at=str(each["approved_at"]))
+                for name, each in raw.items()
+                if (shown := self._read(each["shown"])) is not None
+            }
+
+        return Pins(
+            approved=pins(value["approved"]),
+            waiting=pins(value["waiting"]),
+            present=frozenset(map(str, value["present"])),
+        )
