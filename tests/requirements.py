@@ -297,6 +297,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     planned(9, "tools:capability-tools", "seed-0 §1", "lookup_capability, request_capability, execute_capability and read_docs are tools."),
     built(4, "tools:many:bridge", "DESIGN 6", "Above [tools] defer_above definitions stay out of the prompt, and tool_search, tool_describe and tool_call reach them."),
     built(4, "tools:many:found", "issue 4", "Among a thousand tools the right one is found, and the prompt is no longer than with a dozen."),
+    built(8, "tools:invisible-characters", "issue 8", "Invisible characters of strangers never reach the model unmarked: names with them are refused, prose shows them."),
 
     # ---- Permissions (DESIGN 6)
     built(2, "permissions:mode:ask", "DESIGN 6", "ask asks the user on a terminal for a round's calls in one batch."),
@@ -360,6 +361,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(4, "mcp:environment", "issue 4", "A server gets only the environment that its entry names."),
     built(4, "mcp:import", "issue 4", "A .mcp.json or Claude Desktop file is imported."),
     built(4, "mcp:real-servers", "issue 4", "Servers that no one here wrote are listed, called, elicited, killed and back."),
+    built(8, "mcp:where-servers-start", "DESIGN 6", "Servers start in the home unless the folder is trusted."),
 
     # ---- The web (DESIGN 6, seed-0)
     built(4, "web:search", "DESIGN 6", "web_search has SearXNG, Brave, Tavily and DuckDuckGo behind one port."),

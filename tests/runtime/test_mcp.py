@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -12,6 +13,7 @@ import anyio
 import pytest
 
 from satchel.config import McpServerSettings, load
+from satchel.config.home import trust
 from satchel.messages import ToolResultBlock
 from satchel.models import ScriptedModel
 from satchel.models.embedding import HashingEmbedder
@@ -153,3 +155,30 @@ async def test_a_tool_that_is_run_by_hand_waits_for_no_server_that_it_is_none_of
         assert waited == []
         assert (await run_tool(satchel, "mcp__x__work", {}, progress=told))["error_code"] == "NOT_FOUND"
         assert waited == ["for all servers"]
+
+
+@requirement("mcp:where-servers-start")
+@pytest.mark.parametrize("trusted", [False, True])
+async def test_a_server_starts_in_the_home_unless_the_folder_is_trusted(
+    tmp_path: Path, trusted: bool
+) -> None:
+    """`python -m` imports from the folder that it starts in, and `npx` runs what is installed there."""
+    project = tmp_path / "work" / ".satchel"
+    project.mkdir(parents=True)
+    (project / "config.toml").touch()
+    planted = tmp_path / "work" / "json.py"
+    planted.write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nraise ImportError\n")
+    if trusted:
+        trust(tmp_path / "home", tmp_path / "work")
+        planted.unlink()
+    model = ScriptedModel([calls("mcp__x__work"), "Done."])
+    module = McpServerSettings(name="time", command=sys.executable, args=("-m", "mcp_server_time"))
+    async with opened(tmp_path, model, stranger("folder"), module) as satchel:
+        with anyio.fail_after(40):
+            await (await satchel.session()).run_turn("Go.")
+        assert {status.server: status.state for status in satchel.mcp.status()} == {
+            "time": "ready",
+            "x": "ready",
+        }
+    assert results(model)[0].endswith(str(tmp_path / ("work" if trusted else "home")))
+    assert not (tmp_path / "ran").exists()

@@ -77,7 +77,8 @@ def mcp_tools(
     return McpToolset(
         settings.mcp_servers,
         home=settings.home,
-        cwd=settings.cwd,
+        # A checkout that nobody trusts must not run its code by way of the user's own servers.
+        cwd=settings.cwd if settings.project_trusted else settings.home,
         environ=settings.environ,
         lookup=settings.secret,
         clock=clock,

@@ -126,6 +126,10 @@ def test_effects_name_the_fields_that_are_paths(effects: Any, reads: Any, writes
         (b'{"name": "x", "a": ' + b"[" * 100_000, "no JSON"),
         (b'{"name": "x", "parameters": {"a": ' + b'{"items": ' * 400 + b"{}" + b"}" * 401 + b"}", ""),
         (b" " * 300_000, "more than"),
+        (
+            '{"name": "x", "parameters": {"a": {"type": "string", "enum": ["b\u200b"]}}}'.encode(),
+            r"invisible character U\+200B",
+        ),
     ],
     ids=lambda part: part[:40].decode("latin-1") if isinstance(part, bytes) else "",
 )
@@ -137,6 +141,14 @@ def test_what_is_no_definition_is_refused_with_a_reason(printed: bytes, reason: 
         return
     with pytest.raises(UsageError, match=reason):
         parse_schema(printed)
+
+
+@requirement("tools:invisible-characters")
+def test_descriptions_show_their_invisible_characters() -> None:
+    parameters = {"a": {"type": "string", "description": "x\u202e"}}
+    found = parsed({"name": "x", "description": "Adds.\U000e0041", "parameters": parameters})
+    assert found.description == "Adds.<U+E0041>"
+    assert found.input_schema["properties"]["a"]["description"] == "x<U+202E>"
 
 
 JSON = st.recursive(

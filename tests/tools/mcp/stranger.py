@@ -59,7 +59,7 @@ def listed():
                 },
                 {"name": "wrong", "inputSchema": {"type": "object", "properties": {"x": {"type": 7}}}},
                 {"name": "", "inputSchema": {"type": "object"}},
-                tool("a name with spaces\u202e and " + "x" * 200),
+                tool("a name with spaces and " + "x" * 200),
                 tool("good"),
                 {"name": "long", "inputSchema": {"type": "object", "description": "x" * 70_000}},
             ]
@@ -159,6 +159,8 @@ def call(request):
                     }
                 )
             answer(request, text("done"))
+        case "folder":
+            answer(request, text(str(Path.cwd())))
         case "environment":
             answer(request, text(json.dumps(dict(os.environ))))
         case "parts":

@@ -24,16 +24,28 @@ def tool(name: str = "t", **more: Any) -> dict[str, Any]:
     return {"name": name, "inputSchema": {"type": "object"}, **more}
 
 
-@requirement("mcp:pinned")
-def test_what_nobody_can_see_is_taken_out_of_descriptions() -> None:
-    hidden = "Adds.\U000e0053\u202e\x1b[2J"
-    schema = {"properties": {"x": {"description": hidden, "enum": [hidden]}}, "$schema": "http://h/draft-07"}
+@requirement("mcp:pinned", "tools:invisible-characters")
+def test_descriptions_show_their_invisible_characters_and_names_with_some_are_refused() -> None:
+    hidden, shown = "Adds.\u202e\x1b[2J", "Adds.<U+202E><U+001B>[2J"
+    schema = {"properties": {"x": {"description": hidden, "enum": ["a"]}}, "$schema": "http://h/draft-07"}
     (definition,) = read_listing("s", [tool(description=hidden, inputSchema=schema)]).tools
-    assert definition.description == "Adds.   [2J"
+    assert definition.description == shown
     assert definition.input_schema == {
         "type": "object",
-        "properties": {"x": {"description": "Adds.   [2J", "enum": [hidden]}},
+        "properties": {"x": {"description": shown, "enum": ["a"]}},
     }
+    refused = [
+        tool("ad\u200bd"),
+        tool(inputSchema={"properties": {"x\U000e0041": {}}}),
+        tool(inputSchema={"properties": {"x": {"enum": ["a\u200b"]}}}),
+    ]
+    assert read_listing("s", refused).problems == (
+        "MCP server s: the tool 'ad<U+200B>d' was left out: its name holds the invisible character U+200B.",
+        "MCP server s: the tool 't' was left out: a name or a value in its input schema holds the invisible "
+        "character U+E0041.",
+        "MCP server s: the tool 't' was left out: a name or a value in its input schema holds the invisible "
+        "character U+200B.",
+    )
 
 
 @requirement("mcp:pinned")

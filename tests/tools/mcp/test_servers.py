@@ -15,7 +15,7 @@ import pytest
 from satchel.config import McpServerSettings
 from satchel.tools import Annotations, ModeGate, PlannedCall, Question
 from tests.requirements import requirement
-from tests.tools.mcp.conftest import Open, stranger, until
+from tests.tools.mcp.conftest import STRANGER, Open, stranger, until
 
 pytestmark = pytest.mark.anyio
 WELCOME = Path(__file__).with_name("welcome.py")
@@ -256,3 +256,21 @@ async def test_what_a_server_says_of_its_tools_counts_only_where_the_user_vouche
         allowed[trusts] = (decision.allowed, spec.annotations)
     said = Annotations(read_only=True, destructive=False, idempotent=False, open_world=False)
     assert allowed == {False: (False, Annotations()), True: (True, said)}
+
+
+@requirement("mcp:where-servers-start")
+@pytest.mark.parametrize("is_project", [False, True])
+async def test_relative_paths_start_at_the_folder_whose_settings_name_them(
+    open_servers: Open, tmp_path: Path, is_project: bool
+) -> None:
+    own = tmp_path / ("project" if is_project else "home")
+    (own / "sub").mkdir(parents=True)
+    (own / "serve").write_text(f'#!/bin/sh\nexec {sys.executable} {STRANGER} "$@"\n')
+    (own / "serve").chmod(0o755)
+    (tmp_path / "sub").mkdir()
+    entry = McpServerSettings(
+        name="x", command="./serve", args=("folder",), cwd="sub", base=own if is_project else None
+    )
+    async with open_servers(entry) as servers:
+        where = (await servers.call("mcp__x__work")).text
+    assert where == str((own if is_project else tmp_path) / "sub")

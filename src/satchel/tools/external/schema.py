@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from satchel.errors import UsageError
+from satchel.tools.visible import hidden_in_schema, visible, visible_schema
 
 __all__ = ["MAX_SCHEMA_BYTES", "Definition", "definition_from_json", "definition_to_json", "parse_schema"]
 
@@ -130,7 +131,11 @@ def _input_schema(parameters: Any) -> Mapping[str, Any]:
         _wrong('its "parameters" are not an object')
     schema = _whole(parameters) if _is_whole(parameters) else _from_flat(parameters)
     _check(schema)
-    return schema
+    hidden = hidden_in_schema(schema)
+    if hidden:
+        _wrong(f'a name or a value in its "parameters" holds the invisible character {hidden}')
+    shown: Mapping[str, Any] = visible_schema(schema)
+    return shown
 
 
 def _is_whole(parameters: Mapping[str, Any]) -> bool:
@@ -233,8 +238,8 @@ def _effects(value: Any, schema: Mapping[str, Any]) -> tuple[tuple[str, ...], tu
 
 
 def _clean(text: str) -> str:
-    """Without what no request may hold."""
-    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd").strip()
+    """The text with its invisible characters written out; lone surrogates too, which no request may hold."""
+    return visible(text).strip()
 
 
 def _short(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What an MCP server says its tools are: read, checked, named for the model, and told apart by a hash."""
+"""What an MCP server says of itself and its tools: read, checked, named for the model, and identified by a hash."""
 
 from __future__ import annotations
 
@@ -10,29 +10,44 @@ from dataclasses import dataclass
 from typing import Any
 
 from satchel.tools.port import Annotations
+from satchel.tools.visible import hidden_in, hidden_in_schema, visible, visible_schema
 
-__all__ = ["Definition", "Listing", "full_names", "left_out", "read_listing", "readable", "visible"]
+__all__ = [
+    "SERVER",
+    "Definition",
+    "Listing",
+    "about_server",
+    "full_names",
+    "left_out",
+    "read_listing",
+    "readable",
+]
+
+SERVER = "(server)"
+"""The name under which what a server says of itself is pinned, beside its tools; a tool can't have it."""
+MAX_INSTRUCTIONS = 2_000
+"""Characters of a server's instructions that go into the prompt: they are sent with every request."""
 
 MAX_NAME = 64
-"""Characters of a tool's name that both wire formats take."""
+"""Characters of a tool's name that every provider accepts."""
 MAX_DESCRIPTION = 4_000
 """Characters of a description that go into the prompt; the longest of the reference servers has 2,600."""
 MAX_SCHEMA = 65_536
-"""Characters of one input schema as JSON: more is a document and no signature."""
+"""Characters of one input schema as JSON."""
 MAX_LISTED_NAME = 300
 """Characters of a name in a server's list; ours for it is cut to `MAX_NAME`."""
 MAX_TOOLS = 1_000
-"""Of one server; more are left out with a reason."""
+"""Tools of one server; the rest is left out with a reason."""
 _SHORT = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """One tool of a server, as the server describes it.
+    """One tool of a server, as the server describes it; under the name `SERVER`, the server itself.
 
     Attributes:
         name: The server's own name for it.
-        hints: `readOnlyHint` and the like, as far as they are booleans; what a stranger says of itself.
+        hints: `readOnlyHint` and the like, as far as they are booleans: the server's claims about itself.
     """
 
     name: str
@@ -42,7 +57,7 @@ class Definition:
 
     @property
     def sha256(self) -> str:
-        """Of everything that a model or a permission could depend on, in hexadecimal."""
+        """The hash of everything that a model or a permission could depend on, in hexadecimal."""
         written = json.dumps(
             [self.name, self.description, self.input_schema, self.hints], sort_keys=True, ensure_ascii=True
         )
@@ -50,7 +65,7 @@ class Definition:
 
     @property
     def annotations(self) -> Annotations:
-        """The hints in our words; what is not said is read cautiously."""
+        """The hints in Satchel's terms; a missing hint gets the cautious value."""
         is_read_only = self.hints.get("readOnlyHint", False)
         return Annotations(
             read_only=is_read_only,
@@ -60,7 +75,7 @@ class Definition:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """For a file."""
+        """As plain JSON data; `read_listing` reads it back."""
         return {
             "name": self.name,
             "description": self.description,
@@ -71,19 +86,19 @@ class Definition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """The tools of a server by name, in the order of their names, and why others were left out."""
+    """The tools of a server, sorted by name, and one sentence for each that was left out."""
 
     tools: tuple[Definition, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 def read_listing(server: str, raw: Iterable[Mapping[str, Any]], *, is_known: bool = False) -> Listing:
-    """Read what a server listed, or what was kept of it; nothing in it is taken for granted.
+    """Read a server's list of tools, or what was stored of it. Nothing in it is trusted.
 
     Args:
         server: The name of its entry, for the reasons.
         raw: Each with `name`, `description`, `inputSchema`, `annotations`, as in the protocol.
-        is_known: It went through here before: the schemas, whose check takes long, are as they should be.
+        is_known: It was read by this function before, so the slow check of the schemas is skipped.
     """
     found: dict[str, Definition] = {}
     problems: list[str] = []
@@ -103,18 +118,38 @@ def read_listing(server: str, raw: Iterable[Mapping[str, Any]], *, is_known: boo
     return Listing(tools=tuple(found[name] for name in sorted(found)), problems=tuple(problems))
 
 
+def about_server(instructions: str, *, resources: bool, prompts: bool) -> Definition | None:
+    """What a server says of itself, in the form in which its tools are pinned; None where it says nothing.
+
+    Args:
+        instructions: How its tools are to be used, for the model; cut to `MAX_INSTRUCTIONS` characters.
+        resources: Whether it offers resources.
+        prompts: Whether it offers prompts.
+    """
+    text = visible(instructions.strip())
+    if len(text) > MAX_INSTRUCTIONS:
+        text = f"{text[:MAX_INSTRUCTIONS]} […]"
+    hints = {"promptsHint": prompts, "resourcesHint": resources}
+    if not text and not any(hints.values()):
+        return None
+    return Definition(name=SERVER, description=text, input_schema={"type": "object"}, hints=hints)
+
+
 def left_out(server: str, tool: str, reason: str) -> str:
     """The sentence about a tool that is not offered."""
-    return f"MCP server {server}: the tool {tool[:_SHORT]!r} was left out: {reason}."
+    return f"MCP server {server}: the tool '{visible(tool[:_SHORT])}' was left out: {reason}."
 
 
 def readable(entry: object) -> dict[str, Any] | str:
-    """A tool in a list as the protocol allows it, without what is of no use; or why it is none."""
+    """The parts of a listed tool that the protocol allows and Satchel uses; or why it is not a tool."""
     if not isinstance(entry, Mapping):
-        return "it is no object"
+        return "it is not an object"
     name, schema = entry.get("name"), entry.get("inputSchema")
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_LISTED_NAME:
         return f"a name has 1 to {MAX_LISTED_NAME} characters"
+    hidden = hidden_in(name)
+    if hidden:
+        return f"its name holds the invisible character {hidden}"
     if not isinstance(schema, Mapping):
         return "it has no input schema"
     kind = schema.get("type", "object")
@@ -125,6 +160,9 @@ def readable(entry: object) -> dict[str, Any] | str:
     output, hints = entry.get("outputSchema"), entry.get("annotations")
     if isinstance(output, Mapping):
         found["outputSchema"] = {**output}
+    execution = entry.get("execution")
+    if isinstance(execution, Mapping) and execution.get("taskSupport") in ("optional", "required"):
+        found["execution"] = {"taskSupport": execution["taskSupport"]}
     if isinstance(hints, Mapping):
         found["annotations"] = {
             key: value for key, value in hints.items() if key.endswith("Hint") and isinstance(value, bool)
@@ -138,6 +176,8 @@ def _read(entry: Mapping[str, Any], *, is_known: bool) -> Definition | str:
     if isinstance(found, str):
         return found
     name, description = found["name"], visible(found.get("description", ""))
+    if name == SERVER and not is_known:
+        return "its name is reserved"
     schema, hints = found["inputSchema"], found.get("annotations", {})
     checked = dict(schema) if is_known else _schema(schema)
     if isinstance(checked, str):
@@ -154,13 +194,16 @@ def _read(entry: Mapping[str, Any], *, is_known: bool) -> Definition | str:
 
 def _schema(schema: Mapping[str, Any]) -> dict[str, Any] | str:
     # Some endpoints refuse the dialect's address, and every validator here speaks the newest one.
-    cleaned = _told({key: value for key, value in schema.items() if key != "$schema"})
     try:
+        cleaned: dict[str, Any] = visible_schema({k: v for k, v in schema.items() if k != "$schema"})
         size = len(json.dumps(cleaned))
     except (RecursionError, ValueError, TypeError):
-        return "its input schema is nested too deeply or is no JSON"
+        return "its input schema is nested too deeply or is not JSON"
     if size > MAX_SCHEMA:
         return f"its input schema has {size:,} characters and may have {MAX_SCHEMA:,}"
+    hidden = hidden_in_schema(cleaned)
+    if hidden:
+        return f"a name or a value in its input schema holds the invisible character {hidden}"
     outside = _outside_reference(cleaned)
     if outside:
         return f"its input schema refers to {outside[:_SHORT]!r}, outside of itself"
@@ -170,35 +213,14 @@ def _schema(schema: Mapping[str, Any]) -> dict[str, Any] | str:
     try:
         Draft202012Validator.check_schema(cleaned)
     except SchemaError as error:
-        return f"its input schema is none: {error.message[:_SHORT]}"
+        return f"its input schema is invalid: {error.message[:_SHORT]}"
     except RecursionError:
         return "its input schema is nested too deeply"
     return cleaned
 
 
-def visible(text: str) -> str:
-    """A stranger's text without what a person can't see and a model can read, and what moves a terminal's cursor."""
-    return "".join(c if c.isprintable() or c in "\n\t" else " " for c in text)
-
-
-def _told(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with its titles and descriptions made `visible`, at any depth that JSON can have here."""
-    waiting: list[Any] = [schema]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict):
-            for key, value in part.items():
-                if key in ("title", "description") and isinstance(value, str):
-                    part[key] = visible(value)
-                elif isinstance(value, dict | list):
-                    waiting.append(value)
-        else:
-            waiting.extend(each for each in part if isinstance(each, dict | list))
-    return schema
-
-
 def _outside_reference(schema: object) -> str:
-    """The first reference to another document: it would be fetched from an address of the server's choice."""
+    """The first reference to another document, which would be fetched from an address of the server's choice."""
     waiting = [schema]
     while waiting:
         part = waiting.pop()

@@ -1,16 +1,17 @@
-"""Where a server is: its entry with the environment filled in, and the environment that it gets itself."""
+"""Where a server is and where it starts: its entry filled in, its program, its folder and its environment."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeAlias
 
 from satchel.config import McpServerSettings
 from satchel.errors import ConfigError
 
-__all__ = ["Lookup", "environment", "filled_in"]
+__all__ = ["Lookup", "environment", "filled_in", "folder", "program"]
 
 Lookup: TypeAlias = Callable[[str], str | None]
 """The value of an environment variable, or None where it is not set."""
@@ -32,7 +33,7 @@ _NEEDED = (
     "TZ",
     "USER",
 )
-"""What every program may need and nobody keeps a secret in; LC_* besides."""
+"""Variables that programs need and that hold no secrets; LC_* are passed on as well."""
 
 
 def filled_in(entry: McpServerSettings, lookup: Lookup) -> McpServerSettings:
@@ -67,6 +68,32 @@ def filled_in(entry: McpServerSettings, lookup: Lookup) -> McpServerSettings:
 
 
 def environment(entry: McpServerSettings, environ: Mapping[str, str]) -> dict[str, str]:
-    """What a server's program gets: what every program needs, and what its entry (filled in) names."""
+    """The environment of a server's program: what every program needs, and what its entry (filled in) names."""
     needed = {name: value for name, value in environ.items() if name in _NEEDED or name.startswith("LC_")}
     return {**needed, **entry.env}
+
+
+def program(entry: McpServerSettings, home: Path, environ: Mapping[str, str]) -> str:
+    """The program of an entry (filled in), to be run in any folder.
+
+    A name without a slash is found on the PATH. A relative path starts at the folder whose settings name it: the
+    project's, or SATCHEL_HOME.
+    """
+    if "/" not in entry.command:
+        return entry.command
+    return str((entry.base or home) / _expanded(entry.command, environ))
+
+
+def folder(entry: McpServerSettings, start: Path, environ: Mapping[str, str]) -> Path:
+    """The folder in which an entry's program (filled in) starts.
+
+    Args:
+        entry: `cwd` may be relative: to the project's folder, where a project's settings hold it, else to `start`.
+        start: Where programs start that name no folder.
+        environ: Of the program, for `~`.
+    """
+    return (entry.base or start) / _expanded(entry.cwd, environ)
+
+
+def _expanded(path: str, environ: Mapping[str, str]) -> str:
+    return environ.get("HOME", "/") + path[1:] if path == "~" or path.startswith("~/") else path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -19,7 +19,7 @@ from satchel.errors import SatchelError, UserError
 from satchel.tools.mcp.definitions import Definition, Listing, left_out, read_listing
 from satchel.tools.mcp.log import CappedLog
 from satchel.tools.mcp.pins import Pins, PinStore
-from satchel.tools.mcp.places import Lookup, environment, filled_in
+from satchel.tools.mcp.places import Lookup, environment, filled_in, folder, program
 from satchel.tools.mcp.questions import Answer, Elicitation, read_answer
 from satchel.tools.mcp.transports import cleaned, http_transport, sse_transport, stdio_transport
 from satchel.tools.port import Ask
@@ -57,7 +57,9 @@ class Host:
     Attributes:
         environ: Of this process; a server gets only a few variables of it.
         lookup: Variables that entries refer to.
-        cwd: Where programs are started.
+        cwd: Where programs start: the session's folder where it is trusted, else SATCHEL_HOME. `python -m` and
+            `npx` run code from the folder that they start in.
+        home: SATCHEL_HOME; a relative path in the user's own settings starts there.
         logs: The folder for what they write to stderr.
         spawn: Runs something in the background until the program ends.
         tell: Takes a notice for the user.
@@ -70,6 +72,7 @@ class Host:
     environ: Mapping[str, str] = field(repr=False)
     lookup: Lookup
     cwd: Path
+    home: Path
     logs: Path
     pins: PinStore
     clock: Clock
@@ -306,10 +309,11 @@ class McpServer:
         await anyio.to_thread.run_sync(_load_sdk, limiter=self._host.limiter)
         entry = filled_in(self.entry, self._host.lookup)
         if entry.command:
+            environ = environment(entry, self._host.environ)
             transport = stdio_transport(
-                entry,
-                cwd=self._folder(entry),
-                environ=environment(entry, self._host.environ),
+                replace(entry, command=program(entry, self._host.home, environ)),
+                cwd=folder(entry, self._host.cwd, environ),
+                environ=environ,
                 log=self.log.hear,
                 on_gone=self._leave,
             )
@@ -318,12 +322,6 @@ class McpServer:
             await self._speak(sse_transport(entry))
         else:
             await self._speak_http(entry)
-
-    def _folder(self, entry: McpServerSettings) -> Path:
-        base = entry.base or self._host.cwd
-        if entry.cwd == "~" or entry.cwd.startswith("~/"):
-            return Path(self._host.environ.get("HOME", "/")) / entry.cwd[2:]
-        return base / entry.cwd
 
     async def _speak_http(self, entry: McpServerSettings) -> None:
         try:

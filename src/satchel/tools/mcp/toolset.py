@@ -101,7 +101,8 @@ class McpToolset:
         Args:
             entries: By name.
             home: SATCHEL_HOME: for the definitions that were accepted and for the logs.
-            cwd: Where programs are started that say nothing else.
+            cwd: Where programs start whose entry names no folder. It must be one that the user trusts: `python -m`
+                and `npx` run code from it.
             environ: Of this process; a server gets PATH, HOME and the like of it.
             lookup: Gives the variables that entries refer to.
             clock: Measures the pauses after failures.
@@ -120,6 +121,7 @@ class McpToolset:
             environ=environ,
             lookup=lookup,
             cwd=cwd,
+            home=home,
             logs=home / "logs",
             pins=self._pins,
             clock=clock,
