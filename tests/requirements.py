@@ -218,7 +218,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "loop:budget:money", "DESIGN 4", "session_usd and day_usd are hard stops."),
     built(2, "loop:cancel:valid-history", "DESIGN 4", "Cancellation at any point leaves a valid history."),
     built(2, "loop:hooks", "DESIGN 4", "on_turn_start, on_action, on_observation and on_final are called; one that throws is reported and stops nothing."),
-    built(2, "loop:middlewares", "seed-3 entry API", "Middlewares may change what goes to the model and what comes back from a tool."),
+    built(2, "loop:middlewares", "seed-3 entry API", "Middlewares may change what a tool gets, and what the model sees of its result."),
     built(2, "loop:events:tool-order", "seed-0 SSE", "Each call gives its start, its progress and its result, in this order."),
     built(2, "loop:write-ahead", "DESIGN 4", "action is on disk before the tool starts, observation after it ended."),
     built(2, "loop:prompt:stable", "DESIGN 4", "System text and tools keep their bytes during a session."),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run, serving
+from tests.cli.programs import calls, scripted, speaks
 from tests.models.loopback import Loopback, as_json
 from tests.requirements import requirement
 
@@ -189,7 +190,7 @@ def test_forgetting_takes_the_secret_out_of_the_log_that_memory_never_kept(run: 
     assert b"Bern" not in everything
 
 
-@requirement("cli:session", "sessions:show", "sessions:metadata")
+@requirement("cli:session", "sessions:show")
 def test_sessions_are_listed_shown_searched_exported_and_deleted(run: Run, tmp_path: Path) -> None:
     turn = run("ask", SHELLFISH, "--json").json
     id = turn["session_id"]
@@ -217,6 +218,25 @@ def test_sessions_are_listed_shown_searched_exported_and_deleted(run: Run, tmp_p
     assert run("session", "delete", id).code == 2
     assert run("session", "delete", id, "--yes", "--json").json == {"deleted": [id]}
     assert run("session", "list", "--json").json == []
+
+
+@requirement("sessions:metadata")
+def test_a_session_log_names_the_provider_and_the_model_and_what_each_answer_cost(run: Run) -> None:
+    with serving(scripted(calls(("todo", {})), speaks("Done."))) as server:
+        turn = run("ask", "Go.", "--json", server=server).json
+    events = run("session", "show", turn["session_id"], "--json").json["events"]
+    by_type = {event["type"]: event for event in events}
+    assert (by_type["session_start"]["provider"], by_type["session_start"]["model"]) == ("openai", "m-1")
+    answers = [event for event in events if event["type"] == "assistant"]
+    assert [(a["provider"], a["model"], a["round"]) for a in answers] == [
+        ("openai", "m-1", 1),
+        ("openai", "m-1", 2),
+    ]
+    # What the endpoint reported for each answer, and together for the turn.
+    assert [(a["usage"]["input_tokens"], a["usage"]["output_tokens"]) for a in answers] == [(7, 3), (7, 3)]
+    total = by_type["turn_end"]["usage"]
+    assert (total["input_tokens"], total["output_tokens"]) == (14, 6)
+    assert (turn["usage"]["input_tokens"], turn["usage"]["output_tokens"]) == (14, 6)
 
 
 @requirement("cli:config")

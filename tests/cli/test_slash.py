@@ -6,6 +6,9 @@ import pytest
 
 from satchel.cli.slash import completions, parse
 from satchel.errors import UsageError
+from tests.cli.conftest import Run, serving
+from tests.cli.programs import chats, said_to, scripted, speaks
+from tests.requirements import requirement
 
 
 @pytest.mark.parametrize(
@@ -51,3 +54,18 @@ def test_completion_offers_commands_tools_and_models() -> None:
     assert offered("/model o") == ["openai:"]
     assert offered("/mode a") == ["ask", "auto"]
     assert offered("hello") == offered("/memory x") == offered("/he\n") == []
+
+
+@requirement("loop:compaction:steered")
+def test_what_follows_compact_reaches_the_model_that_writes_the_summary_and_the_log(run: Run) -> None:
+    answers = scripted(speaks("Noted. " * 1_000), speaks("Eight it is."), speaks("Mara: no shellfish."))
+    typed = "Mara must not eat shellfish.\nWe eat at eight.\n/compact the allergies of Mara\n"
+    with serving(answers) as server:
+        assert run("chat", stdin=typed, server=server).code == 0
+        *_, summary = chats(server)
+    assert said_to(summary).endswith("the allergies of Mara")
+    (listed,) = run("session", "list", "--json").json
+    events = run("session", "show", listed["id"], "--json").json["events"]
+    (compaction,) = [event for event in events if event["type"] == "compaction"]
+    assert (compaction["trigger"], compaction["focus"]) == ("manual", "the allergies of Mara")
+    assert "Mara: no shellfish." in str(compaction["messages"])

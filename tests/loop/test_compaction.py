@@ -43,7 +43,6 @@ TALK = (
 )
 
 
-@requirement("loop:compaction:steered")
 async def test_older_messages_become_a_summary_that_the_model_writes_with_the_focus_of_the_user() -> None:
     model = ScriptedModel(
         [Reply(text="Mara must not eat shellfish.", usage=Usage(input_tokens=500, output_tokens=9))],

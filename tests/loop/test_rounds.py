@@ -318,7 +318,7 @@ async def test_a_result_from_outside_is_marked_as_data() -> None:
     )
 
 
-@requirement("loop:hooks", "loop:middlewares")
+@requirement("loop:hooks")
 async def test_hooks_see_change_and_refuse() -> None:
     seen: list[str] = []
 

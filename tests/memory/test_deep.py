@@ -1,13 +1,17 @@
+"""Deep memory: a question is searched for from several angles, and what they find is fused and answered."""
+
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from satchel.errors import ModelUnavailable
-from satchel.memory import Memory
+from satchel.memory import Hit, Memory
 from satchel.memory.toolset import MemoryTools
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.scripted import Reply, ScriptedModel
@@ -16,7 +20,7 @@ from tests.requirements import requirement
 pytestmark = pytest.mark.anyio
 
 
-@requirement("memory:deep:expand", "memory:deep:fuse", "memory:deep:synthesise", "memory:deep:progress")
+@requirement("memory:deep:expand", "memory:deep:synthesise", "memory:deep:progress")
 async def test_a_small_model_expands_and_answers_and_cites_only_what_was_found(tmp_path: Path) -> None:
     events: list[Mapping[str, Any]] = []
 
@@ -47,6 +51,53 @@ async def test_a_small_model_expands_and_answers_and_cites_only_what_was_found(t
         assert events[2]["count"] == len(ids)
         assert (await memory.get(thai)).access_count == 1
         assert {(row.purpose, row.calls) for row in await memory.spent()} == {("expand", 1), ("answer", 1)}
+
+
+def expanding(*angles: list[str]) -> ScriptedModel:
+    """A model that gives these angles and answers without a citation."""
+    return ScriptedModel([Reply(text=json.dumps(angles)), Reply(text="They sailed.")])
+
+
+@requirement("memory:deep:fuse")
+async def test_the_searches_of_all_angles_are_under_way_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search, under_way, all_here = Memory.search, set(), anyio.Event()
+
+    async def together(self: Memory, query: str, **options: Any) -> tuple[Hit, ...]:
+        if query in ("harbour", "ferry", "sea"):
+            under_way.add(query)
+            if len(under_way) == 3:
+                all_here.set()
+            await all_here.wait()
+        return await search(self, query, **options)
+
+    monkeypatch.setattr(Memory, "search", together)
+    async with Memory.open(":memory:", embedder="none") as memory:
+        await memory.add("The ferry leaves at nine.")
+        with anyio.fail_after(10):
+            found = await memory.deep(
+                "How did they travel?", model=expanding(["harbour"], ["ferry"], ["sea"])
+            )
+    assert [hit.memory.content for hit in found.hits] == ["The ferry leaves at nine."]
+
+
+@requirement("memory:deep:fuse")
+async def test_what_every_angle_finds_stands_once_and_before_what_one_finds_and_ten_are_given() -> None:
+    angles = ("harbour", "ferry", "museum")
+    async with Memory.open(":memory:", embedder="none") as memory:
+        for number in range(4):
+            for angle in angles:
+                await memory.add(f"Sheet {number}, {angle}, and what else there was to see.")
+        common = await memory.add("Sheet 5, harbour, ferry, museum, and what else there was to see.")
+        for angle in angles:
+            hits = await memory.search(angle)
+            assert {common} < {hit.memory.id for hit in hits}
+            assert hits[0].memory.id != common
+        found = await memory.deep("How did they spend it?", model=expanding(*([angle] for angle in angles)))
+    ids = [hit.memory.id for hit in found.hits]
+    assert ids[0] == common
+    assert len(ids) == len(set(ids)) == 10
 
 
 async def test_without_a_model_or_with_one_that_is_down_it_quotes_what_several_angles_find(

@@ -114,19 +114,19 @@ async def test_an_allergy_surfaces_in_a_store_of_any_size_and_the_worlds_knowled
 
 
 @requirement("memory:search:by-meaning")
-async def test_what_seed_2_asks_for_is_found(minilm_home: Path) -> None:
+async def test_a_wifi_problem_finds_the_network_configuration_among_many_facts_and_words_alone_do_not(
+    minilm_home: Path,
+) -> None:
+    network = "network configuration issue at home"
     async with Memory.open(":memory:", home=minilm_home, back_fill=False) as memory:
-        for text in (
-            ALLERGY,
-            "network configuration issue at home",
-            "The dentist appointment is on Tuesday.",
-        ):
-            await memory.add(text)
-        for query, text in (
-            ("WiFi problem", "network configuration issue at home"),
-            ("what should I cook for her", ALLERGY),
-        ):
-            assert (await memory.search(query))[0].memory.content == text
+        for entry in read("facts")["entries"]:
+            await memory.add(entry["text"])
+        await memory.add(network)
+        assert await memory.count() > 50
+        for mode in ("hybrid", "dense"):
+            assert (await memory.search("WiFi problem", mode=mode))[0].memory.content == network
+        by_words = await memory.search("WiFi problem", mode="lexical")
+        assert network not in [hit.memory.content for hit in by_words]
 
 
 async def test_a_decision_that_was_replaced_is_not_found_right_after_many_facts_were_stored(

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from satchel.messages import Usage
-from satchel.models import ModelRequest, Reply, ScriptedModel, small_model_of
+from satchel.models import Call, ModelRequest, Reply, ScriptedModel, small_model_of
 from satchel.runtime import Satchel
 from tests.requirements import requirement
 from tests.runtime.world import opened, settings_in
@@ -81,6 +81,32 @@ async def test_a_private_session_is_never_read(tmp_path: Path) -> None:
     async with opened(tmp_path, ScriptedModel(reply)) as satchel:
         await (await satchel.session(private=True)).run_turn("This is my cat Mimi.")
         assert (await satchel.distilling.run()).windows == ()
+
+
+@requirement("memory:distill:windows")
+async def test_neither_the_output_of_tools_nor_system_text_is_read_for_facts(tmp_path: Path) -> None:
+    asked: list[ModelRequest] = []
+
+    def look_first(request: ModelRequest) -> Reply:
+        asked.append(request)
+        if request.system.startswith("You ") and not request.tools:
+            return reply(request)
+        if len(request.messages) == 1:
+            return Reply(text="Let me look.", calls=[Call(name="file_read", input={"path": "notes.txt"})])
+        return Reply(text="Mimi has an appointment.")
+
+    async with opened(tmp_path, ScriptedModel(look_first)) as satchel:
+        (tmp_path / "work" / "notes.txt").write_text("The vet's number is 555-0199.")
+        await (await satchel.session()).run_turn("Does my cat Mimi have an appointment?")
+        assert asked[0].system
+        assert "555-0199" in str(asked[1].messages)
+        turn = len(asked)
+        await satchel.distilling.run()
+    read = "\n".join(request.messages[0].text for request in asked[turn:])
+    assert "Does my cat Mimi have an appointment?" in read
+    assert "Mimi has an appointment." in read
+    assert "555-0199" not in read
+    assert asked[0].system.splitlines()[0] not in read
 
 
 def test_the_small_model_is_the_configured_one_or_the_small_one_of_the_same_provider(tmp_path: Path) -> None:

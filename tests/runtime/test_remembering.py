@@ -44,13 +44,16 @@ async def test_what_was_said_in_one_session_is_shown_to_the_model_in_another(tmp
 
 
 @requirement("promise:remembers:nothing-irrelevant", "memory:surface:nothing")
-async def test_a_question_that_nothing_bears_on_carries_nothing(tmp_path: Path) -> None:
-    model = ScriptedModel(["Noted.", "Paris."])
+async def test_what_a_search_finds_is_not_shown_where_it_does_not_help(tmp_path: Path) -> None:
+    asked = "Is the capital of France on the Seine?"
+    model = ScriptedModel(["Noted.", "It is."])
     async with opened(tmp_path, model) as satchel:
-        await (await satchel.session()).run_turn("My sister Mara is allergic to shellfish.")
-        turn = await (await satchel.session()).run_turn("Name the capital of France")
+        await (await satchel.session()).run_turn("The river in our town flooded France Street in spring.")
+        assert satchel.memory is not None
+        assert await satchel.memory.search(asked)
+        turn = await (await satchel.session()).run_turn(asked)
     assert turn.memory == ()
-    assert blocks_of(model.requests[1]) == [("said", "Name the capital of France")]
+    assert blocks_of(model.requests[1]) == [("said", asked)]
 
 
 @requirement("memory:surface:once", "promise:cache:stable-prefix")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,6 +121,39 @@ async def test_built_in_tools_say_what_they_do() -> None:
 
 
 @requirement("tools:context")
+async def test_a_tool_called_alone_uses_what_its_context_gives_it_and_nothing_else(
+    tmp_path: Path, open_session: Callable[..., Session]
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    sessions = []
+    for folder in (here, there):
+        folder.mkdir()
+        (folder / "note.md").write_text(f"I lie in {folder.name}.")
+        environ = {"PATH": os.environ["PATH"], "WHERE": folder.name}
+        sessions.append(open_session(folder, environ=environ))
+    one, other = sessions
+    # Folder and environment: not the program's own.
+    for session, folder in ((one, here), (other, there)):
+        ran = await session("bash", command="pwd; echo $WHERE${HOME-}")
+        assert ran.data["stdout"] == f"{folder}\n{folder.name}\n"
+        assert f"I lie in {folder.name}." in (await session("file_read", path="note.md")).text
+    # Roots: what the context does not name is out of reach.
+    assert (await one("file_read", path=str(there / "note.md"))).is_error
+    one.context.roots = [here, there]
+    assert not (await one("file_read", path=str(there / "note.md"))).is_error
+    # State: each session has its own.
+    await one("todo", items=[{"text": "only here", "status": "pending"}])
+    await one("bash", command="cd /")
+    assert (await other("todo")).text == "The list is empty."
+    assert (await other("bash", command="pwd")).data["stdout"] == f"{there}\n"
+    assert (await one("bash", command="pwd")).data["stdout"] == "/\n"
+    # Progress goes to whoever made the context.
+    before = len(other.progress)
+    await one("bash", command="echo seen")
+    assert {"stream": "stdout", "text": "seen\n"} in one.progress
+    assert len(other.progress) == before
+
+
 async def test_an_error_on_purpose_is_a_result_and_a_defect_is_not(session: Session) -> None:
     async def fail(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         if input["text"] == "purpose":

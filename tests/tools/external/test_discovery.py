@@ -58,16 +58,31 @@ async def test_tools_of_all_folders_are_offered_in_their_order_and_by_name(
 
 @requirement("external:discovery:parallel")
 async def test_all_are_asked_at_the_same_time(bench: Bench) -> None:
-    """Each answers only when all twenty were started: asked one after the other, none would."""
-    bench.work.joinpath("here").mkdir()
+    """Each answers only while eight are running, and whoever is stopped is not running any more: asked one after the
+    other, or four at a time, none would answer.
+    """
+    here = bench.work / "here"
+    here.mkdir()
     wait = (
-        f"touch {bench.work}/here/$$; while [ $(ls {bench.work}/here | wc -l) -lt 20 ]; do sleep 0.02; done\n"
+        f"touch {here}/$$; trap 'rm -f {here}/$$; exit 1' TERM\n"
+        f"until [ -e {here}/all ]; do set -- {here}/*; [ $# -lt 8 ] || touch {here}/all; sleep 0.02; done\n"
     )
-    for number in range(20):
-        name = f"t{number:02}"
+    names = [f"t{number}" for number in range(8)]
+    for name in names:
         bench.put(name, script(name).replace("then\n", f"then\n{wait}", 1))
-    external = await bench.found(schema_timeout_s=30)
-    assert [tool.spec.name for tool in await external.tools()] == [f"t{number:02}" for number in range(20)]
+    external = await bench.found(schema_timeout_s=10)
+    assert [tool.spec.name for tool in await external.tools()] == names
+
+
+@requirement("external:discovery:parallel")
+async def test_who_does_not_answer_within_a_second_is_left_out_and_holds_up_nobody(bench: Bench) -> None:
+    bench.put("good", script("good"))
+    bench.put("slow", "#!/bin/sh\nexec sleep 100\n")
+    external = await bench.found()
+    assert [tool.spec.name for tool in await external.tools()] == ["good"]
+    (slow,) = [entry for entry in external.entries if entry.status == "skipped"]
+    assert slow.path.name == "slow"
+    assert "--schema did not answer within 1 s." in slow.reason
 
 
 @requirement("external:discovery:cached")
