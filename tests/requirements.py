@@ -260,6 +260,10 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "sessions:delete", "DESIGN 3.3", "session delete removes the log and its index."),
     built(2, "sessions:redact", "DESIGN 1.3", "What was forgotten is redacted in the log, which stays readable."),
     built(2, "sessions:full-disk", "issue 2", "A full disk or a read-only home gives a clear sentence and no half-written session."),
+    built(8, "sessions:replay", "issue 8", "The records after a number are read without decoding those before it."),
+    built(8, "sessions:inbox", "issue 8", "Any process may post into a session; the entry waits in the database and is delivered once, also after a kill."),
+    built(8, "sessions:inbox:forgotten", "issue 8", "Deleting a session and forgetting words reach what waits in its inbox."),
+    built(8, "sessions:ephemeral", "issue 8", "An ephemeral session leaves nothing on disk."),
     built(2, "sessions:recaptured", "DESIGN 9", "What the journal acknowledged and the database lacks is captured again on opening, once."),
 
     # ---- Tools (DESIGN 6, seed-0 part 1, seed-3 registry)

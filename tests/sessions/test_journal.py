@@ -16,7 +16,7 @@ import pytest
 from satchel.clock import ManualClock
 from satchel.errors import NotFound, StorageError, StorageLocked, StorageUnwritable, UsageError
 from satchel.events import Notice, Record, TextDelta
-from satchel.sessions import SessionStore, Skipped
+from satchel.sessions import EphemeralJournal, Journal, SessionStore, Skipped, Words, log
 from tests.requirements import requirement
 from tests.sessions.worlds import began, exchange, said, started
 
@@ -89,10 +89,10 @@ async def test_records_are_numbered_without_gaps_over_batches_and_openings(tmp_p
         third = await again.append([note("three")])
     assert [record.seq for record in (*first, *second, *third)] == [1, 2, 3, 4]
     assert nothing == ()
-    log = await store.load("a1b2c3")
-    assert log.records == (*first, *second, *third)
-    assert (log.skipped, log.is_torn, log.last_seq) == ((), False, 4)
-    assert again.log.records == (*first, *second)
+    whole = await store.load("a1b2c3")
+    assert whole.records == (*first, *second, *third)
+    assert (whole.skipped, whole.is_torn, whole.last_seq) == ((), False, 4)
+    assert again.take_records() == (*first, *second)
 
 
 async def test_tasks_that_append_at_the_same_time_write_whole_batches(tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ async def test_tasks_that_append_at_the_same_time_write_whole_batches(tmp_path: 
 
         for number in range(20):
             group.start_soon(append, number)
-    log = await store.load("a1b2c3")
-    assert [record.seq for record in log.records] == list(range(1, 41))
-    assert sorted(got, key=lambda batch: batch[0].seq) == [log.records[i : i + 2] for i in range(0, 40, 2)]
+    whole = await store.load("a1b2c3")
+    assert [record.seq for record in whole.records] == list(range(1, 41))
+    assert sorted(got, key=lambda batch: batch[0].seq) == [whole.records[i : i + 2] for i in range(0, 40, 2)]
 
 
 @pytest.mark.parametrize(
@@ -178,13 +178,13 @@ async def test_lines_that_cannot_be_read_are_skipped_and_counted(tmp_path: Path)
     journal.path.write_bytes(
         lines[0] + unknown + b'{"half": \n' + b"\x00" * 50 + b"\n" + b"[" * 100_000 + b"\n\n" + lines[1]
     )
-    log = await store.load("a1b2c3")
-    assert log.records == first
-    assert [entry.line for entry in log.skipped] == [2, 3, 4, 5]
-    assert log.skipped[0] == Skipped(line=2, reason="ValueError: No event is of type 'hologram'.")
+    whole = await store.load("a1b2c3")
+    assert whole.records == first
+    assert [entry.line for entry in whole.skipped] == [2, 3, 4, 5]
+    assert whole.skipped[0] == Skipped(line=2, reason="ValueError: No event is of type 'hologram'.")
     async with await store.open("a1b2c3") as again:
         (record,) = await again.append([note("on")])
-    assert record.seq == log.last_seq + 1 == 7
+    assert record.seq == whole.last_seq + 1 == 7
 
 
 @requirement("sessions:one-writer")
@@ -253,9 +253,10 @@ async def test_what_was_acknowledged_before_a_kill_is_there_and_the_session_open
     child.wait()
     acknowledged = int(rest[-1]) if rest else acknowledged
     async with await store_in(tmp_path).open("a1b2c3") as journal:
-        assert len(journal.log.records) in (acknowledged, acknowledged + 1)
+        found = journal.take_records()
+        assert len(found) in (acknowledged, acknowledged + 1)
         (record,) = await journal.append([note("alive")], durable=True)
-    assert record.seq == len(journal.log.records) + 1
+    assert record.seq == len(found) + 1
 
 
 _FULL = """
@@ -342,3 +343,89 @@ async def test_ids_are_checked_and_found_by_their_beginning(tmp_path: Path) -> N
     for bad in ("../x", "a/b", "a_b", "a\n", "x" * 65):
         with pytest.raises(UsageError, match="can't be a session's id"):
             await store.create("/w", session_id=bad)
+
+
+async def all_after(journal: Journal | EphemeralJournal, after_seq: int, limit: int) -> list[Record]:
+    found: list[Record] = []
+    while page := await journal.records(found[-1].seq if found else after_seq, limit):
+        assert len(page) <= limit
+        found += page
+    return found
+
+
+@requirement("sessions:replay")
+async def test_records_are_read_from_any_number_on_while_the_log_is_written_and_after(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    written: list[Record] = []
+    async with await store.create("/w") as journal:
+        for number in range(0, 300, 3):
+            written += await journal.append([note(f"{n} " + "x" * 3000) for n in range(number, number + 3)])
+            assert await journal.records(journal.last_seq - 2) == tuple(written[-2:])
+        for after in (0, 1, 22, 150, 299):
+            assert await all_after(journal, after, 40) == written[after:]
+        assert await journal.records(300) == await journal.records(10_000) == ()
+    async with await store.open("a1b2c3") as again:
+        assert await again.records(290) == tuple(written[290:])
+        assert again.take_records() == tuple(written)
+        assert again.take_records() == ()
+    assert await store.records("a1", after_seq=299) == tuple(written[299:])
+
+
+@requirement("sessions:replay")
+async def test_reading_from_a_number_on_decodes_and_reads_only_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_in(tmp_path)
+    async with await store.create("/w") as journal:
+        await journal.append([note("x" * 50_000) for _ in range(100)])
+    await store.records("a1b2c3", after_seq=99)
+    # What the log holds at its beginning is no longer readable, and nobody notices who does not ask for it.
+    data = journal.path.read_bytes()
+    half = data.index(b'\n{"seq":50,') + 1
+    journal.path.write_bytes(b"{" * (half - 1) + b"\n" + data[half:])
+    decoded: list[bytes] = []
+    decode = log.decode_line
+
+    def spy(raw: bytes) -> tuple[Record | None, str]:
+        decoded.append(raw)
+        return decode(raw)
+
+    monkeypatch.setattr(log, "decode_line", spy)
+    (last,) = await store.records("a1b2c3", after_seq=99)
+    assert last.seq == 100
+    assert len(decoded) == 1
+
+
+async def test_records_are_read_on_after_the_log_was_rewritten(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    async with await store.create("/w") as journal:
+        await journal.append([note(f"secret {number} " + "x" * 9000) for number in range(50)])
+        await journal.records(40)
+        await store.redact([Words(text="secret")])
+        await journal.append([note("after")])
+        found = await all_after(journal, 30, 7)
+        assert [record.seq for record in found] == list(range(31, 52))
+        assert "[forgotten] 30 x" in str(found[0].event)
+
+
+@requirement("sessions:ephemeral")
+async def test_an_ephemeral_session_numbers_and_replays_like_any_other_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    store = store_in(tmp_path)
+    async with store.ephemeral("/w") as journal:
+        assert journal.take_records() == ()
+        first = await journal.append(
+            [started("a1b2c3"), TextDelta(text="not kept"), *exchange("hi", "hello")]
+        )
+        second = await journal.append([note("more")], durable=True)
+        assert [record.seq for record in (*first, *second)] == [1, 2, 3, 4, 5, 6]
+        assert await all_after(journal, 2, 3) == [*first, *second][2:]
+        assert journal.cost_by_day == {"2026-01-01": 0.5}
+        spilled = journal.spill_dir / "result.txt"
+        spilled.write_text("long")
+    assert not spilled.parent.exists()
+    with pytest.raises(StorageError, match="is closed"):
+        await journal.append([note("late")])
+    assert list(tmp_path.iterdir()) == []
+    assert await store.list() == []

@@ -14,7 +14,7 @@ from satchel import __version__
 from satchel.clock import Clock
 from satchel.config import Mode, Settings
 from satchel.errors import SatchelError
-from satchel.events import Notice, SessionStart
+from satchel.events import Compaction, Notice, SessionStart
 from satchel.loop import Hook, Instructions, Limits, Toolbox, ToolPool, Workshop, build_system
 from satchel.memory import Receipt
 from satchel.memory.toolset import MemoryTools
@@ -255,12 +255,13 @@ class Satchel(Home):
             environ=settings.environ,
             ask=ask,
         )
-        records = journal.log.records
+        records = journal.take_records()
         started_at = records[0].at if records else self.clock.now()
         session = Session(
             self,
             journal=journal,
             history=rebuild(records),
+            is_compacted=any(isinstance(record.event, Compaction) for record in records),
             model=model,
             system=build_system(
                 cwd=str(cwd),

@@ -88,6 +88,7 @@ class Session:
         *,
         journal: Journal,
         history: History,
+        is_compacted: bool,
         model: ChatModel,
         system: str,
         gate: ModeGate,
@@ -119,6 +120,7 @@ class Session:
         self._discretion = Discretion(redacts=satchel.settings.memory.redact, pool=satchel.pool)
         self._has_all_tools = False
         self._mcp_version = -1
+        self._is_compacted = is_compacted
         self._take(history)
 
     def _take(self, history: History) -> None:
@@ -128,7 +130,6 @@ class Session:
         self._turns = history.turns
         self._usage = history.usage
         self._shown = set(history.surfaced_ids)
-        self._is_compacted = any(isinstance(record.event, Compaction) for record in self._journal.log.records)
 
     @property
     def path(self) -> Path:
@@ -507,7 +508,7 @@ class Session:
                 name,
                 input,
                 # The log's length makes it unique over all times that the session was open.
-                call_id=f"user_{len(self._journal.log.records)}_{self._direct_calls}",
+                call_id=f"user_{self._journal.last_seq}_{self._direct_calls}",
                 turn=self._turns,
                 registry=self.tools,
                 workshop=self._workshop,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from satchel.sessions.ephemeral import EphemeralJournal
 from satchel.sessions.export import info_to_json, to_json, to_markdown
 from satchel.sessions.history import History, rebuild
+from satchel.sessions.inbox import InboxEntry
 from satchel.sessions.index import LogFile, SearchHit
 from satchel.sessions.journal import Journal
 from satchel.sessions.log import Log, Skipped
@@ -13,7 +15,9 @@ from satchel.sessions.summary import SessionInfo, UsageRow, title_of
 
 __all__ = [
     "FORGOTTEN",
+    "EphemeralJournal",
     "History",
+    "InboxEntry",
     "Journal",
     "Log",
     "LogFile",

@@ -14,7 +14,8 @@ import errno
 import fcntl
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -23,9 +24,10 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.errors import StorageError, StorageLocked, StorageUnwritable
 from satchel.events import Event, Record, SessionEnd, SessionStart, is_transient
-from satchel.sessions.log import Log, encode_records, read_log
+from satchel.sessions.log import Log, Offsets, encode_records, read_log, read_records
+from satchel.sessions.summary import add_cost
 
-__all__ = ["Journal", "WriterLock", "make_folder", "sync_folder", "unwritable", "writer_of"]
+__all__ = ["Journal", "Lanes", "WriterLock", "make_folder", "sync_folder", "unwritable", "writer_of"]
 
 _UNREACHABLE = (errno.EWOULDBLOCK, errno.EACCES)
 
@@ -160,19 +162,36 @@ def _sync(fd: int) -> None:
         os.fdatasync(fd)
 
 
+def _lane(threads: int) -> Callable[[], anyio.CapacityLimiter]:
+    return lambda: anyio.CapacityLimiter(threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """How many of anyio's worker threads the sessions of a store use at once; idle threads end by themselves.
+
+    Attributes:
+        short: For what a turn waits for: syncing and closing one log, reading a page of it. These calls wait for the
+            disk and hold no processor, so one session does not delay another.
+        long: For work on whole logs: lists, searches, rewriting, opening a large session. It takes processor time,
+            of which a Python process has one core.
+    """
+
+    short: anyio.CapacityLimiter = field(default_factory=_lane(32))
+    long: anyio.CapacityLimiter = field(default_factory=_lane(2))
+
+
 class Journal:
     """Appends the events of one open session to its log; made by `SessionStore.create` and
     `SessionStore.open`.
 
-    Tasks may append at the same time: batches are written whole, one after the other. The file is made with
-    the first
-    batch, so a session in which nothing happened leaves nothing behind.
+    Tasks may append at the same time: batches are written whole, one after the other. The file is made with the
+    first batch, so a session in which nothing happened leaves nothing behind.
 
     Attributes:
         session_id: Its id.
         cwd: The working directory that it belongs to.
         path: The log's file.
-        log: What the log held when it was opened; empty for a new session.
     """
 
     def __init__(
@@ -182,16 +201,21 @@ class Journal:
         cwd: str,
         lock: WriterLock,
         clock: Clock,
-        limiter: anyio.CapacityLimiter,
+        lanes: Lanes,
         is_new: bool,
+        offsets: Offsets,
     ) -> None:
+        """Use `SessionStore.create` or `SessionStore.open`."""
         self.session_id = log.session_id
         self.path = log.path
         self.cwd = cwd
-        self.log = log
+        self._found = log.records
         self._lock = lock
         self._clock = clock
-        self._limiter = limiter
+        self._lanes = lanes
+        self._offsets = offsets
+        self._costs: dict[str, float] = {}
+        add_cost(self._costs, log.records)
         self._may_make = is_new
         self._name_synced = not is_new
         self._seq = log.last_seq
@@ -210,6 +234,40 @@ class Journal:
         it.
         """
         return self.path.with_suffix(".spill")
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the newest record, 0 before the first."""
+        return self._seq
+
+    @property
+    def cost_by_day(self) -> Mapping[str, float]:
+        """What the session's model calls cost, in US dollars, by local day ("2026-11-21")."""
+        return self._costs
+
+    def take_records(self) -> tuple[Record, ...]:
+        """What the log held when it was opened, in order. Given once, so that a large log does not stay in memory;
+        later calls give nothing, and `records` reads the file.
+        """
+        found, self._found = self._found, ()
+        return found
+
+    async def records(self, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
+        """Read the records with numbers above `after_seq` from the file, in order.
+
+        Args:
+            after_seq: 0 begins at the first record.
+            limit: How many at most. Fewer are returned where they are large; none only where there is none.
+
+        Raises:
+            StorageError: The log can't be read.
+        """
+        if after_seq >= self._seq:
+            return ()
+        return await anyio.to_thread.run_sync(
+            lambda: read_records(self.path, after_seq=after_seq, limit=limit, offsets=self._offsets),
+            limiter=self._lanes.short,
+        )
 
     async def __aenter__(self) -> Journal:
         """Itself."""
@@ -244,7 +302,10 @@ class Journal:
                         Record(seq=seq, at=at, event=event)
                         for seq, event in enumerate(lasting, self._seq + 1)
                     )
+                    start = self._length + len(self._glue)
                     self._write(self._glue + encode_records(records))
+                    self._offsets.note(records[0].seq, start)
+                    add_cost(self._costs, records)
                     self._glue = b""
                     self._seq += len(records)
                     self._written += 1
@@ -265,7 +326,7 @@ class Journal:
         if self._broken is None:
             self._broken = StorageError(f"Session {self.session_id} is closed.")
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._close, limiter=self._limiter)
+            await anyio.to_thread.run_sync(self._close, limiter=self._lanes.short)
 
     async def _take_file(self) -> None:
         """Open the log if it is not, or no longer, and lock it against rewriting."""
@@ -284,7 +345,7 @@ class Journal:
                 # cancelled task would leave the lock behind.
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(
-                        fcntl.flock, self._fd, fcntl.LOCK_EX, limiter=self._limiter
+                        fcntl.flock, self._fd, fcntl.LOCK_EX, limiter=self._lanes.short
                     )
             if _names(self.path, self._fd):
                 return
@@ -341,7 +402,7 @@ class Journal:
             # The number may be given to another file while the thread waits for the disk.
             fd = os.dup(self._fd)
             try:
-                await anyio.to_thread.run_sync(self._sync, fd, limiter=self._limiter)
+                await anyio.to_thread.run_sync(self._sync, fd, limiter=self._lanes.short)
             except OSError as error:
                 # After a failed fsync nobody knows what is on the disk; only reading it again tells.
                 self._broken = unwritable(self.path, error)

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import json
+import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import IO, Any
 
 from satchel.errors import StorageError, UsageError
 from satchel.events import Record, event_to_json, record_from_json
 
-__all__ = ["Line", "Log", "Skipped", "decode_line", "encode_records", "read_lines", "read_log"]
+__all__ = [
+    "Line",
+    "Log",
+    "Offsets",
+    "Skipped",
+    "decode_line",
+    "encode_records",
+    "read_lines",
+    "read_log",
+    "read_records",
+]
+
+_PAGE_BYTES = 4_000_000
+"""What `read_records` decodes at most in one call, unless a single record is larger: some 50 ms of work."""
+_SEQ = re.compile(rb'\{"seq":\s*(\d+),')
+"""How every line that Satchel wrote begins, so that the number can be read without decoding the line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +142,98 @@ def read_lines(path: Path, *, start: int = 0, number: int = 1) -> Iterator[Line]
                 start += len(raw)
                 number += 1
     except OSError as error:
-        raise StorageError(f"The session log {path} can't be read: {error.strerror}.") from error
+        raise _unreadable(path, error) from error
 
 
-def read_log(path: Path, session_id: str) -> Log:
-    """Read a whole log.
+class Offsets:
+    """Where the records of one log stand in its file, so that reading can begin near any number.
+
+    Holds one mark for about every 64 KB: the number of a record and the byte at which its line begins. A mark is
+    checked against the file before it is used, because another process may have rewritten the log. Safe to share
+    between threads.
+    """
+
+    _STEP = 1 << 16
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._marks: list[tuple[int, int]] = []
+
+    def note(self, seq: int, start: int) -> None:
+        """Remember that the line of record `seq` begins at byte `start`, if no mark is near."""
+        with self._lock:
+            if not self._marks or (start >= self._marks[-1][1] + self._STEP and seq > self._marks[-1][0]):
+                self._marks.append((seq, start))
+
+    def seek(self, file: IO[bytes], seq: int) -> int:
+        """Go to the beginning of a line, as far on as possible but not behind record `seq`.
+
+        Returns:
+            The position.
+        """
+        with self._lock:
+            found = bisect_right(self._marks, seq, key=lambda mark: mark[0])
+            marked, start = self._marks[found - 1] if found else (0, 0)
+            if start:
+                file.seek(start - 1)
+                before, line = file.read(1), file.readline(64)
+                if before != b"\n" or _seq_of(line) != marked:
+                    self._marks.clear()
+                    start = 0
+            file.seek(start)
+            return start
+
+
+def _seq_of(raw: bytes) -> int | None:
+    """The number that a line begins with, or None where it begins otherwise."""
+    found = _SEQ.match(raw)
+    return int(found[1]) if found else None
+
+
+def read_records(path: Path, *, after_seq: int, limit: int, offsets: Offsets) -> tuple[Record, ...]:
+    """Read the records with numbers above `after_seq`, in order, without decoding those before them.
+
+    Args:
+        path: The log. A file that does not exist holds no records.
+        after_seq: 0 begins at the first record.
+        limit: How many at most; fewer are returned where they are large.
+        offsets: What is known of the file; grows while it is read.
+
+    Raises:
+        StorageError: The file can't be read.
+    """
+    records: list[Record] = []
+    size = 0
+    try:
+        with path.open("rb") as file:
+            start = offsets.seek(file, after_seq + 1)
+            for raw in file:
+                seq = _seq_of(raw)
+                if seq is not None:
+                    offsets.note(seq, start)
+                start += len(raw)
+                if seq is not None and seq <= after_seq:
+                    continue
+                record, _ = decode_line(raw)
+                if record is None or record.seq <= after_seq:
+                    continue
+                records.append(record)
+                size += len(raw)
+                if len(records) >= limit or size >= _PAGE_BYTES:
+                    break
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return tuple(records)
+
+
+def _unreadable(path: Path, error: OSError) -> StorageError:
+    return StorageError(f"The session log {path} can't be read: {error.strerror or error}.")
+
+
+def read_log(path: Path, session_id: str, *, offsets: Offsets | None = None) -> Log:
+    """Read a whole log; `offsets` learns where its records stand.
 
     Raises:
         StorageError: The file can't be read.
@@ -149,6 +254,8 @@ def read_log(path: Path, session_id: str) -> Log:
             last_seq += 1
         else:
             records.append(line.record)
+            if offsets is not None:
+                offsets.note(line.record.seq, line.start)
             last_seq = max(last_seq + 1, line.record.seq)
     return Log(
         session_id=session_id,

@@ -8,7 +8,7 @@ import html
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from satchel.sessions.journal import sync_folder, unwritable
 from satchel.sessions.log import read_lines
 
-__all__ = ["FORGOTTEN", "Redacted", "Redaction", "Words", "half_rewritten", "redact_log"]
+__all__ = ["FORGOTTEN", "Redacted", "Redaction", "Words", "half_rewritten", "inbox_redactor", "redact_log"]
 
 FORGOTTEN = "[forgotten]"
 _LONG = 12
@@ -233,6 +233,19 @@ class _Scope:
         self._carried |= texts
         self._everywhere.update(text for text in texts if len(text) >= _LONG)
         return texts
+
+
+def inbox_redactor(words: Sequence[Words]) -> Callable[[str, str], str]:
+    """A function that takes the words out of the text of an inbox entry; it gets the session's id and the text.
+
+    An entry belongs to no turn, so all words of its session are looked for.
+    """
+
+    def redact(session_id: str, text: str) -> str:
+        wanted = _Scope(session_id, words, ()).wanted(None, b"")
+        return wanted.subn(text)[0] if wanted is not None else text
+
+    return redact
 
 
 def half_rewritten(path: Path) -> Path:

@@ -8,6 +8,7 @@ import builtins
 import json
 import secrets
 import shutil
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,19 +19,32 @@ import anyio.to_thread
 
 from satchel.clock import Clock
 from satchel.errors import NotFound, StorageError, UsageError
-from satchel.events import SessionStart
+from satchel.events import Record, SessionStart
+from satchel.sessions.ephemeral import EphemeralJournal
 from satchel.sessions.export import to_json, to_markdown
+from satchel.sessions.inbox import Inbox, InboxEntry
 from satchel.sessions.index import LogFile, SearchHit, SessionIndex, log_files
-from satchel.sessions.journal import Journal, WriterLock, sync_folder, unwritable, writer_of
-from satchel.sessions.log import Log, read_log
+from satchel.sessions.journal import Journal, Lanes, WriterLock, sync_folder, unwritable, writer_of
+from satchel.sessions.log import Log, Offsets, read_log, read_records
 from satchel.sessions.places import FORBIDDEN_IN_IDS, bucket_name, log_name, session_id_of
-from satchel.sessions.redaction import Redacted, Redaction, Words, half_rewritten, redact_log
+from satchel.sessions.redaction import (
+    Redacted,
+    Redaction,
+    Words,
+    half_rewritten,
+    inbox_redactor,
+    redact_log,
+)
 from satchel.sessions.summary import SessionInfo, Summary
 from satchel.storage import Database
 
 __all__ = ["SessionStore"]
 
 T = TypeVar("T")
+_SMALL_LOG = 1_000_000
+"""Bytes up to which a log is read like any other short work: some 15 ms."""
+_MOST_OFFSETS = 256
+"""Logs of which it is remembered where their records stand."""
 
 
 def _new_id() -> str:
@@ -43,9 +57,8 @@ def _new_id() -> str:
 class SessionStore:
     """The sessions of one Satchel home.
 
-    Several processes may use one folder; each session has one writer at a time. Blocking work runs on one
-    thread of the
-    store's own.
+    Several processes may use one folder; each session has one writer at a time. Blocking work runs in worker threads,
+    that of different sessions side by side; see `Lanes`.
     """
 
     def __init__(
@@ -67,8 +80,10 @@ class SessionStore:
         self._root = root
         self._clock = clock
         self._new_id = new_id
-        self._limiter = anyio.CapacityLimiter(1)
-        self._index = SessionIndex(root, database, self._limiter)
+        self._lanes = Lanes()
+        self._index = SessionIndex(root, database, self._lanes.long)
+        self._inbox = Inbox(database, clock=clock, new_id=new_id)
+        self._offsets: OrderedDict[Path, Offsets] = OrderedDict()
 
     async def create(self, cwd: Path | str, *, session_id: str | None = None) -> Journal:
         """Begin a session. Its file is made by the first append.
@@ -96,12 +111,17 @@ class SessionStore:
             cwd=cwd,
             lock=lock,
             clock=self._clock,
-            limiter=self._limiter,
+            lanes=self._lanes,
             is_new=True,
+            offsets=self._offsets_of(path),
         )
 
+    def ephemeral(self, cwd: Path | str) -> EphemeralJournal:
+        """Begin a session that leaves nothing on disk."""
+        return EphemeralJournal(session_id=self._new_id(), cwd=str(cwd), clock=self._clock)
+
     async def open(self, session_id: str) -> Journal:
-        """Open a session for writing; what it held is in `Journal.log`.
+        """Open a session for writing; `Journal.take_records` gives what it held.
 
         Args:
             session_id: Its id, or the beginning of it where that is unique.
@@ -112,20 +132,11 @@ class SessionStore:
             StorageLocked: It is open already; the message names the process.
             StorageUnwritable, StorageError: The log can't be written or read.
         """
-        return await self._run(lambda: self._open(session_id))
-
-    def _open(self, prefix: str) -> Journal:
-        path, session_id = self._find(prefix)
-        lock = WriterLock.take(self._lock_path(session_id), session_id=session_id)
+        path, full_id = await self._run(lambda: self._find(session_id))
+        lock = await self._run(lambda: WriterLock.take(self._lock_path(full_id), session_id=full_id))
+        offsets = self._offsets_of(path)
         try:
-            log = read_log(path, session_id)
-            if log.is_torn:
-                # Cut off now, so that nothing is ever glued to it.
-                try:
-                    with path.open("r+b") as file:
-                        file.truncate(log.length)
-                except OSError as error:
-                    raise unwritable(path, error) from error
+            log = await self._run(lambda: _read_for_writing(path, full_id, offsets), lane=self._lane_of(path))
         except BaseException:
             lock.release()
             raise
@@ -135,8 +146,9 @@ class SessionStore:
             cwd=starts[0] if starts else "",
             lock=lock,
             clock=self._clock,
-            limiter=self._limiter,
+            lanes=self._lanes,
             is_new=False,
+            offsets=offsets,
         )
 
     async def last(self, cwd: Path | str) -> SessionInfo | None:
@@ -171,7 +183,81 @@ class SessionStore:
             NotFound, UsageError: As in `open`.
             StorageError: The log can't be read.
         """
-        return await self._run(lambda: read_log(*self._find(session_id)))
+        path, full_id = await self._run(lambda: self._find(session_id))
+        return await self._run(lambda: read_log(path, full_id), lane=self._lane_of(path))
+
+    async def records(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
+        """Read the records of a session with numbers above `after_seq`, also while it is open elsewhere.
+
+        What comes before them is not decoded, and from the second call on hardly read.
+
+        Args:
+            session_id: Its id, or the unique beginning of it.
+            after_seq: 0 begins at the first record.
+            limit: How many at most. Fewer are returned where they are large; none only where there is none.
+
+        Raises:
+            NotFound, UsageError: As in `open`.
+            StorageError: The log can't be read.
+        """
+        path, _ = await self._run(lambda: self._find(session_id))
+        offsets = self._offsets_of(path)
+        return await self._run(lambda: read_records(path, after_seq=after_seq, limit=limit, offsets=offsets))
+
+    # The inbox
+
+    async def post(
+        self, session_id: str, *, source: str, text: str, untrusted: bool = False, kind: str = "notice"
+    ) -> str:
+        """Put something into a session's inbox, whichever process has the session open, if any has.
+
+        Args:
+            session_id: Its id, or the unique beginning of it.
+            source: Who posts.
+            text: At most 20,000 characters, without secrets: the caller redacts.
+            untrusted: `text` comes from outside.
+            kind: What it is.
+
+        Returns:
+            The entry's id.
+
+        Raises:
+            NotFound: There is no such session.
+            UsageError: The text is empty or too long, too much waits already, or several ids begin like that.
+            StorageError: The database did not serve.
+        """
+        _, full_id = await self._run(lambda: self._find(session_id))
+        return await self._inbox.post(full_id, source=source, text=text, untrusted=untrusted, kind=kind)
+
+    async def waiting(self, session_id: str, *, delivered: Collection[str] = ()) -> Sequence[InboxEntry]:
+        """What waits in a session's inbox, in the order of arrival.
+
+        Args:
+            session_id: The full id.
+            delivered: Entries to leave out: those that `TurnStart` events of the log name. A program that is killed
+                between writing that event and calling `delivered` does not deliver them a second time.
+
+        Raises:
+            StorageError: The database did not serve.
+        """
+        return await self._inbox.waiting(session_id, delivered=delivered)
+
+    async def delivered(self, ids: Collection[str]) -> None:
+        """Remove entries that a turn delivered; ids that are not there are ignored.
+
+        Raises:
+            StorageError: The database did not serve; the entries are still there.
+        """
+        await self._inbox.delivered(ids)
+
+    async def inbox_version(self) -> int:
+        """A number that is another one after something was posted into any session, by any process. One short read;
+        meant to be asked about once a second.
+
+        Raises:
+            StorageError: The database did not serve.
+        """
+        return await self._inbox.version()
 
     async def search(self, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
         """Search everything that was said and every tool's inputs and outputs, in all sessions.
@@ -223,6 +309,7 @@ class SessionStore:
             return full_id, self._index.name_of(path)
 
         full_id, name = await self._run(remove)
+        await self._inbox.remove(full_id)
         await self._index.forget([name])
         return full_id
 
@@ -250,7 +337,8 @@ class SessionStore:
                 entry = await self._run(
                     lambda path=path, session_id=session_id: redact_log(  # type: ignore[misc]
                         path, session_id, words=words, memory_ids=memory_ids, home=self._root.parent
-                    )
+                    ),
+                    lane=self._lanes.long,
                 )
             except StorageError as error:
                 entry = Redacted(session_id=session_id, error=str(error))
@@ -259,7 +347,7 @@ class SessionStore:
                 stale.append(self._index.name_of(path))
         # Also of logs that an earlier call had rewritten when it was interrupted.
         stale += await self._index.outdated()
-        if stale:
+        if await self._inbox.rewrite(inbox_redactor(words)) or stale:
             await self._index.forget(stale)
         return Redaction(sessions=tuple(done))
 
@@ -304,5 +392,32 @@ class SessionStore:
             f"There is no session {wanted!r}. `satchel session list` shows the sessions that there are."
         )
 
-    async def _run(self, function: Callable[[], T]) -> T:
-        return await anyio.to_thread.run_sync(function, limiter=self._limiter)
+    def _offsets_of(self, path: Path) -> Offsets:
+        """What is known of a log; shared by whoever reads or writes it here."""
+        offsets = self._offsets.pop(path, None) or Offsets()
+        self._offsets[path] = offsets
+        if len(self._offsets) > _MOST_OFFSETS:
+            self._offsets.popitem(last=False)
+        return offsets
+
+    def _lane_of(self, path: Path) -> anyio.CapacityLimiter:
+        try:
+            is_small = path.stat().st_size <= _SMALL_LOG
+        except OSError:
+            is_small = True  # Reading it gives the error.
+        return self._lanes.short if is_small else self._lanes.long
+
+    async def _run(self, function: Callable[[], T], *, lane: anyio.CapacityLimiter | None = None) -> T:
+        return await anyio.to_thread.run_sync(function, limiter=lane or self._lanes.short)
+
+
+def _read_for_writing(path: Path, session_id: str, offsets: Offsets) -> Log:
+    """Read a log whose lock is held, and cut off a torn last line, so that nothing is ever glued to it."""
+    log = read_log(path, session_id, offsets=offsets)
+    if log.is_torn:
+        try:
+            with path.open("r+b") as file:
+                file.truncate(log.length)
+        except OSError as error:
+            raise unwritable(path, error) from error
+    return log

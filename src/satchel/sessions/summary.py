@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ from satchel.events import (
 )
 from satchel.messages import Usage, text_of, usage_from_json, usage_to_json
 
-__all__ = ["Passage", "SessionInfo", "Summary", "UsageRow", "passages_of", "title_of"]
+__all__ = ["Passage", "SessionInfo", "Summary", "UsageRow", "add_cost", "day_of", "passages_of", "title_of"]
 
 _TITLE_CHARS = 60
 
@@ -88,6 +89,19 @@ def title_of(text: str) -> str:
     return f"{cut.rsplit(' ', 1)[0] if ' ' in cut[30:] else cut}…"
 
 
+def day_of(record: Record) -> str:
+    """The local day of a record, as "2026-11-21"."""
+    return f"{record.at:%Y-%m-%d}"
+
+
+def add_cost(by_day: dict[str, float], records: Iterable[Record]) -> None:
+    """Add what the model calls in `records` cost, in US dollars, to the local day of each."""
+    for record in records:
+        if isinstance(record.event, Assistant | Compaction) and record.event.usage.cost_usd:
+            day = day_of(record)
+            by_day[day] = by_day.get(day, 0.0) + record.event.usage.cost_usd
+
+
 def passages_of(record: Record) -> tuple[Passage, ...]:
     """What there is to find in a record: everything said, and the tools' inputs and outputs."""
     event: Event = record.event
@@ -139,14 +153,13 @@ class Summary:
                 self.title = self.title or title_of(event.message.text)
             case Assistant():
                 self.provider, self.model = event.provider, event.model
-                self._spend(record.at, event.usage)
-            case Compaction():
-                self._spend(record.at, event.usage)
             case _:
                 pass
+        if isinstance(event, Assistant | Compaction):
+            self._spend(day_of(record), event.usage)
 
-    def _spend(self, at: datetime, usage: Usage) -> None:
-        key = json.dumps([f"{at:%Y-%m-%d}", self.provider, self.model])
+    def _spend(self, day: str, usage: Usage) -> None:
+        key = json.dumps([day, self.provider, self.model])
         before = self.spent.get(key, {"calls": 0})
         total = usage_from_json(before) + usage
         self.spent[key] = {"calls": before["calls"] + 1, **usage_to_json(total)}

@@ -1,5 +1,4 @@
-"""The derived index over the logs: everything in it can be made again from the files, and is when it is
-missing.
+"""The index over the logs, which is rebuilt from the files when it is missing, and the inbox, which is not.
 
 The full-text table `session_fts` has no metadata here, since SQLAlchemy knows no virtual tables; the
 migration
@@ -8,9 +7,9 @@ migration
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Integer, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text
 
-__all__ = ["metadata", "session_log", "session_passage", "session_settled"]
+__all__ = ["metadata", "session_inbox", "session_log", "session_passage", "session_settled"]
 
 metadata = MetaData()
 
@@ -51,4 +50,21 @@ session_settled = Table(
     Column("inode", Integer, nullable=False),
     Column("mtime_ns", Integer, nullable=False),
     Column("size", Integer, nullable=False),
+)
+
+# What was posted into sessions and no turn has delivered yet. `number` orders the entries and is never reused.
+session_inbox = Table(
+    "session_inbox",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("session_id", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("untrusted", Integer, nullable=False),
+    # Microseconds since 1970 in UTC.
+    Column("posted_at", BigInteger, nullable=False),
+    Index("ix_session_inbox_session", "session_id", "number"),
+    sqlite_autoincrement=True,
 )

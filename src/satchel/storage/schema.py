@@ -10,6 +10,7 @@ REVISIONS: tuple[str, ...] = (
     "0003_distilling",
     "0004_lifecycle",
     "0005_token_vectors",
+    "0006_inbox",
 )
 """Every migration in `migrations/versions`, in the order they are applied. Add yours at the end.
 

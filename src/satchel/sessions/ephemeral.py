@@ -1,0 +1,111 @@
+"""A session that leaves nothing on disk."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import anyio
+import anyio.to_thread
+
+from satchel.clock import Clock
+from satchel.errors import StorageError, StorageUnwritable
+from satchel.events import Event, Record, is_transient
+from satchel.sessions.summary import add_cost
+
+__all__ = ["EphemeralJournal"]
+
+
+class EphemeralJournal:
+    """Takes the place of a `Journal` and keeps the records in memory; made by `SessionStore.ephemeral`.
+
+    Attributes:
+        session_id: Its id. No list shows it and nothing can be opened by it.
+        cwd: The working directory that it belongs to.
+        path: None: there is no file.
+    """
+
+    path: None = None
+
+    def __init__(self, *, session_id: str, cwd: str, clock: Clock) -> None:
+        """Use `SessionStore.ephemeral`."""
+        self.session_id = session_id
+        self.cwd = cwd
+        self._clock = clock
+        self._records: list[Record] = []
+        self._costs: dict[str, float] = {}
+        self._folder: Path | None = None
+        self._is_closed = False
+
+    @property
+    def spill_dir(self) -> Path:
+        """A folder for results that are too long for the model; made when it is first asked for, and removed when the
+        session is closed.
+
+        Raises:
+            StorageUnwritable: It can't be made.
+        """
+        if self._folder is None:
+            try:
+                self._folder = Path(tempfile.mkdtemp(prefix="satchel-"))
+            except OSError as error:
+                raise StorageUnwritable(f"No temporary folder can be made: {error}.") from error
+        return self._folder
+
+    @property
+    def last_seq(self) -> int:
+        """See `Journal.last_seq`."""
+        return len(self._records)
+
+    @property
+    def cost_by_day(self) -> Mapping[str, float]:
+        """See `Journal.cost_by_day`."""
+        return self._costs
+
+    def take_records(self) -> tuple[Record, ...]:
+        """Nothing: the session begins here."""
+        return ()
+
+    async def records(self, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
+        """See `Journal.records`."""
+        after = max(0, after_seq)
+        return tuple(self._records[after : after + limit])
+
+    async def append(self, events: Sequence[Event], *, durable: bool = False) -> tuple[Record, ...]:
+        """Keep the events; transient ones are left out. `durable` has no effect.
+
+        Raises:
+            StorageError: The session is closed.
+        """
+        if self._is_closed:
+            raise StorageError(f"Session {self.session_id} is closed.")
+        at = self._clock.now()
+        lasting = [event for event in events if not is_transient(event)]
+        records = tuple(
+            Record(seq=seq, at=at, event=event) for seq, event in enumerate(lasting, self.last_seq + 1)
+        )
+        self._records += records
+        add_cost(self._costs, records)
+        return records
+
+    async def aclose(self) -> None:
+        """Forget everything. It may be called twice."""
+        self._is_closed = True
+        self._records.clear()
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+    async def __aenter__(self) -> EphemeralJournal:
+        """Return this journal."""
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        await self.aclose()

@@ -1,0 +1,153 @@
+"""What others posted into sessions, such as a finished build, until the next turn delivers it.
+
+The inbox is in the database, so that any process of the home can post into a session that another one has open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from satchel.clock import Clock
+from satchel.errors import StorageError, UsageError
+from satchel.sessions.tables import session_inbox
+from satchel.storage import Database
+
+__all__ = ["Inbox", "InboxEntry"]
+
+_MAX_CHARS = 20_000
+"""Of one entry: two thirds of a tool result's default limit, because the model gets it unasked."""
+_MAX_WAITING = 1000
+"""Entries that may wait for one session: more is a program that posts in a loop."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxEntry:
+    """One post that waits.
+
+    Attributes:
+        id: Names it; unique in a home.
+        source: Who posted it.
+        kind: What it is, such as "notice".
+        untrusted: `text` comes from outside.
+        posted_at: In UTC.
+    """
+
+    id: str
+    session_id: str
+    source: str
+    text: str
+    untrusted: bool
+    kind: str
+    posted_at: datetime
+
+
+class Inbox:
+    """The entries of all sessions of a home."""
+
+    def __init__(self, database: Database | None, *, clock: Clock, new_id: Callable[[], str]) -> None:
+        """Without a database nothing can be posted, and nothing waits."""
+        self._database = database
+        self._clock = clock
+        self._new_id = new_id
+
+    async def post(self, session_id: str, *, source: str, text: str, untrusted: bool, kind: str) -> str:
+        """See `SessionStore.post`; `session_id` is a full id."""
+        if not text.strip():
+            raise UsageError("There is nothing to post: the text is empty.")
+        if len(text) > _MAX_CHARS:
+            raise UsageError(f"A post has at most {_MAX_CHARS:,} characters; this one has {len(text):,}.")
+        if self._database is None:
+            raise StorageError("The database is unavailable, so nothing can be posted into a session now.")
+        entry_id = self._new_id()
+        row = {
+            "id": entry_id,
+            "session_id": session_id,
+            "source": _storable(source),
+            "kind": kind,
+            "text": _storable(text),
+            "untrusted": int(untrusted),
+            "posted_at": (self._clock.now() - _EPOCH) // timedelta(microseconds=1),
+        }
+
+        def write(connection: Connection) -> None:
+            waiting = select(func.count()).where(session_inbox.c.session_id == session_id)
+            if connection.execute(waiting).scalar_one() >= _MAX_WAITING:
+                raise UsageError(
+                    f"{_MAX_WAITING:,} entries wait in the inbox of session {session_id} already."
+                )
+            connection.execute(insert(session_inbox).values(row))
+
+        await self._database.write(write)
+        return entry_id
+
+    async def waiting(self, session_id: str, *, delivered: Collection[str] = ()) -> Sequence[InboxEntry]:
+        """See `SessionStore.waiting`."""
+        if self._database is None:
+            return ()
+        query = (
+            select(session_inbox)
+            .where(session_inbox.c.session_id == session_id)
+            .order_by(session_inbox.c.number)
+        )
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return tuple(
+            InboxEntry(
+                id=row.id,
+                session_id=row.session_id,
+                source=row.source,
+                text=row.text,
+                untrusted=bool(row.untrusted),
+                kind=row.kind,
+                posted_at=_EPOCH + timedelta(microseconds=row.posted_at),
+            )
+            for row in rows
+            if row.id not in delivered
+        )
+
+    async def delivered(self, ids: Collection[str]) -> None:
+        """See `SessionStore.delivered`."""
+        if self._database is not None and ids:
+            gone = delete(session_inbox).where(session_inbox.c.id.in_(ids))
+            await self._database.write(lambda connection: connection.execute(gone))
+
+    async def version(self) -> int:
+        """See `SessionStore.inbox_version`."""
+        if self._database is None:
+            return 0
+        newest = select(func.coalesce(func.max(session_inbox.c.number), 0))
+        version: int = await self._database.read(lambda connection: connection.execute(newest).scalar_one())
+        return version
+
+    async def remove(self, session_id: str) -> None:
+        """Drop what waits for a session that is deleted."""
+        if self._database is not None:
+            gone = delete(session_inbox).where(session_inbox.c.session_id == session_id)
+            await self._database.write(lambda connection: connection.execute(gone))
+
+    async def rewrite(self, change: Callable[[str, str], str]) -> bool:
+        """Replace the text of each entry by `change(session_id, text)`; whether any text changed."""
+        if self._database is None:
+            return False
+
+        def write(connection: Connection) -> bool:
+            changed = False
+            for row in connection.execute(select(session_inbox)).all():
+                text = change(row.session_id, row.text)
+                if text != row.text:
+                    connection.execute(
+                        update(session_inbox).where(session_inbox.c.number == row.number).values(text=text)
+                    )
+                    changed = True
+            return changed
+
+        return await self._database.write(write)
+
+
+def _storable(words: str) -> str:
+    """SQLite takes no lone surrogates."""
+    return words.encode("utf-8", "replace").decode()
