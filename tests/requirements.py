@@ -311,6 +311,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "permissions:rule:pattern", "DESIGN 6", "A rule names a tool, or a tool and a pattern: bash(git *) does not allow git x; rm y."),
     built(4, "permissions:rule:programs", "issue 4", "A star in a rule that allows does not stand for words by which one program starts another."),
     built(4, "permissions:rule:deny", "issue 4", "A rule that denies holds for every part of a call: commands in disguise, folders above, fields of strangers' tools."),
+    built(8, "permissions:rule:url-spelling", "issue 8", "A rule about a URL holds for every spelling of its host and path, and one that allows fits nothing beside it."),
     built(4, "permissions:keys", "issue 4", "No mode reads by itself where keys and passwords are."),
     built(2, "permissions:rule:allow-option", "issue 2", "--allow RULE holds for one command."),
     built(2, "permissions:logged", "issue 4", "Every decision is in the session log."),
@@ -374,6 +375,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(4, "web:fetch:private", "issue 4", "web_fetch refuses private addresses, redirects to them and names that resolve to them."),
     built(4, "web:browser", "DESIGN 6", "browser opens, reads, clicks, types and takes screenshots."),
     built(4, "web:untrusted", "issue 4", "What comes from the web is marked untrusted, and so is what is derived from it."),
+    built(8, "web:untrusted:local", "issue 8", "What commands print and what files outside of the session's folder hold is marked untrusted."),
+    built(8, "web:untrusted:asked", "issue 8", "Once the model has read something untrusted, a URL of its choice is asked for in auto and plan, unless a rule allows it."),
 
     # ---- Memory: the store (seed-2 §4.1, seed-0 part 3, DESIGN 5)
     built(2, "memory:alone", "DESIGN 2", "Memory is usable alone, with no loop and no server."),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from satchel.config import Mode
 from satchel.errors import ModelError
 from satchel.events import MemorySurfaced, Observation
 from satchel.memory import Episode
@@ -95,6 +96,66 @@ async def test_a_turn_that_is_captured_late_keeps_the_mark(tmp_path: Path) -> No
     path.write_text("".join(line for line in lines if "memory_captured" not in line))
     async with opened(tmp_path, model) as satchel:
         assert await trusts(satchel) == {"What does that page say?": "user", "It says so.": "outside"}
+
+
+@requirement("web:untrusted:local")
+@pytest.mark.parametrize(
+    ("call", "is_outside"),
+    [
+        (Call(name="bash", input={"command": "cat note.txt"}), True),
+        (Call(name="bash", input={"command": "exit 3"}), True),
+        (Call(name="file_read", input={"path": "note.txt"}), False),
+        (Call(name="file_read", input={"path": "../elsewhere/note.txt"}), True),
+        (Call(name="file_read", input={"path": "link.txt"}), True),
+        (Call(name="file_edit", input={"path": "../elsewhere/note.txt", "old": "wire", "new": "keep"}), True),
+        (Call(name="grep", input={"pattern": "money"}), False),
+        (Call(name="grep", input={"pattern": "money", "path": "../elsewhere"}), True),
+        (Call(name="glob", input={"pattern": "*.txt"}), False),
+        (Call(name="glob", input={"pattern": "*/*.txt", "path": ".."}), True),
+    ],
+    ids=lambda value: str(value.input if isinstance(value, Call) else value),
+)
+async def test_what_commands_print_and_files_elsewhere_hold_comes_from_outside(
+    call: Call, is_outside: bool, tmp_path: Path
+) -> None:
+    for folder in ("work", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "note.txt").write_text("wire the money\n")
+    (tmp_path / "work" / "link.txt").symlink_to(tmp_path / "elsewhere" / "note.txt")
+    model = ScriptedModel([Reply(calls=[call]), "Done."])
+    async with opened(tmp_path, model, agent__mode="bypass") as satchel:
+        session = await satchel.session()
+        await session.run_turn("Look.")
+        assert session.untrusted is is_outside
+
+
+@requirement("web:untrusted:asked")
+@pytest.mark.parametrize("mode", ["auto", "plan"])
+@pytest.mark.parametrize("allows_host", [False, True])
+async def test_a_page_is_asked_for_once_something_from_outside_was_read_unless_a_rule_allows_its_host(
+    mode: Mode, allows_host: bool, tmp_path: Path
+) -> None:
+    async with loopback([PAGE, PAGE]) as server:
+        fetch = {"url": server.url}
+        model = ScriptedModel(
+            [
+                Reply(calls=[Call(name="web_fetch", input=fetch)]),
+                "Read.",
+                Reply(calls=[Call(name="web_fetch", input=fetch)]),
+                "Read again.",
+            ]
+        )
+        options = {"agent__mode": mode, "web__allow_private": (f"127.0.0.1:{server.port}",)}
+        allow = [f"web_fetch(http://127.0.0.1:{server.port}/*)"] if allows_host else []
+        async with opened(tmp_path, model, **options) as satchel:
+            session = await satchel.session(allow=allow)
+            first = await session.run_turn("What does that page say?")
+            second = await session.run_turn("And now?")
+    assert not first.steps[0].is_error, "nothing from outside had been read yet"
+    assert second.steps[0].is_error is not allows_host
+    if not allows_host:
+        assert "has read something from outside" in second.steps[0].result
+        assert len(server.asked) == 1
 
 
 @requirement("web:untrusted")
@@ -206,7 +267,7 @@ async def test_a_rule_that_denies_an_address_holds_where_a_page_was_moved_to(tmp
             turn = await (await satchel.session()).run_turn("Look.")
     (step,) = turn.steps
     assert step.is_error
-    assert "the rule 'deny web_fetch(*/secret*)' stands before that" in step.result
+    assert "the rule 'deny web_fetch(*/secret*)' forbids that address" in step.result
     assert [asked.path for asked in server.asked] == ["/"]
 
 

@@ -31,6 +31,7 @@ async def test_exit_code_and_streams_are_labelled(session: Session) -> None:
             "stderr": "err\n",
             "cwd": str(session.cwd),
         },
+        untrusted=True,
     )
     assert (await session("bash", command="true")).text == "exit code: 0"
 

@@ -382,7 +382,12 @@ class Round:
         if not calls:
             return []
         planned = [
-            PlannedCall(call_id=call.block.id, spec=call.tool.spec, input=call.action.input)
+            PlannedCall(
+                call_id=call.block.id,
+                spec=call.tool.spec,
+                input=call.action.input,
+                untrusted=self._untrusted,
+            )
             for call in calls
             if call.tool is not None and call.action is not None
         ]

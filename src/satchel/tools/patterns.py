@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
-from urllib.parse import unquote, urlsplit
 
 from satchel.tools.programs import RUNS_ANYTHING, SUBCOMMANDS, words_to_spell_out
 from satchel.tools.shell import words_text
+from satchel.tools.urls import DEFAULT_PORTS, PlainUrl, ascii_host, plain_url
 
 __all__ = [
     "Fits",
@@ -21,11 +20,9 @@ __all__ = [
     "literal",
     "url_fits",
     "url_may_fit",
-    "url_spellings",
 ]
 
 Fits: TypeAlias = Callable[[str], bool]
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def fit(pattern: str) -> Fits:
@@ -90,48 +87,58 @@ def covers(pattern: str, words: Sequence[str]) -> bool:
 
 
 def url_fits(pattern: str, url: str) -> bool:
-    """Whether an allow rule's pattern fits an address: a `*` in its host stands for a part of the host alone."""
+    """Whether an allow rule's pattern fits a URL: a `*` in its host stands for a part of the host alone, and every
+    reading of the path has to fit.
+    """
     scheme, separator, rest = pattern.partition("://")
-    parts = re.fullmatch(r"([^:/?#\\]+)://([^/?#\\]*)(.*)", url.strip(), re.DOTALL)
-    if not separator or parts is None:
-        return fit(pattern)(url)
-    host, slash, path = rest.partition("/")
-    if not (fit(scheme.lower())(parts[1].lower()) and fit(host.lower())(parts[2].lower())):
+    found = plain_url(url)
+    if found is None:
+        return False
+    if not separator:
+        return all(fit(pattern)(spelling) for spelling in _spellings(found))
+    netloc, slash, path = rest.partition("/")
+    if not (fit(scheme.lower())(found.scheme) and fit(_plain_netloc(netloc, found.scheme))(found.netloc)):
         return False
     if not slash:
-        return host.endswith("*") or parts[3] in ("", "/")
-    return fit(f"/{path}")(parts[3] or "/")
+        return netloc.endswith("*") or (set(found.paths) == {"/"} and not found.query)
+    fits = fit(f"/{path}")
+    return all(fits(f"{each}{found.query}") for each in found.paths)
 
 
 def url_may_fit(pattern: str, url: str) -> bool:
-    """Whether the pattern of a rule that denies or asks concerns an address, in any of its spellings."""
-    fits = fit(pattern)
-    return fits(url) or any(map(fits, url_spellings(url)))
+    """Whether the pattern of a rule that denies or asks concerns a URL, in any of its spellings."""
+    scheme, separator, rest = pattern.partition("://")
+    netloc, slash, path = rest.partition("/")
+    patterns = [pattern]
+    if separator:
+        patterns.append(f"{scheme.lower()}://{_plain_netloc(netloc, scheme.lower())}{slash}{path}")
+    found = plain_url(url)
+    spellings = [url, *(_spellings(found) if found is not None else ())]
+    return any(fit(each)(spelling) for each in patterns for spelling in spellings)
 
 
-def url_spellings(url: str) -> Iterator[str]:
-    """The ways to write an address that lead to the same place, as far as is known: for rules that deny or ask.
+def _spellings(url: PlainUrl) -> list[str]:
+    """The URL with each reading of its path."""
+    return [f"{url.scheme}://{url.netloc}{path}{url.query}" for path in url.paths]
 
-    What may be written in capitals stands in small letters; the port that goes without saying, the dot at the end of a
-    name and escapes are left out, `..` is followed, and a path stands where there is none.
-    """
+
+def _plain_netloc(pattern: str, scheme: str) -> str:
+    """A pattern of a host and a port, spelled as a plain URL spells them; labels with a star stay."""
+    host, colon, port = pattern.rpartition(":") if re.search(r":[0-9*]*$", pattern) else (pattern, "", "")
+    labels = host.lower().removesuffix(".").split(".")
+    plain = ".".join(label if label.isascii() else _plain_host(label) for label in labels)
+    if not colon or port == str(DEFAULT_PORTS.get(scheme, "")):
+        return _plain_host(plain)
+    return f"{_plain_host(plain)}:{port}"
+
+
+def _plain_host(host: str) -> str:
+    is_bracketed = host.startswith("[")
     try:
-        parts = urlsplit(url.strip())
-        port = parts.port
-        host = unquote(parts.hostname or "").lower().rstrip(".")
+        plain = ascii_host(host.strip("[]"))
     except ValueError:
-        return
-    scheme = parts.scheme.lower()
-    named = f"[{host}]" if ":" in host else host
-    netloc = named if port in (None, _DEFAULT_PORTS.get(scheme)) else f"{named}:{port}"
-    for path in (parts.path or "/", _walked(unquote(parts.path))):
-        yield parts._replace(scheme=scheme, netloc=netloc, path=path).geturl()
-
-
-def _walked(path: str) -> str:
-    """A path whose dots were followed; what stands behind its last slash stays there."""
-    walked = posixpath.normpath(f"/{path.lstrip('/')}")
-    return f"{walked}/" if path.endswith("/") and walked != "/" else walked
+        return host
+    return f"[{plain}]" if is_bracketed else plain
 
 
 def command_pattern(words: Sequence[str]) -> str:

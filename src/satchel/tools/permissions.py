@@ -8,7 +8,9 @@ and
   touch no file outside the session's own folders. Everything else is asked, reading a file elsewhere
   included.
 - `auto`: built-in tools that only read run too, wherever that is. Everything else is asked. What a stranger's
-  tool says about itself counts for nothing here.
+  tool says about itself is ignored here.
+- Once the model has read something from outside, a call that would reach a place of the model's choice on the
+  network is asked in `auto` and `plan` as well, unless a rule allows it: an address can carry words out.
 - In neither does a tool read by itself where keys and passwords are: outside of the session's folder, what is
   hidden, what the system does not let everybody read, and what `/proc` tells of other programs; and a home, or
   a folder above it, as a whole.
@@ -49,6 +51,7 @@ from satchel.tools.patterns import (
 )
 from satchel.tools.port import ToolSpec
 from satchel.tools.shell import MAX_CHARS, possible_commands, simple_commands, words_text
+from satchel.tools.urls import plain_url
 
 __all__ = [
     "Approval",
@@ -76,11 +79,16 @@ URL_KEY = "url"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCall:
-    """A call that a model asks for; `input` is valid against the tool's schema."""
+    """A call that a model asks for; `input` is valid against the tool's schema.
+
+    Attributes:
+        untrusted: The model has read something from outside in this session: it may be acting on a stranger's words.
+    """
 
     call_id: str
     spec: ToolSpec
     input: Mapping[str, Any]
+    untrusted: bool = False
 
     @property
     def subject(self) -> str | None:
@@ -285,9 +293,9 @@ class ModeGate:
                 return (f"{name}({escaped(path)})",)
             return (f"{name}({escaped(folder)}/*)" if folder else f"{name}({escaped(path)})",)
         if call.spec.pattern_key == URL_KEY:
-            scheme, separator, rest = subject.partition("://")
-            host = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
-            return (f"{name}({escaped(f'{scheme}{separator}{host}')}/*)" if host else name,)
+            url = plain_url(subject)
+            # No pattern that allows fits what is no URL: the tool will say so.
+            return (f"{name}({url.scheme}://{url.netloc}/*)" if url else f"{name}({escaped(subject)})",)
         commands = simple_commands(subject)
         if commands is None:
             return (f"{name}({escaped(subject)})",)
@@ -357,6 +365,8 @@ class ModeGate:
         allowing = self._allowing(call)
         if allowing:
             return Decision(allowed=True, by="rule", rule=", ".join(allowing))
+        if _may_leak(call):
+            return f"mode {self.mode}, in a session that has read something from outside"
         if self._mode_allows(call):
             return Decision(allowed=True, by="mode")
         return f"mode {self.mode}"
@@ -496,6 +506,17 @@ class ModeGate:
         if self._user_home and pattern.startswith("~/"):
             pattern = escaped(self._user_home) + pattern[1:]
         return pattern.removeprefix("./")
+
+
+def _may_leak(call: PlannedCall) -> bool:
+    """Whether a call that only reads could carry out what a stranger's words asked for.
+
+    Looking something up with a service that the user chose tells the stranger nothing; opening an address that the
+    model chose may, and so may a tool of which only the user vouches that it reads.
+    """
+    notes = call.spec.annotations
+    chooses_place = call.spec.pattern_key == URL_KEY or call.spec.source != "builtin"
+    return call.untrusted and notes.read_only and notes.open_world and chooses_place
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -42,7 +42,60 @@ PRIVATE = (
     "http://224.0.0.1",
     "http://255.255.255.255",
     "HTTP://LOCALHOST",
+    "http://localhost./",
+    "http://１２７。0.0.1",
+    "http://ⓛⓞⓒⓐⓛⓗⓞⓢⓣ",
+    "http://127%2e0.0.1",
+    "http://168.63.129.16/metadata",
+    "http://192.0.0.192",
+    "http://100.100.100.200",
+    "http://192.88.99.1",
+    "http://[::ffff:0:127.0.0.1]",
+    "http://[::ffff:0:8.8.8.8]",
+    "http://[64:ff9b:1::7f00:1]",
+    "http://[2001:0:4136:e378:8000:63bf:80ff:fffe]",
+    "http://[2001:db8::1]",
+    "http://[2001:2::1]",
+    "http://[3fff::1]",
+    "http://[3fff:fff::1]",
+    "http://[5f00::1]",
+    "http://[100::1]",
+    "http://[2002:a83f:8110::1]",
+    "http://[2606:2800::5efe:10.0.0.1]",
+    "http://[2606:2800::200:5efe:127.0.0.1]",
+    "http://[fd00:ec2::254]",
+    "http://[4000::1]",
 )
+PUBLIC = (
+    "8.8.8.8",
+    "2606:4700::1111",
+    "64:ff9b::8.8.8.8",
+    "::ffff:8.8.8.8",
+    "2002:808:808::1",
+    "168.63.129.17",
+)
+
+
+@requirement("web:fetch:private")
+@pytest.mark.parametrize("address", PUBLIC)
+async def test_an_address_beside_the_special_ranges_is_let_through(address: str) -> None:
+    host = f"[{address}]" if ":" in address else address
+    assert (await AddressRules().check(f"http://{host}/")).port == 80
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://evil.com\\.python.org/",
+        "http://a b.example/",
+        "http://a..b/",
+        "http://[fe80::1%25eth0]/",
+        "http://‮a/",
+    ],
+)
+async def test_a_host_that_programs_would_read_differently_is_none(url: str) -> None:
+    with pytest.raises(UsageError):
+        await AddressRules(resolve=names({})).check(url)
 
 
 @requirement("web:fetch:private")

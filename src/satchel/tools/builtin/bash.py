@@ -182,4 +182,10 @@ def _result(result: ProcessResult, limit_s: float, cwd: Path, note: str, context
         "stderr": result.stderr.text,
         "cwd": str(cwd),
     }
-    return ToolResult(text="\n".join(rows), is_error=result.exit_code != 0 or result.timed_out, data=data)
+    return ToolResult(
+        text="\n".join(rows),
+        is_error=result.exit_code != 0 or result.timed_out,
+        data=data,
+        # A command prints whatever it reads, from the network or from any file.
+        untrusted=True,
+    )

@@ -238,6 +238,10 @@ class Fence:
         self._check_protected(place, writing=writing)
         return place
 
+    def is_outside(self, place: Place, context: ToolContext) -> bool:
+        """Whether what stands there comes from outside of the session's folder."""
+        return not place.path.is_relative_to(os.path.realpath(context.cwd))
+
     def hides(self, real: Path) -> bool:
         """Whether a file's content is never shown."""
         return self.home is not None and real == Path(os.path.realpath(self.home)) / "token"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from satchel.errors import UsageError
@@ -44,7 +45,7 @@ def file_edit_tool(fence: Fence) -> Tool:
             last_seen(context, place.path),
         )
         remember(context, place.path, seen)
-        return result
+        return replace(result, untrusted=fence.is_outside(place, context))
 
     def effects(input: Mapping[str, Any], context: ToolContext) -> list[Effect]:
         return [fence.locate(input["path"], context, writing=True).effect(writes=True)]

@@ -99,7 +99,7 @@ def file_read_tool(fence: Fence) -> Tool:
         result = await context.blocking(page.read)
         if page.seen is not None:
             remember(context, place.path, page.seen)
-        return result
+        return replace(result, untrusted=fence.is_outside(place, context))
 
     def effects(input: Mapping[str, Any], context: ToolContext) -> list[Effect]:
         return [fence.locate(input["path"], context).effect(writes=False)]

@@ -58,7 +58,9 @@ def glob_tool(fence: Fence) -> Tool:
             rows.append(f"[stopped after {MAX_ENTRIES:,} files; narrow the pattern or the path]")
         elif len(names) > SHOWN:
             rows.append(f"[{SHOWN} of {len(names):,}; narrow the pattern or the path to see the others]")
-        return ToolResult(text="\n".join(rows), data=names[:SHOWN])
+        return ToolResult(
+            text="\n".join(rows), data=names[:SHOWN], untrusted=fence.is_outside(place, context)
+        )
 
     return function_tool(
         call,

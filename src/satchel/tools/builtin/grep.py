@@ -96,7 +96,9 @@ def grep_tool(fence: Fence) -> Tool:
             return ToolResult(text=f"No match for {search.pattern!r} in {where}.{ended}", data={"matches": 0})
         rows = [*found.rows, *([f"[{found.ended}]"] if found.ended else [])]
         return ToolResult(
-            text="\n".join(rows), data={"matches": found.matches, "is_complete": not found.ended}
+            text="\n".join(rows),
+            data={"matches": found.matches, "is_complete": not found.ended},
+            untrusted=fence.is_outside(place, context),
         )
 
     return function_tool(

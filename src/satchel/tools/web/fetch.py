@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 
+from satchel.errors import SatchelError
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 from satchel.tools.web.fetching import Fetcher
@@ -66,7 +67,11 @@ def fetch_tool(fetcher: Fetcher, *, timeout_s: float = 30.0) -> Tool:
         # Reading on goes on in what was read; from the beginning, the page is fetched anew.
         found = kept.get(url) if offset else None
         if found is None:
-            found = kept[url] = await get(url, context)
+            try:
+                found = kept[url] = await get(url, context)
+            except SatchelError as error:
+                # It may quote what a server said, as the place that a page was moved to.
+                return ToolResult(text=str(error), is_error=True, untrusted=True)
             kept.move_to_end(url)
             while len(kept) > _KEPT:
                 kept.popitem(last=False)

@@ -117,7 +117,7 @@ class Fetcher:
                     # The gate has seen where the call began, not where it leads.
                     if rule := self._kept_from(url):
                         raise Refused(
-                            f"The page was moved to {url[:200]}, and the rule {rule!r} stands before that."
+                            f"The page was moved to {url[:200]}, and the rule {rule!r} forbids that address."
                         )
                     client.cookies.clear()
                     continue
