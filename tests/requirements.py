@@ -215,6 +215,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "loop:ask-user:answer", "DESIGN 4", "The next message is delivered as the result of the open ask_user call."),
     planned(9, "loop:request-capability:build-id", "seed-0 §1", "request_capability hands its build_id to whoever started the turn."),
     built(2, "loop:budget:tokens", "DESIGN 4", "turn_tokens is a hard stop with an honest end."),
+    built(8, "loop:budget:day", "issue 8", "The daily budget counts what all sessions spent today, and nothing that they spent before."),
     built(2, "loop:budget:money", "DESIGN 4", "session_usd and day_usd are hard stops."),
     built(2, "loop:cancel:valid-history", "DESIGN 4", "Cancellation at any point leaves a valid history."),
     built(2, "loop:hooks", "DESIGN 4", "on_turn_start, on_action, on_observation and on_final are called; one that throws is reported and stops nothing."),

@@ -17,8 +17,8 @@ from satchel.clock import ManualClock
 from satchel.errors import NotFound, StorageLocked, UsageError
 from satchel.events import Compaction, Event, Notice, Observation
 from satchel.messages import Message, TextBlock, ThinkingBlock, Usage
-from satchel.sessions import SessionStore, Words, rebuild
-from satchel.sessions.index import SessionIndex
+from satchel.sessions import SessionStore, Words, index, rebuild, spending
+from satchel.sessions.index import LogFile, SessionIndex
 from satchel.storage import Database
 from tests.requirements import requirement
 from tests.sessions.worlds import (
@@ -473,3 +473,38 @@ async def test_a_log_is_unsettled_until_it_is_settled_and_again_when_it_grew(wor
         await journal.append(exchange("and more", "yes", turn=3))
     await world.store.settle(state)
     assert await open_ends() == ["s1"]
+
+
+@requirement("loop:budget:day")
+async def test_what_was_spent_on_a_day_is_known_without_reading_logs_that_did_not_change(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = "2026-01-01"
+    elsewhere = SessionStore(world.folder / "sessions", None, clock=world.clock)
+    for number in range(3):
+        await world.session(f"s{number}", *exchange("hi", "hello"))
+    assert await world.store.spent_on(day) == 1.5
+    looked: list[str] = []
+    look = index.stat_log
+
+    def spy(root: Path, path: Path) -> LogFile | None:
+        looked.append(path.stem[-2:])
+        return look(root, path)
+
+    monkeypatch.setattr(index, "stat_log", spy)
+    monkeypatch.setattr(spending, "stat_log", spy)
+    async with await world.store.open("s1") as here, await elsewhere.open("s2") as there:
+        assert await world.store.spent_on(day) == 1.5
+        looked.clear()
+        for total in (2.5, 3.5):
+            await here.append(exchange("more", "yes"))
+            await there.append(exchange("more", "yes"))
+            assert await world.store.spent_on(day) == total
+            assert await world.store.spent_on(day, excluding="s1") == 1.0 + (total - 1.5) / 2
+        assert set(looked) == {"s2"}
+        world.clock.advance(24 * 3600)
+        await here.append(exchange("tomorrow", "yes"))
+        assert (await world.store.spent_on(day), await world.store.spent_on("2026-01-02")) == (3.5, 0.5)
+    assert (await world.store.spent_on(day), await world.store.spent_on("2026-01-02")) == (3.5, 0.5)
+    await world.store.delete("s2")
+    assert await world.store.spent_on(day) == 2.0

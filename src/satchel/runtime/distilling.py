@@ -94,8 +94,7 @@ class Distilling:
         limit = self._satchel.settings.budget.day_usd
         if limit is None:
             return
-        day = f"{self._satchel.clock.now():%Y-%m-%d}"
-        spent = sum(row.usage.cost_usd or 0.0 for row in await self._satchel.usage() if row.day == day)
+        spent = await self._satchel.spent_on(f"{self._satchel.clock.now():%Y-%m-%d}")
         if spent >= limit:
             raise BudgetExceeded(
                 f"${spent:.4f} were spent today, and the limit is ${limit:g} (budget.day_usd): what was said waits."

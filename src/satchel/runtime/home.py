@@ -156,6 +156,18 @@ class Home:
             ]
         return tuple(sorted(rows, key=lambda row: (row.day, row.session_id), reverse=True))
 
+    async def spent_on(self, day: str, *, excluding: str | None = None) -> float:
+        """What was spent on a local day ("2026-11-21"), in US dollars, memory's own calls included.
+
+        Args:
+            day: The day.
+            excluding: A session to leave out.
+        """
+        in_background = await self.memory.spent() if self.memory is not None else ()
+        return await self.sessions.spent_on(day, excluding=excluding) + sum(
+            row.usage.cost_usd or 0.0 for row in in_background if row.day == day
+        )
+
     async def forget(
         self,
         ids: Sequence[str] = (),

@@ -251,6 +251,7 @@ class Session:
             progress.notices += notices
             running.tell([Notice(part="tools", text=text) for text in notices])
         self._turns = number
+        self._cost_before = dict(self._journal.cost_by_day)
         self._satchel.run(self._drive, turn, running, progress)
         return running
 
@@ -429,12 +430,10 @@ class Session:
 
     async def _spent(self) -> Spent:
         day = f"{self._satchel.clock.now():%Y-%m-%d}"
-        rows = [row for row in await self._satchel.usage() if row.day == day]
         return Spent(
             session_usd=self._usage.cost_usd or 0.0,
             # This turn's own calls are in the log already; the loop counts them itself.
-            day_usd=sum(row.usage.cost_usd or 0.0 for row in rows if row.session_id != self.id)
-            + (self._usage.cost_usd or 0.0),
+            day_usd=await self._satchel.spent_on(day, excluding=self.id) + self._cost_before.get(day, 0.0),
         )
 
     async def compact(self, focus: str = "") -> Compaction | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,14 @@ from satchel.sessions.summary import Passage, SessionInfo, Summary, passages_of
 from satchel.sessions.tables import session_log, session_passage, session_settled
 from satchel.storage import Database
 
-__all__ = ["LogFile", "SearchHit", "SessionIndex", "log_files"]
+__all__ = ["Known", "LogFile", "SearchHit", "SessionIndex", "files_in", "log_files", "read_on", "stat_log"]
 
 _BATCH_CHARS = 4_000_000
 """Text that one transaction takes in: a fraction of a second of the database's one writer."""
 
 _SNIPPET_CHARS = 160
+_MOST_NAMES = 500
+"""Keys up to which single rows of the index are asked for; above it all are read."""
 _MERGE = text("INSERT INTO session_fts (session_fts) VALUES ('optimize')")
 """A deleted row leaves its words in the index's older segments; merging them into one leaves them out."""
 _TERM = re.compile(r'"([^"]+)"|(\S+)')
@@ -74,7 +76,7 @@ class LogFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class Known:
     """How far a log was read, and what was found."""
 
     file: LogFile
@@ -83,14 +85,15 @@ class _Known:
     summary: Summary
 
     def is_current(self, file: LogFile) -> bool:
+        """Whether the log is in the state in which it was read."""
         return (self.file.inode, self.file.mtime_ns, self.file.size) == (file.inode, file.mtime_ns, file.size)
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class Reading:
     """A log that was read (on)."""
 
-    known: _Known
+    known: Known
     passages: tuple[Passage, ...]
     is_from_start: bool
 
@@ -104,20 +107,22 @@ def log_files(root: Path) -> list[Path]:
     )
 
 
-def _files(root: Path) -> list[LogFile]:
-    found = []
-    for path in log_files(root):
-        try:
-            stat = path.stat()
-        except OSError:
-            continue  # removed meanwhile
-        name = str(path.relative_to(root)).encode("ascii", "backslashreplace").decode()
-        session_id = session_id_of(path) or ""
-        found.append(LogFile(name, path, session_id, stat.st_ino, stat.st_mtime_ns, stat.st_size))
-    return found
+def stat_log(root: Path, path: Path) -> LogFile | None:
+    """The state of a log below the sessions folder, or None where it was removed."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    name = str(path.relative_to(root)).encode("ascii", "backslashreplace").decode()
+    return LogFile(name, path, session_id_of(path) or "", stat.st_ino, stat.st_mtime_ns, stat.st_size)
 
 
-def _read(file: LogFile, known: _Known | None) -> _Reading | None:
+def files_in(root: Path) -> list[LogFile]:
+    """The states of all logs below the sessions folder, newest name first."""
+    return [file for path in log_files(root) if (file := stat_log(root, path)) is not None]
+
+
+def read_on(file: LogFile, known: Known | None) -> Reading | None:
     """Read a log, or only what was added since `known`; None where it can't be read."""
     # Changed and no longer than before: somebody edited it.
     if known is not None and (known.file.inode != file.inode or file.size <= known.file.size):
@@ -132,13 +137,13 @@ def _read(file: LogFile, known: _Known | None) -> _Reading | None:
             if line.record is not None:
                 if known is not None and not passages and line.record.seq <= summary.last_seq:
                     # Somebody changed what was read before.
-                    return _read(file, None)
+                    return read_on(file, None)
                 summary.feed(line.record)
                 passages.extend(passages_of(line.record))
             offset, lines = line.start + len(line.raw), line.number
     except StorageError:
         return None
-    return _Reading(_Known(file, offset, lines, summary), tuple(passages), known is None)
+    return Reading(Known(file, offset, lines, summary), tuple(passages), known is None)
 
 
 class SessionIndex:
@@ -194,7 +199,7 @@ class SessionIndex:
         """The keys of logs that were rewritten or removed since they were read: the index may have more words."""
         if self._database is None:
             return ()
-        files = await anyio.to_thread.run_sync(_files, self._root, limiter=self._limiter)
+        files = await anyio.to_thread.run_sync(files_in, self._root, limiter=self._limiter)
         rows = await self._database.read(
             lambda connection: connection.execute(select(session_log.c.name, session_log.c.inode)).all()
         )
@@ -203,7 +208,7 @@ class SessionIndex:
 
     async def unsettled(self) -> Sequence[LogFile]:
         """See `SessionStore.unsettled`."""
-        files = await anyio.to_thread.run_sync(_files, self._root, limiter=self._limiter)
+        files = await anyio.to_thread.run_sync(files_in, self._root, limiter=self._limiter)
         if self._database is None:
             return files
         rows = await self._database.read(lambda connection: connection.execute(select(session_settled)).all())
@@ -229,19 +234,19 @@ class SessionIndex:
         """The key of a log in the index."""
         return str(path.relative_to(self._root)).encode("ascii", "backslashreplace").decode()
 
-    async def _refresh(self) -> tuple[list[_Known], bool]:
+    async def _refresh(self) -> tuple[list[Known], bool]:
         """Read what changed since the last time; also whether the index holds all of it now."""
-        files = await anyio.to_thread.run_sync(_files, self._root, limiter=self._limiter)
-        before, is_indexed = await self._stored()
-        after: list[_Known] = []
-        batch: list[_Reading] = []
+        files = await anyio.to_thread.run_sync(files_in, self._root, limiter=self._limiter)
+        before, is_indexed = await self.stored()
+        after: list[Known] = []
+        batch: list[Reading] = []
         chars = 0
         for file in files:
             known = before.pop(file.name, None)
             if known is not None and known.is_current(file):
                 after.append(known)
                 continue
-            reading = await anyio.to_thread.run_sync(_read, file, known, limiter=self._limiter)
+            reading = await anyio.to_thread.run_sync(read_on, file, known, limiter=self._limiter)
             if reading is None:
                 continue
             after.append(reading.known)
@@ -255,21 +260,25 @@ class SessionIndex:
             is_indexed = await self._store(batch, list(before))
         return after, is_indexed
 
-    async def _stored(self) -> tuple[dict[str, _Known], bool]:
+    async def stored(self, names: Collection[str] | None = None) -> tuple[dict[str, Known], bool]:
+        """What the index holds of the logs with these keys, or of all; also whether it could be read."""
         if self._database is None:
             return {}, False
+        query = select(session_log)
+        if names is not None and len(names) <= _MOST_NAMES:
+            query = query.where(session_log.c.name.in_(names))
         try:
-            rows = await self._database.read(lambda connection: connection.execute(select(session_log)).all())
+            rows = await self._database.read(lambda connection: connection.execute(query).all())
             return {row.name: self._known(row) for row in rows}, True
         except (StorageError, ValueError, TypeError):
             return {}, False
 
-    def _known(self, row: Any) -> _Known:
+    def _known(self, row: Any) -> Known:
         path = self._root / row.name
         file = LogFile(row.name, path, row.session_id, row.inode, row.mtime_ns, row.size)
-        return _Known(file, row.offset, row.lines, Summary.from_json(row.summary))
+        return Known(file, row.offset, row.lines, Summary.from_json(row.summary))
 
-    async def _store(self, batch: Sequence[_Reading], gone: Sequence[str]) -> bool:
+    async def _store(self, batch: Sequence[Reading], gone: Sequence[str]) -> bool:
         if self._database is None:
             return False
         try:
@@ -279,7 +288,7 @@ class SessionIndex:
         return True
 
 
-def _write(connection: Connection, batch: Sequence[_Reading], gone: Sequence[str]) -> None:
+def _write(connection: Connection, batch: Sequence[Reading], gone: Sequence[str]) -> None:
     replaced = [reading.known.file.name for reading in batch if reading.is_from_start]
     removed = 0
     for name in [*gone, *replaced]:
@@ -385,7 +394,7 @@ def _pattern(words: Sequence[str], *, is_literal: bool = False) -> re.Pattern[st
 
 
 def _scan(
-    readings: Sequence[_Known], terms: Sequence[Sequence[str]], limit: int, is_literal: bool
+    readings: Sequence[Known], terms: Sequence[Sequence[str]], limit: int, is_literal: bool
 ) -> list[SearchHit]:
     """Read all logs, the newest first, until enough is found."""
     patterns = [_pattern(words, is_literal=is_literal) for words in terms]
@@ -404,7 +413,7 @@ def _scan(
     return hits
 
 
-def _hit(known: _Known, passage: Passage, terms: Sequence[Sequence[str]]) -> SearchHit:
+def _hit(known: Known, passage: Passage, terms: Sequence[Sequence[str]]) -> SearchHit:
     return SearchHit(
         session_id=known.file.session_id,
         title=known.summary.title,

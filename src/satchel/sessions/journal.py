@@ -204,6 +204,7 @@ class Journal:
         lanes: Lanes,
         is_new: bool,
         offsets: Offsets,
+        closed: Callable[[], object],
     ) -> None:
         """Use `SessionStore.create` or `SessionStore.open`."""
         self.session_id = log.session_id
@@ -214,6 +215,7 @@ class Journal:
         self._clock = clock
         self._lanes = lanes
         self._offsets = offsets
+        self._closed = closed
         self._costs: dict[str, float] = {}
         add_cost(self._costs, log.records)
         self._may_make = is_new
@@ -326,7 +328,10 @@ class Journal:
         if self._broken is None:
             self._broken = StorageError(f"Session {self.session_id} is closed.")
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._close, limiter=self._lanes.short)
+            try:
+                await anyio.to_thread.run_sync(self._close, limiter=self._lanes.short)
+            finally:
+                self._closed()
 
     async def _take_file(self) -> None:
         """Open the log if it is not, or no longer, and lock it against rewriting."""

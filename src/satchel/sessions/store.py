@@ -35,6 +35,7 @@ from satchel.sessions.redaction import (
     inbox_redactor,
     redact_log,
 )
+from satchel.sessions.spending import Spending
 from satchel.sessions.summary import SessionInfo, Summary
 from satchel.storage import Database
 
@@ -82,6 +83,8 @@ class SessionStore:
         self._new_id = new_id
         self._lanes = Lanes()
         self._index = SessionIndex(root, database, self._lanes.long)
+        self._spending = Spending(root, self._index, self._lanes.long)
+        self._open: dict[str, Journal] = {}
         self._inbox = Inbox(database, clock=clock, new_id=new_id)
         self._offsets: OrderedDict[Path, Offsets] = OrderedDict()
 
@@ -96,25 +99,32 @@ class SessionStore:
             UsageError: The id has signs that a file name can't have, or is taken.
             StorageUnwritable: The place can't be written.
         """
-        return await self._run(lambda: self._create(str(cwd), session_id))
-
-    def _create(self, cwd: str, session_id: str | None) -> Journal:
         wanted = session_id or self._new_id()
+        log, lock = await self._run(lambda: self._claim(str(cwd), wanted))
+        return self._journal(log, lock, cwd=str(cwd), is_new=True)
+
+    def _claim(self, cwd: str, wanted: str) -> tuple[Log, WriterLock]:
         if FORBIDDEN_IN_IDS.search(wanted) or not 1 <= len(wanted) <= 64:
             raise UsageError(f"{wanted!r} can't be a session's id: it has up to 64 letters, digits, hyphens.")
         if any(session_id_of(path) == wanted for path in self._root.glob(f"*/*_{wanted}.jsonl")):
             raise UsageError(f"A session {wanted} exists already.")
         lock = WriterLock.take(self._lock_path(wanted), session_id=wanted)
         path = self._root / bucket_name(cwd) / log_name(self._clock.now().astimezone(), wanted)
-        return Journal(
-            log=Log(session_id=wanted, path=path),
+        return Log(session_id=wanted, path=path), lock
+
+    def _journal(self, log: Log, lock: WriterLock, *, cwd: str, is_new: bool) -> Journal:
+        journal = Journal(
+            log=log,
             cwd=cwd,
             lock=lock,
             clock=self._clock,
             lanes=self._lanes,
-            is_new=True,
-            offsets=self._offsets_of(path),
+            is_new=is_new,
+            offsets=self._offsets_of(log.path),
+            closed=lambda: self._open.pop(log.session_id, None),
         )
+        self._open[log.session_id] = journal
+        return journal
 
     def ephemeral(self, cwd: Path | str) -> EphemeralJournal:
         """Begin a session that leaves nothing on disk."""
@@ -141,15 +151,7 @@ class SessionStore:
             lock.release()
             raise
         starts = [record.event.cwd for record in log.records if isinstance(record.event, SessionStart)]
-        return Journal(
-            log=log,
-            cwd=starts[0] if starts else "",
-            lock=lock,
-            clock=self._clock,
-            lanes=self._lanes,
-            is_new=False,
-            offsets=offsets,
-        )
+        return self._journal(log, lock, cwd=starts[0] if starts else "", is_new=False)
 
     async def last(self, cwd: Path | str) -> SessionInfo | None:
         """The session of a working directory that was active last and in which something was said, or
@@ -164,6 +166,23 @@ class SessionStore:
     async def list(self) -> Sequence[SessionInfo]:
         """All sessions, the one that was active last first."""
         return await self._index.sessions()
+
+    async def spent_on(self, day: str, *, excluding: str | None = None) -> float:
+        """What all sessions of the home spent on a local day, in US dollars.
+
+        Cheap enough to be asked before every model call: sessions that are open here keep count, and of the others only
+        the logs that changed are read.
+
+        Args:
+            day: As "2026-11-21".
+            excluding: A session to leave out.
+        """
+        # Taken before the files are looked at, so that a session that closes meanwhile is counted once.
+        here = dict(self._open)
+        elsewhere = await self._spending.on(day, excluding={*here, *([excluding] if excluding else ())})
+        return elsewhere + sum(
+            journal.cost_by_day.get(day, 0.0) for id, journal in here.items() if id != excluding
+        )
 
     async def info(self, session_id: str) -> SessionInfo:
         """One session by its id or the unique beginning of it; errors as in `load`."""
