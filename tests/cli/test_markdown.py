@@ -65,7 +65,7 @@ def test_markdown_is_laid_out_for_reading() -> None:
     assert "**" not in WHOLE
     assert "```" not in WHOLE
     assert WHOLE.count("Hello {name}") == 1
-    assert " 3 three" in WHOLE
+    assert " 3. three" in WHOLE
 
 
 @given(cuts=st.lists(st.integers(0, len(ANSWER)), max_size=40))

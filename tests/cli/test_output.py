@@ -7,8 +7,9 @@ import json
 import pytest
 
 from satchel.cli.output import json_text, plain, say, tell
-from satchel.cli.view import brief_input, one_line, usage_line
+from satchel.cli.view import one_line
 from satchel.messages import Usage
+from satchel.runtime.lines import counted, usage_line
 from tests.requirements import requirement
 
 
@@ -39,9 +40,15 @@ def test_data_and_messages_take_their_own_streams(capsys: pytest.CaptureFixture[
 def test_long_and_broken_text_fits_one_line() -> None:
     assert one_line("a\n\n b\tc") == "a b c"
     assert one_line("x" * 300, 10) == "x" * 9 + "…"
-    assert brief_input({"command": "ls\n-l"}) == "ls -l"
-    assert brief_input({"path": "a", "limit": 3}) == '{"path": "a", "limit": 3}'
-    assert brief_input({}) == ""
+    assert "\x1b" not in one_line("a\x1b[2Jb")
+
+
+@pytest.mark.parametrize(("number", "words"), [(0, "0 turns"), (1, "1 turn"), (2_000, "2,000 turns")])
+def test_one_of_a_thing_has_no_plural(number: int, words: str) -> None:
+    assert counted(number, "turn") == words
+    assert counted(number, "memory", "memories") == words.replace("turns", "memories").replace(
+        "turn", "memory"
+    )
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def test_progress_is_shown_while_a_tool_runs(capsys: pytest.CaptureFixture[str])
         clock.advance(0.3)
     view.show(ToolProgress(call_id="c", tool="long", data={"progress": {"done": 3}}))
     assert capsys.readouterr().out.splitlines() == [
-        "● long  ",
+        "● long",
         "  … long: 0\ufffd[2J of 3",
         "  … long: 2\ufffd[2J of 3",
     ]
@@ -329,7 +329,7 @@ def test_progress_is_shown_while_a_tool_runs(capsys: pytest.CaptureFixture[str])
         ({"bytes": 2_000_000}, "2,000,000 bytes of output"),
         ({"progress": 3.0, "total": 10.0, "message": "pages"}, "3 of 10 · pages"),
         ({"progress": 3, "total": None, "message": ""}, "3"),
-        ({"progress": {"done": 3}}, '{"done": 3}'),
+        ({"progress": {"done": 3}}, "done: 3"),
         ({"status": "expanding", "query": "Who is Ann?"}, "expanding Who is Ann?"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -362,7 +362,9 @@ def test_what_a_call_gave_is_shown_once_and_without_the_frame_for_the_model(
         view.show(replace(observed, untrusted=untrusted))
     assert capsys.readouterr().out.splitlines() == [
         "✗ bash: The user refused.",
-        "  ↳ t, 0.0 s, from outside: Sunny. … 2 lines",
+        "  ↳ t, 0.0 s, from outside: 2 lines",
+        "    Sunny.",
+        "    Warm.",
         "  ↳ t, 0.0 s, from outside: By hand.",
         "  ✗ t, 0.0 s, from outside: No such page.",
         "  ↳ t, 0.0 s: exit code: 0",

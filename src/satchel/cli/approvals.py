@@ -11,6 +11,7 @@ import anyio
 
 from satchel.cli.editor import LineReader
 from satchel.cli.view import TurnView
+from satchel.runtime.questions import chosen_option
 from satchel.tools import Approval, ApprovalRequest, Consent, Question
 
 __all__ = ["TerminalApprover", "input_lines", "read_answer"]
@@ -103,11 +104,9 @@ class TerminalApprover:
     async def ask(self, question: Question) -> str | None:
         """Put a tool's question to the user and wait for their words; Ctrl-D turns it down, Ctrl-C stops the turn."""
         async with self._turn:
-            self._view.note(f"? {question.text}", "bold")
-            if question.options:
-                self._view.note(f"  {' · '.join(question.options)}", "dim")
+            self._view.show_question(question.text, question.options)
             try:
-                return await self._reader.ask("answer? ")
+                return chosen_option(await self._reader.ask("answer? "), question.options)
             except EOFError:
                 return None
             except KeyboardInterrupt:

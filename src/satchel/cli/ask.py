@@ -24,6 +24,7 @@ from satchel.errors import UsageError
 from satchel.events import event_to_json
 from satchel.messages import usage_to_json
 from satchel.runtime import RunningTurn, Satchel, Turn
+from satchel.runtime.questions import chosen_option
 
 __all__ = ["ask", "turn_to_json"]
 
@@ -147,6 +148,9 @@ async def _ask(
         if form == "text":
             tell_notices(satchel, after=told)
             await tell_choice(satchel)
+        question = session.pending_question
+        if question is not None:
+            text = chosen_option(text, question.options)
         running = await session.start(text, memory=memory)
         try:
             async for event in running.events():

@@ -9,13 +9,14 @@ from pathlib import Path
 import anyio
 import click
 
-from satchel.cli.memory import memory_line, receipt_text
+from satchel.cli.memory import memory_line
 from satchel.cli.opening import opened
 from satchel.cli.output import say
 from satchel.cli.settings import read_settings
 from satchel.cli.view import TurnView
 from satchel.config import Settings, load, process_environ
 from satchel.runtime import Satchel, Session
+from satchel.runtime.lines import receipt_lines
 
 __all__ = ["demo"]
 
@@ -102,4 +103,4 @@ async def _forget(satchel: Satchel, view: TurnView) -> None:
     records = [record for record in await satchel.memory.list() if "shellfish" in record.content]
     for record in records:
         say(memory_line(record))
-    say(receipt_text(await satchel.forget([record.id for record in records])))
+    say("\n".join(receipt_lines(await satchel.forget([record.id for record in records]))))

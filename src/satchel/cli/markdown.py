@@ -1,8 +1,7 @@
-"""Text on its way to the screen: Markdown that grows while it is read, or plain where that is wanted.
+"""Text on its way to the screen: Markdown that grows while it is read, or plain text where that is wanted.
 
-What is settled is printed once and never touched again; only the block that is still being written is painted
-anew, and
-of that only the lines that changed, so that nothing flickers and scrolling back works.
+A finished block is printed once and never touched again. Only the block that is still being written is painted again,
+and of that only the lines that changed, so that nothing flickers and scrolling back works.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from satchel.cli.output import plain
 __all__ = ["MarkdownStream", "PlainStream", "TextStream"]
 
 _PAINT_S = 0.05
-"""Twenty times a second looks steady; a block that takes long to lay out is painted less often."""
+"""Twenty times a second looks steady; a block that takes long to lay out is painted less often (see `_paint`)."""
 _MOST_TAIL = 20_000
-"""Characters of an unsettled block, such as a very long list, after which its lines are settled anyway."""
+"""Characters of an unfinished block, such as a very long list, after which its lines count as finished."""
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -35,9 +34,7 @@ class TextStream(Protocol):
         ...
 
     def finish(self) -> None:
-        """The text is complete; what comes next begins on a new line. Nothing happens where there was
-        none.
-        """
+        """The text is complete; what comes next begins on a new line. Without text, nothing happens."""
         ...
 
 
@@ -127,10 +124,11 @@ class MarkdownStream:
         self._shown = []
 
     def _layout(self, text: str) -> list[str]:
-        # Imported when used: a tenth of a second that only terminals need.
+        # Imported when used: it takes a tenth of a second, and only terminals need it.
         from markdown_it import MarkdownIt  # noqa: PLC0415
         from rich.console import Console  # noqa: PLC0415
-        from rich.markdown import Markdown  # noqa: PLC0415
+
+        from satchel.cli.markdown_elements import TerminalMarkdown  # noqa: PLC0415
 
         if not text.strip():
             return []
@@ -145,10 +143,9 @@ class MarkdownStream:
             height=25,
             legacy_windows=False,
         )
-        # No hyperlinks: where a link leads stands beside it, and a model can't hide it.
-        markdown = Markdown("", code_theme="ansi_dark", hyperlinks=False)
-        # rich reads HTML and leaves it out, words and all: `List<int>` would be shown as `List`. Pictures lose their
-        # address.
+        # No hyperlinks: the address is shown beside the link, so that a model can't hide it.
+        markdown = TerminalMarkdown("", code_theme="ansi_dark", hyperlinks=False)
+        # rich drops HTML with its words (`List<int>` would become `List`), and the address of a picture.
         reader = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("image")
         markdown.parsed = reader.parse(text)
         console.print(markdown)
@@ -160,16 +157,14 @@ class MarkdownStream:
         return ["", *lines] if self._has_settled and lines else lines
 
     def _repaint(self, lines: list[str]) -> None:
-        """Change what the unsettled block shows, from the first line that differs and that can still be
-        reached.
-        """
+        """Repaint the unfinished block from the first line that changed and is still on the screen."""
         _, height = self._size()
         same = 0
         for old, new in zip(self._shown, lines, strict=False):
             if old != new:
                 break
             same += 1
-        # What has scrolled out of the screen stays as it is.
+        # The cursor can't reach what has scrolled out of the screen.
         same = max(same, len(self._shown) - max(1, height - 1))
         up = len(self._shown) - same
         if up or lines[same:]:
@@ -184,7 +179,7 @@ def _is_blank(line: str) -> bool:
 
 
 def _first_settled(text: str, *, is_complete: bool) -> int:
-    """How long the first block is, where another one follows and nothing can change it any more; else 0.
+    """The length of the first block, where another one follows and nothing can change it any more; else 0.
 
     Args:
         text: Begins with a block.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import asdict
 from typing import Any, get_args
@@ -10,7 +9,7 @@ from typing import Any, get_args
 import click
 
 from satchel.cli.commands import LazyGroup, Text, json_option
-from satchel.cli.output import is_terminal, say, say_json, tell
+from satchel.cli.output import is_terminal, plain, say, say_json, tell
 from satchel.cli.reindex import EmbeddingLine, reindex
 from satchel.cli.stores import (
     filter_options,
@@ -21,7 +20,6 @@ from satchel.cli.stores import (
     with_home,
     with_memory,
 )
-from satchel.cli.view import one_line
 from satchel.errors import NotFound, StorageError, UsageError
 from satchel.memory import (
     Hit,
@@ -33,10 +31,11 @@ from satchel.memory import (
     hit_to_json,
     record_to_json,
 )
+from satchel.runtime import lines
 from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.home import Home
 
-__all__ = ["hit_line", "memory", "memory_line", "receipt_text"]
+__all__ = ["hit_line", "memory", "memory_line"]
 
 _MOST_SHOWN = 20
 _MOST_ADDED = 16_000_000
@@ -44,19 +43,13 @@ _MOST_ADDED = 16_000_000
 
 
 def memory_line(record: MemoryRecord) -> str:
-    """A memory in one line."""
-    source = record.source
-    place = f"session {source.session}, turn {source.turn}" if source.session else "stored by hand"
-    speaker = f"{record.speaker}: " if record.speaker else ""
-    tags = f"  [{', '.join(record.tags)}]" if record.tags else ""
-    return (
-        f"{record.id}  {record.said_at:%Y-%m-%d}  {speaker}{one_line(record.content, 160)}{tags}  ({place})"
-    )
+    """A memory in one line that can't steer a terminal."""
+    return plain(lines.memory_line(record))
 
 
 def hit_line(hit: Hit) -> str:
-    """A memory that was found, in one line, with its score."""
-    return f"{hit.score:.2f}  {memory_line(hit.memory)}"
+    """The same for a memory that was found, with its score."""
+    return plain(lines.hit_line(hit))
 
 
 # What asks a language model needs all of Satchel, and the rest of memory does not.
@@ -304,36 +297,11 @@ def forget(
     if as_json:
         say_json({"receipt": receipt.to_json()})
     else:
-        tell(receipt_text(receipt))
+        tell("\n".join(lines.receipt_lines(receipt)))
     if receipt.is_empty:
         raise NotFound("There was nothing to forget.")
     if receipt.logs.errors:
         raise StorageError(" ".join(receipt.logs.errors))
-
-
-def receipt_text(receipt: ForgetReceipt) -> str:
-    """What was removed, for people."""
-    gone = receipt.store.forgotten
-    vectors, edges = sum(entry.vectors for entry in gone), sum(entry.edges for entry in gone)
-    lines = [f"Forgotten: {', '.join(entry.id for entry in gone)}"]
-    lines += [
-        f"  {entry.id} went because it rested on {entry.because_of} alone"
-        for entry in gone
-        if entry.because_of
-    ]
-    lines.append(f"  with {len(gone)} index entries, {vectors} vectors, {edges} edges")
-    for entry in receipt.logs.sessions:
-        if entry.error:
-            lines.append(f"  ! the log of session {entry.session_id} still has the words: {entry.error}")
-        else:
-            lines.append(f"  and from {len(entry.records)} records in the log of session {entry.session_id}")
-        # This process read its sessions again when it forgot.
-        if entry.open_in not in (None, os.getpid()):
-            lines.append(
-                f"  ! that session is open in process {entry.open_in}, which may still know the words until it ends"
-            )
-    lines += [f"  ! {path} may still hold the words: backups are not changed" for path in receipt.backups]
-    return "\n".join(lines)
 
 
 @memory.command()

@@ -15,9 +15,10 @@ from satchel.cli.home import opened_home
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.errors import StorageUnwritable, UsageError
+from satchel.runtime.lines import session_line
 from satchel.sessions import SearchHit, SessionInfo, SessionStore, info_to_json, to_json, to_markdown
 
-__all__ = ["session", "session_line"]
+__all__ = ["session"]
 
 T = TypeVar("T")
 
@@ -28,14 +29,6 @@ def _with_sessions(function: Callable[[SessionStore], Awaitable[T]]) -> T:
             return await function(satchel.sessions)
 
     return anyio.run(body)
-
-
-def session_line(info: SessionInfo) -> str:
-    """A session in one line."""
-    turns = "1 turn" if info.turns == 1 else f"{info.turns} turns"
-    private = ", private" if info.private else ""
-    when = f"{info.last_at.astimezone():%Y-%m-%d %H:%M}"
-    return f"{info.id}  {when}  {info.title or '(nothing said)'}  ({turns}{private})"
 
 
 @click.group()

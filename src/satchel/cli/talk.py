@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import anyio
 
@@ -14,18 +13,32 @@ from satchel import __version__
 from satchel.cli.approvals import TerminalApprover
 from satchel.cli.editor import LineReader
 from satchel.cli.opening import exit_code_of, settled
-from satchel.cli.output import is_terminal, say
-from satchel.cli.slash import completions, parse
+from satchel.cli.output import is_terminal, plain, say
 from satchel.cli.view import TurnView
 from satchel.errors import SatchelError, StorageError
 from satchel.events import TurnStart
 from satchel.runtime import RunningTurn, Satchel, Session
-from satchel.tools import ToolResult
+from satchel.runtime.commands import (
+    CommandContext,
+    CommandResult,
+    SessionChange,
+    SlashCommand,
+    completions,
+    find_command,
+    model_name,
+    run_command,
+)
+from satchel.runtime.lines import counted
+from satchel.runtime.questions import chosen_option
+from satchel.runtime.recap import last_exchanges
 
 __all__ = ["Talk", "said_before"]
 
 _MOST_SESSIONS, _MOST_SAID, _MOST_WAIT_S = 10, 200, 0.3
 """How far the arrow keys go back: so many sessions and messages, and what can be read before somebody waits."""
+
+_MOST_RECAPPED = 3
+"""Exchanges that are shown where a conversation goes on: enough to know it again, and less than a screen."""
 
 INTERRUPTED = 130
 
@@ -58,14 +71,8 @@ class Talk:
 
     @property
     def model_name(self) -> str:
-        """What answers."""
-        model = self._session.model
-        return model.provider if model.provider == "none" else f"{model.provider}:{model.model}"
-
-    def print(self, text: str) -> None:
-        """What the user asked for."""
-        self.view.finish()
-        say(text)
+        """The model that answers."""
+        return model_name(self._session)
 
     def note(self, text: str) -> None:
         """What they may want to know."""
@@ -88,23 +95,42 @@ class Talk:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._hear_signals)
                 with self._scope:
-                    self._greet()
+                    await self._greet()
                     await self._talk()
                 group.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
                 await self._session.aclose("left")
         return INTERRUPTED if self._is_interrupted else self._code
 
-    def _greet(self) -> None:
-        private = " · private: nothing is remembered" if self._session.private else ""
-        self.note(f"Satchel {__version__} · {self.model_name} · session {self._session.id}{private} · /help")
+    async def _greet(self) -> None:
+        session = self._session
+        private = " · private: nothing is remembered" if session.private else ""
+        self.note(f"Satchel {__version__} · {self.model_name} · session {session.id}{private} · /help")
         if self.model_name == "none":
             self.note(
-                "No language model is set up: I remember and recall. `satchel model list` says how to add one."
+                "No language model is set up: Satchel remembers and recalls. "
+                "`satchel model list` shows how to add one."
             )
-        question = self._session.pending_question
+        if session.turns:
+            await self._recap()
+        question = session.pending_question
         if question is not None:
-            self.view.note(f"? {question.question}", "bold")
+            self.view.show_question(question.question, question.options)
+
+    async def _recap(self) -> None:
+        """Show where the conversation stopped."""
+        try:
+            log = await self.satchel.sessions.load(self._session.id)
+        except StorageError as error:
+            self.note(f"! The earlier conversation can't be shown: {error}")
+            return
+        exchanges = last_exchanges(log.records, _MOST_RECAPPED)
+        earlier = self._session.turns - len(exchanges)
+        if earlier > 0:
+            self.note(f"… {counted(earlier, 'earlier turn')}: satchel session show {self._session.id}")
+        for exchange in exchanges:
+            is_open = exchange.question is not None and exchange.question == self._session.pending_question
+            self.view.show_exchange(exchange, is_open=is_open)
 
     async def _hear_signals(self) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
@@ -125,7 +151,7 @@ class Talk:
             except EOFError:
                 return
             try:
-                await self._take(text)
+                await self._handle(text)
             except EOFError:
                 return
             except KeyboardInterrupt:
@@ -137,25 +163,60 @@ class Talk:
             except SatchelError as error:
                 self.view.note(f"! {error}", "yellow")
 
-    async def _take(self, text: str) -> None:
+    async def _handle(self, text: str) -> None:
+        """Do what one line asks for: a command, or a message to the model.
+
+        Raises:
+            EOFError: The user wants to leave.
+        """
         if not text.strip():
             return
-        command = parse(text.strip())
-        if command is None:
+        found = find_command(text.strip())
+        if found is None:
             await self._turn(text)
             return
-        found, rest = command
         with anyio.CancelScope() as scope:
             self._work = scope
             try:
-                await found.run(self, rest)
+                result = await self._command(*found)
             finally:
                 self._work = None
                 self.view.finish()
         if scope.cancelled_caught:
             self.view.note("(interrupted)", "yellow")
+        elif result.leaves:
+            raise EOFError
+        elif result.message:
+            await self._turn(result.message)
+
+    async def _command(self, command: SlashCommand, rest: str) -> CommandResult:
+        context = CommandContext(
+            satchel=self.satchel, session=self._session, show=self.view.show, tell=self.note
+        )
+        result = await run_command(context, command, rest)
+        self._print(result)
+        if result.confirm is not None:
+            answer = await self.reader.ask(f"{result.confirm.question} [y/N] ")
+            if answer.strip().lower() in ("y", "yes"):
+                self._print(await result.confirm.proceed())
+        if result.change is not None:
+            await self._change_session(result.change)
+        return result
+
+    def _print(self, result: CommandResult) -> None:
+        self.view.finish()
+        for line in result.lines:
+            if line.kind == "note":
+                self.note(line.text)
+            else:
+                say(plain(line.text))
+        for event in result.events:
+            self.view.show(event)
 
     async def _turn(self, text: str) -> None:
+        question = self._session.pending_question
+        if question is not None:
+            text = chosen_option(text, question.options)
         running = self._running = await self._session.start(text)
         try:
             async for event in running.events():
@@ -174,33 +235,25 @@ class Talk:
         if not is_terminal(sys.stdin):
             self._code = max(self._code, code)
 
-    async def run_tool(self, name: str, input: Mapping[str, Any]) -> ToolResult | None:
-        """Run a tool that the user asked for; None where they interrupted it."""
-        return await self._session.run_tool(name, input, show=self.view.show)
-
-    async def change_session(self, session_id: str | None, *, private: bool = False) -> None:
-        """Go on in another session, or in a new one.
-
-        Raises:
-            NotFound, UsageError, StorageLocked: It can't be opened; the one before goes on.
-        """
-        if session_id is not None and self._session.id.startswith(session_id):
-            self.note("You are in it.")
+    async def _change_session(self, change: SessionChange) -> None:
+        """Continue in another session, or in a new one; one that can't be opened leaves this one open."""
+        if change.session_id is not None and self._session.id.startswith(change.session_id):
+            self.note("You are in this session.")
             return
         before = self._session
         approver = self.approver()
         after = await self.satchel.session(
-            session_id,
-            cwd=None if session_id else before.cwd,
+            change.session_id,
+            cwd=None if change.session_id else before.cwd,
             approver=approver,
             ask=approver.ask if approver else None,
-            private=private,
+            private=change.private,
         )
         after.use_model(before.model)
         after.gate.mode = before.gate.mode
         self._session = after
         await before.aclose("left")
-        self._greet()
+        await self._greet()
 
     def approver(self) -> TerminalApprover | None:
         """Asks the user, where there is one."""
@@ -210,9 +263,7 @@ class Talk:
 
     def complete(self, text: str) -> Iterator[tuple[str, str]]:
         """Completions for the line editor."""
-        tools = [tool.spec.name for tool in self._session.tools.tools]
-        models = [f"{name}:" for name in self.satchel.settings.providers]
-        yield from completions(text, tools=tools, models=models)
+        yield from completions(text, self.satchel, self._session)
 
 
 async def said_before(satchel: Satchel) -> AsyncIterator[str]:

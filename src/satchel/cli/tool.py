@@ -18,11 +18,12 @@ from satchel.cli.settings import read_settings
 from satchel.cli.view import one_line
 from satchel.errors import NotFound, UsageError
 from satchel.runtime import Satchel
+from satchel.runtime.lines import approval_lines
 from satchel.runtime.tooling import ToolEntry, list_tools, run_tool
-from satchel.tools.external import LANGUAGES, ApprovalRecord, Definition, failure, new_tool
+from satchel.tools.external import LANGUAGES, ApprovalRecord, failure, new_tool
 from satchel.tools.mcp import McpDefinition, WithheldTool
 
-__all__ = ["approval_lines", "tool"]
+__all__ = ["tool"]
 
 T = TypeVar("T")
 
@@ -250,30 +251,6 @@ def _said_lines(definition: McpDefinition) -> list[str]:
         # What can't be seen is written out: it may be what the change is about.
         *(f"{json.dumps(name)}: {json.dumps(part)}" for name, part in properties.items()),
         *([f"it says of itself: {hints}"] if hints else []),
-    ]
-
-
-def approval_lines(record: ApprovalRecord) -> list[str]:
-    """What an approval changed, line by line."""
-    if record.was_same:
-        return [f"{record.name} ({record.path}) was approved already and has not changed."]
-    lines = [f"{record.name} ({record.path}) may be run from now on.", f"  sha256 {record.sha256}"]
-    before = _definition_lines(record.before) if record.before is not None else []
-    after = _definition_lines(record.after)
-    lines += [f"  - {line}" for line in before if line not in after]
-    lines += [f"  {'+' if line not in before else ' '} {line}" for line in after]
-    return lines
-
-
-def _definition_lines(definition: Definition) -> list[str]:
-    properties = definition.input_schema.get("properties", {})
-    parameters = [f"{name}: {json.dumps(part, ensure_ascii=False)}" for name, part in properties.items()]
-    required = ", ".join(definition.input_schema.get("required", ()))
-    return [
-        f"name: {definition.name}",
-        f"description: {definition.description}",
-        *parameters,
-        *([f"required: {required}"] if required else []),
     ]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from satchel.cli.markdown import MarkdownStream, PlainStream, TextStream
@@ -25,14 +25,22 @@ from satchel.events import (
     TurnEnd,
     TurnStart,
 )
-from satchel.messages import Usage, text_of
+from satchel.messages import text_of
+from satchel.runtime import lines
+from satchel.runtime.recap import Exchange
+from satchel.runtime.tool_display import describe_call, show_observation
 
-__all__ = ["TurnView", "brief_input", "has_colour", "one_line", "usage_line"]
+__all__ = ["TurnView", "has_colour", "one_line"]
 
 _LINE = 100
 _PROGRESS_S = 0.5
-"""Between two lines of progress."""
+"""Seconds between two lines of progress: more often than that nobody reads them."""
+_RECAP_LINES = 4
+"""Lines of an earlier answer that are shown when a conversation goes on."""
+_FILE_COLUMNS = 200
+"""Where the notes don't go to a terminal, whose width would say how long a line may be."""
 _STYLES = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_LINE_STYLES = {"plain": "dim", "added": "green", "removed": "red", "active": "bold"}
 
 
 def has_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
@@ -43,32 +51,12 @@ def has_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 
 def one_line(text: str, limit: int = _LINE) -> str:
-    """The text as one line of at most `limit` characters, nothing in it that steers a terminal."""
-    line = " ".join(plain(text[: limit * 8]).split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
-
-
-def brief_input(input: Mapping[str, Any]) -> str:
-    """A call's input in one line: the value alone where there is only one, else JSON."""
-    if len(input) == 1:
-        (value,) = input.values()
-        if isinstance(value, str):
-            return one_line(value)
-    return one_line(json.dumps(dict(input), ensure_ascii=False, default=str)) if input else ""
-
-
-def usage_line(usage: Usage) -> str:
-    """Tokens and money in a few words; "" where nothing was spent."""
-    if not usage.total_tokens:
-        return ""
-    about = "about " if usage.estimated else ""
-    cached = f" ({usage.cache_read_tokens:,} cached)" if usage.cache_read_tokens else ""
-    cost = f" · ${usage.cost_usd:.4f}" if usage.cost_usd is not None else ""
-    return f"{about}{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{cost}"
+    """The text as one line of at most `limit` characters, without anything that could steer a terminal."""
+    return lines.one_line(plain(text[: limit * 8]), limit)
 
 
 def _progress(data: Mapping[str, Any]) -> str:
-    """How far a tool is, in its own form: lines of output, an MCP server's numbers, or whatever else it tells."""
+    """How far a tool is: its newest line of output, an MCP server's numbers, or whatever else it reports."""
     match data:
         case {"stream": _, "text": str(text)}:
             return text.rstrip().rpartition("\n")[2]
@@ -79,10 +67,14 @@ def _progress(data: Mapping[str, Any]) -> str:
             return f"{far} · {message}" if message else far
         case {"progress": str(text)}:
             return text
-        case {"status": str(status), **rest}:
-            return f"{status} {brief_input(rest)}"
-        case {"progress": other} | other:
-            return json.dumps(other, ensure_ascii=False, default=str)
+        case {"status": str(status), **more}:
+            return f"{status} {describe_call('', more)}"
+        case {"progress": dict(fields)}:
+            return describe_call("", fields)
+        case {"progress": other}:
+            return str(other)
+        case _:
+            return describe_call("", data)
 
 
 class TurnView:
@@ -123,6 +115,7 @@ class TurnView:
         self._question: AskUser | None = None
         self._failure: Failure | None = None
         self._refused: set[str] = set()
+        self._inputs: dict[str, Mapping[str, Any]] = {}
 
     def note(self, text: str, *styles: str) -> None:
         """A line beside the answer; its words are made harmless."""
@@ -158,10 +151,13 @@ class TurnView:
             case Permission(decision="deny", call_id=call_id, tool=tool, reason=reason):
                 self._refused.add(call_id)
                 self.note(f"✗ {tool}: {one_line(reason, 300)}", "yellow")
-            case Action(tool=tool, input=input):
+            case Action(tool="ask_user") | Observation(tool="ask_user", is_error=False):
+                pass  # the question itself ends the turn
+            case Action(tool=tool, input=input, call_id=call_id):
                 # What ends in no time needs no progress.
                 self._progressed_s = self._monotonic_s()
-                self.note(f"● {tool}  {brief_input(input)}", "cyan")
+                self._inputs[call_id] = input
+                self.note(self._fitted(f"● {tool}  {describe_call(tool, input)}".rstrip()), "cyan")
             case ToolProgress(tool=tool, data=data):
                 self._progressed(tool, data)
             case Observation(call_id=call_id) if call_id in self._refused:
@@ -170,7 +166,7 @@ class TurnView:
                 self._observed(event)
             case Compaction(before_tokens=before, after_tokens=after):
                 self.note(
-                    f"— Older messages were summed up: about {before:,} tokens became {after:,}.", "dim"
+                    f"— Older messages were summarised: about {before:,} tokens became {after:,}.", "dim"
                 )
             case Notice(text=text):
                 self.note(f"! {one_line(text, 1000)}", "yellow")
@@ -186,11 +182,46 @@ class TurnView:
             case TurnEnd(usage=usage, duration_ms=duration_ms):
                 if self._failure is not None:
                     self._failed(self._failure)
-                spent = usage_line(usage)
+                spent = lines.usage_line(usage)
                 if self._with_usage and spent:
                     self.note(f"{spent} · {duration_ms / 1000:.1f} s", "dim")
             case _:
                 pass
+
+    def show_question(self, question: str, options: Sequence[str]) -> None:
+        """Show a question to the user; its options are numbered, and a number chooses one.
+
+        Args:
+            question: Or "", where it is on the screen already.
+            options: Suggestions; any other answer is allowed.
+        """
+        if question:
+            self.note(f"? {question}", "bold")
+        for number, option in enumerate(options, 1):
+            self.note(f"  {number}. {one_line(option)}")
+        if options:
+            self.note("  Type a number, or an answer of your own.", "dim")
+
+    def show_exchange(self, exchange: Exchange, *, is_open: bool) -> None:
+        """Show an earlier exchange in a few lines.
+
+        Args:
+            exchange: From the session's log.
+            is_open: Its question waits for an answer, and is shown apart.
+        """
+        self.note(f"{exchange.at.astimezone():%a %Y-%m-%d %H:%M}", "dim")
+        self.note(self._fitted(f"› {one_line(exchange.said, 400)}"))
+        if exchange.question is not None:
+            if not is_open:
+                self.note(self._fitted(f"  ? {exchange.question.question}"), "dim")
+            return
+        rows = [row for row in exchange.answer.splitlines() if row.strip()]
+        for row in rows[:_RECAP_LINES]:
+            self.note(self._fitted(f"  {row}"), "dim")
+        if len(rows) > _RECAP_LINES:
+            self.note(f"  … {lines.counted(len(rows) - _RECAP_LINES, 'more line')}", "dim")
+        if exchange.status in (None, "cancelled"):
+            self.note("  (interrupted)", "dim")
 
     def _feed(self, text: str) -> None:
         if self._text is not None:
@@ -212,19 +243,33 @@ class TurnView:
             self.note(f"  … {tool}: {text}", "dim")
 
     def _observed(self, event: Observation) -> None:
-        seconds = f"{event.duration_ms / 1000:.1f} s"
-        text = event.text.strip()
-        if event.untrusted:
-            seconds += ", from outside"
-            # The first line is the frame around it for the model; a call that the user ran by hand, in round 0, has
-            # none.
-            text = (text.partition("\n")[2].strip() if event.round else text) or text
-        if event.is_error:
-            self.note(f"  ✗ {event.tool}, {seconds}: {one_line(text, 300)}", "red")
-            return
-        first, _, rest = text.partition("\n")
-        more = f" … {rest.count(chr(10)) + 2} lines" if rest else ""
-        self.note(f"  ↳ {event.tool}, {seconds}: {one_line(first, 80) or '(nothing)'}{more}", "dim")
+        shown = show_observation(event, self._inputs.pop(event.call_id, {}))
+        heading = (
+            f"{event.tool}, {event.duration_ms / 1000:.1f} s{', from outside' if event.untrusted else ''}"
+        )
+        if shown.summary:
+            heading += f": {shown.summary}"
+        mark, style = ("✗", "red") if event.is_error else ("↳", "dim")
+        # An error is read to its end; everything else has its place on one line.
+        self.note(
+            f"  {mark} {one_line(heading, 300)}" if event.is_error else self._fitted(f"  {mark} {heading}"),
+            style,
+        )
+        if event.round == 0:
+            return  # whoever ran the tool by hand prints the whole result
+        for line in shown.lines:
+            self.note(self._fitted(f"    {line.text}"), _LINE_STYLES[line.style])
+
+    def _fitted(self, text: str) -> str:
+        """One line that fits the terminal, its indentation kept."""
+        columns = shutil.get_terminal_size().columns if is_terminal(self._notes) else _FILE_COLUMNS
+        line = plain(text.replace("\n", " ")).expandtabs(4)
+        if len(line) <= columns and line.isascii():
+            return line
+        # Imported when used: only characters of two columns need it.
+        from rich.cells import cell_len, set_cell_size  # noqa: PLC0415
+
+        return line if cell_len(line) <= columns else f"{set_cell_size(line, columns - 1)}…"
 
     def _failed(self, failure: Failure) -> None:
         self.note(f"! {failure.part}: {one_line(failure.message, 1000)}", "red")
@@ -233,9 +278,9 @@ class TurnView:
         self.finish()
         rest = final.text.removeprefix(self._said) if self._said else final.text
         if self._question is not None:
-            self.note(f"? {self._question.question}", "bold")
-            for number, option in enumerate(self._question.options, 1):
-                self.note(f"  {number}. {one_line(option)}")
+            # Some models say the question and then ask it.
+            is_said = self._said.rstrip().endswith(self._question.question.strip())
+            self.show_question("" if is_said else self._question.question, self._question.options)
         elif final.status == "cancelled":
             self.note("(interrupted)", "yellow")
         elif rest.strip():

@@ -516,6 +516,10 @@ class Session:
                 timeout_s=self._limits.tool_timeout_s,
             )
 
+    async def note(self, notice: Notice) -> None:
+        """Write a notice into the log that belongs to no turn, such as a `/` command and its output."""
+        await self._journal.append(await self._discretion.of([notice]))
+
     async def settle_tools(self) -> list[str]:
         """Wait until everything is there that this session can offer; from then on its tools stay as they are.
 

@@ -1,0 +1,460 @@
+"""The `/` commands of a conversation: one table for every face.
+
+A command runs here, without the model, and prints nothing: it returns what a face shows and does. What only a face can
+do (ask the user to confirm, open another session, leave) is part of that result.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from satchel import __version__
+from satchel.config import Mode
+from satchel.errors import NotFound, UsageError
+from satchel.events import Event, Notice
+from satchel.runtime.lines import (
+    approval_lines,
+    counted,
+    hit_line,
+    memory_line,
+    one_line,
+    receipt_lines,
+    session_line,
+    usage_line,
+    usage_table,
+)
+
+if TYPE_CHECKING:
+    from satchel.memory import Memory
+    from satchel.runtime.satchel import Satchel
+    from satchel.runtime.session import Session
+    from satchel.tools import ToolSpec
+
+__all__ = [
+    "COMMANDS",
+    "CommandContext",
+    "CommandLine",
+    "CommandResult",
+    "Confirm",
+    "SessionChange",
+    "SlashCommand",
+    "completions",
+    "find_command",
+    "model_name",
+    "run_command",
+]
+
+_MOST_LISTED = 10
+_MOST_LOGGED = 4_000
+"""Characters of a command's output that the session's log keeps."""
+
+Kind: TypeAlias = Literal["data", "note"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLine:
+    """One line, or several, of a command's output: `data` was asked for, a `note` explains it."""
+
+    text: str
+    kind: Kind = "data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirm:
+    """The command goes on when the user agrees: ask `question`, and on a yes await `proceed`."""
+
+    question: str
+    proceed: Callable[[], Awaitable[CommandResult]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionChange:
+    """The face closes this session and opens another one.
+
+    Attributes:
+        session_id: It, or the beginning of it; None starts a new session.
+        private: Nothing said in the new session is remembered.
+    """
+
+    session_id: str | None = None
+    private: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """What a command did, and what is left for the face to do.
+
+    Attributes:
+        lines: To show, in this order.
+        events: To show as if they had come from a turn, such as a `Compaction`.
+        confirm: What the user has to agree to first.
+        change: The session to go on in.
+        message: To send to the model as the user's next message; "" for most commands.
+        leaves: The user wants to leave.
+    """
+
+    lines: tuple[CommandLine, ...] = ()
+    events: tuple[Event, ...] = ()
+    confirm: Confirm | None = None
+    change: SessionChange | None = None
+    message: str = ""
+    leaves: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandContext:
+    """What a command works on.
+
+    Attributes:
+        show: Gets the events of a tool that the command runs, while it runs.
+        tell: Gets a line before the command has its result, where that takes a while.
+    """
+
+    satchel: Satchel
+    session: Session
+    show: Callable[[Event], None]
+    tell: Callable[[str], None]
+
+
+Run: TypeAlias = Callable[[CommandContext, str], Awaitable[CommandResult]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlashCommand:
+    """One command.
+
+    Attributes:
+        arguments: What may follow its name, for the help.
+        run: Does it, given what follows the name.
+        is_logged: The session's log keeps the command and its output (seed-1).
+        words: What its argument may be, for completion.
+    """
+
+    name: str
+    arguments: str
+    help: str
+    run: Run
+    is_logged: bool = False
+    words: Callable[[Satchel, Session], Iterable[str]] | None = None
+
+
+def find_command(text: str) -> tuple[SlashCommand, str] | None:
+    """The command in what the user typed, and what follows its name; None where it is a message.
+
+    A message may begin with a path: only a word of letters after the slash is taken as a command.
+
+    Raises:
+        UsageError: There is no such command.
+    """
+    found = re.match(r"/([A-Za-z]+)(?:\s+|$)", text)
+    if found is None:
+        return None
+    name = found[1].lower()
+    command = COMMANDS.get(name)
+    if command is None:
+        close = [known for known in COMMANDS if known.startswith(name[:3])]
+        hint = f" Did you mean /{close[0]}?" if close else " /help lists the commands."
+        raise UsageError(f"There is no command /{name}.{hint}")
+    return command, text[found.end() :].strip()
+
+
+async def run_command(context: CommandContext, command: SlashCommand, rest: str) -> CommandResult:
+    """Run a command, and keep it in the session's log where it belongs there.
+
+    Raises:
+        SatchelError: It can't be done; the message is for the user.
+    """
+    result = await command.run(context, rest)
+    if command.is_logged:
+        said = "\n".join(line.text for line in result.lines)
+        text = f"/{command.name} {rest}".rstrip() + f"\n{said}"
+        if len(text) > _MOST_LOGGED:
+            text = f"{text[:_MOST_LOGGED]}\n… {counted(len(text) - _MOST_LOGGED, 'more character')}"
+        await context.session.note(Notice(part="command", text=text))
+    return result
+
+
+def completions(text: str, satchel: Satchel, session: Session) -> Iterator[tuple[str, str]]:
+    """What the last word of a command line may become, each with a word of help."""
+    if not text.startswith("/") or "\n" in text:
+        return
+    head, _, last = text.rpartition(" ")
+    if not head:
+        yield from ((f"/{c.name}", c.help) for c in COMMANDS.values() if f"/{c.name}".startswith(last))
+        return
+    command = COMMANDS.get(head.strip().removeprefix("/"))
+    if command is not None and command.words is not None:
+        yield from ((word, "") for word in command.words(satchel, session) if word.startswith(last))
+
+
+def model_name(session: Session) -> str:
+    """The model that answers, as the settings name it: "provider:model", or "none"."""
+    model = session.model
+    return model.provider if model.provider == "none" else f"{model.provider}:{model.model}"
+
+
+def _shown(*data: str, notes: Sequence[str] = ()) -> CommandResult:
+    return CommandResult(
+        lines=(
+            *(CommandLine(text=text) for text in data),
+            *(CommandLine(text=text, kind="note") for text in notes),
+        )
+    )
+
+
+async def _help(_context: CommandContext, rest: str) -> CommandResult:
+    if rest:
+        command = COMMANDS.get(rest.lstrip("/").lower())
+        if command is None:
+            raise NotFound(f"There is no command /{rest.lstrip('/')}. /help lists the commands.")
+        return _shown(f"/{command.name} {command.arguments}".rstrip() + f"\n  {command.help}")
+    width = max(len(f"/{c.name} {c.arguments}") for c in COMMANDS.values())
+    return _shown(
+        *(f"{f'/{c.name} {c.arguments}':{width}}  {c.help}" for c in COMMANDS.values()),
+        notes=[
+            "Alt-Enter or a final \\ starts a new line, Ctrl-C interrupts the answer, Ctrl-D leaves. "
+            f"Satchel {__version__}."
+        ],
+    )
+
+
+async def _tool(context: CommandContext, rest: str) -> CommandResult:
+    session, satchel = context.session, context.satchel
+    await session.settle_tools()
+    registry = session.tools
+    word, _, name = rest.partition(" ")
+    if word == "approve" and name:
+        record = await satchel.external.approve(name.strip())
+        await session.refresh_tools()
+        return _shown(*approval_lines(record))
+    if not rest:
+        tools = [f"{tool.spec.name:16} {one_line(tool.spec.description, 90)}" for tool in registry.tools]
+        problems = [f"! {problem}" for problem in (*registry.problems, *satchel.external.notices)]
+        return _shown(*(tools or ["No tools available."]), notes=problems)
+    found = registry.get(rest)
+    if found is None:
+        close = registry.close_matches(rest)
+        raise NotFound(
+            f"There is no tool {rest!r}. "
+            + (f"Did you mean {' or '.join(close)}? " if close else "")
+            + "/tool lists the tools."
+        )
+    return _shown(*_described(found.spec))
+
+
+def _described(spec: ToolSpec) -> Iterator[str]:
+    yield f"{spec.name}  ({spec.source}{f', {spec.origin}' if spec.origin else ''})"
+    yield spec.description
+    required = spec.input_schema.get("required", ())
+    properties: Mapping[str, Any] = spec.input_schema.get("properties", {})
+    for name, part in properties.items():
+        about = part if isinstance(part, dict) else {}
+        kind = f"{about.get('type', 'any')}{', required' if name in required else ''}"
+        yield f"  {name} ({kind})  {one_line(str(about.get('description', '')), 100)}".rstrip()
+    yield json.dumps(dict(spec.input_schema), ensure_ascii=False, indent=2)
+
+
+async def _refresh(context: CommandContext, _rest: str) -> CommandResult:
+    session, external = context.session, context.satchel.external
+    context.tell("Refreshing tools...")
+    before = {tool.spec.name for tool in session.tools.tools}
+    registry = await session.refresh_tools()
+    now = {tool.spec.name for tool in registry.tools}
+    notes = [f"! {notice}" for notice in external.notices]
+    notes += [f"+ {name}" for name in sorted(now - before)] + [f"- {name}" for name in sorted(before - now)]
+    lines = [CommandLine(text=note, kind="note") for note in notes]
+    lines.append(CommandLine(text=f"Tools refreshed. {counted(len(registry.tools), 'tool')} available."))
+    return CommandResult(lines=tuple(lines))
+
+
+async def _run(context: CommandContext, rest: str) -> CommandResult:
+    name, _, text = rest.partition(" ")
+    if not name:
+        raise UsageError('Name a tool and its input: /run file_read {"path": "notes.md"}')
+    try:
+        input = json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"The input of {name} is not JSON: {error}.") from None
+    if not isinstance(input, dict):
+        raise UsageError('The input is a JSON object, such as {"path": "notes.md"}.')
+    result = await context.session.run_tool(name, input, show=context.show)
+    return _shown(result.text or "(no output)")
+
+
+def _memory_of(context: CommandContext) -> Memory:
+    memory = context.satchel.memory
+    if memory is None:
+        raise UsageError("Memory is switched off, or could not be opened.")
+    return memory
+
+
+async def _memory(context: CommandContext, rest: str) -> CommandResult:
+    memory = _memory_of(context)
+    if rest:
+        hits = await memory.search(rest, limit=_MOST_LISTED)
+        return _shown(*map(hit_line, hits), notes=[] if hits else ["No memory matches."])
+    records = await memory.list(limit=_MOST_LISTED)
+    count = counted(await memory.count(), "memory", "memories")
+    return _shown(*map(memory_line, records), notes=[f"{count}. /memory QUERY searches, /forget ID forgets."])
+
+
+async def _forget(context: CommandContext, rest: str) -> CommandResult:
+    memory = _memory_of(context)
+    ids = rest.split()
+    if not ids:
+        raise UsageError("Name the memories to forget: /forget ID. /memory QUERY shows the ids.")
+    records = [await memory.get(id) for id in ids]
+
+    async def proceed() -> CommandResult:
+        return _shown(*receipt_lines(await context.satchel.forget(ids)))
+
+    what = "this memory" if len(records) == 1 else f"these {len(records)} memories"
+    return CommandResult(
+        lines=tuple(CommandLine(text=memory_line(record)) for record in records),
+        confirm=Confirm(question=f"Forget {what} permanently?", proceed=proceed),
+    )
+
+
+async def _model(context: CommandContext, rest: str) -> CommandResult:
+    satchel, session = context.satchel, context.session
+    if rest:
+        session.use_model(await satchel.model(rest))
+        return _shown(notes=[f"{model_name(session)} answers from now on."])
+    choice = await satchel.choice()
+    return _shown(
+        model_name(session),
+        notes=[
+            f"Default: {choice.name} ({choice.why}).",
+            *(f"  {tried.name}: {tried.reason}" for tried in choice.tried if tried.name != choice.name),
+            "/model PROVIDER:MODEL changes it for this conversation.",
+        ],
+    )
+
+
+async def _mode(context: CommandContext, rest: str) -> CommandResult:
+    gate = context.session.gate
+    if not rest:
+        return _shown(
+            gate.mode,
+            *(f"  {rule.action} {rule.text}" for rule in gate.rules),
+            notes=[f"/mode {' | '.join(get_args(Mode))} changes it for this conversation."],
+        )
+    for mode in get_args(Mode):
+        if mode == rest.lower():
+            gate.mode = mode
+            return _shown(notes=[f"Mode {mode} from now on."])
+    raise UsageError(f"There is no mode {rest!r}. The modes are {', '.join(get_args(Mode))}.")
+
+
+async def _sessions(context: CommandContext, _rest: str) -> CommandResult:
+    infos = await context.satchel.sessions.list()
+    return _shown(
+        *(
+            session_line(info) + ("  ← this one" if info.id == context.session.id else "")
+            for info in infos[:_MOST_LISTED]
+        ),
+        notes=[f"{counted(len(infos), 'session')}. /resume ID continues one."],
+    )
+
+
+async def _resume(_context: CommandContext, rest: str) -> CommandResult:
+    if not rest:
+        raise UsageError("Name the session: /resume ID. /sessions lists them.")
+    return CommandResult(change=SessionChange(session_id=rest))
+
+
+async def _new(_context: CommandContext, _rest: str) -> CommandResult:
+    return CommandResult(change=SessionChange())
+
+
+async def _private(_context: CommandContext, _rest: str) -> CommandResult:
+    return CommandResult(change=SessionChange(private=True))
+
+
+async def _compact(context: CommandContext, rest: str) -> CommandResult:
+    done = await context.session.compact(rest)
+    if done is None:
+        return _shown(notes=["There is nothing to summarise yet."])
+    return CommandResult(events=(done,))
+
+
+async def _usage(context: CommandContext, _rest: str) -> CommandResult:
+    satchel = context.satchel
+    lines = [f"This session: {usage_line(context.session.usage) or 'nothing yet'}"]
+    today = f"{satchel.clock.now():%Y-%m-%d}"
+    rows = [row for row in await satchel.usage() if row.day == today]
+    return _shown(*lines, *([usage_table(rows)] if rows else []))
+
+
+async def _quit(_context: CommandContext, _rest: str) -> CommandResult:
+    return CommandResult(leaves=True)
+
+
+def _tool_names(_satchel: Satchel, session: Session) -> Iterable[str]:
+    return (tool.spec.name for tool in session.tools.tools)
+
+
+def _provider_names(satchel: Satchel, _session: Session) -> Iterable[str]:
+    return (f"{name}:" for name in satchel.settings.providers)
+
+
+def _mode_names(_satchel: Satchel, _session: Session) -> Iterable[str]:
+    return get_args(Mode)
+
+
+COMMANDS: Mapping[str, SlashCommand] = {
+    command.name: command
+    for command in (
+        SlashCommand(
+            name="help", arguments="[COMMAND]", help="Show the commands, or one of them.", run=_help
+        ),
+        SlashCommand(
+            name="tool",
+            arguments="[NAME | approve NAME]",
+            help="List the tools, describe one, or approve a changed executable.",
+            run=_tool,
+            is_logged=True,
+            words=_tool_names,
+        ),
+        SlashCommand(
+            name="refresh", arguments="", help="Look for tools again.", run=_refresh, is_logged=True
+        ),
+        SlashCommand(
+            name="run",
+            arguments="NAME JSON",
+            help="Run a tool without the model.",
+            run=_run,
+            words=_tool_names,
+        ),
+        SlashCommand(name="memory", arguments="[QUERY]", help="List or search memories.", run=_memory),
+        SlashCommand(name="forget", arguments="ID…", help="Forget memories permanently.", run=_forget),
+        SlashCommand(
+            name="model",
+            arguments="[PROVIDER:MODEL]",
+            help="Show or change the model that answers.",
+            run=_model,
+            words=_provider_names,
+        ),
+        SlashCommand(
+            name="mode",
+            arguments="[ask | auto | plan | bypass]",
+            help="Show or change how calls are decided, and list the rules.",
+            run=_mode,
+            words=_mode_names,
+        ),
+        SlashCommand(name="sessions", arguments="", help="List the conversations.", run=_sessions),
+        SlashCommand(name="resume", arguments="ID", help="Continue a conversation.", run=_resume),
+        SlashCommand(name="new", arguments="", help="Start a new conversation.", run=_new),
+        SlashCommand(name="private", arguments="", help="Start one that is not remembered.", run=_private),
+        SlashCommand(
+            name="compact", arguments="[FOCUS]", help="Summarise older messages, keeping FOCUS.", run=_compact
+        ),
+        SlashCommand(name="usage", arguments="", help="Show tokens and cost.", run=_usage),
+        SlashCommand(name="quit", arguments="", help="Leave.", run=_quit),
+        SlashCommand(name="exit", arguments="", help="Leave.", run=_quit),
+    )
+}

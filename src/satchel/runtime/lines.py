@@ -1,0 +1,174 @@
+"""Memories, sessions, tools and costs in one line each, worded the same in every face.
+
+What is described may come from a model, a tool or a file: a face that writes to a terminal makes it harmless first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from satchel.messages import Usage
+
+if TYPE_CHECKING:
+    from satchel.memory import Hit, MemoryRecord
+    from satchel.runtime.forgetting import ForgetReceipt
+    from satchel.sessions import SessionInfo, UsageRow
+    from satchel.tools.external import ApprovalRecord, Definition
+
+__all__ = [
+    "approval_lines",
+    "counted",
+    "hit_line",
+    "memory_line",
+    "one_line",
+    "receipt_lines",
+    "session_line",
+    "spent_by_day_and_model",
+    "usage_line",
+    "usage_table",
+]
+
+_LINE_CHARS = 400
+_MEMORY_CHARS = 160
+
+
+def one_line(text: str, limit: int = _LINE_CHARS) -> str:
+    """The text on one line of at most `limit` characters."""
+    line = " ".join(text[: limit * 8].split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number with its noun: "1 turn", "2,000 turns".
+
+    Args:
+        number: How many.
+        one: The noun for one.
+        many: The noun for none and for several; without it, `one` and an s.
+    """
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def memory_line(record: MemoryRecord) -> str:
+    """A memory: its id, when and by whom it was said, its beginning, its tags and its source."""
+    source = record.source
+    place = f"session {source.session}, turn {source.turn}" if source.session else "stored by hand"
+    speaker = f"{record.speaker}: " if record.speaker else ""
+    tags = f"  [{', '.join(record.tags)}]" if record.tags else ""
+    content = one_line(record.content, _MEMORY_CHARS)
+    return f"{record.id}  {record.said_at:%Y-%m-%d}  {speaker}{content}{tags}  ({place})"
+
+
+def hit_line(hit: Hit) -> str:
+    """A memory that a search found, with its score."""
+    return f"{hit.score:.2f}  {memory_line(hit.memory)}"
+
+
+def receipt_lines(receipt: ForgetReceipt) -> list[str]:
+    """What was forgotten, and where the words may still be."""
+    gone = receipt.store.forgotten
+    vectors, edges = sum(entry.vectors for entry in gone), sum(entry.edges for entry in gone)
+    lines = [f"Forgotten: {', '.join(entry.id for entry in gone)}"]
+    lines += [
+        f"  {entry.id} was forgotten too, because it was derived from {entry.because_of} alone"
+        for entry in gone
+        if entry.because_of
+    ]
+    index = counted(len(gone), "index entry", "index entries")
+    lines.append(f"  with {index}, {counted(vectors, 'vector')}, {counted(edges, 'edge')}")
+    for entry in receipt.logs.sessions:
+        if entry.error:
+            lines.append(f"  ! the log of session {entry.session_id} still has the words: {entry.error}")
+        else:
+            records = counted(len(entry.records), "record")
+            lines.append(f"  and from {records} in the log of session {entry.session_id}")
+        # This process read its own sessions again when it forgot.
+        if entry.open_in not in (None, os.getpid()):
+            lines.append(
+                f"  ! that session is open in process {entry.open_in}, which may keep the words until it ends"
+            )
+    return [
+        *lines,
+        *(f"  ! {path} may still hold the words: backups are not changed" for path in receipt.backups),
+    ]
+
+
+def session_line(info: SessionInfo) -> str:
+    """A session: its id, when it was active last, its title and its turns."""
+    private = ", private" if info.private else ""
+    when = f"{info.last_at.astimezone():%Y-%m-%d %H:%M}"
+    return f"{info.id}  {when}  {info.title or '(no messages)'}  ({counted(info.turns, 'turn')}{private})"
+
+
+def usage_line(usage: Usage) -> str:
+    """Tokens and money in a few words; "" where nothing was spent."""
+    if not usage.total_tokens:
+        return ""
+    about = "about " if usage.estimated else ""
+    cached = f" ({usage.cache_read_tokens:,} cached)" if usage.cache_read_tokens else ""
+    cost = f" · ${usage.cost_usd:.4f}" if usage.cost_usd is not None else ""
+    tokens = counted(usage.input_tokens, "token")
+    return f"{about}{tokens} in{cached}, {usage.output_tokens:,} out{cost}"
+
+
+def spent_by_day_and_model(rows: Iterable[UsageRow]) -> dict[tuple[str, str], tuple[int, Usage]]:
+    """Calls and usage by (day, model), the newest day first."""
+    total: dict[tuple[str, str], tuple[int, Usage]] = {}
+    for row in rows:
+        key = (row.day, f"{row.provider}:{row.model}" if row.model else row.provider)
+        calls, spent = total.get(key, (0, Usage()))
+        total[key] = (calls + row.calls, spent + row.usage)
+    return dict(sorted(total.items(), reverse=True))
+
+
+def usage_table(rows: Iterable[UsageRow]) -> str:
+    """A line for each day and model, and their total."""
+    spent = spent_by_day_and_model(rows)
+    width = max((len(model) for _, model in spent), default=5)
+    lines = [
+        f"{'day':10}  {'model':{width}}  {'calls':>6}  {'tokens in':>12}  {'cached':>12}  {'out':>10}  {'cost':>10}"
+    ]
+    total = Usage()
+    all_calls = 0
+    for (day, model), (calls, usage) in spent.items():
+        total += usage
+        all_calls += calls
+        lines.append(_usage_row(day, f"{model:{width}}", calls, usage))
+    if len(spent) > 1:
+        lines.append(_usage_row("total", " " * width, all_calls, total))
+    return "\n".join(lines)
+
+
+def _usage_row(day: str, model: str, calls: int, usage: Usage) -> str:
+    cost = "unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
+    return (
+        f"{day:10}  {model}  {calls:>6,}  {usage.input_tokens:>12,}  {usage.cache_read_tokens:>12,}  "
+        f"{usage.output_tokens:>10,}  {cost:>10}"
+    )
+
+
+def approval_lines(record: ApprovalRecord) -> list[str]:
+    """What an approval of an executable changed."""
+    if record.was_same:
+        return [f"{record.name} ({record.path}) is already approved and has not changed."]
+    lines = [f"{record.name} ({record.path}) may be run from now on.", f"  sha256 {record.sha256}"]
+    before = _definition_lines(record.before) if record.before is not None else []
+    after = _definition_lines(record.after)
+    lines += [f"  - {line}" for line in before if line not in after]
+    lines += [f"  {'+' if line not in before else ' '} {line}" for line in after]
+    return lines
+
+
+def _definition_lines(definition: Definition) -> list[str]:
+    properties = definition.input_schema.get("properties", {})
+    parameters = [f"{name}: {json.dumps(part, ensure_ascii=False)}" for name, part in properties.items()]
+    required = ", ".join(definition.input_schema.get("required", ()))
+    return [
+        f"name: {definition.name}",
+        f"description: {definition.description}",
+        *parameters,
+        *([f"required: {required}"] if required else []),
+    ]

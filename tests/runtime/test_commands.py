@@ -1,0 +1,131 @@
+"""Lines that begin with a slash: the same table for every face."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from satchel.errors import UsageError
+from satchel.events import Event, Notice
+from satchel.models.scripted import ScriptedModel
+from satchel.runtime import Satchel
+from satchel.runtime.commands import (
+    CommandContext,
+    CommandResult,
+    SessionChange,
+    completions,
+    find_command,
+    run_command,
+)
+from tests.requirements import requirement
+from tests.runtime.world import opened
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("typed", "name", "rest"),
+    [
+        ("/help", "help", ""),
+        ("/HELP  tool", "help", "tool"),
+        ('/run bash {"command": "ls\n-l"}', "run", 'bash {"command": "ls\n-l"}'),
+        ("/compact focus on\nthe soup", "compact", "focus on\nthe soup"),
+    ],
+)
+def test_a_command_and_what_follows_it(typed: str, name: str, rest: str) -> None:
+    found = find_command(typed)
+    assert found is not None
+    assert (found[0].name, found[1]) == (name, rest)
+
+
+@pytest.mark.parametrize("typed", ["/etc/hosts is what?", "hello /help", "/", "//help", "/2 of them"])
+def test_a_message_may_hold_slashes(typed: str) -> None:
+    assert find_command(typed) is None
+
+
+def test_an_unknown_command_is_told_what_it_may_have_meant() -> None:
+    with pytest.raises(UsageError, match=r"no command /memries\. Did you mean /memory\?"):
+        find_command("/memries shellfish")
+    with pytest.raises(UsageError, match=r"no command /xyz\. /help lists the commands"):
+        find_command("/xyz")
+
+
+class Face:
+    """What a face does with a command, without a screen."""
+
+    def __init__(self, satchel: Satchel, session: object) -> None:
+        self.events: list[Event] = []
+        self.told: list[str] = []
+        self.context = CommandContext(
+            satchel=satchel,
+            session=session,
+            show=self.events.append,
+            tell=self.told.append,  # type: ignore[arg-type]
+        )
+
+    async def run(self, text: str) -> CommandResult:
+        found = find_command(text)
+        assert found is not None
+        return await run_command(self.context, *found)
+
+    async def lines(self, text: str) -> str:
+        return "\n".join(line.text for line in (await self.run(text)).lines)
+
+
+@requirement("cli:slash:shared")
+async def test_commands_return_what_they_found_and_print_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with opened(tmp_path, ScriptedModel([])) as satchel:
+        face = Face(satchel, await satchel.session())
+        assert satchel.memory is not None
+        id = await satchel.memory.add("Mara is allergic to shellfish.")
+        assert "Mara is allergic" in await face.lines("/memory shellfish")
+        assert "1 memory. " in await face.lines("/memory")
+        assert "1 session. " in await face.lines("/sessions")
+        assert (await face.run("/resume abc")).change == SessionChange(session_id="abc")
+        assert (await face.run("/private")).change == SessionChange(private=True)
+        assert (await face.run("/quit")).leaves
+        assert "This session: nothing yet" in await face.lines("/usage")
+        assert "nothing to summarise" in await face.lines("/compact")
+        assert await face.lines('/run bash {"command": "echo hi"}') == "exit code: 0\nstdout:\nhi"
+        assert [event.type for event in face.events] == ["action", "tool_progress", "observation"]
+        asked = await face.run(f"/forget {id}")
+        assert asked.confirm is not None
+        assert asked.confirm.question == "Forget this memory permanently?"
+        assert await satchel.memory.count() == 1
+        assert f"Forgotten: {id}" in (await asked.confirm.proceed()).lines[0].text
+        assert await satchel.memory.count() == 0
+    assert capsys.readouterr().out == ""
+
+
+@requirement("external:command:logged")
+async def test_the_log_keeps_commands_about_tools_and_what_they_answered(tmp_path: Path) -> None:
+    async with opened(tmp_path, ScriptedModel([])) as satchel:
+        session = await satchel.session()
+        face = Face(satchel, session)
+        await face.run("/tool bash")
+        await face.run("/refresh")
+        await face.run("/help")
+        log = await satchel.sessions.load(session.id)
+    notices = [record.event for record in log.records if isinstance(record.event, Notice)]
+    assert [notice.text.splitlines()[0] for notice in notices] == ["/tool bash", "/refresh"]
+    assert "Run a shell command" in notices[0].text
+    assert "Tools refreshed. " in notices[1].text
+    assert face.told == ["Refreshing tools..."]
+
+
+async def test_completion_offers_commands_tools_models_and_modes(tmp_path: Path) -> None:
+    async with opened(tmp_path, ScriptedModel([])) as satchel:
+        session = await satchel.session()
+
+        def offered(text: str) -> list[str]:
+            return [word for word, _ in completions(text, satchel, session)]
+
+        assert offered("/mem") == ["/memory"]
+        assert offered("/run file_r") == ["file_read"]
+        assert "bash" in offered("/tool ")
+        assert offered("/model open") == ["openai:", "openrouter:"]
+        assert offered("/mode a") == ["ask", "auto"]
+        assert offered("hello") == offered("/memory x") == offered("/he\n") == []
