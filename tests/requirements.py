@@ -350,8 +350,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(4, "external:shipped", "seed-1 phases 1-2", "bash, file_read, file_write, file_edit, glob and grep ship as stand-alone executables under the contract."),
     built(4, "external:command:tool", "seed-1 commands", "/tool lists names and descriptions; /tool NAME shows the schema; an unknown name gets a hint."),
     built(4, "external:command:refresh", "seed-1 commands", "/refresh scans again and says 'Tools refreshed. N tools available.'"),
-    planned(8, "external:command:logged", "seed-1 commands", "/tool and /refresh are in the session log."),
-    planned(8, "external:command:empty", "seed-1 commands", "/tool says 'No tools available.' where there are none."),
+    built(8, "external:command:logged", "seed-1 commands", "/tool and /refresh are in the session log."),
+    built(8, "external:command:empty", "seed-1 commands", "/tool says 'No tools available.' where there are none."),
     built(4, "external:new", "issue 4", "satchel tool new writes a working tool with a test, in Python, bash or Node."),
     built(4, "external:hostile", "issue 4", "A tool that hangs, floods, forks, dies or lies costs a reason or an error result, and no process is left."),
 

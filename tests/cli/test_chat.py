@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -285,7 +286,7 @@ def test_commands_are_completed_and_earlier_messages_come_back(tmp_path: Path) -
     with terminal(tmp_path, "chat", "--model", "none") as screen:
         screen.see("›")
         screen.type("/sess")
-        screen.see("The conversations.")
+        screen.see("List the conversations.")
         screen.type(TAB)
         screen.see("ions")
         screen.type(ENTER, ENTER)
@@ -304,6 +305,49 @@ def test_last_goes_on_and_an_open_question_is_shown_again(tmp_path: Path, run: R
             screen.see("›")
             screen.type("blue", ENTER)
             screen.see("Blue it is.")
+
+
+@requirement("cli:question:once")
+def test_a_question_is_on_the_screen_once_and_a_number_chooses_an_option(tmp_path: Path, run: Run) -> None:
+    asks = calls(
+        ("ask_user", {"question": "Which colour?", "options": ["red", "blue"]}), text="Which colour?"
+    )
+    asks_again = calls(("ask_user", {"question": "And now?", "options": ["stop", "go"]}), start=9)
+    with serving(scripted(asks, asks_again, speaks("Going."))) as server:
+        with terminal(tmp_path, "chat", server=server) as screen:
+            screen.see("›")
+            screen.type("Paint it", ENTER)
+            screen.see("Which colour?\n")
+            assert "Which" not in screen.see(
+                "  1. red\n  2. blue\n  Type a number, or an answer of your own."
+            )
+            screen.see("›")
+            screen.type("2", ENTER)
+            screen.see("? And now?\n  1. stop\n  2. go\n")
+            screen.type(CTRL_D)
+            screen.leave()
+        assert "ask_user" not in screen.text
+        assert chats(server)[1].body["messages"][-1]["content"] == "blue"
+        session = run("session", "list", "--json").json[0]["id"]
+        assert run("ask", "--session", session, "1", server=server).out == "Going.\n"
+        assert chats(server)[2].body["messages"][-1]["content"] == "stop"
+
+
+@requirement("cli:resume:recap")
+def test_a_conversation_that_goes_on_shows_its_last_exchanges_and_when_they_were(
+    tmp_path: Path, run: Run
+) -> None:
+    long = "\n".join(f"line {number}" for number in range(10))
+    asks = calls(("ask_user", {"question": "Tea?"}))
+    with serving(scripted(speaks("One."), speaks("Two."), speaks(long), asks)) as server:
+        for number in ("first", "second", "third", "fourth"):
+            run("ask", "--last", f"The {number} thing", server=server)
+        with terminal(tmp_path, "chat", "--last", server=server, columns=80) as screen:
+            screen.see("… 1 earlier turn: satchel session show ")
+            screen.see("\n› The second thing\n  Two.\n")
+            screen.see("\n› The third thing\n  line 0\n  line 1\n  line 2\n  line 3\n  … 6 more lines\n")
+            when = screen.see("\n› The fourth thing\n? Tea?\n").strip()
+    assert re.fullmatch(r"\w{3} \d{4}-\d\d-\d\d \d\d:\d\d", when)
 
 
 @pytest.mark.parametrize("text", ["\x1b[2J\x1b]0;owned\x07 mind the gap"])

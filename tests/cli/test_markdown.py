@@ -11,6 +11,7 @@ from hypothesis import given
 
 from satchel.cli.markdown import MarkdownStream, PlainStream
 from tests.cli.screens import Screen
+from tests.requirements import requirement
 
 ANSWER = """# A plan
 
@@ -66,6 +67,43 @@ def test_markdown_is_laid_out_for_reading() -> None:
     assert "```" not in WHOLE
     assert WHOLE.count("Hello {name}") == 1
     assert " 3. three" in WHOLE
+
+
+@requirement("cli:markdown:lists")
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("3. three\n4. four\n", [" 3. three", " 4. four"]),
+        ("1) one\n2) two\n", [" 1) one", " 2) two"]),
+        (
+            "9. nine\n10. ten\n    1. in\n    2. too\n",
+            ["  9. nine", " 10. ten", "      1. in", "      2. too"],
+        ),
+        ("1. one\n\n```\ncode\n```\n\n2. two\n", [" 1. one", "", "code", "", " 2. two"]),
+        ("- [x] done\n- [ ] open\n- plain [x]\n", [" ☑ done", " ☐ open", " • plain [x]"]),
+        ("1. [ ] open\n", [" 1. ☐ open"]),
+        ("# Title\n", ["Title"]),
+        (
+            "```python\nif True:\n\n    x = '" + "ab " * 16 + "'\n```",
+            ["if True:", "", "    x = '" + "ab " * 13 + "ab", " ab ab '"],
+        ),
+        ("```\n" + "日本" * 15 + "\n```", ["日本" * 12 + "日", "本日本日本"]),
+        ("|a|b|\n|-|-|\n|one|two|\n", [" a    b", " ────────", " one  two"]),
+    ],
+)
+def test_blocks_keep_what_they_say(text: str, lines: list[str]) -> None:
+    assert shown([text]).text.splitlines() == lines
+
+
+@requirement("cli:markdown:lists")
+def test_a_table_that_is_too_wide_becomes_a_block_for_each_row() -> None:
+    head = [f"heading{number}" for number in range(6)]
+    rows = [[f"value-{row}-{column}" for column in range(6)] for row in range(2)]
+    text = "\n".join("|" + "|".join(cells) + "|" for cells in (head, ["-"] * 6, *rows))
+    blocks = shown([text]).text.split("\n\n")
+    assert [block.splitlines() for block in blocks] == [
+        [f"{name}: {value}" for name, value in zip(head, row, strict=True)] for row in rows
+    ]
 
 
 @given(cuts=st.lists(st.integers(0, len(ANSWER)), max_size=40))

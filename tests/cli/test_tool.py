@@ -134,7 +134,7 @@ def test_tool_approve_shows_what_changed_and_lets_it_run_again(run: Run, tools: 
     assert "  - description: Does greet.\n  " in approved.out
     assert "  + description: Does harm.\n" in approved.out
     assert run("tool", "run", "greet", '{"who": "Ann"}').code == 0
-    assert "approved already" in run("tool", "approve", "greet").out
+    assert "already approved" in run("tool", "approve", "greet").out
     assert run("tool", "approve", "nothing").code == 3
 
 

@@ -42,6 +42,7 @@ class _Code(markdown.CodeBlock):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         code = str(self.text).rstrip().expandtabs(4)
         text = Syntax(code, self.lexer_name, theme=self.theme).highlight(code)
+        text.rstrip()  # highlighting adds a line break
         for line in text.split("\n", allow_blank=True):
             pieces = chop_cells(line.plain, options.max_width) or [""]
             for piece in line.divide(list(accumulate(map(len, pieces[:-1])))):
