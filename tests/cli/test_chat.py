@@ -460,3 +460,18 @@ def test_a_plan_is_made_and_then_carried_out_in_one_conversation(tmp_path: Path)
         screen.type("go on", ENTER)
         screen.see("I did.")
     assert made.exists()
+
+
+@requirement("loop:compaction:steered")
+def test_what_follows_compact_reaches_the_model_that_writes_the_summary_and_the_log(run: Run) -> None:
+    answers = scripted(speaks("Noted. " * 1_000), speaks("Eight it is."), speaks("Mara: no shellfish."))
+    typed = "Mara must not eat shellfish.\nWe eat at eight.\n/compact the allergies of Mara\n"
+    with serving(answers) as server:
+        assert run("chat", stdin=typed, server=server).code == 0
+        *_, summary = chats(server)
+    assert said_to(summary).endswith("the allergies of Mara")
+    (listed,) = run("session", "list", "--json").json
+    events = run("session", "show", listed["id"], "--json").json["events"]
+    (compaction,) = [event for event in events if event["type"] == "compaction"]
+    assert (compaction["trigger"], compaction["focus"]) == ("manual", "the allergies of Mara")
+    assert "Mara: no shellfish." in str(compaction["messages"])
