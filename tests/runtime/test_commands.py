@@ -9,7 +9,7 @@ import pytest
 from satchel.errors import UsageError
 from satchel.events import Event, Notice
 from satchel.models.scripted import ScriptedModel
-from satchel.runtime import Satchel
+from satchel.runtime import Satchel, Session
 from satchel.runtime.commands import (
     CommandContext,
     CommandResult,
@@ -54,14 +54,14 @@ def test_an_unknown_command_is_told_what_it_may_have_meant() -> None:
 class Face:
     """What a face does with a command, without a screen."""
 
-    def __init__(self, satchel: Satchel, session: object) -> None:
+    def __init__(self, satchel: Satchel, session: Session) -> None:
         self.events: list[Event] = []
         self.told: list[str] = []
         self.context = CommandContext(
             satchel=satchel,
             session=session,
             show=self.events.append,
-            tell=self.told.append,  # type: ignore[arg-type]
+            tell=self.told.append,
         )
 
     async def run(self, text: str) -> CommandResult:
