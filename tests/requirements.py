@@ -371,7 +371,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
 
     # ---- The web (DESIGN 6, seed-0)
     built(4, "web:search", "DESIGN 6", "web_search has SearXNG, Brave, Tavily and DuckDuckGo behind one port."),
-    planned(8, "web:progress", "seed-0 SSE", "web_search, web_fetch and browser report their progress; web_search tells how many results it found."),
+    built(8, "web:progress", "seed-0 SSE", "web_search, web_fetch and browser report their progress; web_search tells how many results it found."),
     built(4, "web:fetch", "issue 4", "web_fetch gives readable text within limits, also of PDF."),
     built(4, "web:fetch:private", "issue 4", "web_fetch refuses private addresses, redirects to them and names that resolve to them."),
     built(4, "web:browser", "DESIGN 6", "browser opens, reads, clicks, types and takes screenshots."),

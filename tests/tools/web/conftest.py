@@ -33,7 +33,18 @@ async def use(tool: Tool, context: ToolContext, **input: Any) -> ToolResult:
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> ToolContext:
+def session(tmp_path: Path) -> Session:
     folder = tmp_path / "project"
     folder.mkdir()
-    return Session(folder).context
+    return Session(folder)
+
+
+@pytest.fixture
+def context(session: Session) -> ToolContext:
+    return session.context
+
+
+@pytest.fixture
+def progress(session: Session) -> list[Mapping[str, Any]]:
+    """What the tools reported so far."""
+    return session.progress

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +85,10 @@ async def group() -> AsyncIterator[anyio.abc.TaskGroup]:
         group.cancel_scope.cancel()
 
 
-@requirement("web:browser", "web:untrusted")
-async def test_a_form_is_read_filled_and_sent(context: ToolContext, group: anyio.abc.TaskGroup) -> None:
+@requirement("web:browser", "web:untrusted", "web:progress")
+async def test_a_form_is_read_filled_and_sent(
+    context: ToolContext, progress: list[Mapping[str, Any]], group: anyio.abc.TaskGroup
+) -> None:
     async with loopback(shop) as server:
         browser = world_for(server, context, group)
         opened = await browser("open", url=server.url)
@@ -110,6 +112,9 @@ async def test_a_form_is_read_filled_and_sent(context: ToolContext, group: anyio
     assert Path(shot.data["path"]).read_bytes().startswith(b"\x89PNG")
     assert Path(shot.data["path"]).parent == context.spill_dir
     assert closed.text == "The browser is closed."
+    reported = [str(data["status"]) for data in progress]
+    assert reported[:3] == ["starting the browser", "opening the page", "reading the page"]
+    assert {"typing", "selecting", "clicking", "going back", "taking a screenshot"} <= set(reported)
     assert after.is_error
     assert context.state == {}
 

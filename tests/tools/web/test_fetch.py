@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,15 @@ async def test_a_page_is_read_as_text_with_its_title_and_address_and_marked_as_f
     assert asked.headers["host"] == f"127.0.0.1:{server.port}"
     assert "cookie" not in asked.headers
     assert asked.headers["accept-encoding"] == "gzip"
+
+
+@requirement("web:progress")
+async def test_fetching_reports_when_the_page_is_there_and_how_long_it_is(
+    context: ToolContext, progress: list[Mapping[str, Any]]
+) -> None:
+    async with loopback([page("twelve bytes", "text/plain")]) as server:
+        await use(tool_for(server), context, url=server.url)
+    assert progress == [{"status": "fetching"}, {"status": "reading", "bytes": 12}]
 
 
 @requirement("web:fetch")

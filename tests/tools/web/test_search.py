@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -34,6 +34,21 @@ def engine(name: str, server: Loopback) -> Engine:
             return Brave("key-b", url=server.url + "/res/v1/web/search")
         case _:
             return Tavily("key-t", url=server.url + "/search")
+
+
+@requirement("web:progress")
+async def test_a_search_reports_which_engine_is_asked_and_how_many_results_it_found(
+    context: ToolContext, progress: list[Mapping[str, Any]]
+) -> None:
+    down = Answer(status=500)
+    async with loopback([down, as_json(ANSWERS["tavily"])]) as server:
+        engines = [engine("searxng", server), engine("tavily", server)]
+        await use(search_tool(engines), context, query="what is a?")
+    assert progress == [
+        {"status": "searching", "engine": "searxng"},
+        {"status": "searching", "engine": "tavily"},
+        {"status": "found", "engine": "tavily", "count": 1},
+    ]
 
 
 @requirement("web:search", "web:untrusted")

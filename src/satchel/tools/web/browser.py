@@ -20,6 +20,16 @@ _STATE = "browser"
 _SHOWN_CHARS = 20_000
 """Of one result: below what a result may have by default (`[agent] max_result_chars`)."""
 _NEEDS = {"open": ("url",), "click": ("ref",), "type": ("ref", "text"), "select": ("ref", "text")}
+_STATUS = {
+    "open": "opening the page",
+    "read": "reading the page",
+    "click": "clicking",
+    "type": "typing",
+    "select": "selecting",
+    "screenshot": "taking a screenshot",
+    "back": "going back",
+}
+"""What each action reports as its progress."""
 _DESCRIPTION = """Use a web browser, for pages that need scripts, clicks or forms; web_fetch is quicker for reading. \
 `open` a url; every action but screenshot and close gives the page as a list of what is on it, in which `[ref=e5]` is \
 the reference for `click`, `type` (replaces a field's text; end it with a line break to press Enter) and `select` (an \
@@ -53,11 +63,13 @@ def browser_tool(rules: AddressRules, *, executable: str, spawn: Spawn, timeout_
             # Before a browser is started for nothing.
             await rules.check(input["url"])
             if chromium is None:
+                await context.progress({"status": "starting the browser"})
                 chromium = context.state[_STATE] = await Chromium.start(
                     rules, executable=executable, environ=context.environ, spawn=spawn
                 )
         if chromium is None:
             raise UsageError("No page is open. Open one with its url.")
+        await context.progress({"status": _STATUS[action]})
         return await _act(chromium, action, input, context)
 
     return function_tool(

@@ -32,11 +32,13 @@ def search_tool(engines: Sequence[Engine], *, timeout_s: float = 60.0) -> Tool:
             return ToolResult(text="Say what to search for.", is_error=True)
         failures: list[str] = []
         for engine in engines:
+            await context.progress({"status": "searching", "engine": engine.name})
             try:
                 found = await engine.search(query, limit=input.get("limit", 8), blocking=context.blocking)
             except SatchelError as error:
                 failures.append(f"{engine.name}: {error}")
                 continue
+            await context.progress({"status": "found", "engine": engine.name, "count": len(found)})
             rows = [
                 f"{number}. {hit.title or '(no title)'}\n   {hit.url}\n   {hit.text[:_MOST_TEXT_CHARS]}".rstrip()
                 for number, hit in enumerate(found, start=1)
