@@ -19,8 +19,8 @@ from satchel.cli.view import TurnView
 from satchel.clock import ManualClock, SystemClock
 from satchel.events import Action, Observation, Permission, ToolProgress
 from satchel.tools.builtin.standalone import SHIPPED, shipped_path
-from tests.cli.conftest import Run
-from tests.cli.programs import start
+from tests.cli.conftest import Run, serving
+from tests.cli.programs import chats, scripted, speaks, start
 from tests.requirements import requirement
 from tests.tools.external.executables import mark_of, processes_that_say, put, script
 
@@ -147,6 +147,49 @@ def test_tool_refresh_asks_again_and_counts(run: Run, tools: Path) -> None:
         "Refreshing tools...\n",
         f"Tools refreshed. {before + 1} tools available.\n",
     )
+
+
+@requirement("external:discovery:states")
+def test_a_refresh_whose_scan_fails_says_so_ends_with_1_and_works_again_once_the_cause_is_gone(
+    run: Run, tools: Path
+) -> None:
+    put(tools, "greet", GREETER)
+    run("tool", "list")
+    (pins,) = (tools.parent / "pins").glob("external*")
+    intact = pins.read_text()
+    pins.write_text("no JSON")
+    ran = run("tool", "refresh")
+    assert (ran.code, ran.out) == (1, "")
+    assert "! External tools are not available: " in ran.err
+    assert ran.err.endswith("satchel: The folders of external tools could not be scanned.\n")
+    assert run("tool", "refresh", "--json").json["scan"] == "failed"
+    told = run("chat", "--model", "none", stdin="/refresh\n")
+    assert "External tools are not available" in told.out + told.err
+    assert "Tools refreshed" not in told.out
+    pins.write_text(intact)
+    assert run("tool", "refresh", "--json").json["scan"] == "complete"
+
+
+@requirement("external:schema:returns")
+def test_what_a_tool_returns_is_shown_to_people_and_not_sent_to_the_model(run: Run, tools: Path) -> None:
+    returns = {"type": "object", "properties": {"got": {"type": "string", "description": "As given."}}}
+    put(tools, "greet", script("greet", returns=returns))
+    assert run("tool", "show", "greet", "--json").json["returns"] == returns
+    assert "As given." in run("tool", "show", "greet").out
+    assert "As given." in run("chat", "--model", "none", stdin="/tool greet\n").out
+    assert "returns" not in run("tool", "show", "bash", "--json").json
+    with serving(scripted(speaks("Hello."))) as server:
+        run("ask", "Hello", server=server)
+        (asked,) = chats(server)
+    (sent,) = [tool for tool in asked.body["tools"] if tool["function"]["name"] == "greet"]
+    assert "As given." not in json.dumps(sent)
+
+
+@requirement("external:command:empty")
+def test_where_there_is_no_tool_the_command_says_so(run: Run) -> None:
+    names = ",".join(entry["name"] for entry in run("tool", "list", "--json").json)
+    ran = run("chat", "--model", "none", stdin="/tool\n", environ={"SATCHEL_TOOLS_DISABLED": names})
+    assert "No tools available.\n" in ran.out
 
 
 @requirement("external:new")

@@ -16,11 +16,11 @@ from satchel.cli.opening import opened
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.view import one_line
-from satchel.errors import NotFound, UsageError
+from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.lines import approval_lines
 from satchel.runtime.tooling import ToolEntry, list_tools, run_tool
-from satchel.tools.external import LANGUAGES, ApprovalRecord, failure, new_tool
+from satchel.tools.external import LANGUAGES, ApprovalRecord, ScanState, failure, new_tool
 from satchel.tools.mcp import McpDefinition, WithheldTool
 
 __all__ = ["tool"]
@@ -94,6 +94,8 @@ def show(name: str, as_json: bool) -> None:
         shown = _entry_to_json(entries[0])
         if found is not None:
             shown["input_schema"] = dict(found.spec.input_schema)
+            if found.spec.returns is not None:
+                shown["returns"] = dict(found.spec.returns)
         return shown
 
     shown = _with_satchel(find)
@@ -106,6 +108,8 @@ def show(name: str, as_json: bool) -> None:
         tell(f"! {shown['reason']}")
     if "input_schema" in shown:
         say(json.dumps(shown["input_schema"], ensure_ascii=False, indent=2))
+    if "returns" in shown:
+        say(f"Returns:\n{json.dumps(shown['returns'], ensure_ascii=False, indent=2)}")
 
 
 @tool.command()
@@ -168,18 +172,20 @@ def refresh(as_json: bool) -> None:
     """Look at the tools' folders again, ask those again that gave no schema, and have MCP servers list their tools."""
     tell("Refreshing tools...")
 
-    async def look(satchel: Satchel) -> tuple[int, tuple[str, ...]]:
+    async def look(satchel: Satchel) -> tuple[int, tuple[str, ...], ScanState]:
         await satchel.external.refresh()
         await satchel.mcp.refresh()
         count = len((await satchel.tools()).tools)
-        return count, (*satchel.external.notices, *satchel.mcp.take_notices())
+        return count, (*satchel.external.notices, *satchel.mcp.take_notices()), satchel.external.state
 
-    count, notices = _with_satchel(look)
+    count, notices, state = _with_satchel(look)
     for notice in notices:
         tell(f"! {notice}")
     if as_json:
-        say_json({"tools": count, "notices": notices})
-    else:
+        say_json({"tools": count, "notices": notices, "scan": state})
+    if state == "failed":
+        raise SatchelError("The folders of external tools could not be scanned.")
+    if not as_json:
         say(f"Tools refreshed. {count} tools available.")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from satchel import __version__
 from satchel.config import Mode
-from satchel.errors import NotFound, UsageError
+from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.events import Event, Notice
 from satchel.runtime.lines import (
     approval_lines,
@@ -256,6 +256,8 @@ def _described(spec: ToolSpec) -> Iterator[str]:
         kind = f"{about.get('type', 'any')}{', required' if name in required else ''}"
         yield f"  {name} ({kind})  {one_line(str(about.get('description', '')), 100)}".rstrip()
     yield json.dumps(dict(spec.input_schema), ensure_ascii=False, indent=2)
+    if spec.returns is not None:
+        yield f"Returns:\n{json.dumps(dict(spec.returns), ensure_ascii=False, indent=2)}"
 
 
 async def _refresh(context: CommandContext, _rest: str) -> CommandResult:
@@ -263,6 +265,8 @@ async def _refresh(context: CommandContext, _rest: str) -> CommandResult:
     context.tell("Refreshing tools...")
     before = {tool.spec.name for tool in session.tools.tools}
     registry = await session.refresh_tools()
+    if external.state == "failed":
+        raise SatchelError(" ".join(external.notices))
     now = {tool.spec.name for tool in registry.tools}
     notes = [f"! {notice}" for notice in external.notices]
     notes += [f"+ {name}" for name in sorted(now - before)] + [f"- {name}" for name in sorted(before - now)]

@@ -63,6 +63,7 @@ class ToolSpec:
     Attributes:
         name: [a-zA-Z0-9_-]{1,64}, unique in a registry.
         input_schema: JSON Schema of type "object"; inputs are validated against it before `call`.
+        returns: JSON Schema of its results, or None where that is unknown. Shown to people; no provider takes it.
         source: Where it comes from; `origin` says it in words for people (a path, a server).
         timeout_s: Its own limit, or None for the default.
         vouched_for: The user's own word that `annotations` are true; without it, what a tool that is not
@@ -73,6 +74,7 @@ class ToolSpec:
     name: str
     description: str
     input_schema: Mapping[str, Any]
+    returns: Mapping[str, Any] | None = None
     source: Source = "builtin"
     origin: str = ""
     annotations: Annotations = field(default_factory=Annotations)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from satchel.errors import NotFound, SandboxError, StorageUnwritable, UsageError
@@ -83,6 +84,22 @@ async def test_who_does_not_answer_within_a_second_is_left_out_and_holds_up_nobo
     (slow,) = [entry for entry in external.entries if entry.status == "skipped"]
     assert slow.path.name == "slow"
     assert "--schema did not answer within 1 s." in slow.reason
+
+
+@requirement("external:discovery:states")
+async def test_a_scan_is_not_started_then_in_progress_then_complete(bench: Bench) -> None:
+    go = bench.work / "go"
+    bench.put("one", script("one").replace("then\n", f"then\nuntil [ -e {go} ]; do sleep 0.02; done\n", 1))
+    external = bench.toolset(schema_timeout_s=30)
+    assert (external.state, external.is_complete) == ("not_started", False)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(external.discover)
+            while external.state == "not_started":
+                await anyio.lowlevel.checkpoint()
+            assert (external.state, external.is_complete) == ("in_progress", False)
+            go.touch()
+    assert (external.state, external.is_complete) == ("complete", True)
 
 
 @requirement("external:discovery:cached")

@@ -6,7 +6,7 @@ from satchel.tools.external.folders import FolderKind, ToolFolder
 from satchel.tools.external.schema import Definition, parse_schema
 from satchel.tools.external.templates import LANGUAGES, new_tool
 from satchel.tools.external.tool import ExternalTool
-from satchel.tools.external.toolset import ApprovalRecord, ExternalTools
+from satchel.tools.external.toolset import ApprovalRecord, ExternalTools, ScanState
 
 __all__ = [
     "LANGUAGES",
@@ -17,6 +17,7 @@ __all__ = [
     "ExternalTool",
     "ExternalTools",
     "FolderKind",
+    "ScanState",
     "Status",
     "ToolFolder",
     "failure",

@@ -18,7 +18,7 @@ from satchel.tools.external.schema import Definition, definition_from_json, defi
 __all__ = ["Asked", "load_asked", "save_asked"]
 
 _SCHEMAS = "tool-schemas.json"
-_FORM = 1
+_FORM = 2  # 2: definitions with `returns`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

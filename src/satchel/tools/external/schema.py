@@ -33,6 +33,8 @@ class Definition:
         input_schema: JSON Schema of type "object".
         reads: Input fields that are paths which a call reads.
         writes: Input fields that are paths which a call writes.
+        returns: What it says of its results, a JSON Schema as a rule: shown to people, never sent to a model. None
+            where it says nothing.
     """
 
     name: str
@@ -40,12 +42,13 @@ class Definition:
     input_schema: Mapping[str, Any]
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    returns: Mapping[str, Any] | None = None
 
 
 def parse_schema(printed: bytes) -> Definition:
     """Read what `--schema` printed.
 
-    `returns` and what else stands there is left out: no provider takes it.
+    Fields that the contract does not define are ignored.
 
     Args:
         printed: UTF-8; `parameters` is flat, `{name: {type, description, required}}`, or a whole JSON Schema.
@@ -70,12 +73,17 @@ def parse_schema(printed: bytes) -> Definition:
         _wrong(f'its "description" is no text of at most {MAX_DESCRIPTION_CHARS:,} characters')
     schema = _input_schema(value.get("parameters"))
     reads, writes = _effects(value.get("effects"), schema)
+    returns = value.get("returns")
     return Definition(
         name=name,
         description=_clean(description),
         input_schema=schema,
         reads=reads,
         writes=writes,
+        # It is only shown: what is malformed is left out, and costs the tool nothing.
+        returns=visible_schema(returns)
+        if isinstance(returns, dict) and not hidden_in_schema(returns)
+        else None,
     )
 
 
@@ -87,6 +95,7 @@ def definition_to_json(definition: Definition) -> dict[str, Any]:
         "input_schema": definition.input_schema,
         "reads": list(definition.reads),
         "writes": list(definition.writes),
+        "returns": definition.returns,
     }
 
 
@@ -104,6 +113,8 @@ def definition_from_json(value: Any) -> Definition:
         input_schema=dict(value["input_schema"]),
         reads=tuple(map(str, value["reads"])),
         writes=tuple(map(str, value["writes"])),
+        # Pins and caches of earlier versions have none.
+        returns=dict(value["returns"]) if value.get("returns") is not None else None,
     )
 
 

@@ -64,6 +64,7 @@ class ExternalTool:
             name=definition.name,
             description=definition.description,
             input_schema=definition.input_schema,
+            returns=definition.returns,
             source="external",
             origin=str(path),
             # What a tool says about its own harmlessness would count for nothing, so it is not even asked.

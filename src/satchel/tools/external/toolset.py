@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -20,7 +20,10 @@ from satchel.tools.external.tool import ExternalTool
 from satchel.tools.pins import Pin, PinFile, Pins, pin_path
 from satchel.tools.port import Tool
 
-__all__ = ["ApprovalRecord", "ExternalTools"]
+__all__ = ["ApprovalRecord", "ExternalTools", "ScanState"]
+
+ScanState: TypeAlias = Literal["not_started", "in_progress", "complete", "failed"]
+"""The states of a scan for executables (seed-1)."""
 
 _Approved: TypeAlias = Mapping[str, Pin[Definition]]
 """By the path of the file."""
@@ -63,7 +66,6 @@ class _Found:
     tools: list[ExternalTool] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
-    is_broken: bool = False
 
 
 class ExternalTools:
@@ -72,7 +74,9 @@ class ExternalTools:
     Attributes:
         entries: Everything in the folders, offered or not, in the order of the folders.
         notices: What the user should know of them, in sentences.
-        is_complete: The folders were looked at and all that is new was asked.
+        state: How far the scan is. "failed": the folders could not be scanned, `notices` says why, and nothing is
+            offered. A refresh goes through "in_progress" again, while what was found before is still offered.
+        is_complete: A scan has ended, well or not.
     """
 
     def __init__(
@@ -120,6 +124,7 @@ class ExternalTools:
         self._found = _Found()
         self._discovering = anyio.Lock()
         self._done = anyio.Event()
+        self._state: ScanState = "not_started"
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -132,14 +137,19 @@ class ExternalTools:
         return tuple(self._found.notices)
 
     @property
+    def state(self) -> ScanState:
+        """See the class."""
+        return self._state
+
+    @property
     def is_complete(self) -> bool:
         """See the class."""
         return self._done.is_set()
 
     @property
     def is_available(self) -> bool:
-        """Whether the folders could be looked at at all; `notices` says why not."""
-        return not self._found.is_broken
+        """Whether the last scan did not fail."""
+        return self._state != "failed"
 
     @property
     def replaced(self) -> frozenset[str]:
@@ -223,15 +233,24 @@ class ExternalTools:
     # Finding
 
     async def _discover(self, *, asks_failed: bool) -> None:
+        before = self._state
+        self._state = "in_progress"
         try:
             self._found = await self._look(asks_failed=asks_failed)
+            self._state = "complete"
         except SatchelError as error:
-            self._found = _Found(notices=[f"External tools are not available: {error}"], is_broken=True)
+            self._fail(str(error))
         # A boundary: a defect here must cost the external tools, and not the conversation.
         except Exception as error:  # noqa: BLE001
-            text = f"External tools are not available: {type(error).__name__}: {error}"
-            self._found = _Found(notices=[text], is_broken=True)
+            self._fail(f"{type(error).__name__}: {error}")
+        except BaseException:
+            self._state = before  # cancelled: whoever asks next starts a new scan
+            raise
         self._done.set()
+
+    def _fail(self, reason: str) -> None:
+        self._found = _Found(notices=[f"External tools are not available: {reason}"])
+        self._state = "failed"
 
     async def _look(self, *, asks_failed: bool) -> _Found:
         now = self._clock.now()
