@@ -146,7 +146,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "config:providers:builtin", "DESIGN 3.2", "anthropic, openai, ollama, gguf and none exist without being written down."),
     built(2, "config:providers:own", "DESIGN 3.2", "A provider of one's own takes kind, base_url, env_api_key and tool_use."),
     built(2, "config:providers:environ", "brief", "ANTHROPIC_BASE_URL, OPENAI_BASE_URL and OLLAMA_HOST move the built-in providers."),
-    planned(8, "config:providers:model", "seed-3 config", "A provider's entry may name its default model; provider alone, without a model, then means that one."),
+    built(8, "config:providers:model", "seed-3 config", "A provider's entry may name its default model; provider alone, without a model, then means that one."),
     built(2, "config:secrets:never-shown", "brief", "No key is in a repr, in an error message or in config show."),
     built(2, "config:secrets:not-inherited", "brief", "Started processes don't get the providers' keys."),
     built(2, "config:permissions:rules", "DESIGN 3.2", "[[permissions]] takes action and tool; the nearer file's rules come first."),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from satchel.config import ProviderSettings, Settings, load
+from satchel.config import ProviderSettings, Settings, load, set_value
 from satchel.errors import ConfigError, ModelAuthError
 from satchel.models import (
     AbilityStore,
@@ -59,6 +59,28 @@ async def test_what_is_configured_serves_else_the_first_key_else_none(
     choice = await choose_model(settings(tmp_path, **environ))
     assert choice.name == name
     assert why in choice.why
+
+
+@requirement("config:providers:model")
+async def test_a_provider_alone_means_the_model_of_its_entry_in_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text('[providers.deepseek]\nmodel = "deepseek-mine"\n')
+    found = settings(tmp_path, SATCHEL_MODEL="deepseek")
+    assert (await choose_model(found)).name == "deepseek:deepseek-mine"
+    by_key = settings(tmp_path, DEEPSEEK_API_KEY="k")
+    assert (await choose_model(by_key)).name == "deepseek:deepseek-mine"
+    named = settings(tmp_path, SATCHEL_MODEL="deepseek:other")
+    assert (await choose_model(named)).name == "deepseek:other"
+    opened = open_model("deepseek", found, abilities=AbilityStore(None, clock=CLOCK), clock=CLOCK)
+    assert (opened.provider, opened.model) == ("deepseek", "deepseek-mine")
+    await opened.aclose()
+    set_value(tmp_path / "home" / "config.toml", "model", "deepseek")
+    assert settings(tmp_path).model == "deepseek"
+    for unknown in ("groq", "nobody"):
+        with pytest.raises(ConfigError, match=f'"{unknown}" is not a model'):
+            settings(tmp_path, SATCHEL_MODEL=unknown)
+        with pytest.raises(ConfigError, match=f'"{unknown}" is not a model'):
+            set_value(tmp_path / "home" / "config.toml", "model", unknown)
 
 
 @requirement("models:choice:none-reachable")
@@ -184,7 +206,7 @@ async def test_models_are_opened_by_their_name(tmp_path: Path) -> None:
         await opened.aclose()
         await opened.aclose()
     assert isinstance(open_model("none", **options), RecallModel)
-    with pytest.raises(ConfigError, match="names a provider only"):
+    with pytest.raises(ConfigError, match="names only a provider"):
         open_model("openai", **options)
     with pytest.raises(ConfigError, match="no provider 'gpt-5'"):
         open_model("gpt-5", **options)

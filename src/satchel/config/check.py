@@ -15,9 +15,11 @@ from satchel.config.settings import SETTINGS, Rule, RuleAction, Setting
 from satchel.errors import ConfigError
 
 __all__ = [
+    "MODEL_KEYS",
     "KeyPath",
     "Value",
     "Where",
+    "check_provider_alone",
     "check_rules",
     "check_tables",
     "check_value",
@@ -37,6 +39,9 @@ _TOP: Final = tuple(setting.key for setting in SETTINGS if "." not in setting.ke
 _SECTIONS: Final = tuple(dict.fromkeys(s.key.split(".")[0] for s in SETTINGS if "." in s.key))
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
+MODEL_KEYS: Final = ("model", "small_model")
+"""The settings that name a language model."""
+_PROVIDER: Final = re.compile(r"[A-Za-z0-9_-]+")
 _NAMED: Final = {"providers": "provider", "mcp_servers": "MCP server"}
 """Sections that hold a section for each name, and what such a name is the name of."""
 _PROVIDER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -232,15 +237,31 @@ def _check_form(setting: Setting, value: str, where: Callable[[], str]) -> None:
             f"{where()}: {_short(value)} is not a rule, it takes a tool's name, or a name and a pattern: "
             "bash(git *)."
         )
-    if (
-        setting.key in ("model", "small_model")
-        and value not in ("", "none")
-        and not all(value.partition(":"))
-    ):
-        raise ConfigError(
-            f'{where()}: {_short(value)} is not a model, it takes "provider:model" such as '
-            '"anthropic:claude-sonnet-5-5", "gguf:/path/model.gguf", or "none".'
-        )
+    # Whether a provider alone is enough depends on its entry: see `check_provider_alone`.
+    if setting.key in MODEL_KEYS and value and not (all(value.partition(":")) or _PROVIDER.fullmatch(value)):
+        raise _not_a_model(value, where)
+
+
+def check_provider_alone(value: str, models: Mapping[str, str], where: Callable[[], str]) -> None:
+    """Check the value of one of `MODEL_KEYS` that may name only a provider.
+
+    Args:
+        value: As written down.
+        models: The default model of each provider that has one.
+        where: As in `check_value`.
+
+    Raises:
+        ConfigError: It names only a provider, which has no default model or does not exist.
+    """
+    if value not in ("", "none") and ":" not in value and not models.get(value):
+        raise _not_a_model(value, where)
+
+
+def _not_a_model(value: str, where: Callable[[], str]) -> ConfigError:
+    return ConfigError(
+        f'{where()}: {_short(value)} is not a model, it takes "provider:model" such as '
+        '"anthropic:claude-sonnet-5-5", "gguf:/path/model.gguf", or "none"; or a provider whose entry names a model.'
+    )
 
 
 def _is_address(text: str) -> bool:

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from satchel.config.check import (
+    MODEL_KEYS,
     Value,
+    check_provider_alone,
     check_rules,
     check_tables,
     check_value,
@@ -114,6 +116,7 @@ def load(
         if value is not None:
             found.set(key, value, "the command line")
     found.check_providers()
+    found.check_models()
     found.check_mcp_servers()
     secrets = _secrets(environ, found.providers)
     return Settings(
@@ -213,6 +216,7 @@ class _Found:
             self.places.setdefault(f"mcp_servers.{name}", source)
         else:
             self.values[key] = value
+            self.places[f"settings.{key}"] = source
         self.sources[key] = source
 
     def read_file(self, path: Path, *, project: Path | None = None) -> None:
@@ -234,6 +238,9 @@ class _Found:
             self.keep(key, value, str(path))
         for name in file.tables.get("providers", {}):
             self.places[name] = file.where(("providers", name))
+        for name in MODEL_KEYS:
+            if name in file.tables:
+                self.places[f"settings.{name}"] = f"{file.where((name,))}: {name}"
         if "permissions" in file.tables:
             # The nearer file's rules are looked at first.
             self.permissions = (*check_rules(file.tables["permissions"], file.where), *self.permissions)
@@ -274,6 +281,14 @@ class _Found:
             f"KEY one of: "
             f"{', '.join(part.upper() for part in _NAMED_PARTS[section])}."
         )
+
+    def check_models(self) -> None:
+        """What only the whole shows: a provider alone is enough where its entry names a model."""
+        models = {name: provider.model for name, provider in self.providers.items()}
+        for key in MODEL_KEYS:
+            check_provider_alone(
+                self.text(key), models, partial(str, self.places.get(f"settings.{key}", key))
+            )
 
     def check_providers(self) -> None:
         """What only the whole shows: a provider of one's own needs an address."""

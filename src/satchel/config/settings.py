@@ -50,6 +50,7 @@ class ProviderSettings:
     Attributes:
         base_url: Where it is; "" takes the official SDK's own. Never shown whole: it may hold a password.
         env_api_key: The name of the environment variable that holds the key; "" where none is needed.
+        model: Its default model; "" leaves the choice to Satchel.
         context_window: Tokens of request and answer together, or None where unknown.
         max_tokens: Of one answer, or None for the model's own.
         stream: The answer is asked for as it comes; off, in one piece.
@@ -60,6 +61,7 @@ class ProviderSettings:
     kind: ProviderKind
     base_url: str = field(default="", repr=False)
     env_api_key: str = ""
+    model: str = ""
     tool_use: ToolUse = "auto"
     context_window: int | None = None
     max_tokens: int | None = None
@@ -549,6 +551,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kind="text",
         default="",
         doc="The name of the environment variable that holds the key; the key itself is never written down.",
+    ),
+    Setting(
+        key="providers.NAME.model",
+        kind="text",
+        default="",
+        doc="The provider's default model: it answers where only the provider is named, or only its key is set. Empty "
+        "takes Satchel's own default for the provider, or the first model that it lists.",
     ),
     Setting(
         key="providers.NAME.tool_use",

@@ -8,7 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from satchel.config.check import Value, check_tables, check_value, setting_named, value_of_text
+from satchel.config.check import (
+    MODEL_KEYS,
+    Value,
+    check_provider_alone,
+    check_tables,
+    check_value,
+    setting_named,
+    value_of_text,
+)
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.config.settings import RuleAction
 from satchel.config.toml_file import read_toml
@@ -57,6 +65,10 @@ def set_value(path: Path, key: str, value: object) -> Value:
             # What is wrong in the file is said now, with its line, and not at the next start.
             for _ in check_tables(file.tables, file.where):
                 pass
+        if key in MODEL_KEYS and isinstance(checked, str):
+            entries = file.tables.get("providers", {}) if file is not None else {}
+            models = {name: str(entry.get("model", "")) for name, entry in entries.items()}
+            check_provider_alone(checked, models, lambda: key)
         document = tomlkit.parse(file.text) if file is not None else tomlkit.parse(_HEADER)
         try:
             _put(document, key.split("."), list(checked) if isinstance(checked, tuple) else checked)

@@ -106,9 +106,11 @@ async def choose_model(settings: Settings) -> Choice:
         ConfigError: The configured model's provider is unknown.
     """
     if settings.model:
-        # The provider is looked up so that an unknown one is said here and not at the first question.
-        settings.provider(split_name(settings.model)[0])
-        return _chosen(settings.model.strip(), f"set by {settings.sources.get('model', 'the settings')}", [])
+        # An unknown provider is an error here and not at the first question.
+        provider_name, model = split_name(settings.model)
+        default = settings.provider(provider_name).model
+        name = settings.model.strip() if model or not default else f"{provider_name}:{default}"
+        return _chosen(name, f"set by {settings.sources.get('model', 'the settings')}", [])
     tried: list[Tried] = []
     for provider in settings.providers.values():
         if not provider.env_api_key:
@@ -228,11 +230,15 @@ def _names_in(body: Any) -> list[str]:
 
 
 async def default_model(provider: ProviderSettings, settings: Settings) -> str:
-    """The model that serves where only its provider is named: the one for everyday work, or the first that it lists.
+    """The model to use where only the provider is named.
+
+    That is the provider's configured model, else Satchel's default for it, else the first model that it lists.
 
     Raises:
         ModelError: It has to be asked for its list, and gives none that can be chosen from.
     """
+    if provider.model:
+        return provider.model
     default = _DEFAULTS.get(provider.name, "")
     if default and not _is_moved(provider):
         return default

@@ -41,10 +41,11 @@ def open_model(name: str, settings: Settings, *, abilities: AbilityStore, clock:
     provider = settings.provider(provider_name)
     if provider.kind == "none":
         return RecallModel(provider=provider.name)
+    model = model or provider.model
     if not model:
         raise ConfigError(
-            f"The model {name!r} names a provider only. Write it as {provider_name}:MODEL; "
-            f"`satchel model list {provider_name}` shows which there are."
+            f"The model {name!r} names only a provider. Write it as {provider_name}:MODEL, or set "
+            f"providers.{provider_name}.model; `satchel model list {provider_name}` lists the models."
         )
     endpoint = _endpoint_of(provider)
     inner: ChatModel
