@@ -63,6 +63,8 @@ def listed():
                 tool("good"),
                 {"name": "long", "inputSchema": {"type": "object", "description": "x" * 70_000}},
             ]
+        case "tasks" | "tasks-endless" | "tasks-fail" | "no-tasks":
+            return [tool("plain"), tool("work", execution={"taskSupport": "required"})]
         case "names":
             return [tool("a.b"), tool("a b"), tool("a_b")]
         case _:
@@ -76,6 +78,42 @@ def listed():
 
 def text(words, **more):
     return {"content": [{"type": "text", "text": words}], **more}
+
+
+LOOKS = []
+
+
+def task(status, **more):
+    times = {"createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z"}
+    return {
+        "taskId": "t1",
+        "status": status,
+        "statusMessage": f"It is {status}.",
+        "ttl": None,
+        **times,
+        **more,
+    }
+
+
+def ask_about_task(request):
+    """Answer `tasks/get`: at work at first, then as the behaviour says; a new one asks the user in between."""
+    LOOKS.append(request)
+    more = {"resultType": "complete", "pollIntervalMs": 1, "ttlMs": None} if MODERN else {"pollInterval": 1}
+    if BEHAVIOUR.endswith("endless") or len(LOOKS) == 1:
+        (FOLDER / "looked").touch()
+        answer(request, {**task("working"), **more})
+    elif BEHAVIOUR.endswith("fail"):
+        error = {"code": -32000, "message": "no paper left"}
+        answer(request, {**task("failed"), **more, **({"error": error} if MODERN else {})})
+    elif MODERN and len(LOOKS) < 4:
+        form = {"type": "object", "properties": {"city": {"type": "string"}}}
+        asked = {"method": "elicitation/create", "params": {"message": "Where?", "requestedSchema": form}}
+        answer(request, {**task("input_required"), **more, "inputRequests": {"q": asked}})
+    else:
+        answer(request, {**task("completed"), **more, "result": text(json.dumps(GIVEN, sort_keys=True))})
+
+
+GIVEN = []
 
 
 def call(request):
@@ -98,6 +136,9 @@ def call(request):
             answer(request, text("so", structuredContent={"n": "seven"}))
         case "never-answers":
             (FOLDER / "called").touch()
+        case "errors":
+            error = {"code": -32000, "message": "out of paper"}
+            send({"jsonrpc": "2.0", "id": request["id"], "error": error})
         case "wrong-results":
             answer(request, {"content": "no list"})
         case "asks" | "asks-much":
@@ -144,6 +185,12 @@ def call(request):
                     [given, params.get("requestState"), params.get("arguments")], sort_keys=True
                 )
                 answer(request, {"resultType": "complete", **text(said)})
+        case "tasks" | "tasks-endless" | "tasks-fail" if "task" in params:
+            answer(request, {"task": task("working", pollInterval=1)})
+        case "tasks" | "tasks-endless" | "tasks-fail" | "no-tasks":
+            answer(request, text("plain"))
+        case "modern-tasks" | "modern-tasks-endless" | "modern-tasks-fail":
+            answer(request, {"resultType": "task", **task("working", ttlMs=None, pollIntervalMs=1)})
         case "renames":
             (FOLDER / "tools.json").write_text(json.dumps([tool("other")]))
             send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
@@ -224,11 +271,14 @@ def main():
                     },
                 )
             case "initialize":
+                tasks = (
+                    {"tasks": {"requests": {"tools": {"call": {}}}}} if BEHAVIOUR.startswith("tasks") else {}
+                )
                 answer(
                     request,
                     {
-                        "protocolVersion": "2025-06-18",
-                        "capabilities": {"tools": {"listChanged": True}},
+                        "protocolVersion": "2025-11-25" if tasks else "2025-06-18",
+                        "capabilities": {"tools": {"listChanged": True}, **tasks},
                         "serverInfo": {"name": "stranger", "version": "1"},
                     },
                 )
@@ -241,6 +291,19 @@ def main():
                 answer(request, {"tools": tools, **more})
             case "tools/call":
                 call(request)
+            case "tasks/get":
+                ask_about_task(request)
+            case "tasks/result" if BEHAVIOUR.endswith("fail"):
+                error = {"code": -32000, "message": "no paper left"}
+                send({"jsonrpc": "2.0", "id": request["id"], "error": error})
+            case "tasks/result":
+                answer(request, text("the result"))
+            case "tasks/update":
+                GIVEN.append(request["params"]["inputResponses"])
+                answer(request, {"resultType": "complete"})
+            case "tasks/cancel":
+                (FOLDER / "cancelled").touch()
+                answer(request, task("cancelled"))
             case "notifications/cancelled":
                 (FOLDER / "cancelled").touch()
             case _ if "id" in request:

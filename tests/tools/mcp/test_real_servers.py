@@ -137,3 +137,25 @@ async def test_the_everything_server_is_called_elicited_killed_and_back(open_ser
             os.kill(pid, signal.SIGKILL)
         await until(lambda: servers.toolset.status()[0].state == "down")
         assert (await servers.call("mcp__everything__echo", message="hi")).text == "Echo: hi"
+
+
+@requirement("mcp:real-servers", "mcp:tasks")
+async def test_the_everything_servers_long_running_task_is_followed_to_its_result(
+    open_servers: Open,
+) -> None:
+    """Its `simulate-research-query` runs only as a task, takes four seconds and asks the user in between."""
+    asked: list[str] = []
+
+    async def ask(question: Question) -> str:
+        asked.append(question.text)
+        return "snake"
+
+    async with open_servers(from_npm("everything")) as servers:
+        await servers.names()
+        result = await servers.call(
+            "mcp__everything__simulate-research-query", topic="python", ambiguous=True, ask=ask
+        )
+    assert "Research Report: python (snake)" in result.text
+    assert not result.is_error
+    assert len(asked) == 1
+    assert "Gathering sources..." in [told["message"] for told in servers.progress]

@@ -123,6 +123,14 @@ async def test_a_result_that_is_not_what_was_declared_is_an_error(open_servers: 
     assert wanted in result.text
 
 
+async def test_an_error_of_the_servers_own_leaves_the_connection_as_it_is(open_servers: Open) -> None:
+    """Its code is the one that the SDK uses for a connection that was closed."""
+    async with open_servers(stranger("errors")) as servers:
+        result = await servers.call("mcp__x__work")
+        assert (result.text, result.is_error) == ("mcp__x__work gave no result: out of paper.", True)
+        assert servers.toolset.status()[0].state == "ready"
+
+
 async def test_a_call_that_is_never_answered_ends_at_its_limit_and_the_server_is_told(
     open_servers: Open, tmp_path: Path
 ) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -16,38 +15,29 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.config import McpServerSettings
 from satchel.errors import SatchelError, UserError
-from satchel.tools.mcp.definitions import Definition, Listing, left_out, read_listing
+from satchel.tools.mcp.connection import Connection, connect
+from satchel.tools.mcp.definitions import SERVER, Definition, Listing
+from satchel.tools.mcp.exchange import Caller, Exchange, Failed, InputNeeded, roots_result
+from satchel.tools.mcp.failures import first_error, is_refusal, load_sdk, reason_of
 from satchel.tools.mcp.log import CappedLog
+from satchel.tools.mcp.offers import Prompt, Resource
 from satchel.tools.mcp.pins import Pins, PinStore
 from satchel.tools.mcp.places import Lookup, environment, filled_in, folder, program
-from satchel.tools.mcp.questions import Answer, Elicitation, read_answer
-from satchel.tools.mcp.transports import cleaned, http_transport, sse_transport, stdio_transport
-from satchel.tools.port import Ask
+from satchel.tools.mcp.sampling import Sampler
+from satchel.tools.mcp.transports import http_transport, sse_transport, stdio_transport
 
-if TYPE_CHECKING:
-    from mcp import Client
-    from mcp.types import InputResponses
+__all__ = ["Host", "McpServer", "Outcome", "State"]
 
-__all__ = ["Failed", "Host", "InputNeeded", "McpServer", "Outcome", "State"]
+T = TypeVar("T")
 
 State: TypeAlias = Literal["idle", "starting", "ready", "down"]
 
 END_S = 15.0
 """Until a server and all that comes from it are ended: more than the sandbox takes for it."""
-MAX_PAGES = 100
-"""Of a list of tools; a server that always names a further page would never end."""
-RELIST_S = 1.0
-"""Between two readings of a list that changes: one that changes all the time costs no more."""
 BACKOFF_S = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 """Before the next start, by the number of failures in a row."""
 UNKNOWN_TRIES = 6
 """How often a server whose tools nobody knows yet is started by itself, half a minute in all; then on demand."""
-MAX_ROUNDS = 10
-"""How often one call may ask for more input."""
-MAX_TRIES = 3
-"""How often the user is asked again where their answer could not be read."""
-PROGRESS_S = 0.1
-"""Between two signs of progress that are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +54,11 @@ class Host:
         spawn: Runs something in the background until the program ends.
         tell: Takes a notice for the user.
         changed: Called when the tools on offer are others than before.
+        roots: The folders that servers are told of: the workspace where it is trusted, else none.
         timeout_s: Of a call, where the entry has no limit of its own.
         start_s: Until a server has listed its tools.
-        version: Ours, for the server.
+        version: Of Satchel, for the server.
+        sampler: Has a session's model answer what a server asks of it; None where there is none.
     """
 
     environ: Mapping[str, str] = field(repr=False)
@@ -79,55 +71,16 @@ class Host:
     spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
     tell: Callable[[str], None]
     changed: Callable[[], None]
+    roots: Callable[[], Sequence[Path]]
     timeout_s: float
     start_s: float
     version: str
     limiter: anyio.CapacityLimiter
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
-    """A call that gave no result; `reason` says why, as a clause."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputNeeded:
-    """The server needs the user's answer before it goes on, and nobody could be asked now.
-
-    Attributes:
-        key: The server's name for the question.
-        state: The server's own, to be given back as it is.
-    """
-
-    key: str
-    elicitation: Elicitation
-    state: str | None
+    sampler: Sampler | None = None
 
 
 Outcome: TypeAlias = "Mapping[str, Any] | Failed | InputNeeded"
 """The protocol's result of a call, or why there is none."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Flight:
-    """One call that runs: its time limit stands still while the user is asked."""
-
-    scope: anyio.CancelScope
-    ask: Ask | None
-    limit_s: float
-    asking: int = 0
-    notes: list[str] = field(default_factory=list)
-
-    def pause(self) -> None:
-        self.asking += 1
-        self.scope.deadline = float("inf")
-
-    def resume(self) -> None:
-        self.asking -= 1
-        if not self.asking:
-            self.scope.deadline = anyio.current_time() + self.limit_s
 
 
 class McpServer:
@@ -150,9 +103,8 @@ class McpServer:
             host.tell(str(error))
         self.log = CappedLog(host.logs / f"mcp-{entry.name}.log")
         self._host = host
-        self._client: Client | None = None
+        self._connection: Connection | None = None
         self._changed = anyio.Event()
-        self._relist = anyio.Event()
         self._gone = anyio.Event()
         self._gone_reason = ""
         self._scope = anyio.CancelScope()
@@ -161,8 +113,8 @@ class McpServer:
         self._was_told_down = False
         self._failures = 0
         self._retry_at_s = 0.0
-        self._flights: list[_Flight] = []
-        self._unreadable: list[str] = []
+        self._exchanges: list[Exchange] = []
+        self._sampled: Counter[str] = Counter()
         self._ended = anyio.Event()
 
     @property
@@ -173,6 +125,27 @@ class McpServer:
     @property
     def offered(self) -> tuple[Definition, ...]:
         """The tools that a model may be told of, in the order of their names."""
+        return tuple(each for each in self._accepted if each.name != SERVER)
+
+    @property
+    def about(self) -> Definition | None:
+        """What the server says of itself, as far as it is accepted: its instructions, and what else it offers."""
+        return next((each for each in self._accepted if each.name == SERVER), None)
+
+    @property
+    def has_resources(self) -> bool:
+        """Whether it offers resources, and the user has accepted what it says of itself."""
+        return self.about is not None and self.about.hints.get("resourcesHint", False)
+
+    @property
+    def has_prompts(self) -> bool:
+        """Whether it offers prompts. The user runs them, so this needs no approval."""
+        if self._connection is not None:
+            return self._connection.has_prompts
+        return self.about is not None and self.about.hints.get("promptsHint", False)
+
+    @property
+    def _accepted(self) -> tuple[Definition, ...]:
         return self.pins.offered if self.pins is not None else ()
 
     @property
@@ -218,14 +191,14 @@ class McpServer:
         """Have it running, and its list of tools read anew; the same returns as `connected`."""
         was_ready = self.state == "ready"
         down = await self.connected(limit_s)
-        if down or not was_ready or self._client is None:
+        if down or not was_ready or self._connection is None:
             return down
         with anyio.move_on_after(limit_s) as scope:
             # A boundary: a stranger's server; whatever it does wrong is told as a reason.
             try:
-                await self._read_list(self._client)
+                await self._relearn()
             except Exception as error:  # noqa: BLE001
-                return _words(error)
+                return reason_of(error)
         return f"it did not list its tools within {limit_s:g} s" if scope.cancelled_caught else ""
 
     async def aclose(self) -> None:
@@ -274,13 +247,13 @@ class McpServer:
             with self._scope:
                 await self._serve()
         except Exception as error:  # noqa: BLE001
-            reason = self._gone_reason or _words(error)
+            reason = self._gone_reason or reason_of(error)
         else:
             reason = self._gone_reason
             if self._scope.cancelled_caught and self.state == "starting":
                 reason = f"it did not start within {self._host.start_s:g} s"
         finally:
-            self._client = None
+            self._connection = None
             if self._is_closed:
                 self._set("idle")
         if not self._is_closed:
@@ -306,7 +279,7 @@ class McpServer:
     # Serving
 
     async def _serve(self) -> None:
-        await anyio.to_thread.run_sync(_load_sdk, limiter=self._host.limiter)
+        await anyio.to_thread.run_sync(load_sdk, limiter=self._host.limiter)
         entry = filled_in(self.entry, self._host.lookup)
         if entry.command:
             environ = environment(entry, self._host.environ)
@@ -328,9 +301,9 @@ class McpServer:
             await self._speak(http_transport(entry))
         except Exception as error:
             # What was ready spoke it; what can't be reached at all is not reached by SSE either.
-            if self.state != "starting" or not _is_refusal(error):
+            if self.state != "starting" or not is_refusal(error):
                 raise
-            self.log.write(f"[satchel] no streamable HTTP ({_words(error)}); trying SSE\n".encode())
+            self.log.write(f"[satchel] no streamable HTTP ({reason_of(error)}); trying SSE\n".encode())
             self.transport = "sse"
             try:
                 await self._speak(sse_transport(entry))
@@ -342,41 +315,24 @@ class McpServer:
                 raise
 
     async def _speak(self, transport: AbstractAsyncContextManager[Any]) -> None:
-        from mcp import Client  # noqa: PLC0415  loaded in `_load_sdk`
-        from mcp.types import (  # noqa: PLC0415
-            ElicitRequestFormParams,
-            ElicitRequestURLParams,
-            ElicitResult,
-            Implementation,
-        )
-
-        async def elicited(
-            context: Any,  # noqa: ARG001  the SDK's shape
-            params: ElicitRequestFormParams | ElicitRequestURLParams,
-        ) -> ElicitResult:
-            return ElicitResult.model_validate(await self._elicited(self._read_elicitation(params)))
-
-        client = Client(
-            cleaned(transport, self._left_out),
-            client_info=Implementation(name="satchel", version=self._host.version),
-            elicitation_callback=elicited,
-            message_handler=self._heard,
-            cache=None,
-        )
-        async with client:
-            await self._read_list(client)
-            self.protocol = client.protocol_version
-            self._client = client
+        async with (
+            connect(
+                self.name, transport, version=self._host.version, respond=self._respond, log=self._note
+            ) as connection,
+            anyio.create_task_group() as group,
+        ):
+            self._connection = connection
+            # Before the list is read: a change after that must be heard of.
+            await group.start(connection.follow, self._relearn)
+            await self._learn(await connection.tools(self._host.limiter))
+            self.protocol = connection.protocol
             self._scope.deadline = float("inf")
             self._set("ready")
             if self._was_told_down:
                 self._was_told_down = False
                 self._host.tell(f"The MCP server {self.name} is back.")
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._follow_list, client)
-                group.start_soon(self._listen, client)
-                await self._gone.wait()
-                group.cancel_scope.cancel()
+            await self._gone.wait()
+            group.cancel_scope.cancel()
 
     def _leave(self, reason: str) -> None:
         """The connection ended by the other side."""
@@ -384,29 +340,18 @@ class McpServer:
             self._gone_reason = reason
             self._gone.set()
 
-    # Its list
+    def _note(self, line: str) -> None:
+        self.log.write(f"[satchel] {line}\n".encode("utf-8", "replace"))
 
-    def _left_out(self, tool: str, reason: str) -> None:
-        self._unreadable.append(left_out(self.name, tool, reason))
+    # Its definitions
 
-    async def _read_list(self, client: Client) -> None:
-        self._unreadable = []
-        raw: list[Mapping[str, Any]] = []
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            page = await client.list_tools(cursor=cursor)
-            raw += [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in page.tools]
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-        listing = await anyio.to_thread.run_sync(
-            partial(read_listing, self.name, raw), limiter=self._host.limiter
-        )
-        await self._learn(listing)
+    async def _relearn(self) -> None:
+        if self._connection is not None:
+            await self._learn(await self._connection.tools(self._host.limiter))
 
     async def _learn(self, listing: Listing) -> None:
         before = self.pins
-        self.problems = (*self._unreadable, *listing.problems)
+        self.problems = listing.problems
         try:
             pins = await anyio.to_thread.run_sync(
                 self._host.pins.learn, self.entry, listing.tools, limiter=self._host.limiter
@@ -430,172 +375,138 @@ class McpServer:
 
     def use(self, pins: Pins) -> None:
         """Offer what these pins say from now on."""
-        before, self.pins = self.offered, pins
-        if self.offered != before:
+        before, self.pins = self._accepted, pins
+        if self._accepted != before:
             self._host.changed()
 
-    async def _follow_list(self, client: Client) -> None:
-        while True:
-            await self._relist.wait()
-            self._relist = anyio.Event()
-            # A boundary: a stranger's server; a list that can't be read leaves the one before.
-            try:
-                await self._read_list(client)
-            except Exception as error:  # noqa: BLE001
-                self.log.write(f"[satchel] the changed list can't be read: {_words(error)}\n".encode())
-            await anyio.sleep(RELIST_S)
-
-    async def _listen(self, client: Client) -> None:
-        """Hear of changes the way that the newest revision tells them; older ones tell by themselves."""
-        tools = client.server_capabilities.tools
-        if client.session.discover_result is None or tools is None or not tools.list_changed:
-            return
-        # A boundary: a stranger's server; without the stream, changes are seen at the next start.
-        try:
-            async with client.listen(tools_list_changed=True) as events:
-                async for _ in events:
-                    self._relist.set()
-        except Exception as error:  # noqa: BLE001
-            self.log.write(f"[satchel] no news of changed tools: {_words(error)}\n".encode())
-
-    async def _heard(self, message: Any) -> None:
-        from mcp.types import ToolListChangedNotification  # noqa: PLC0415  loaded in `_load_sdk`
-
-        if isinstance(message, ToolListChangedNotification):
-            self._relist.set()
-        elif isinstance(message, Exception):
-            self.log.write(f"[satchel] {_words(message)}\n".encode("utf-8", "replace"))
-
-    # Calls
+    # Requests
 
     def withheld(self, name: str) -> str:
         """Why a tool must not be called now, as a clause, or ""."""
         pins = self.pins or Pins()
         if name in pins.waiting:
             return "its definition changed since it was approved"
-        return (
-            "" if name in pins.accepted and name in pins.listed else "the server does not offer it any more"
-        )
+        is_offered = name in pins.accepted and name in pins.listed
+        return "" if is_offered else "the server does not offer it any more"
 
     async def call(
         self,
         name: str,
         input: Mapping[str, Any],
+        caller: Caller,
         *,
-        progress: Callable[[Mapping[str, Any]], Awaitable[None]],
-        ask: Ask | None,
         answers: Mapping[str, Any] | None = None,
         state: str | None = None,
     ) -> tuple[Outcome, Sequence[str]]:
-        """Call a tool of it; the server is started where it does not run.
+        """Call a tool of it; the server is started if it does not run.
 
         Args:
             name: The server's own.
             input: Fits the schema.
-            progress: Told how far it is.
-            ask: Asks the user while the call runs, or None.
-            answers: To what an earlier try asked (`InputNeeded`), as the protocol has it.
-            state: The earlier try's.
+            caller: On whose behalf.
+            answers: To what an earlier try asked for (`InputNeeded`), as the protocol has them.
+            state: That try's.
 
         Returns:
-            What came of it, and what else the model should know.
+            The outcome, and what else the model should know.
         """
+
+        async def request(connection: Connection, exchange: Exchange) -> Outcome:
+            why = self.withheld(name)
+            if why:
+                return Failed(reason=f"it is withheld: {why}")
+            return await connection.call(name, input, exchange, answers=answers, state=state)
+
+        return await self._request(request, caller)
+
+    async def read(self, uri: str, caller: Caller) -> tuple[Outcome, Sequence[str]]:
+        """Read a resource of it; the same returns as `call`."""
+
+        async def request(connection: Connection, exchange: Exchange) -> Outcome:
+            if not self.has_resources:
+                return Failed(
+                    reason=f"the MCP server {self.name} offers no resources, or they wait for approval"
+                )
+            return await connection.read(uri, exchange)
+
+        return await self._request(request, caller)
+
+    async def prompt(
+        self, name: str, arguments: Mapping[str, str], caller: Caller
+    ) -> tuple[Outcome, Sequence[str]]:
+        """Get a prompt of it, by the server's own name; the same returns as `call`."""
+
+        async def request(connection: Connection, exchange: Exchange) -> Outcome:
+            return await connection.prompt(name, arguments, exchange)
+
+        return await self._request(request, caller)
+
+    async def resources(self) -> tuple[Resource, ...] | Failed:
+        """What it lets be read, templates last; nothing where it offers none, or the user has not accepted them."""
+        if not self.has_resources:
+            return ()
+
+        async def request(connection: Connection, _: Exchange) -> tuple[Resource, ...]:
+            return await connection.resources()
+
+        return (await self._request(request, Caller()))[0]
+
+    async def prompts(self) -> tuple[Prompt, ...] | Failed:
+        """Its prompts; nothing where it offers none."""
+        if not self.has_prompts:
+            return ()
+
+        async def request(connection: Connection, _: Exchange) -> tuple[Prompt, ...]:
+            return await connection.prompts()
+
+        return (await self._request(request, Caller()))[0]
+
+    async def tell_roots_changed(self) -> None:
+        """Tell it that the folders of `Host.roots` are others now, if it is connected."""
+        if self._connection is not None:
+            await self._connection.tell_roots_changed()
+
+    async def _request(
+        self, request: Callable[[Connection, Exchange], Awaitable[T]], caller: Caller
+    ) -> tuple[T | Failed, Sequence[str]]:
+        """Make a request of a server that runs, within its time limit."""
         limit_s = self.limit_s
         down = await self.connected(limit_s)
-        if down or self._client is None:
+        if down or self._connection is None:
             return Failed(reason=f"the MCP server {self.name} is not available: {down}"), ()
-        why = self.withheld(name)
-        if why:
-            return Failed(reason=f"it is withheld: {why}"), ()
-        client, gone = self._client, self._gone
-        flight = _Flight(scope=anyio.CancelScope(), ask=ask, limit_s=limit_s)
-        flight.scope.deadline = anyio.current_time() + limit_s
-        outcome: Outcome = Failed(reason=f"it was stopped after {limit_s:g} s")
-        self._flights.append(flight)
+        connection, gone = self._connection, self._gone
+        exchange = Exchange(
+            server=self.name,
+            caller=caller,
+            limit_s=limit_s,
+            roots=self._host.roots(),
+            sampler=self._host.sampler,
+            sampled=self._sampled,
+        )
+        exchange.extend()
+        outcome: T | Failed = Failed(reason=f"it was stopped after {limit_s:g} s")
+        self._exchanges.append(exchange)
         # A boundary: a stranger's server; whatever it does wrong is an error result.
         try:
-            with flight.scope:
-                outcome = await self._converse(client, name, input, flight, progress, answers, state)
+            with exchange.scope:
+                outcome = await request(connection, exchange)
                 self._failures = 0
         except Exception as error:  # noqa: BLE001
-            outcome = Failed(reason=self._call_failure(error, gone))
+            outcome = Failed(reason=self._failure(error, gone))
         finally:
-            self._flights.remove(flight)
-        return outcome, flight.notes
+            self._exchanges.remove(exchange)
+        return outcome, exchange.notes
 
-    async def _converse(
-        self,
-        client: Client,
-        name: str,
-        input: Mapping[str, Any],
-        flight: _Flight,
-        tell: Callable[[Mapping[str, Any]], Awaitable[None]],
-        answers: Mapping[str, Any] | None,
-        state: str | None,
-    ) -> Outcome:
-        from mcp.shared.exceptions import MCPError  # noqa: PLC0415  loaded in `_load_sdk`
-        from mcp.types import (  # noqa: PLC0415
-            URL_ELICITATION_REQUIRED,
-            CallToolResult,
-            ElicitRequest,
-            ElicitResult,
-        )
-
-        shown_s = 0.0
-
-        async def show(progress: float, total: float | None, message: str | None) -> None:
-            nonlocal shown_s
-            now_s = anyio.current_time()
-            if now_s - shown_s >= PROGRESS_S or (total is not None and progress >= total):
-                shown_s = now_s
-                await tell({"progress": progress, "total": total, "message": (message or "")[:500]})
-
-        responses: InputResponses | None = (
-            {key: ElicitResult.model_validate(value) for key, value in answers.items()} if answers else None
-        )
-        for _ in range(MAX_ROUNDS):
-            try:
-                result = await client.session.call_tool(
-                    name,
-                    dict(input),
-                    progress_callback=show,
-                    input_responses=responses,
-                    request_state=state,
-                    allow_input_required=True,
-                )
-            except MCPError as error:
-                if error.code != URL_ELICITATION_REQUIRED:
-                    raise
-                refused = await self._sent_elsewhere(error, flight)
-                if refused:
-                    return Failed(reason=refused)
-                continue
-            if isinstance(result, CallToolResult):
-                return result.model_dump(by_alias=True, mode="json", exclude_none=True)
-            state = result.request_state
-            responses = None
-            requests = result.input_requests or {}
-            if not requests:
-                await anyio.sleep(PROGRESS_S)
-            if len(requests) == 1 and flight.ask is None:
-                key, request = next(iter(requests.items()))
-                if isinstance(request, ElicitRequest):
-                    return InputNeeded(
-                        key=key, elicitation=self._read_elicitation(request.params), state=state
-                    )
-            for key, request in requests.items():
-                if not isinstance(request, ElicitRequest):
-                    return Failed(reason=f"the server asks for {request.method}, which is not offered to it")
-                given = await self._ask(self._read_elicitation(request.params), flight)
-                responses = {**(responses or {}), key: ElicitResult.model_validate(given)}
-        return Failed(reason=f"the server asked for more input {MAX_ROUNDS} times")
-
-    def _call_failure(self, error: Exception, gone: anyio.Event) -> str:
-        from mcp.shared.exceptions import MCPError  # noqa: PLC0415  loaded in `_load_sdk`
+    def _failure(self, error: Exception, gone: anyio.Event) -> str:
+        from mcp.shared.exceptions import MCPError  # noqa: PLC0415  loaded in `load_sdk`
         from mcp.types import CONNECTION_CLOSED  # noqa: PLC0415
 
-        first = _first(error)
-        if isinstance(first, MCPError) and first.code == CONNECTION_CLOSED:
+        first = first_error(error)
+        # Servers use this code, -32000, for errors of their own: the SDK's words tell them apart.
+        if isinstance(first, MCPError) and (first.code, first.message) == (
+            CONNECTION_CLOSED,
+            "Connection closed",
+        ):
             self._leave("the connection was closed")
         elif isinstance(first, MCPError) and "Session terminated" in first.message:
             # An HTTP server that was started again knows nothing of our session.
@@ -606,104 +517,26 @@ class McpServer:
                 f"the MCP server {self.name} went away during the call ({self._gone_reason}). "
                 "Whether it did what was asked is unknown: check before repeating"
             )
-        return _words(error)
+        return reason_of(error)
 
-    # Elicitation
+    async def _respond(self, request: Any) -> Any:
+        """Answer a server of an older revision, which asks in the middle of a request and doesn't say of which."""
+        from mcp.types import (  # noqa: PLC0415  loaded in `load_sdk`
+            INVALID_REQUEST,
+            CreateMessageRequest,
+            ElicitResult,
+            ErrorData,
+            ListRootsRequest,
+        )
 
-    def _read_elicitation(self, params: Any) -> Elicitation:
-        return Elicitation.read(self.name, params.model_dump(by_alias=True, mode="json", exclude_none=True))
-
-    async def _elicited(self, elicitation: Elicitation) -> Mapping[str, Any]:
-        """Answer a server of an older revision, which asks in the middle of a call and does not say of which."""
-        flight = next((each for each in reversed(self._flights) if each.ask is not None), None)
-        flight = flight or (self._flights[-1] if self._flights else None)
-        if flight is None:
+        if isinstance(request, ListRootsRequest):
+            return roots_result(self._host.roots())
+        exchanges = [each for each in self._exchanges if each.caller.ask is not None] or self._exchanges
+        if isinstance(request, CreateMessageRequest) and len({e.caller.session_id for e in exchanges}) != 1:
+            # Nobody called it, or two sessions did: whose model, and whose money, can't be told.
+            message = "sampling is possible during a call of one session only"
+            return ErrorData(code=INVALID_REQUEST, message=message)
+        if not exchanges:
             # Nobody called it: nothing that the user did can be what it asks about.
-            return {"action": "decline"}
-        return await self._ask(elicitation, flight)
-
-    async def _sent_elsewhere(self, error: Any, flight: _Flight) -> str:
-        """The server does nothing before the user has been at an address; why the call can't go on, or ""."""
-        data = error.data if isinstance(error.data, dict) else {}
-        listed = data.get("elicitations")
-        for params in listed if isinstance(listed, list) and listed else [{}]:
-            elicitation = Elicitation.read(self.name, params if isinstance(params, dict) else {})
-            told = await self._ask(elicitation, flight)
-            if told["action"] != "accept":
-                where = elicitation.url or "an address"
-                return f"the user has to open {where} first, and did not: {elicitation.message}"
-        return ""
-
-    async def _ask(self, elicitation: Elicitation, flight: _Flight) -> Mapping[str, Any]:
-        if flight.ask is None:
-            flight.notes.append(
-                f"[The MCP server {self.name} asked the user: {elicitation.message[:500]!r}. Nobody can be asked in "
-                "this run, so it was declined.]"
-            )
-            return {"action": "decline"}
-        flight.pause()
-        try:
-            content: dict[str, Any] = {}
-            for step in elicitation.steps():
-                answer = await _answer_to(step, flight.ask)
-                if answer.action != "accept":
-                    return _told(answer.action, None)
-                content |= answer.content or {}
-        finally:
-            flight.resume()
-        return _told("accept", None if elicitation.url else content)
-
-
-async def _answer_to(step: Elicitation, ask: Ask) -> Answer:
-    """What the user says to one question, which is put to them again where it can't be read."""
-    problem = ""
-    for _ in range(MAX_TRIES):
-        words = await ask(step.question(problem))
-        if words is None:
-            break
-        answer = read_answer(step, words)
-        problem = answer.problem
-        if not problem:
-            return answer
-    return Answer(action="cancel")
-
-
-def _told(action: str, content: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    return {"action": action} if content is None else {"action": action, "content": dict(content)}
-
-
-def _load_sdk() -> None:
-    """Import the SDK (0.7 s, in a thread), and keep what it logs from the terminal: the user gets reasons."""
-    import mcp  # noqa: F401, PLC0415
-
-    logger = logging.getLogger("mcp")
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
-        logger.propagate = False
-    client = logging.getLogger("client")
-    if not client.handlers:
-        client.addHandler(logging.NullHandler())
-        client.propagate = False
-
-
-def _first(error: BaseException) -> BaseException:
-    """The error itself, out of the groups that task groups wrap it in."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def _words(error: BaseException) -> str:
-    """An error as a clause of bounded length."""
-    first = _first(error)
-    text = " ".join(str(first).split())[:500].rstrip(".")
-    if text and (isinstance(first, SatchelError) or type(first).__name__ == "MCPError"):
-        return text
-    return f"{type(first).__name__}: {text}" if text else type(first).__name__
-
-
-def _is_refusal(error: BaseException) -> bool:
-    """Whether a server answered, and did not want to be spoken to in this way."""
-    from mcp.shared.exceptions import MCPError  # noqa: PLC0415  loaded in `_load_sdk`
-
-    return isinstance(_first(error), MCPError)
+            return ElicitResult(action="decline")
+        return await exchanges[-1].respond(request)

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from satchel.tools.mcp.definitions import Definition
+from satchel.tools.mcp.exchange import Caller, Failed, InputNeeded
 from satchel.tools.mcp.questions import Elicitation, read_answer
 from satchel.tools.mcp.results import tool_result
-from satchel.tools.mcp.server import Failed, InputNeeded, McpServer, Outcome
+from satchel.tools.mcp.server import McpServer, Outcome
 from satchel.tools.port import Annotations, Effect, Question, ToolContext, ToolResult, ToolSpec
 
-__all__ = ["McpTool", "Pending", "pending_path"]
+__all__ = ["McpTool", "Pending", "caller_of", "pending_path"]
 
 OUTER_LIMIT_S = 3_600.0
 """Of a call with the time that the user takes to answer the server; the server's own limit is kept inside."""
@@ -68,6 +69,11 @@ class Pending:
             return None
 
 
+def caller_of(context: ToolContext) -> Caller:
+    """Whoever made a call."""
+    return Caller(session_id=context.session_id, ask=context.ask, progress=context.progress)
+
+
 def pending_path(spill_dir: Path, call_id: str) -> Path:
     """Where a waiting call is kept: beside the session's long results, so that it outlives the process."""
     return spill_dir / f"question-{hashlib.sha256(call_id.encode()).hexdigest()[:16]}.json"
@@ -104,9 +110,7 @@ class McpTool:
 
     async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Call it; whatever the server does wrong is an error result."""
-        outcome, notes = await self._server.call(
-            self._definition.name, input, progress=context.progress, ask=context.ask
-        )
+        outcome, notes = await self._server.call(self._definition.name, input, caller_of(context))
         return await self._result(input, outcome, notes, context)
 
     async def resume(self, pending: Pending, words: str, context: ToolContext) -> ToolResult:
@@ -130,8 +134,7 @@ class McpTool:
         outcome, notes = await self._server.call(
             self._definition.name,
             pending.input,
-            progress=context.progress,
-            ask=context.ask,
+            caller_of(context),
             answers={pending.key: told},
             state=pending.state,
         )

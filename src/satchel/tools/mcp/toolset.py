@@ -15,9 +15,10 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.config import McpServerSettings
 from satchel.errors import NotFound
-from satchel.tools.mcp.definitions import Definition, full_names
+from satchel.tools.mcp.definitions import SERVER, Definition, full_names
 from satchel.tools.mcp.pins import PinStore
 from satchel.tools.mcp.places import Lookup
+from satchel.tools.mcp.sampling import Sampler
 from satchel.tools.mcp.server import Host, McpServer, State
 from satchel.tools.mcp.tool import McpTool, Pending, pending_path
 from satchel.tools.port import Tool, ToolContext, ToolResult
@@ -32,10 +33,10 @@ FIRST_WAIT_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithheldTool:
-    """A tool that waits for the user's approval.
+    """A tool that waits for the user's approval, or what the server says of itself.
 
     Attributes:
-        name: Its full name.
+        name: Its full name; of the server, `mcp__SERVER`.
         before: How it was when it was accepted, or None where it is new.
         now: How the server describes it now.
     """
@@ -93,6 +94,8 @@ class McpToolset:
         spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
         timeout_s: float,
         version: str,
+        roots: Sequence[Path] = (),
+        sampler: Sampler | None = None,
         first_wait_s: float = FIRST_WAIT_S,
         start_s: float = START_S,
     ) -> None:
@@ -108,13 +111,16 @@ class McpToolset:
             clock: Measures the pauses after failures.
             spawn: Runs something in the background until the program ends.
             timeout_s: Of one call, where the entry says nothing else.
-            version: Ours, which the servers are told.
+            version: Of Satchel, for the servers.
+            roots: The folders that servers are told of: the workspace where the user trusts it, else none.
+            sampler: Has a session's model answer what a server asks of it; without one, such requests are refused.
             first_wait_s: See `tools`.
             start_s: Until a server has listed its tools; one that takes longer is down.
         """
         self.version = 0
         self._notices: list[str] = []
         self._first_wait_s = first_wait_s
+        self._roots = tuple(roots)
         self._limiter = anyio.CapacityLimiter(2)
         self._pins = PinStore(home, clock)
         host = Host(
@@ -128,10 +134,12 @@ class McpToolset:
             spawn=spawn,
             tell=self._notices.append,
             changed=self._changed,
+            roots=lambda: self._roots,
             timeout_s=timeout_s,
             start_s=start_s,
             version=version,
             limiter=self._limiter,
+            sampler=sampler,
         )
         self._entries = dict(entries)
         self._servers = {
@@ -201,10 +209,7 @@ class McpToolset:
     def withheld(self, pattern: str) -> tuple[WithheldTool, ...]:
         """The tools that wait for approval and whose full name fits, `*` standing for any characters."""
         return tuple(
-            tool
-            for server in self._servers.values()
-            for tool in _withheld(server)
-            if fnmatch.fnmatchcase(tool.name, pattern)
+            tool for server in self._servers.values() for tool in _withheld(server) if _fits(tool, pattern)
         )
 
     async def approve(self, pattern: str) -> tuple[WithheldTool, ...]:
@@ -277,9 +282,21 @@ def _tools_of(server: McpServer) -> list[McpTool]:
 
 
 def _names(server: McpServer) -> dict[str, str]:
-    """Full names by the server's own, of all that was ever accepted or waits: so that they never move."""
-    pins = server.pins
-    return full_names(server.name, [*{**pins.accepted, **pins.waiting}]) if pins is not None else {}
+    """Full names by the server's own, of all that was ever accepted or waits, so that they never move.
+
+    What the server says of itself is called `mcp__SERVER`.
+    """
+    known = {**server.pins.accepted, **server.pins.waiting} if server.pins is not None else {}
+    return {
+        **full_names(server.name, [name for name in known if name != SERVER]),
+        SERVER: f"mcp__{server.name}",
+    }
+
+
+def _fits(tool: WithheldTool, pattern: str) -> bool:
+    # `mcp__files__*` means everything of the server, with what it says of itself.
+    names = [tool.name, f"{tool.name}__"] if tool.now.name == SERVER else [tool.name]
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names)
 
 
 def _withheld(server: McpServer) -> tuple[WithheldTool, ...]:

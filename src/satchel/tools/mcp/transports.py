@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,12 +17,11 @@ import anyio
 from satchel.config import McpServerSettings
 from satchel.errors import SandboxError
 from satchel.sandbox.running import RunningProcess, run_alongside
-from satchel.tools.mcp.definitions import readable
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
-__all__ = ["MAX_MESSAGE_BYTES", "OnGone", "cleaned", "http_transport", "sse_transport", "stdio_transport"]
+__all__ = ["MAX_MESSAGE_BYTES", "OnGone", "http_transport", "sse_transport", "stdio_transport"]
 
 MAX_MESSAGE_BYTES = 16 * 2**20
 """Of one message: an answer that is longer was no answer to a question. Reading this much takes 0.2 s."""
@@ -33,7 +32,6 @@ CONNECT_S, READ_S = 30.0, 300.0
 
 OnGone: TypeAlias = Callable[[str], None]
 """Told why a connection ended by the other side."""
-Streams: TypeAlias = AbstractAsyncContextManager["TransportStreams"]
 
 _TOO_LONG = f"the answer is longer than {MAX_MESSAGE_BYTES // 2**20} MiB"
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15}|"[^"\\]{1,100}")')
@@ -183,68 +181,6 @@ async def sse_transport(entry: McpServerSettings) -> AsyncIterator[TransportStre
 
     async with sse_client(entry.url, timeout=CONNECT_S, httpx_client_factory=client) as streams:
         yield streams
-
-
-@asynccontextmanager
-async def cleaned(
-    transport: Streams, on_problem: Callable[[str, str], None]
-) -> AsyncIterator[TransportStreams]:
-    """The same transport, with lists of tools that the SDK can read.
-
-    The SDK refuses a whole list for one tool in it that is not as it should be; here that tool is left out.
-
-    Args:
-        transport: What it is reached by.
-        on_problem: Told the name of a tool that was left out, and why.
-    """
-    async with transport as (incoming, outgoing):
-        yield _Cleaned(incoming, on_problem), outgoing
-
-
-class _Cleaned:
-    """A stream of messages whose lists of tools hold nothing that the SDK refuses."""
-
-    def __init__(self, inner: Any, on_problem: Callable[[str, str], None]) -> None:
-        self._inner = inner
-        self._on_problem = on_problem
-
-    def __getattr__(self, name: str) -> Any:
-        # The SDK looks for `last_context`, which only some streams have.
-        return getattr(self._inner, name)
-
-    async def receive(self) -> Any:
-        return self._clean(await self._inner.receive())
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    def __aiter__(self) -> _Cleaned:
-        return self
-
-    async def __anext__(self) -> Any:
-        return self._clean(await self._inner.__anext__())
-
-    async def __aenter__(self) -> _Cleaned:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> bool | None:
-        left: bool | None = await self._inner.__aexit__(*error)
-        return left
-
-    def _clean(self, message: Any) -> Any:
-        result = getattr(getattr(message, "message", None), "result", None)
-        if isinstance(result, dict) and isinstance(result.get("tools"), list):
-            kept: list[Any] = []
-            for tool in result["tools"]:
-                found = readable(tool)
-                if isinstance(found, str):
-                    name = tool.get("name", "") if isinstance(tool, dict) else ""
-                    self._on_problem(str(name), found)
-                else:
-                    kept.append(found)
-            result["tools"] = kept
-        return message
 
 
 def _http_client(headers: Mapping[str, str]) -> Any:

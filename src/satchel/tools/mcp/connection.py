@@ -1,0 +1,345 @@
+"""A live connection to a server: what it lists, the requests to it, and its news of changes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+
+from satchel.tools.mcp.cleaning import cleaned
+from satchel.tools.mcp.definitions import Listing, about_server, left_out, read_listing
+from satchel.tools.mcp.exchange import Exchange, Failed, InputNeeded
+from satchel.tools.mcp.failures import reason_of
+from satchel.tools.mcp.offers import MAX_OFFERS, Prompt, Resource, prompt_from, resource_from
+from satchel.tools.mcp.tasks import call_as_task, follow, tasks_extension
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskStatus
+    from mcp import Client
+
+__all__ = ["Connection", "connect"]
+
+MAX_PAGES = 100
+"""Pages of a list; a server that always names a further page would never end."""
+RELIST_S = 1.0
+"""Between two readings of a list that changes, so that one that changes all the time costs no more."""
+SUBSCRIBE_S = 3.0
+"""For a server to take the subscription to its changes; one that is slower may have changed its list unnoticed."""
+PROGRESS_S = 0.1
+"""Between two signs of progress that are shown."""
+
+
+class Connection:
+    """One connection, from the handshake on; made by `connect`.
+
+    Attributes:
+        protocol: The revision that was agreed on.
+        has_prompts: Whether the server offers prompts.
+    """
+
+    def __init__(
+        self, server: str, client: Client, unreadable: list[str], log: Callable[[str], None]
+    ) -> None:
+        """Use `connect`."""
+        self.protocol: str = client.protocol_version
+        self.has_prompts = client.server_capabilities.prompts is not None
+        self._server = server
+        self._client = client
+        self._unreadable = unreadable
+        self._log = log
+        self._task_tools: frozenset[str] = frozenset()
+        self._resources: tuple[Resource, ...] | None = None
+        self._prompts: tuple[Prompt, ...] | None = None
+        self._tools_changed = anyio.Event()
+
+    # Lists
+
+    async def tools(self, limiter: anyio.CapacityLimiter) -> Listing:
+        """Its tools, and under the name `SERVER` what it says of itself.
+
+        Args:
+            limiter: Of the thread in which the schemas are checked.
+        """
+        self._unreadable.clear()
+        raw: list[Mapping[str, Any]] = []
+        async for page in self._pages(lambda cursor: self._client.list_tools(cursor=cursor)):
+            raw += [_plain(tool) for tool in page.tools]
+        problems: list[str] = []
+        self._task_tools = frozenset(
+            tool["name"] for tool in raw if tool.get("execution", {}).get("taskSupport") == "required"
+        )
+        if self._task_tools and not self._runs_tasks():
+            raw = [tool for tool in raw if tool["name"] not in self._task_tools]
+            reason = f"it runs only as a task, and the server offers none in the revision {self.protocol}"
+            problems += [left_out(self._server, name, reason) for name in sorted(self._task_tools)]
+        listing = await anyio.to_thread.run_sync(partial(read_listing, self._server, raw), limiter=limiter)
+        about = about_server(
+            self._client.instructions or "",
+            resources=self._client.server_capabilities.resources is not None,
+            prompts=self.has_prompts,
+        )
+        return Listing(
+            tools=(*((about,) if about is not None else ()), *listing.tools),
+            problems=(*self._unreadable, *problems, *listing.problems),
+        )
+
+    async def resources(self) -> tuple[Resource, ...]:
+        """What it lets be read, then the templates; kept until it says that they changed."""
+        if self._resources is None:
+            found = [
+                resource_from(self._server, _plain(each))
+                async for page in self._pages(lambda cursor: self._client.list_resources(cursor=cursor))
+                for each in page.resources
+            ]
+            try:
+                async for page in self._pages(
+                    lambda cursor: self._client.list_resource_templates(cursor=cursor)
+                ):
+                    found += [resource_from(self._server, _plain(each)) for each in page.resource_templates]
+            except Exception as error:  # noqa: BLE001  a boundary: many servers don't know the method
+                self._log(f"no templates: {reason_of(error)}")
+            self._resources = tuple(found[:MAX_OFFERS])
+        return self._resources
+
+    async def prompts(self) -> tuple[Prompt, ...]:
+        """Its prompts; kept until it says that they changed."""
+        if self._prompts is None:
+            found = [
+                prompt_from(self._server, _plain(each))
+                async for page in self._pages(lambda cursor: self._client.list_prompts(cursor=cursor))
+                for each in page.prompts
+            ]
+            self._prompts = tuple(found[:MAX_OFFERS])
+        return self._prompts
+
+    async def _pages(self, fetch: Callable[[str | None], Awaitable[Any]]) -> AsyncIterator[Any]:
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await fetch(cursor)
+            yield page
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def _runs_tasks(self) -> bool:
+        tasks = self._client.server_capabilities.tasks
+        requests = tasks.requests if tasks is not None else None
+        return requests is not None and requests.tools is not None and requests.tools.call is not None
+
+    # Requests
+
+    async def call(
+        self,
+        name: str,
+        input: Mapping[str, Any],
+        exchange: Exchange,
+        *,
+        answers: Mapping[str, Any] | None = None,
+        state: str | None = None,
+    ) -> Mapping[str, Any] | Failed | InputNeeded:
+        """Call a tool; the protocol's result.
+
+        Args:
+            name: The server's own.
+            input: Fits the schema.
+            exchange: The request.
+            answers: To what an earlier try asked for (`InputNeeded`).
+            state: That try's.
+        """
+        session = self._client.session
+        shown_s = 0.0
+
+        async def tell(data: Mapping[str, Any]) -> None:
+            if exchange.caller.progress is not None:
+                await exchange.caller.progress(data)
+
+        async def show(progress: float, total: float | None, message: str | None) -> None:
+            nonlocal shown_s
+            now_s = anyio.current_time()
+            if now_s - shown_s >= PROGRESS_S or (total is not None and progress >= total):
+                shown_s = now_s
+                await tell({"progress": progress, "total": total, "message": (message or "")[:500]})
+
+        async def send(responses: Any, state: str | None) -> Any:
+            return await session.call_tool(
+                name,
+                dict(input),
+                progress_callback=show,
+                input_responses=responses,
+                request_state=state,
+                allow_input_required=True,
+                allow_claimed=True,
+            )
+
+        if name in self._task_tools:
+            result: Any = await call_as_task(session, name, input, exchange=exchange, tell=tell)
+        else:
+            result = await exchange.converse(send, answers=answers, state=state, may_wait=True)
+            if not isinstance(result, Failed | InputNeeded):
+                result = await follow(session, result, exchange=exchange, tell=tell)
+        return result if isinstance(result, Failed | InputNeeded) else _plain(result)
+
+    async def read(self, uri: str, exchange: Exchange) -> Mapping[str, Any] | Failed | InputNeeded:
+        """Read a resource; the protocol's result."""
+
+        async def send(responses: Any, state: str | None) -> Any:
+            return await self._client.session.read_resource(
+                uri, input_responses=responses, request_state=state, allow_input_required=True
+            )
+
+        result = await exchange.converse(send)
+        return result if isinstance(result, Failed | InputNeeded) else _plain(result)
+
+    async def prompt(
+        self, name: str, arguments: Mapping[str, str], exchange: Exchange
+    ) -> Mapping[str, Any] | Failed | InputNeeded:
+        """Get a prompt; the protocol's result."""
+
+        async def send(responses: Any, state: str | None) -> Any:
+            return await self._client.session.get_prompt(
+                name,
+                dict(arguments),
+                input_responses=responses,
+                request_state=state,
+                allow_input_required=True,
+            )
+
+        result = await exchange.converse(send)
+        return result if isinstance(result, Failed | InputNeeded) else _plain(result)
+
+    async def tell_roots_changed(self) -> None:
+        """Tell a server of an older revision that its roots changed; a newer one asks when it needs them."""
+        from mcp.types import RootsListChangedNotification  # noqa: PLC0415  loaded in `load_sdk`
+
+        if self._client.session.discover_result is None:
+            await self._client.session.send_notification(RootsListChangedNotification())
+
+    # News
+
+    def heard(self, message: Any) -> None:
+        """Take a notification, or an error of the connection."""
+        from mcp.types import (  # noqa: PLC0415  loaded in `load_sdk`
+            PromptListChangedNotification,
+            ResourceListChangedNotification,
+            ToolListChangedNotification,
+        )
+
+        match message:
+            case ToolListChangedNotification():
+                self._tools_changed.set()
+            case ResourceListChangedNotification():
+                self._resources = None
+            case PromptListChangedNotification():
+                self._prompts = None
+            case Exception():
+                self._log(reason_of(message))
+            case _:
+                pass
+
+    async def follow(self, on_tools: Callable[[], Awaitable[None]], *, task_status: TaskStatus[None]) -> None:
+        """Follow changes until cancelled; started once the server has taken the subscription.
+
+        Args:
+            on_tools: Called when the list of tools may be another one.
+            task_status: Of the task group that starts it.
+        """
+        async with anyio.create_task_group() as group:
+            subscribed = anyio.Event()
+            group.start_soon(self._listen, subscribed)
+            with anyio.move_on_after(SUBSCRIBE_S):
+                await subscribed.wait()
+            task_status.started()
+            while True:
+                await self._tools_changed.wait()
+                self._tools_changed = anyio.Event()
+                # A boundary: a stranger's server; a list that can't be read leaves the one before.
+                try:
+                    await on_tools()
+                except Exception as error:  # noqa: BLE001
+                    self._log(f"the changed list can't be read: {reason_of(error)}")
+                await anyio.sleep(RELIST_S)
+
+    async def _listen(self, subscribed: anyio.Event) -> None:
+        """Subscribe to changes, as the newest revision wants it; servers of older ones tell without being asked."""
+        offered = self._client.server_capabilities
+        tools = offered.tools is not None and bool(offered.tools.list_changed)
+        resources = offered.resources is not None and bool(offered.resources.list_changed)
+        prompts = offered.prompts is not None and bool(offered.prompts.list_changed)
+        # A boundary: a stranger's server; without the stream, changes are seen at the next start.
+        try:
+            if self._client.session.discover_result is not None and (tools or resources or prompts):
+                async with self._client.listen(
+                    tools_list_changed=tools, resources_list_changed=resources, prompts_list_changed=prompts
+                ) as events:
+                    subscribed.set()
+                    async for _ in events:
+                        pass  # `heard` gets the same as notifications
+        except Exception as error:  # noqa: BLE001
+            self._log(f"no news of changes: {reason_of(error)}")
+        finally:
+            subscribed.set()
+
+
+@asynccontextmanager
+async def connect(
+    server: str,
+    transport: AbstractAsyncContextManager[Any],
+    *,
+    version: str,
+    respond: Callable[[Any], Awaitable[Any]],
+    log: Callable[[str], None],
+) -> AsyncIterator[Connection]:
+    """Connect to a server, in the newest revision that both know.
+
+    Args:
+        server: Its name.
+        transport: How it is reached.
+        version: Of Satchel, for the server.
+        respond: Answers what the server asks by itself: the SDK's request, and its response or `ErrorData`.
+        log: Takes a line for the server's log.
+    """
+    from mcp import Client  # noqa: PLC0415  loaded in `load_sdk`
+    from mcp.types import CreateMessageRequest, ElicitRequest, Implementation, ListRootsRequest  # noqa: PLC0415
+
+    async def elicited(context: Any, params: Any) -> Any:  # noqa: ARG001  the SDK's shape, as those below
+        return await respond(ElicitRequest(params=params))
+
+    async def sampled(context: Any, params: Any) -> Any:  # noqa: ARG001
+        return await respond(CreateMessageRequest(params=params))
+
+    async def rooted(context: Any) -> Any:  # noqa: ARG001
+        return await respond(ListRootsRequest())
+
+    connection: Connection | None = None
+
+    async def heard(message: Any) -> None:
+        if connection is not None:
+            connection.heard(message)
+
+    unreadable: list[str] = []
+
+    def on_problem(tool: str, reason: str) -> None:
+        unreadable.append(left_out(server, tool, reason))
+
+    client = Client(
+        cleaned(transport, on_problem),
+        client_info=Implementation(name="satchel", version=version),
+        elicitation_callback=elicited,
+        sampling_callback=sampled,
+        list_roots_callback=rooted,
+        message_handler=heard,
+        extensions=[tasks_extension()],
+        cache=None,
+    )
+    async with client:
+        connection = Connection(server, client, unreadable, log)
+        yield connection
+
+
+def _plain(model: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = model.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return plain
