@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -43,64 +46,159 @@ def test_the_first_start_asks_two_questions_that_can_be_skipped(tmp_path: Path) 
         assert "questions" not in screen.see("›")
 
 
-@requirement("cli:wizard")
-def test_the_answers_of_the_first_start_are_written_down(tmp_path: Path) -> None:
-    with serving(scripted(speaks("Hello."))) as server, terminal(tmp_path, "config", "init") as screen:
-        screen.see("Model [")
-        screen.type(f"{server.url}/v1", ENTER)
-        screen.see("Its model's name")
-        screen.type("m-1", ENTER)
-        screen.see("[Y/n]: ")
-        screen.type("n", ENTER)
-        screen.see("Written to")
-        assert screen.leave() == 0
-    written = (tmp_path / "home" / "config.toml").read_text()
-    assert 'model = "own:m-1"' in written
-    assert f'base_url = "{server.url}/v1"' in written
-    assert "capture = false" in written
+def models_at(*paths: str, names: Sequence[str] = ("m-1", "m-2"), key: str = "") -> Callable[[Asked], Answer]:
+    """An endpoint that lists its models at these paths, accepts one key, and answers 404 elsewhere."""
+
+    def answer(asked: Asked) -> Answer:
+        if key and asked.headers.get("authorization") != f"Bearer {key}":
+            return as_json({"error": {"message": "who are you?"}}, status=401)
+        if asked.path in paths:
+            return as_json({"data": [{"id": name} for name in names]})
+        return speaks("ready") if asked.path == "/v1/chat/completions" else as_json({}, status=404)
+
+    return answer
 
 
-@requirement("cli:wizard")
-def test_an_address_alone_is_answer_enough_at_the_first_start(tmp_path: Path) -> None:
-    with serving(scripted(speaks("Hello."))) as server:
+def written(tmp_path: Path) -> dict[str, Any]:
+    path = tmp_path / "home" / "config.toml"
+    return tomllib.loads(path.read_text()) if path.exists() else {}
+
+
+@requirement("cli:wizard", "cli:wizard:checks")
+@pytest.mark.parametrize(("typed", "name"), [("", "m-1"), ("2", "m-2"), ("m-2", "m-2")])
+def test_the_wizard_lists_the_models_at_an_address_to_choose_from(
+    tmp_path: Path, typed: str, name: str
+) -> None:
+    with serving(models_at("/v1/models")) as server:
         with terminal(tmp_path) as screen:
             screen.see("Model [")
-            screen.type(f"{server.url}/v1", ENTER)
-            screen.see("Its model's name")
-            screen.type(ENTER)
+            # Without the path, which is found.
+            screen.type(server.url, ENTER)
+            screen.see(f"The API is at {server.url}/v1.")
+            screen.see("  1. m-1\n  2. m-2\nNumber or name [1]: ")
+            screen.type(typed, ENTER)
             screen.see("[Y/n]: ")
             screen.type(ENTER)
-            screen.see("Satchel 0.1.0 · own:m-1")
+            screen.see(f"Satchel 0.1.0 · own:{name}")
             screen.see("›")
             screen.type("Hi", ENTER)
-            screen.see("Hello.")
+            screen.see("ready")
         assert said_to(chats(server)[0]) == "Hi"
+    assert written(tmp_path)["providers"]["own"] == {"kind": "openai", "base_url": f"{server.url}/v1"}
 
 
-@requirement("cli:wizard")
-@pytest.mark.parametrize(
-    ("answer", "told", "model"),
-    [
-        ("anthropic", "Set ANTHROPIC_API_KEY in your environment", "anthropic:claude-sonnet-5-5"),
-        ("ollama", "config set model ollama:MODEL", ""),
-        ("gguf", "config set model gguf:/path/to/model.gguf", ""),
-        ("nobody", "There is no provider 'nobody'", ""),
-    ],
-)
-def test_a_provider_alone_gets_its_model_or_a_word_on_how_to_name_one(
-    tmp_path: Path, answer: str, told: str, model: str
-) -> None:
-    with terminal(tmp_path, "config", "init") as screen:
+@requirement("cli:wizard:checks")
+def test_the_wizard_asks_again_after_a_typo_and_writes_nothing_before_it_works(tmp_path: Path) -> None:
+    with serving(models_at("/v1/models")) as server, terminal(tmp_path, "config", "init") as screen:
+        for typed, told in (
+            ("opnai:m", "There is no provider 'opnai'. Did you mean \"openai\"?"),
+            ("gguf", "Name the model file: gguf:/path/model.gguf"),
+            ("gguf:/no/file.gguf", "There is no file /no/file.gguf."),
+        ):
+            screen.see("Model [")
+            screen.type(typed, ENTER)
+            screen.see(told)
         screen.see("Model [")
-        screen.type(answer, ENTER)
-        screen.see(told)
+        screen.type("127.0.0.1:9", ENTER)
+        screen.see("own at 127.0.0.1:9 cannot be reached")
+        screen.see("Use it anyway? [y/N]: ")
+        screen.type("perhaps", ENTER)
+        screen.see("Please answer y or n.")
+        screen.see("Use it anyway? [y/N]: ")
+        screen.type("n", ENTER)
+        screen.see("Model [")
+        screen.type(f"{server.url}/v1", ENTER)
+        screen.see("Number or name [1]: ")
+        screen.type("7", ENTER)
+        screen.see("7 is not among its models.")
+        screen.see("Number or name [1]: ")
+        screen.type("m-3", ENTER)
+        screen.see("m-3 is not among its models. Did you mean")
+        screen.see("Use it anyway? [y/N]: ")
+        screen.type("n", ENTER)
+        screen.see("Number or name [1]: ")
+        assert written(tmp_path) == {}
+        screen.type("2", ENTER)
         screen.see("[Y/n]: ")
         screen.type("n", ENTER)
         screen.see("Written to")
         assert screen.leave() == 0
-    written = (tmp_path / "home" / "config.toml").read_text()
-    assert (f'model = "{model}"' in written) == bool(model)
-    assert "capture = false" in written
+    assert written(tmp_path)["model"] == "own:m-2"
+    assert written(tmp_path)["memory"] == {"capture": False}
+
+
+@requirement("cli:wizard:checks")
+def test_the_wizard_asks_for_the_variable_of_a_key_that_an_address_wants(tmp_path: Path) -> None:
+    answers = models_at("/v1/models", key="right")
+    with serving(answers) as server, terminal(tmp_path, "config", "init", MY_KEY="right") as screen:
+        screen.see("Model [")
+        screen.type(f"{server.url}/v1", ENTER)
+        screen.see("asks for a key")
+        screen.see("Environment variable that holds its key")
+        screen.type("sk-secret", ENTER)
+        screen.see("Keys are never written down.")
+        screen.see("Environment variable that holds its key")
+        screen.type("MY_KEY", ENTER)
+        screen.see("  1. m-1")
+        screen.type(ENTER)
+        screen.see("[Y/n]: ")
+        screen.type(ENTER)
+        screen.see("Written to")
+        assert screen.leave() == 0
+    assert written(tmp_path)["providers"]["own"]["env_api_key"] == "MY_KEY"
+    assert "right" not in (tmp_path / "home" / "config.toml").read_text()
+
+
+@requirement("cli:wizard:checks")
+def test_an_endpoint_that_lists_no_models_is_asked_for_an_answer(tmp_path: Path) -> None:
+    with serving(models_at()) as server, terminal(tmp_path, "config", "init") as screen:
+        screen.see("Model [")
+        screen.type(f"{server.url}/wrong", ENTER)
+        screen.see("Name of its model [Enter: default]: ")
+        screen.type(ENTER)
+        screen.see(f"{server.url}/wrong/models answers 404.")
+        screen.see("Use it anyway? [y/N]: ")
+        screen.type(ENTER)
+        screen.see("Model [")
+        screen.type(f"{server.url}/v1", ENTER)
+        screen.see("Name of its model [Enter: default]: ")
+        screen.type("m-9", ENTER)
+        screen.see("Checking own:m-9 …")
+        screen.see("[Y/n]: ")
+        screen.type(ENTER)
+        screen.see("Written to")
+        assert screen.leave() == 0
+    assert written(tmp_path)["model"] == "own:m-9"
+
+
+@requirement("cli:wizard:checks")
+@pytest.mark.parametrize("keys", [(CTRL_C,), ("127.0.0.1:9", ENTER, CTRL_C)])
+def test_ctrl_c_leaves_the_wizard_and_writes_nothing(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    with terminal(tmp_path) as screen:
+        screen.see("Model [Enter")
+        screen.type(*keys[:-1])
+        if len(keys) > 1:
+            screen.see("Use it anyway?")
+        # Python notices a Ctrl-C that comes just before it reads when it has read: Enter ends that.
+        screen.type(keys[-1], ENTER)
+        screen.see("Interrupted.")
+        assert screen.leave() == 130
+    assert not (tmp_path / "home").exists()
+
+
+@requirement("cli:wizard")
+def test_a_hosted_provider_is_taken_before_its_key_is_there_if_the_user_agrees(tmp_path: Path) -> None:
+    with terminal(tmp_path, "config", "init") as screen:
+        screen.see("Model [")
+        screen.type("anthropic", ENTER)
+        screen.see("Set it in your environment before you start Satchel")
+        screen.see("Use anthropic:claude-sonnet-5-5? [Y/n]: ")
+        screen.type(ENTER)
+        screen.see("[Y/n]: ")
+        screen.type(ENTER)
+        screen.see("Written to")
+        assert screen.leave() == 0
+    assert written(tmp_path) == {"model": "anthropic:claude-sonnet-5-5"}
 
 
 @requirement("cli:chat:slash")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run, serving
 from tests.cli.programs import calls, scripted, speaks
-from tests.models.loopback import Loopback, as_json
+from tests.models.loopback import Answer, Asked, Loopback, as_json
 from tests.requirements import requirement
 
 SHELLFISH = "My sister Mara is allergic to shellfish."
@@ -301,19 +302,41 @@ def test_the_doctor_says_why_a_model_that_was_chosen_does_not_serve(run: Run) ->
         ran = run("doctor", "--json", server=server, environ={**environ, "SATCHEL_MODEL": name})
         (check,) = [check for check in ran.json if check["part"] == "model"]
         assert (check["state"] == "failed") == (ran.code == 1)
-        return check["state"], check["text"].partition(" does not serve: ")[2]
+        return check["state"], check["text"].partition(" can't answer: ")[2]
 
     assert model_of("anthropic:m") == ("failed", "ANTHROPIC_API_KEY is not set.")
     assert model_of("gguf:/no/file.gguf") == ("failed", "There is no model file /no/file.gguf.")
     state, why = model_of("ollama:m")
     assert (state, why.partition(":9 ")[2][:17]) == ("failed", "cannot be reached")
-    with serving(
-        [as_json({}, status=401), as_json({}, status=404), as_json({"data": [{"id": "m"}]})]
-    ) as server:
+    with serving([as_json({}, status=401), as_json({"data": [{"id": "m"}]})]) as server:
         state, why = model_of("openai:m", server)
         assert (state, why.partition(" refuses ")[2]) == ("failed", "the key in OPENAI_API_KEY.")
         assert model_of("openai:m", server) == ("ok", "")
-        assert model_of("openai:m", server) == ("ok", "")
+    refuses = as_json({"error": {"message": "No such model."}}, status=404)
+    with serving([as_json({"data": [{"id": "m-1"}, {"id": "m-2"}]}), refuses]) as server:
+        state, why = model_of("openai:m", server)
+    assert state == "failed"
+    assert "No such model." in why
+    assert why.endswith("lists: m-1, m-2. Choose one: satchel config set model openai:MODEL")
+
+
+@requirement("cli:doctor:404")
+def test_the_doctor_notices_an_endpoint_that_always_answers_404(run: Run) -> None:
+    def checked(answers: Callable[[Asked], Answer]) -> tuple[str, str]:
+        with serving(answers) as server:
+            ran = run("doctor", "--json", server=server)
+            (check,) = [check for check in ran.json if check["part"] == "model"]
+            return check["state"], check["text"].replace(server.url, "URL")
+
+    state, why = checked(lambda _: as_json({}, status=404))
+    assert state == "failed"
+    assert "URL/v1/models answers 404." in why
+    assert "URL/v1/chat/completions" in why
+    assert "satchel config set providers.openai.base_url URL" in why
+    # Some endpoints list no models and answer all the same.
+    assert (
+        checked(lambda asked: speaks("ready") if "chat" in asked.path else as_json({}, status=404))[0] == "ok"
+    )
 
 
 @requirement("cli:model")

@@ -120,3 +120,23 @@ def test_any_text_that_is_set_is_read_back(tmp_path_factory: pytest.TempPathFact
     home = tmp_path_factory.mktemp("home")
     set_value(home / "config.toml", "memory.embedder", text)
     assert load({}, cwd=home, home=home).memory.embedder == text.strip()
+
+
+@requirement("config:set:provider")
+@pytest.mark.parametrize("key", ["model", "small_model"])
+def test_a_model_of_an_unknown_provider_is_refused_when_it_is_set(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "config.toml"
+    with pytest.raises(
+        ConfigError, match=r'no provider "antropic"\. Did you mean "anthropic"\?.* To add one: satchel'
+    ):
+        set_value(path, key, "antropic:m")
+    assert not path.exists()
+    assert set_value(path, key, "none") == "none"
+    assert set_value(path, key, "mine:m", providers=["mine"]) == "mine:m"
+    set_value(path, "providers.other.base_url", "https://api.example.com/v1")
+    assert set_value(path, key, "other:m") == "other:m"
+    with pytest.raises(ConfigError, match='no provider "foo"'):
+        write_initial(tmp_path / "new.toml", {key: "foo:m"})
+    write_initial(
+        tmp_path / "new.toml", {key: "foo:m", "providers.foo.base_url": "https://api.example.com/v1"}
+    )

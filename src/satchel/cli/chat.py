@@ -67,7 +67,7 @@ def _first_start(settings: Settings) -> None:
     tell("Welcome to Satchel. Two questions; Enter skips each.")
     values = ask_settings(settings)
     if any(value is not None for value in values.values()):
-        tell(f"Written to {write_initial(settings.config_path, values)}.")
+        tell(f"Written to {write_initial(settings.config_path, values, providers=settings.providers)}.")
 
 
 async def _chat(settings: Settings, *, session_id: str | None, last: bool, private: bool) -> int:

@@ -83,7 +83,7 @@ def set_(key: str, value: str, as_json: bool) -> None:
     Lists are written with commas. Keys of providers stay in environment variables and are never written down.
     """
     settings = read_settings()
-    now = set_value(settings.config_path, key, value)
+    now = set_value(settings.config_path, key, value, providers=settings.providers)
     shown = list(now) if isinstance(now, tuple) else now
     if as_json:
         say_json({"key": key, "value": shown, "path": str(settings.config_path)})
@@ -173,7 +173,7 @@ def init(model: str | None, no_capture: bool, as_json: bool) -> None:
     values: dict[str, object] = {"model": model, "memory.capture": False if no_capture else None}
     if model is None and not no_capture and is_terminal(sys.stdin):
         values = ask_settings(settings)
-    written = write_initial(settings.config_path, values)
+    written = write_initial(settings.config_path, values, providers=settings.providers)
     if as_json:
         say_json({"path": str(written)})
     else:

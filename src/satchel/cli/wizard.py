@@ -1,26 +1,41 @@
-"""Two questions at the first start; each can be skipped, and nothing is asked without a terminal."""
+"""Two questions at the first start. Each can be skipped, and none is asked without a terminal."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from urllib.parse import urlsplit
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
 
 import anyio
 import click
 
 from satchel.cli.output import plain, tell
+from satchel.clock import SystemClock
 from satchel.config import ProviderSettings, Settings
-from satchel.errors import ModelError
+from satchel.errors import ModelAuthError, ModelError, SatchelError
+from satchel.runtime.endpoints import Endpoint, probe_endpoint, verify_model
 from satchel.runtime.inventory import model_of
 
 __all__ = ["ask_settings", "is_first_start"]
 
+T = TypeVar("T")
+Values: TypeAlias = dict[str, object]
+
 _NAME = "own"
-"""The name that a provider gets which is only known by its address."""
+"""The name of the provider that the user describes by its address alone."""
+_MOST_LISTED = 12
+"""Models that are listed with a number; any other is chosen by its name."""
+_ADDRESS = re.compile(r"https?://\S+")
+_HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}(?:/\S*)?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def is_first_start(settings: Settings) -> bool:
-    """Whether nothing was configured and nothing was ever said here."""
+    """Whether nothing has been configured and nothing said here yet."""
     return (
         not settings.config_path.exists()
         and not settings.model
@@ -29,22 +44,38 @@ def is_first_start(settings: Settings) -> bool:
     )
 
 
-def ask_settings(settings: Settings) -> dict[str, object]:
+def ask_settings(settings: Settings) -> Values:
     """Ask which model answers, and whether what is said is kept.
 
+    An answer that can't work is explained and asked for again; what could not be checked is taken only if the user
+    says so.
+
     Returns:
-        Values by dotted key, for `write_initial`; None where the default is good.
+        Values by dotted key, for `write_initial`; None where the default holds.
+
+    Raises:
+        click.Abort: The user pressed Ctrl-C or Ctrl-D.
     """
-    hosted = [p for p in settings.providers.values() if p.env_api_key]
     tell("Which language model should answer?")
-    for provider in hosted:
-        there = "its key is set" if settings.secret(provider.env_api_key) else f"needs {provider.env_api_key}"
-        tell(f"  {provider.name}: {there}")
+    for provider in settings.providers.values():
+        if provider.env_api_key:
+            has_key = settings.secret(provider.env_api_key) is not None
+            tell(f"  {provider.name}: {'its key is set' if has_key else f'needs {provider.env_api_key}'}")
     tell(
-        "Write PROVIDER:MODEL, PROVIDER, gguf:/path/model.gguf, or the address of an OpenAI-compatible server."
+        "Type PROVIDER:MODEL, PROVIDER, gguf:/path/model.gguf, or the address of an OpenAI-compatible server."
     )
-    values = _model(settings, _read("Model [Enter: choose by what is there]: "))
-    keeps = _read("Keep what is said as memory, on this machine? [Y/n]: ").lower() not in ("n", "no")
+    values: Values | None = None
+    while values is None:
+        answer = _read("Model [Enter: choose by what is there]: ")
+        if not answer:
+            values = {"model": None}
+        elif _ADDRESS.fullmatch(answer):
+            values = _by_address(settings, answer)
+        elif _HOST_AND_PORT.fullmatch(answer) and answer.partition(":")[0] not in settings.providers:
+            values = _by_address(settings, f"http://{answer}")
+        else:
+            values = _by_name(settings, answer)
+    keeps = _agrees("Keep what is said as memory, on this machine?", default=True)
     return {**values, "memory.capture": None if keeps else False}
 
 
@@ -53,42 +84,167 @@ def _read(prompt: str) -> str:
         # click's own prompt repeats itself on an empty answer; here that is an answer.
         text: str = click.prompt(prompt, default="", show_default=False, prompt_suffix="", err=True)
     except click.Abort:
-        tell("")
-        return ""
+        tell("")  # what comes next begins on a new line
+        raise
     return plain(text).strip()
 
 
-def _model(settings: Settings, answer: str) -> dict[str, object]:
-    if not answer:
-        return {"model": None}
-    if re.match(r"https?://", answer) and urlsplit(answer).hostname:
-        name = _read("Its model's name [Enter: the first that it lists]: ")
-        own = ProviderSettings(name=_NAME, kind="openai", base_url=answer)
-        return {
-            f"providers.{_NAME}.kind": own.kind,
-            f"providers.{_NAME}.base_url": own.base_url,
-            "model": f"{_NAME}:{name}" if name else _default_of(own, settings),
-        }
-    name, _, model = answer.partition(":")
+def _agrees(question: str, *, default: bool) -> bool:
+    words = {"": default, "y": True, "yes": True, "n": False, "no": False}
+    while True:
+        answer = _read(f"{question} [{'Y/n' if default else 'y/N'}]: ").lower()
+        if answer in words:
+            return words[answer]
+        tell("Please answer y or n.")
+
+
+def _run(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    return anyio.run(function)
+
+
+def _by_address(settings: Settings, address: str) -> Values | None:
+    """What an address sets; None where the user wants to give another answer."""
+    provider = ProviderSettings(name=_NAME, kind="openai", base_url=address)
+    found = _reached(settings, provider)
+    if found is None:
+        return None
+    endpoint, is_checked = found
+    if endpoint.provider.base_url != address:
+        tell(f"The API is at {endpoint.provider.base_url}.")
+    known = replace(settings, providers={**settings.providers, _NAME: endpoint.provider})
+    name = _model_at(known, endpoint, is_checked=is_checked)
+    if name is None:
+        return None
+    return {
+        f"providers.{_NAME}.kind": endpoint.provider.kind,
+        f"providers.{_NAME}.base_url": endpoint.provider.base_url,
+        f"providers.{_NAME}.env_api_key": endpoint.provider.env_api_key or None,
+        "model": f"{_NAME}:{name}",
+    }
+
+
+def _reached(settings: Settings, provider: ProviderSettings) -> tuple[Endpoint, bool] | None:
+    """The endpoint, and whether it answered; None where it did not and the user wants another one."""
+    while True:
+        try:
+            return _run(partial(probe_endpoint, provider, settings)), True
+        except ModelAuthError as error:
+            tell(str(error))
+            if provider.name == _NAME:
+                named = _key_variable(settings)
+                if named is None:
+                    return None
+                provider = replace(provider, env_api_key=named)
+                if settings.secret(named) is not None:
+                    continue
+        except ModelError as error:
+            tell(str(error))
+        if not _agrees("Use it anyway?", default=False):
+            return None
+        return Endpoint(provider=provider, models=None), False
+
+
+def _key_variable(settings: Settings) -> str | None:
+    """The name of the variable that holds the key; None where the user has none."""
+    while True:
+        name = _read("Environment variable that holds its key [Enter: another server]: ")
+        if not name:
+            return None
+        if _VARIABLE.fullmatch(name):
+            if settings.secret(name) is None:
+                tell(f"{name} is not set in this environment.")
+            return name
+        tell("This is not the name of a variable, such as MY_API_KEY. Keys are never written down.")
+
+
+def _model_at(settings: Settings, endpoint: Endpoint, *, is_checked: bool, default: str = "") -> str | None:
+    """The model that the user chooses at an endpoint; None where they want another answer."""
+    if endpoint.models:
+        return _chosen(endpoint.models, default=default if default in endpoint.models else endpoint.models[0])
+    name = _read(f"Name of its model [Enter: {default or 'default'}]: ") or default or "default"
+    if not is_checked or _answers(f"{endpoint.provider.name}:{name}", settings):
+        return name
+    return None
+
+
+def _chosen(models: Sequence[str], *, default: str) -> str:
+    listed = [default, *(model for model in models if model != default)]
+    for number, model in enumerate(listed[:_MOST_LISTED], 1):
+        tell(f"  {number}. {model}")
+    if len(listed) > _MOST_LISTED:
+        tell(f"  … and {len(listed) - _MOST_LISTED} more; type a name to choose one of them.")
+    while True:
+        answer = _read("Number or name [1]: ")
+        if not answer:
+            return default
+        if answer in models:
+            return answer
+        if answer.isdecimal() and 1 <= int(answer) <= min(len(listed), _MOST_LISTED):
+            return listed[int(answer) - 1]
+        tell(f"{answer} is not among its models.{_did_you_mean(answer, models)}")
+        if not answer.isdecimal() and _agrees("Use it anyway?", default=False):
+            return answer
+
+
+def _did_you_mean(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word.lower(), known, n=1)
+    return f' Did you mean "{close[0]}"?' if close else ""
+
+
+def _answers(name: str, settings: Settings) -> bool:
+    """Whether a model answers, or is taken although it does not."""
+    tell(f"Checking {name} …")
+    try:
+        _run(partial(verify_model, name, settings, clock=SystemClock()))
+    except SatchelError as error:
+        tell(str(error))
+        return _agrees("Use it anyway?", default=False)
+    return True
+
+
+def _by_name(settings: Settings, answer: str) -> Values | None:
+    """What "provider:model", or a provider alone, sets; None where the user wants to give another answer."""
+    name, _, model = (part.strip() for part in answer.partition(":"))
     provider = settings.providers.get(name)
     if provider is None:
-        tell(f"There is no provider {name!r}; there are {', '.join(settings.providers)}. Nothing was set.")
-        return {"model": None}
-    if provider.env_api_key and not settings.secret(provider.env_api_key):
-        tell(
-            f"Set {provider.env_api_key} in your environment before you start Satchel; keys are never written down."
-        )
-    return {"model": answer if model or provider.kind == "none" else _default_of(provider, settings)}
+        tell(f"There is no provider {name!r}.{_did_you_mean(name, list(settings.providers))}")
+        tell(f"Known: {', '.join(settings.providers)}.")
+        return None
+    if provider.kind == "none":
+        return {"model": "none"}
+    if provider.kind == "gguf":
+        if Path(model).expanduser().is_file():
+            return {"model": answer}
+        tell(f"There is no file {model}." if model else "Name the model file: gguf:/path/model.gguf")
+        return None
+    if provider.builtin and provider.env_api_key and settings.secret(provider.env_api_key) is None:
+        return _without_key(settings, provider, model)
+    if model:
+        return {"model": f"{name}:{model}"} if _answers(f"{name}:{model}", settings) else None
+    found = _reached(settings, provider)
+    if found is None:
+        return None
+    endpoint, is_checked = found
+    try:
+        default = _run(partial(model_of, provider, settings)).partition(":")[2]
+    except ModelError:
+        default = ""  # the user names one
+    chosen = _model_at(settings, endpoint, is_checked=is_checked, default=default)
+    return None if chosen is None else {"model": f"{name}:{chosen}"}
 
 
-def _default_of(provider: ProviderSettings, settings: Settings) -> str | None:
-    """The model of a provider that alone was named; None where none can be chosen, which is told."""
-    reason = "A model file has to be named."
-    if provider.kind != "gguf":
+def _without_key(settings: Settings, provider: ProviderSettings, model: str) -> Values | None:
+    """What a hosted provider sets before its key is there: that can't be checked, only agreed to."""
+    tell(
+        f"{provider.env_api_key} is not set. Set it in your environment before you start Satchel; "
+        "keys are never written down."
+    )
+    if not model:
         try:
-            return anyio.run(model_of, provider, settings)
-        except ModelError as error:
-            reason = str(error)
-    example = "/path/to/model.gguf" if provider.kind == "gguf" else "MODEL"
-    tell(f"{reason} Set it later: satchel config set model {provider.name}:{example}")
-    return None
+            model = _run(partial(model_of, provider, settings)).partition(":")[2]
+        except ModelError:
+            model = _read("Name of its model [Enter: another provider]: ")
+            if not model:
+                return None
+    name = f"{provider.name}:{model}"
+    return {"model": name} if _agrees(f"Use {name}?", default=True) else None

@@ -19,6 +19,7 @@ __all__ = [
     "KeyPath",
     "Value",
     "Where",
+    "check_provider",
     "check_provider_alone",
     "check_rules",
     "check_tables",
@@ -262,6 +263,26 @@ def _not_a_model(value: str, where: Callable[[], str]) -> ConfigError:
         f'{where()}: {_short(value)} is not a model, it takes "provider:model" such as '
         '"anthropic:claude-sonnet-5-5", "gguf:/path/model.gguf", or "none"; or a provider whose entry names a model.'
     )
+
+
+def check_provider(model: str, known: Iterable[str], where: Callable[[], str]) -> None:
+    """Check that the provider of a model exists.
+
+    Args:
+        model: "provider:model", "none" or "".
+        known: The names of the providers that exist.
+        where: As in `check_value`.
+
+    Raises:
+        ConfigError: There is no such provider; says which there are, and how to add one.
+    """
+    name = model.partition(":")[0].strip()
+    names = tuple(known)
+    if name and name not in names:
+        raise ConfigError(
+            f"{where()}: there is no provider {_quoted(name)}.{closest(name, names)} There are: {', '.join(names)}. "
+            f"To add one: satchel config set providers.{name}.base_url https://api.example.com/v1"
+        )
 
 
 def _is_address(text: str) -> bool:

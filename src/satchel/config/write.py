@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +11,7 @@ from typing import Any, Final
 from satchel.config.check import (
     MODEL_KEYS,
     Value,
+    check_provider,
     check_provider_alone,
     check_tables,
     check_value,
@@ -18,6 +19,7 @@ from satchel.config.check import (
     value_of_text,
 )
 from satchel.config.home import ensure_home, locked_folder, replace_file
+from satchel.config.providers import builtin_providers
 from satchel.config.settings import RuleAction
 from satchel.config.toml_file import read_toml
 from satchel.errors import ConfigError
@@ -30,7 +32,7 @@ _HEADER: Final = """\
 """
 
 
-def set_value(path: Path, key: str, value: object) -> Value:
+def set_value(path: Path, key: str, value: object, *, providers: Iterable[str] = ()) -> Value:
     """Set one key in a file; the file, and its folder, are made where they are missing.
 
     Args:
@@ -38,6 +40,7 @@ def set_value(path: Path, key: str, value: object) -> Value:
         key: Dotted: "agent.max_rounds", "providers.deepseek.base_url".
         value: Text stands for the value as in an environment variable; None, or empty text for an optional
             setting, takes the key out.
+        providers: Providers that exist besides the built-in ones and those in the file: the environment's.
 
     Returns:
         The value as it is now in the file; None where it was taken out.
@@ -69,6 +72,8 @@ def set_value(path: Path, key: str, value: object) -> Value:
             entries = file.tables.get("providers", {}) if file is not None else {}
             models = {name: str(entry.get("model", "")) for name, entry in entries.items()}
             check_provider_alone(checked, models, lambda: key)
+            known = dict.fromkeys([*builtin_providers({}), *entries, *providers])
+            check_provider(checked, known, lambda: key)
         document = tomlkit.parse(file.text) if file is not None else tomlkit.parse(_HEADER)
         try:
             _put(document, key.split("."), list(checked) if isinstance(checked, tuple) else checked)
@@ -131,12 +136,13 @@ def add_permission(path: Path, action: RuleAction, tool: str) -> None:
         replace_file(path, tomlkit.dumps(document))
 
 
-def write_initial(path: Path, values: Mapping[str, object]) -> Path:
+def write_initial(path: Path, values: Mapping[str, object], *, providers: Iterable[str] = ()) -> Path:
     """Write a first settings file, as the questions at the first start do.
 
     Args:
         path: `Settings.config_path`; must not exist.
         values: By dotted key; None is left out.
+        providers: As in `set_value`.
 
     Returns:
         `path`.
@@ -149,9 +155,13 @@ def write_initial(path: Path, values: Mapping[str, object]) -> Path:
 
     document = tomlkit.parse(_HEADER)
     document.add(tomlkit.nl())
+    added = [key.split(".")[1] for key in values if key.startswith("providers.")]
     for key, value in values.items():
         if value is not None:
             checked = check_value(setting_named(key, str(path)), value, partial(str, key))
+            if key in MODEL_KEYS and isinstance(checked, str):
+                known = dict.fromkeys([*builtin_providers({}), *added, *providers])
+                check_provider(checked, known, partial(str, key))
             _put(document, key.split("."), list(checked) if isinstance(checked, tuple) else checked)
     ensure_home(path.parent)
     with locked_folder(path.parent):

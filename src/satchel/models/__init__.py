@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from satchel.models.abilities import AbilityStore
     from satchel.models.choose import (
         Choice,
+        NoModelList,
         Tried,
         available_models,
         check_model,
@@ -40,6 +41,7 @@ __all__ = [
     "JsonTools",
     "ModelEvent",
     "ModelRequest",
+    "NoModelList",
     "RecallModel",
     "Reply",
     "Retrying",
@@ -62,6 +64,7 @@ __getattr__ = on_demand(
         "abilities": ("AbilityStore",),
         "choose": (
             "Choice",
+            "NoModelList",
             "Tried",
             "available_models",
             "check_model",

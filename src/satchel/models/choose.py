@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -12,13 +11,14 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from satchel.config import ProviderSettings, Settings
+from satchel.config import ProviderSettings, Settings, mask_address
 from satchel.config.providers import builtin_providers
 from satchel.errors import ConfigError, ModelAuthError, ModelError, ModelUnavailable
 from satchel.models.opening import split_name
 
 __all__ = [
     "Choice",
+    "NoModelList",
     "Tried",
     "available_models",
     "check_model",
@@ -155,25 +155,28 @@ def small_model_of(name: str, settings: Settings) -> str:
     return name if small is None or found is None or _is_moved(found) else f"{provider}:{small}"
 
 
-async def check_model(name: str, settings: Settings) -> None:
-    """Look whether a model could answer, without asking it anything: its file, or its endpoint and the key.
+async def check_model(name: str, settings: Settings) -> tuple[str, ...] | None:
+    """Check whether a model could answer, without sending it a message: its file, or its endpoint and the key.
+
+    Returns:
+        What the endpoint lists, where the model may be missing: some serve models under other names too. None where
+        there is no endpoint.
 
     Raises:
         ConfigError: There is no such provider, or no such file.
         ModelAuthError: There is no key, or it is refused.
-        ModelUnavailable: The endpoint can't be reached.
+        NoModelList: The endpoint can be reached and lists no models.
+        ModelUnavailable: It can't be reached.
     """
     provider_name, model = split_name(name)
     provider = settings.provider(provider_name)
     if provider.kind == "gguf" and not _is_file(model):
         raise ConfigError(f"There is no model file {model}.")
     if provider.kind in ("gguf", "none"):
-        return
+        return None
     if provider.env_api_key and _why_possible(provider, settings) is None:
         raise ModelAuthError(f"{provider.env_api_key} is not set.")
-    # One that is there and gives no list may serve all the same.
-    with suppress(_NoList):
-        await available_models(provider, settings)
+    return await available_models(provider, settings)
 
 
 async def available_models(provider: ProviderSettings, settings: Settings) -> tuple[str, ...]:
@@ -181,7 +184,8 @@ async def available_models(provider: ProviderSettings, settings: Settings) -> tu
 
     Raises:
         ModelAuthError: It refuses the key.
-        ModelUnavailable: It cannot be reached, or gives no list.
+        NoModelList: It can be reached and gives no list.
+        ModelUnavailable: It can't be reached.
     """
     # It comes with both SDKs; a list is asked for seldom.
     import httpx2  # noqa: PLC0415
@@ -204,9 +208,15 @@ async def available_models(provider: ProviderSettings, settings: Settings) -> tu
     except ValueError as error:
         raise ModelUnavailable(f"{where} gave a list of models that is not JSON.") from error
     if response.status_code in (401, 403):
-        raise ModelAuthError(f"{where} refuses the key in {provider.env_api_key or '(none)'}.")
+        if not provider.env_api_key:
+            raise ModelAuthError(
+                f"{where} asks for a key, and no variable is named that holds one (env_api_key)."
+            )
+        raise ModelAuthError(f"{where} refuses the key in {provider.env_api_key}.")
     if body is None:
-        raise _NoList(f"{where} gives no list of models (it answered {response.status_code}).")
+        raise NoModelList(
+            f"{where} lists no models: {mask_address(base_url)}/models answers {response.status_code}."
+        )
     return tuple(name for name in _names_in(body) if not _NO_CHAT.search(name))
 
 
@@ -214,8 +224,8 @@ def _is_file(path: str) -> bool:
     return Path(path).expanduser().is_file()
 
 
-class _NoList(ModelUnavailable):
-    """The endpoint is there, but lists nothing."""
+class NoModelList(ModelUnavailable):
+    """The endpoint can be reached, but gives no list of models."""
 
 
 def _names_in(body: Any) -> list[str]:
@@ -244,7 +254,7 @@ async def default_model(provider: ProviderSettings, settings: Settings) -> str:
         return default
     try:
         models = await available_models(provider, settings)
-    except _NoList:
+    except NoModelList:
         # Some endpoints serve one model under any name and list nothing.
         return default or "default"
     if default in models:

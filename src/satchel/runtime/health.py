@@ -14,8 +14,8 @@ from satchel import __version__
 from satchel.config import Settings
 from satchel.errors import EmbedderError, SatchelError
 from satchel.memory import Memory
-from satchel.models import check_model
 from satchel.models.embedding import find_weights
+from satchel.runtime.endpoints import verify_model
 from satchel.runtime.home import untrusted_project
 from satchel.runtime.web import engines_of, missing_for_browser
 from satchel.storage import Database
@@ -231,12 +231,12 @@ async def _model(satchel: Satchel) -> Check:
         return Check(
             part="model", state="warning", text=f"none: {choice.why}. Satchel recalls only. {failed}".strip()
         )
-    serves = f"{choice.name} ({choice.why})"
+    chosen = f"{choice.name} ({choice.why})"
     try:
-        await check_model(choice.name, satchel.settings)
+        await verify_model(choice.name, satchel.settings, clock=satchel.clock)
     except SatchelError as error:
-        return Check(part="model", state="failed", text=f"{serves} does not serve: {error}")
-    return Check(part="model", state="ok", text=serves)
+        return Check(part="model", state="failed", text=f"{chosen} can't answer: {error}")
+    return Check(part="model", state="ok", text=chosen)
 
 
 def _web(settings: Settings) -> list[Check]:

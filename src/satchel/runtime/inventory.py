@@ -1,4 +1,4 @@
-"""What `satchel model` shows: which models there are, whether one works, and fetching the embedding model."""
+"""Which models there are and whether one can answer; and fetching the embedding model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from satchel.config import ProviderSettings, Settings
 from satchel.errors import ModelError, SatchelError
-from satchel.messages import Message, TextBlock, ToolUseBlock, Usage, text_of
+from satchel.messages import ToolUseBlock, Usage, text_of
 from satchel.models import (
     Choice,
     Completion,
@@ -24,11 +24,19 @@ from satchel.models import (
     default_model,
 )
 from satchel.models.embedding import Progress, fetch_weights, weights_source
+from satchel.runtime.endpoints import GREETING, complete, said
 
 if TYPE_CHECKING:
     from satchel.runtime.satchel import Satchel
 
-__all__ = ["ModelTest", "ProviderModels", "fetch_embedding_model", "list_models", "model_of", "try_model"]
+__all__ = [
+    "ModelTest",
+    "ProviderModels",
+    "fetch_embedding_model",
+    "list_models",
+    "model_of",
+    "try_model",
+]
 
 State: TypeAlias = Literal["ready", "not set up", "failed"]
 
@@ -41,10 +49,10 @@ _ECHO = ToolDefinition(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderModels:
-    """One provider and what it serves.
+    """One provider and its models.
 
     Attributes:
-        models: Full names, as `model` in the settings takes them.
+        models: Full names, as the setting `model` takes them.
         reason: Why there are none.
     """
 
@@ -62,7 +70,8 @@ class ModelTest:
     Attributes:
         text: Its answer to a greeting.
         calls_tools: Whether it called a tool when it was told to.
-        first_ms: Until its first sign, and `total_ms` until its end, of the greeting.
+        first_ms: Until the first event of the greeting's answer.
+        total_ms: Until the end of that answer.
     """
 
     name: str
@@ -76,7 +85,7 @@ class ModelTest:
 async def list_models(
     settings: Settings, *, only: str | None = None
 ) -> tuple[Choice | None, Sequence[ProviderModels]]:
-    """The model that serves, and what each provider has; the endpoints are asked side by side.
+    """The model that answers by default, and each provider's models; the endpoints are asked concurrently.
 
     Args:
         settings: Where the providers are.
@@ -127,29 +136,29 @@ async def _models_of(provider: ProviderSettings, settings: Settings) -> Provider
 
 
 async def model_of(provider: ProviderSettings, settings: Settings) -> str:
-    """The full name of the model that serves where only its provider is named.
+    """The full name of the default model of a provider.
 
     Raises:
-        ModelError: The provider has to be asked for its list, and gives none that can be chosen from.
+        ModelError: The provider has no default model and lists none to choose from.
     """
     return f"{provider.name}:{await default_model(provider, settings)}"
 
 
 async def try_model(satchel: Satchel, name: str | None = None) -> ModelTest:
-    """Ask a model two small things: a greeting, and to call a tool.
+    """Ask a model for a greeting, and to call a tool.
 
     Args:
-        satchel: Knows the models.
-        name: "provider:model"; None takes the one that serves.
+        satchel: Opens the model.
+        name: "provider:model"; None takes the one that answers by default.
 
     Raises:
-        ConfigError, ModelError: It can't serve; the message says why and who must act.
+        ConfigError, ModelError: It can't answer; the message says why and who must act.
     """
     model = await satchel.model(name)
     clock = satchel.clock
     began_s = clock.monotonic_s()
     first_s: float | None = None
-    greeting = ModelRequest(system="You are being tested.", messages=[_said("Answer with one word: ready.")])
+    greeting = ModelRequest(system="You are being tested.", messages=[said(GREETING)])
     answer: Completion | None = None
     async for event in model.stream(greeting):
         first_s = clock.monotonic_s() if first_s is None else first_s
@@ -161,13 +170,12 @@ async def try_model(satchel: Satchel, name: str | None = None) -> ModelTest:
     if model.provider != "none":
         request = ModelRequest(
             system="You are being tested. Use the tools that you are given.",
-            messages=[_said('Call the tool "echo" with the word "ready".')],
+            messages=[said('Call the tool "echo" with the word "ready".')],
             tools=[_ECHO],
         )
-        async for event in model.stream(request):
-            if isinstance(event, Completion):
-                calls_tools = any(isinstance(b, ToolUseBlock) and b.name == "echo" for b in event.blocks)
-                usage += event.usage
+        called = await complete(model, request)
+        calls_tools = any(isinstance(block, ToolUseBlock) and block.name == "echo" for block in called.blocks)
+        usage += called.usage
     return ModelTest(
         name=f"{model.provider}:{model.model}",
         text=text_of(answer.blocks).strip(),
@@ -178,22 +186,18 @@ async def try_model(satchel: Satchel, name: str | None = None) -> ModelTest:
     )
 
 
-def _said(text: str) -> Message:
-    return Message(role="user", blocks=(TextBlock(text=text),))
-
-
 async def fetch_embedding_model(settings: Settings, *, progress: Progress | None = None) -> tuple[Path, str]:
-    """Have the default embedding model's files under `SATCHEL_HOME`.
+    """Fetch the default embedding model's files into `SATCHEL_HOME`, unless they are there.
 
     Args:
         settings: Where that is.
-        progress: Told how far it is, from another thread.
+        progress: Gets the bytes fetched so far, from another thread.
 
     Returns:
         Their folder, and where they came from.
 
     Raises:
-        EmbedderError: They could not be had; the message says what was tried.
+        EmbedderError: They could not be fetched; the message says what was tried.
     """
     folder = await anyio.to_thread.run_sync(
         partial(
