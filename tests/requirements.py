@@ -312,6 +312,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "permissions:rule:pattern", "DESIGN 6", "A rule names a tool, or a tool and a pattern: bash(git *) does not allow git x; rm y."),
     built(4, "permissions:rule:programs", "issue 4", "A star in a rule that allows does not stand for words by which one program starts another."),
     built(4, "permissions:rule:deny", "issue 4", "A rule that denies holds for every part of a call: commands in disguise, folders above, fields of strangers' tools."),
+    built(8, "tools:schema:bounded", "issue 8", "A stranger's JSON Schema is checked, and inputs against it, in bounded time and without fetching anything."),
     built(8, "permissions:rule:url-spelling", "issue 8", "A rule about a URL holds for every spelling of its host and path, and one that allows fits nothing beside it."),
     built(4, "permissions:keys", "issue 4", "No mode reads by itself where keys and passwords are."),
     built(2, "permissions:rule:allow-option", "issue 2", "--allow RULE holds for one command."),

@@ -191,8 +191,10 @@ async def test_a_schema_that_is_broken_or_points_to_the_network_makes_the_tool_u
         gives("ok"),
     )
     outcome = await world.run()
-    assert "only '#…' is allowed" in outcome.steps[0].result
-    assert outcome.steps[1].result.startswith("The tool odd can't be used: its input schema is broken")
+    assert "refers to 'http://127.0.0.1:9/schema.json', outside of itself" in outcome.steps[0].result
+    assert outcome.steps[1].result.startswith(
+        "odd was not run: its input schema is invalid: at $.properties.x.type"
+    )
     assert outcome.steps[2].result == "ok"
 
 

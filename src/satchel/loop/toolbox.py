@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from satchel.errors import UsageError
 from satchel.models.port import ToolDefinition
+from satchel.tools.input_schema import InputSchema
 from satchel.tools.port import Tool
-
-if TYPE_CHECKING:
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import ValidationError
 
 __all__ = ["Toolbox"]
 
-_MOST_PROBLEMS = 5
-"""Told to a model at once: enough to mend a call in one go, little enough to be read."""
 _MOST_CHARS = 300
-"""Of one problem: the checker quotes the value, which may be a whole file."""
+"""Of an unknown name that is repeated to the model."""
 _MOST_NAMES = 40
 """Listed when nothing resembles an unknown name."""
 
@@ -46,7 +41,7 @@ class Toolbox:
                     f"Two tools are called {tool.spec.name!r}; a model could not tell them apart."
                 )
             self._tools[tool.spec.name] = tool
-        self._validators: dict[str, Draft202012Validator] = {}
+        self._schemas: dict[str, InputSchema] = {}
         self.definitions: tuple[ToolDefinition, ...] = tuple(tool.spec.definition for tool in tools)
         self._size: int | None = None
 
@@ -87,56 +82,15 @@ class Toolbox:
         """What is wrong with an input, with the JSON path of each mistake, or None where it fits the
         schema.
         """
-        errors = sorted(self._validator(tool).iter_errors(input), key=lambda error: error.json_path)
-        if not errors:
-            return None
-        lines = [f"- {line}" for error in errors[:_MOST_PROBLEMS] for line in _lines(error)]
-        if len(errors) > _MOST_PROBLEMS:
-            lines.append(f"- and {len(errors) - _MOST_PROBLEMS} more")
-        return f"The input of {tool.spec.name} is not valid, so it was not run:\n" + "\n".join(lines)
-
-    def _validator(self, tool: Tool) -> Draft202012Validator:
         name = tool.spec.name
-        validator = self._validators.get(name)
-        if validator is None:
-            # Imported when a tool is first called: 60 ms that a conversation without tools never pays.
-            from jsonschema import Draft202012Validator  # noqa: PLC0415
-
-            schema = tool.spec.input_schema
-            _refuse_outside_references(schema)
-            Draft202012Validator.check_schema(schema)
-            validator = self._validators[name] = Draft202012Validator(schema)
-        return validator
-
-
-def _refuse_outside_references(schema: Any) -> None:
-    """The validator would fetch them from the network, at an address that the tool's author chose."""
-    if isinstance(schema, Mapping):
-        for key, part in schema.items():
-            if key in ("$ref", "$dynamicRef") and isinstance(part, str) and not part.startswith("#"):
-                raise UsageError(f"The schema refers to {part!r}, outside of itself; only '#…' is allowed.")
-            _refuse_outside_references(part)
-    elif isinstance(schema, list | tuple):
-        for part in schema:
-            _refuse_outside_references(part)
-
-
-def _lines(error: ValidationError) -> Iterator[str]:
-    """One error in words, a line for each place that has to change."""
-    path = error.json_path
-    match error.validator:
-        case "required":
-            missing = error.message.split("' is a required")[0].removeprefix("'")
-            yield f"{path}.{missing}: is missing"
-        case "anyOf" | "oneOf" if error.context:
-            # The branch that came furthest says more than "fits none of them".
-            from jsonschema.exceptions import best_match  # noqa: PLC0415 - see Toolbox._validator
-
-            best = best_match(error.context)
-            yield f"{best.json_path}: {_short(best.message)} (or another of the allowed forms)"
-        case _:
-            yield f"{path}: {_short(error.message)}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _MOST_CHARS else f"{text[: _MOST_CHARS // 2]} … {text[-_MOST_CHARS // 2 :]}"
+        schema = self._schemas.get(name)
+        if schema is None:
+            schema = self._schemas[name] = InputSchema(tool.spec.input_schema)
+        try:
+            problems = schema.problems(input)
+        except UsageError as error:
+            return f"{name} was not run: {error}."
+        if not problems:
+            return None
+        lines = [f"- {line}" for line in problems]
+        return f"The input of {name} is not valid, so it was not run:\n" + "\n".join(lines)

@@ -116,7 +116,7 @@ def test_effects_name_the_fields_that_are_paths(effects: Any, reads: Any, writes
         (b'{"name": "x", "description": 7}', "description"),
         (b'{"name": "x", "parameters": ["a"]}', "not an object"),
         (b'{"name": "x", "parameters": {"a": "string"}}', "takes an object"),
-        (b'{"name": "x", "parameters": {"a": {"type": "strin"}}}', "no JSON Schema"),
+        (b'{"name": "x", "parameters": {"a": {"type": "strin"}}}', "is invalid"),
         (b'{"name": "x", "parameters": {"a": {"required": "yes"}}}', "true or false"),
         (b'{"name": "x", "parameters": {"a b": {"type": "string"}}}', "64 letters"),
         (b'{"name": "x", "parameters": {"type": "string"}}', 'it takes "object"'),

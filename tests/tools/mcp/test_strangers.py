@@ -192,8 +192,8 @@ async def test_bad_definitions_are_listed_with_their_reasons_and_the_good_one_is
         "MCP server x: the tool 'none' was left out: its input schema is of type 'array' and must be 'object'.",
         "MCP server x: the tool '' was left out: a name has 1 to 300 characters.",
         "MCP server x: the tool 'outside' was left out: its input schema refers to 'http://h/x', outside of itself.",
-        "MCP server x: the tool 'wrong' was left out: its input schema is invalid: 7 is not valid under any of the "
-        "given schemas.",
+        "MCP server x: the tool 'wrong' was left out: its input schema is invalid: at $.properties.x.type, 7 "
+        "is not valid under any of the given schemas.",
         "MCP server x: the tool 'good' is listed twice.",
         "MCP server x: the tool 'long' was left out: its input schema has 70,037 characters and may have 65,536.",
     )

@@ -26,6 +26,7 @@ from satchel.tools.builtin.file_write import file_write_tool, read_whole
 from satchel.tools.builtin.glob import glob_tool
 from satchel.tools.builtin.grep import grep_tool
 from satchel.tools.builtin.seen import look, remember
+from satchel.tools.input_schema import InputSchema
 from satchel.tools.port import Tool, ToolContext, ToolResult
 
 __all__ = ["SHIPPED", "flat_schema", "main", "shipped_path", "take_as_seen", "to_json"]
@@ -135,11 +136,8 @@ def _tool(name: str) -> Tool:
 
 def _problem(tool: Tool, input: Any) -> str:
     """What is wrong with an input, or ""."""
-    # Imported for a call, not for `--schema`.
-    from jsonschema import Draft202012Validator  # noqa: PLC0415
-
-    error = next(iter(Draft202012Validator(tool.spec.input_schema).iter_errors(input)), None)
-    return "" if error is None else f"The input is wrong: {error.json_path}: {error.message[:300]}"
+    problems = InputSchema(tool.spec.input_schema).problems(input)
+    return f"The input is wrong: {problems[0]}" if problems else ""
 
 
 async def _call(tool: Tool, input: Mapping[str, Any]) -> ToolResult:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from satchel.errors import UsageError
+from satchel.tools.input_schema import check_schema
 from satchel.tools.visible import hidden_in_schema, visible, visible_schema
 
 __all__ = ["MAX_SCHEMA_BYTES", "Definition", "definition_from_json", "definition_to_json", "parse_schema"]
@@ -202,36 +203,10 @@ def _check_names(properties: Mapping[str, Any]) -> None:
 
 
 def _check(schema: Mapping[str, Any]) -> None:
-    """That it is a JSON Schema, and leads nowhere: a validator would fetch what it refers to outside of itself."""
-    # Imported when a new tool is read: 60 ms that a start with known tools never pays.
-    from jsonschema import Draft202012Validator  # noqa: PLC0415
-    from jsonschema.exceptions import SchemaError  # noqa: PLC0415
-
     try:
-        outside = _outside_reference(schema)
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        _wrong(f'its "parameters" are no JSON Schema: at {error.json_path}, {_one_line(error.message)}')
-    except RecursionError:
-        _wrong('its "parameters" are nested too deep')
-    if outside:
-        _wrong(f"its schema refers to {_short(outside)}, outside of itself")
-
-
-def _outside_reference(schema: Any) -> str:
-    if isinstance(schema, Mapping):
-        for key, part in schema.items():
-            if key in ("$ref", "$dynamicRef") and isinstance(part, str) and not part.startswith("#"):
-                return part
-            found = _outside_reference(part)
-            if found:
-                return found
-    elif isinstance(schema, list):
-        for part in schema:
-            found = _outside_reference(part)
-            if found:
-                return found
-    return ""
+        check_schema(schema, subject='the schema in its "parameters"')
+    except UsageError as error:
+        _wrong(_one_line(str(error)))
 
 
 def _effects(value: Any, schema: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:

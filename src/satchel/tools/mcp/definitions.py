@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from satchel.errors import UsageError
+from satchel.tools.input_schema import check_schema
 from satchel.tools.port import Annotations
 from satchel.tools.visible import hidden_in, hidden_in_schema, visible, visible_schema
 
@@ -204,34 +206,11 @@ def _schema(schema: Mapping[str, Any]) -> dict[str, Any] | str:
     hidden = hidden_in_schema(cleaned)
     if hidden:
         return f"a name or a value in its input schema holds the invisible character {hidden}"
-    outside = _outside_reference(cleaned)
-    if outside:
-        return f"its input schema refers to {outside[:_SHORT]!r}, outside of itself"
-    # Imported when a server's tools are read: 60 ms that other sessions never pay.
-    from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415
-
     try:
-        Draft202012Validator.check_schema(cleaned)
-    except SchemaError as error:
-        return f"its input schema is invalid: {error.message[:_SHORT]}"
-    except RecursionError:
-        return "its input schema is nested too deeply"
+        check_schema(cleaned)
+    except UsageError as error:
+        return str(error)
     return cleaned
-
-
-def _outside_reference(schema: object) -> str:
-    """The first reference to another document, which would be fetched from an address of the server's choice."""
-    waiting = [schema]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, Mapping):
-            for key, value in part.items():
-                if key in ("$ref", "$dynamicRef") and isinstance(value, str) and not value.startswith("#"):
-                    return value
-                waiting.append(value)
-        elif isinstance(part, list | tuple):
-            waiting.extend(part)
-    return ""
 
 
 def full_names(server: str, names: Sequence[str]) -> dict[str, str]:
