@@ -370,11 +370,11 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(4, "mcp:real-servers", "issue 4", "Servers that no one here wrote are listed, called, elicited, killed and back."),
     built(8, "mcp:where-servers-start", "DESIGN 6", "Servers start in the home unless the folder is trusted."),
     built(8, "mcp:tasks", "issue 8", "A call that a server runs as a task is followed to its result, and cancelled with the call; a tool that needs tasks where there are none is not offered."),
-    planned(8, "mcp:resources", "DESIGN 6", "Resources are listed and read: by the model, and by a mention in a message; bounded, and marked as from outside."),
-    planned(8, "mcp:prompts", "DESIGN 6", "A server's prompts are commands with arguments."),
-    planned(8, "mcp:roots", "DESIGN 6", "A server is told of the workspace where it is trusted, else of nothing."),
-    planned(8, "mcp:instructions", "DESIGN 6", "A server's instructions are quoted, marked as from outside, bounded and pinned."),
-    planned(8, "mcp:sampling", "issue 8", "A server has the model answer something only where the user allows it, with bounds on tokens and count."),
+    built(8, "mcp:resources", "DESIGN 6", "Resources are listed and read: by the model, and by a mention in a message; bounded, and marked as from outside."),
+    built(8, "mcp:prompts", "DESIGN 6", "A server's prompts are commands with arguments."),
+    built(8, "mcp:roots", "DESIGN 6", "A server is told of the workspace where it is trusted, else of nothing."),
+    built(8, "mcp:instructions", "DESIGN 6", "A server's instructions are quoted, marked as from outside, bounded and pinned."),
+    built(8, "mcp:sampling", "issue 8", "A server has the model answer something only where the user allows it, with bounds on tokens and count."),
 
     # ---- The web (DESIGN 6, seed-0)
     built(4, "web:search", "DESIGN 6", "web_search has SearXNG, Brave, Tavily and DuckDuckGo behind one port."),

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["ToolEntry", "external_tools", "list_tools", "mcp_tools", "run_tool", "tool_folders"]
 
 _OWN: Final = (
-    "ask_user", "browser", "deep_memory", "execute_capability", "forget_memory", "lookup_capability", "read_docs",
-    "recall_memory", "request_capability", "store_memory", "think", "todo", "tool_call", "tool_describe", "tool_search",
-    "web_fetch", "web_search", *SHIPPED,
+    "ask_user", "browser", "deep_memory", "execute_capability", "forget_memory", "list_mcp_resources",
+    "lookup_capability", "read_docs", "read_mcp_resource", "recall_memory", "request_capability", "store_memory",
+    "think", "todo", "tool_call", "tool_describe", "tool_search", "web_fetch", "web_search", *SHIPPED,
 )  # fmt: skip
 """Names of Satchel's own tools (DESIGN 6); an executable may take one of them only where it is shipped as one too."""
 
@@ -85,6 +85,7 @@ def mcp_tools(
         spawn=spawn,
         timeout_s=settings.agent.tool_timeout_s,
         version=__version__,
+        roots=(settings.cwd,) if settings.project_trusted else (),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ import pytest
 from satchel.clock import ManualClock
 from satchel.config import McpServerSettings
 from satchel.tools import Ask, Tool, ToolContext, ToolResult
-from satchel.tools.mcp import McpToolset
+from satchel.tools.mcp import McpToolset, Sampler
 
 T = TypeVar("T")
 STRANGER = Path(__file__).with_name("stranger.py")
@@ -79,6 +79,8 @@ def open_servers(tmp_path: Path) -> Open:
         timeout_s: float = 20.0,
         start_s: float = 20.0,
         first_wait_s: float = 20.0,
+        roots: Sequence[Path] = (),
+        sampler: Sampler | None = None,
     ) -> AsyncIterator[Servers]:
         environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)} if environ is None else environ
         clock = ManualClock()
@@ -97,6 +99,8 @@ def open_servers(tmp_path: Path) -> Open:
                 spawn=spawn,
                 timeout_s=timeout_s,
                 version="1",
+                roots=roots,
+                sampler=sampler,
                 start_s=start_s,
                 first_wait_s=first_wait_s,
             )

@@ -80,6 +80,41 @@ def text(words, **more):
     return {"content": [{"type": "text", "text": words}], **more}
 
 
+SAMPLE = {
+    "messages": [{"role": "user", "content": {"type": "text", "text": "Which\u200b city?"}}],
+    "systemPrompt": "Be short.",
+    "maxTokens": 100_000,
+    "temperature": 0.5,
+}
+
+
+def offers(request):
+    """Answer what is asked about resources and prompts; a file of the folder says it all."""
+    told = json.loads((FOLDER / "offers.json").read_text())
+    done = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if MODERN else {}
+    match request["method"]:
+        case "resources/list":
+            answer(request, {**done, "resources": told.get("resources", [])})
+        case "resources/templates/list":
+            answer(request, {**done, "resourceTemplates": told.get("templates", [])})
+        case "resources/read" if request["params"]["uri"] == "demo://huge":
+            answer(request, {**done, "contents": [{"uri": "demo://huge", "text": "x" * 50_000_000}]})
+        case "resources/read":
+            uri = request["params"]["uri"]
+            contents = told.get("contents", {}).get(uri)
+            if contents is None:
+                error = {"code": -32002, "message": "Resource not found"}
+                send({"jsonrpc": "2.0", "id": request["id"], "error": error})
+            else:
+                answer(request, {**done, "contents": [{"uri": uri, **part} for part in contents]})
+        case "prompts/list":
+            answer(request, {**done, "prompts": told.get("prompts", [])})
+        case "prompts/get":
+            said = f"{request['params']['name']} {json.dumps(request['params'].get('arguments'), sort_keys=True)}"
+            messages = told.get("messages", [{"role": "user", "content": {"type": "text", "text": said}}])
+            answer(request, {**done, "messages": messages})
+
+
 LOOKS = []
 
 
@@ -206,6 +241,25 @@ def call(request):
                     }
                 )
             answer(request, text("done"))
+        case "asks-roots" | "samples" | "samples-much":
+            for number in range(6 if BEHAVIOUR == "samples-much" else 1):
+                method, asked = (
+                    ("roots/list", {}) if BEHAVIOUR == "asks-roots" else ("sampling/createMessage", SAMPLE)
+                )
+                send({"jsonrpc": "2.0", "id": f"q{number}", "method": method, "params": asked})
+                reply = next(r for r in map(json.loads, sys.stdin) if r.get("id") == f"q{number}")
+                reply = reply.get("result") or reply.get("error")
+            answer(request, text(json.dumps(reply, sort_keys=True)))
+        case "modern-samples" | "modern-asks-roots":
+            given = params.get("inputResponses")
+            method, asked = (
+                ("roots/list", {}) if BEHAVIOUR.endswith("roots") else ("sampling/createMessage", SAMPLE)
+            )
+            if given:
+                answer(request, {"resultType": "complete", **text(json.dumps(given["q"], sort_keys=True))})
+            else:
+                more = {"q": {"method": method, "params": asked}}
+                answer(request, {"resultType": "input_required", "inputRequests": more})
         case "folder":
             answer(request, text(str(Path.cwd())))
         case "environment":
@@ -259,7 +313,10 @@ def main():
         request = json.loads(line)
         match request.get("method"):
             case "server/discover" if MODERN:
-                capabilities = {"tools": {}}
+                capabilities = {
+                    "tools": {},
+                    **({"resources": {}, "prompts": {}} if "offers" in BEHAVIOUR else {}),
+                }
                 answer(
                     request,
                     {
@@ -278,7 +335,14 @@ def main():
                     request,
                     {
                         "protocolVersion": "2025-11-25" if tasks else "2025-06-18",
-                        "capabilities": {"tools": {"listChanged": True}, **tasks},
+                        "capabilities": {
+                            "tools": {"listChanged": True},
+                            **tasks,
+                            **({"resources": {}, "prompts": {}} if "offers" in BEHAVIOUR else {}),
+                        },
+                        "instructions": (FOLDER / "instructions.txt").read_text()
+                        if (FOLDER / "instructions.txt").exists()
+                        else "",
                         "serverInfo": {"name": "stranger", "version": "1"},
                     },
                 )
@@ -291,6 +355,8 @@ def main():
                 answer(request, {"tools": tools, **more})
             case "tools/call":
                 call(request)
+            case method if method and method.startswith(("resources/", "prompts/")) and "offers" in BEHAVIOUR:
+                offers(request)
             case "tasks/get":
                 ask_about_task(request)
             case "tasks/result" if BEHAVIOUR.endswith("fail"):
@@ -304,6 +370,8 @@ def main():
             case "tasks/cancel":
                 (FOLDER / "cancelled").touch()
                 answer(request, task("cancelled"))
+            case "notifications/roots/list_changed":
+                (FOLDER / "roots-changed").touch()
             case "notifications/cancelled":
                 (FOLDER / "cancelled").touch()
             case _ if "id" in request:

@@ -6,9 +6,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from satchel.config import McpServerSettings
 from satchel.tools import Question
 from tests.requirements import requirement
 from tests.tools.mcp.conftest import Open, until
+from tests.tools.mcp.test_sampling import Answering
 
 pytestmark = pytest.mark.anyio
 ZONE: dict[str, Any] = {"source_timezone": "Europe/Berlin", "time": "12:00", "target_timezone": "Asia/Tokyo"}
@@ -35,6 +38,31 @@ def from_npm(name: str, *args: str, **env: str) -> McpServerSettings:
     if found is None or shutil.which("node") is None:
         pytest.skip(f"{program} is NOT tested: it is from npm, which `make test` sets up where npm is")
     return McpServerSettings(name=name, command=found, args=args, env=env)
+
+
+@asynccontextmanager
+async def over_http(program: str) -> AsyncIterator[str]:
+    """The address of npm's everything server, which takes a port and not a socket."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [program, "streamableHttp"],
+        env={"PATH": os.environ["PATH"], "PORT": str(port)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        await until(lambda: _listens(port))
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        process.wait(timeout=20)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def children(argument: str) -> list[int]:
@@ -159,3 +187,50 @@ async def test_the_everything_servers_long_running_task_is_followed_to_its_resul
     assert not result.is_error
     assert len(asked) == 1
     assert "Gathering sources..." in [told["message"] for told in servers.progress]
+
+
+@requirement("mcp:real-servers", "mcp:resources", "mcp:prompts", "mcp:instructions", "mcp:roots")
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_the_everything_servers_resources_prompts_instructions_and_roots(
+    open_servers: Open, tmp_path: Path, transport: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        entry = from_npm("everything")
+        if transport == "http":
+            url = await stack.enter_async_context(over_http(entry.command))
+            entry = McpServerSettings(name="everything", url=url)
+        servers = await stack.enter_async_context(open_servers(entry, roots=[tmp_path]))
+        assert "read_mcp_resource" in await servers.names()
+        toolset, context = servers.toolset, servers.context()
+        assert "# Everything Server" in toolset.instructions()
+        uris = [resource.uri for resource in await toolset.resources()]
+        assert "demo://resource/dynamic/text/{resourceId}" in uris
+        assert "demo://resource/static/document/features.md" in uris
+        read = await servers.call(
+            "read_mcp_resource", server="everything", uri="demo://resource/dynamic/text/7"
+        )
+        assert "Resource 7: This is a plaintext resource" in read.text
+        mentioned = await toolset.resolve_mentions(
+            "See @everything:demo://resource/static/document/features.md.", context
+        )
+        assert len(mentioned.attachments) == 1
+        assert not mentioned.notices
+        prompts = {prompt.command: prompt.usage for prompt in await toolset.prompts()}
+        assert prompts["mcp__everything__args-prompt"] == "/mcp__everything__args-prompt CITY [STATE]"
+        run = await toolset.run_prompt("/mcp__everything__args-prompt", "Bonn NRW", context)
+        assert run.text.endswith("What's weather in Bonn, NRW?")
+        assert tmp_path.as_uri() in (await servers.call("mcp__everything__get-roots-list")).text
+
+
+@requirement("mcp:real-servers", "mcp:sampling")
+async def test_the_everything_server_samples_where_the_user_allows_it(open_servers: Open) -> None:
+    async def ask(question: Question) -> str:
+        return "allow" if "tea" in question.text else "decline"
+
+    async with open_servers(from_npm("everything"), sampler=Answering()) as servers:
+        await servers.names()
+        allowed = await servers.call("mcp__everything__trigger-sampling-request", prompt="tea?", ask=ask)
+        assert "Bonn, says s1" in allowed.text
+        refused = await servers.call("mcp__everything__trigger-sampling-request", prompt="ale?", ask=ask)
+        assert refused.is_error
+        assert "the user declined" in refused.text

@@ -1,6 +1,22 @@
-"""The tools of MCP servers: programs and addresses that speak the Model Context Protocol."""
+"""The tools, resources and prompts of MCP servers: programs and addresses that speak the Model Context Protocol."""
 
 from satchel.tools.mcp.definitions import Definition as McpDefinition
+from satchel.tools.mcp.offers import Prompt as McpPrompt
+from satchel.tools.mcp.offers import Resource as McpResource
+from satchel.tools.mcp.resources import Attachment, Mentions
+from satchel.tools.mcp.sampling import Sampled, Sampler, SamplingRequest
 from satchel.tools.mcp.toolset import McpStatus, McpToolset, WithheldTool
 
-__all__ = ["McpDefinition", "McpStatus", "McpToolset", "WithheldTool"]
+__all__ = [
+    "Attachment",
+    "McpDefinition",
+    "McpPrompt",
+    "McpResource",
+    "McpStatus",
+    "McpToolset",
+    "Mentions",
+    "Sampled",
+    "Sampler",
+    "SamplingRequest",
+    "WithheldTool",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,8 @@ MAX_PAGES = 100
 """Pages of a list; a server that always names a further page would never end."""
 RELIST_S = 1.0
 """Between two readings of a list that changes, so that one that changes all the time costs no more."""
+OFFERS_S = 5.0
+"""For a server to list its resources, or its prompts, when it starts; one that is slower counts as having none."""
 SUBSCRIBE_S = 3.0
 """For a server to take the subscription to its changes; one that is slower may have changed its list unnoticed."""
 PROGRESS_S = 0.1
@@ -38,7 +40,6 @@ class Connection:
 
     Attributes:
         protocol: The revision that was agreed on.
-        has_prompts: Whether the server offers prompts.
     """
 
     def __init__(
@@ -46,7 +47,6 @@ class Connection:
     ) -> None:
         """Use `connect`."""
         self.protocol: str = client.protocol_version
-        self.has_prompts = client.server_capabilities.prompts is not None
         self._server = server
         self._client = client
         self._unreadable = unreadable
@@ -54,12 +54,12 @@ class Connection:
         self._task_tools: frozenset[str] = frozenset()
         self._resources: tuple[Resource, ...] | None = None
         self._prompts: tuple[Prompt, ...] | None = None
-        self._tools_changed = anyio.Event()
+        self._lists_changed = anyio.Event()
 
     # Lists
 
     async def tools(self, limiter: anyio.CapacityLimiter) -> Listing:
-        """Its tools, and under the name `SERVER` what it says of itself.
+        """Its tools, and under reserved names what else it says (`about_server`).
 
         Args:
             limiter: Of the thread in which the schemas are checked.
@@ -77,13 +77,15 @@ class Connection:
             reason = f"it runs only as a task, and the server offers none in the revision {self.protocol}"
             problems += [left_out(self._server, name, reason) for name in sorted(self._task_tools)]
         listing = await anyio.to_thread.run_sync(partial(read_listing, self._server, raw), limiter=limiter)
+        # Many servers announce resources and prompts, and have none.
+        offered = self._client.server_capabilities
         about = about_server(
             self._client.instructions or "",
-            resources=self._client.server_capabilities.resources is not None,
-            prompts=self.has_prompts,
+            resources=offered.resources is not None and await self._has_any(self.resources),
+            prompts=offered.prompts is not None and await self._has_any(self.prompts),
         )
         return Listing(
-            tools=(*((about,) if about is not None else ()), *listing.tools),
+            tools=(*about, *listing.tools),
             problems=(*self._unreadable, *problems, *listing.problems),
         )
 
@@ -115,6 +117,15 @@ class Connection:
             ]
             self._prompts = tuple(found[:MAX_OFFERS])
         return self._prompts
+
+    async def _has_any(self, listed: Callable[[], Awaitable[Sequence[Any]]]) -> bool:
+        # A boundary: a stranger's server, whose tools are of use without this.
+        try:
+            with anyio.move_on_after(OFFERS_S):
+                return bool(await listed())
+        except Exception as error:  # noqa: BLE001
+            self._log(f"a list can't be read: {reason_of(error)}")
+        return False
 
     async def _pages(self, fetch: Callable[[str | None], Awaitable[Any]]) -> AsyncIterator[Any]:
         cursor: str | None = None
@@ -230,21 +241,25 @@ class Connection:
 
         match message:
             case ToolListChangedNotification():
-                self._tools_changed.set()
+                self._lists_changed.set()
             case ResourceListChangedNotification():
                 self._resources = None
+                self._lists_changed.set()
             case PromptListChangedNotification():
                 self._prompts = None
+                self._lists_changed.set()
             case Exception():
                 self._log(reason_of(message))
             case _:
                 pass
 
-    async def follow(self, on_tools: Callable[[], Awaitable[None]], *, task_status: TaskStatus[None]) -> None:
+    async def follow(
+        self, on_change: Callable[[], Awaitable[None]], *, task_status: TaskStatus[None]
+    ) -> None:
         """Follow changes until cancelled; started once the server has taken the subscription.
 
         Args:
-            on_tools: Called when the list of tools may be another one.
+            on_change: Called when a list of the server's may be another one.
             task_status: Of the task group that starts it.
         """
         async with anyio.create_task_group() as group:
@@ -254,11 +269,11 @@ class Connection:
                 await subscribed.wait()
             task_status.started()
             while True:
-                await self._tools_changed.wait()
-                self._tools_changed = anyio.Event()
+                await self._lists_changed.wait()
+                self._lists_changed = anyio.Event()
                 # A boundary: a stranger's server; a list that can't be read leaves the one before.
                 try:
-                    await on_tools()
+                    await on_change()
                 except Exception as error:  # noqa: BLE001
                     self._log(f"the changed list can't be read: {reason_of(error)}")
                 await anyio.sleep(RELIST_S)

@@ -15,6 +15,9 @@ from satchel.tools.port import Annotations
 from satchel.tools.visible import hidden_in, hidden_in_schema, visible, visible_schema
 
 __all__ = [
+    "PROMPTS",
+    "RESERVED",
+    "RESOURCES",
     "SERVER",
     "Definition",
     "Listing",
@@ -25,8 +28,10 @@ __all__ = [
     "readable",
 ]
 
-SERVER = "(server)"
-"""The name under which what a server says of itself is pinned, beside its tools; a tool can't have it."""
+SERVER, RESOURCES, PROMPTS = "(server)", "(resources)", "(prompts)"
+"""Names that no tool can have, under which is pinned what else a server says: its instructions, and that it offers
+resources or prompts."""
+RESERVED = frozenset({SERVER, RESOURCES, PROMPTS})
 MAX_INSTRUCTIONS = 2_000
 """Characters of a server's instructions that go into the prompt: they are sent with every request."""
 
@@ -45,7 +50,7 @@ _SHORT = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """One tool of a server, as the server describes it; under the name `SERVER`, the server itself.
+    """One tool of a server, as the server describes it; or, under a reserved name, what else it says.
 
     Attributes:
         name: The server's own name for it.
@@ -120,21 +125,28 @@ def read_listing(server: str, raw: Iterable[Mapping[str, Any]], *, is_known: boo
     return Listing(tools=tuple(found[name] for name in sorted(found)), problems=tuple(problems))
 
 
-def about_server(instructions: str, *, resources: bool, prompts: bool) -> Definition | None:
-    """What a server says of itself, in the form in which its tools are pinned; None where it says nothing.
+def about_server(instructions: str, *, resources: bool, prompts: bool) -> tuple[Definition, ...]:
+    """What a server says beside its tools, in the form in which those are pinned.
 
     Args:
         instructions: How its tools are to be used, for the model; cut to `MAX_INSTRUCTIONS` characters.
-        resources: Whether it offers resources.
-        prompts: Whether it offers prompts.
+        resources: Whether it offers any.
+        prompts: Whether it offers any.
     """
     text = visible(instructions.strip())
     if len(text) > MAX_INSTRUCTIONS:
         text = f"{text[:MAX_INSTRUCTIONS]} […]"
-    hints = {"promptsHint": prompts, "resourcesHint": resources}
-    if not text and not any(hints.values()):
-        return None
-    return Definition(name=SERVER, description=text, input_schema={"type": "object"}, hints=hints)
+    said = {SERVER: bool(text), RESOURCES: resources, PROMPTS: prompts}
+    return tuple(
+        Definition(
+            name=name,
+            description=text if name == SERVER else "",
+            input_schema={"type": "object"},
+            hints={},
+        )
+        for name, is_said in said.items()
+        if is_said
+    )
 
 
 def left_out(server: str, tool: str, reason: str) -> str:
@@ -178,7 +190,7 @@ def _read(entry: Mapping[str, Any], *, is_known: bool) -> Definition | str:
     if isinstance(found, str):
         return found
     name, description = found["name"], visible(found.get("description", ""))
-    if name == SERVER and not is_known:
+    if name in RESERVED and not is_known:
         return "its name is reserved"
     schema, hints = found["inputSchema"], found.get("annotations", {})
     checked = dict(schema) if is_known else _schema(schema)

@@ -17,7 +17,7 @@ from typing import Any
 from satchel.clock import Clock
 from satchel.config import McpServerSettings
 from satchel.tools import pins as kept
-from satchel.tools.mcp.definitions import Definition, read_listing
+from satchel.tools.mcp.definitions import PROMPTS, RESOURCES, Definition, read_listing
 
 __all__ = ["Pins", "PinStore"]
 
@@ -54,7 +54,8 @@ class Pins:
         for definition in listed:
             names.add(definition.name)
             known = self.accepted.get(definition.name)
-            if accept_changes:
+            if accept_changes or definition.name in (RESOURCES, PROMPTS):
+                # That there are resources or prompts tells a model nothing that could mislead it.
                 accepted[definition.name] = definition
             elif known is None or known.sha256 != definition.sha256:
                 waiting[definition.name] = definition

@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from satchel.tools.mcp.offers import MAX_URI
 from satchel.tools.port import ToolContext, ToolResult
+from satchel.tools.visible import visible
 
-__all__ = ["tool_result"]
+__all__ = ["block_text", "keep_file", "resource_text", "tool_result"]
 
 _MOST_BLOCKS = 1_000
 """Of one result; a server that sends more is cut off with a note."""
@@ -31,12 +33,14 @@ async def tool_result(raw: Mapping[str, Any], context: ToolContext) -> ToolResul
     """
     content = raw.get("content")
     blocks: Sequence[Any] = content if isinstance(content, list) else ()
-    parts = [await _text_of(block, context) for block in blocks[:_MOST_BLOCKS] if isinstance(block, Mapping)]
+    parts = [
+        await block_text(block, context) for block in blocks[:_MOST_BLOCKS] if isinstance(block, Mapping)
+    ]
     if len(blocks) > _MOST_BLOCKS:
         parts.append(f"[{len(blocks) - _MOST_BLOCKS:,} more parts were left out]")
     data = raw.get("structuredContent")
     if data is not None and not _says(parts, data):
-        parts.append(json.dumps(data, ensure_ascii=False, indent=1))
+        parts.append(visible(json.dumps(data, ensure_ascii=False, indent=1)))
     is_error = raw.get("isError") is True
     text = "\n".join(part for part in parts if part)
     if not text:
@@ -56,32 +60,41 @@ def _says(parts: Sequence[str], data: Any) -> bool:
     return isinstance(data, Mapping) and len(data) == 1 and str(next(iter(data.values()))) == "\n".join(parts)
 
 
-async def _text_of(block: Mapping[str, Any], context: ToolContext) -> str:
+async def block_text(block: Mapping[str, Any], context: ToolContext) -> str:
+    """One block of content as text; bytes are kept in a file of the session's, and the text says where."""
     match block.get("type"):
         case "text":
-            return str(block.get("text", ""))
+            return visible(str(block.get("text", "")))
         case "image" | "audio" as kind:
             return await _kept(kind, block.get("data"), block.get("mimeType"), context)
         case "resource_link":
             named = block.get("title") or block.get("name") or ""
             told = [f"[link to a resource: {named} {block.get('uri', '')}".rstrip()]
             told += [str(block[key]) for key in ("mimeType", "description") if block.get(key)]
-            return ", ".join(told) + "]"
+            return visible(", ".join(told)) + "]"
         case "resource":
             resource = block.get("resource")
-            if not isinstance(resource, Mapping):
-                return "[an empty resource]"
-            if isinstance(resource.get("text"), str):
-                return f"[resource {resource.get('uri', '')}]\n{resource['text']}"
-            kept = await _kept("resource", resource.get("blob"), resource.get("mimeType"), context)
-            return f"{kept[:-1]}, from {resource.get('uri', '')}]"
+            return (
+                await resource_text(resource, context)
+                if isinstance(resource, Mapping)
+                else "[an empty resource]"
+            )
         case other:
-            return f"[a part of the type {str(other)[:40]!r}, which is not known here]"
+            return f"[a part of the unknown type {str(other)[:40]!r}]"
+
+
+async def resource_text(resource: Mapping[str, Any], context: ToolContext) -> str:
+    """The contents of a resource as text, under its address; bytes are kept in a file, and the text says where."""
+    uri = visible(str(resource.get("uri", ""))[:MAX_URI])
+    if isinstance(resource.get("text"), str):
+        return f"[resource {uri}]\n{visible(resource['text'])}"
+    kept = await _kept("resource", resource.get("blob"), resource.get("mimeType"), context)
+    return f"{kept[:-1]}, from {uri}]"
 
 
 async def _kept(kind: str, data: Any, mime_type: Any, context: ToolContext) -> str:
     """Keep bytes in a file, and say what and where."""
-    mime = str(mime_type or "application/octet-stream")[:80]
+    mime = visible(str(mime_type or "application/octet-stream")[:80])
     try:
         content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError, TypeError):
@@ -89,13 +102,18 @@ async def _kept(kind: str, data: Any, mime_type: Any, context: ToolContext) -> s
     suffix = mimetypes.guess_extension(mime.partition(";")[0].strip()) or ".bin"
     path = context.spill_dir / f"{kind}-{hashlib.sha256(content).hexdigest()[:16]}{suffix}"
     try:
-        await context.blocking(_write, path, content)
+        await context.blocking(keep_file, path, content)
     except OSError as error:
         return f"[{kind}, {mime}, {len(content):,} bytes, which could not be kept: {error.strerror}]"
     return f"[{kind}, {mime}, {len(content):,} bytes, in {path}]"
 
 
-def _write(path: Path, content: bytes) -> None:
+def keep_file(path: Path, content: bytes) -> None:
+    """Write a file that only the user can read.
+
+    Raises:
+        OSError: It can't be written.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as file:

@@ -16,7 +16,7 @@ from satchel.clock import Clock
 from satchel.config import McpServerSettings
 from satchel.errors import SatchelError, UserError
 from satchel.tools.mcp.connection import Connection, connect
-from satchel.tools.mcp.definitions import SERVER, Definition, Listing
+from satchel.tools.mcp.definitions import PROMPTS, RESERVED, RESOURCES, SERVER, Definition, Listing
 from satchel.tools.mcp.exchange import Caller, Exchange, Failed, InputNeeded, roots_result
 from satchel.tools.mcp.failures import first_error, is_refusal, load_sdk, reason_of
 from satchel.tools.mcp.log import CappedLog
@@ -125,24 +125,22 @@ class McpServer:
     @property
     def offered(self) -> tuple[Definition, ...]:
         """The tools that a model may be told of, in the order of their names."""
-        return tuple(each for each in self._accepted if each.name != SERVER)
+        return tuple(each for each in self._accepted if each.name not in RESERVED)
 
     @property
-    def about(self) -> Definition | None:
-        """What the server says of itself, as far as it is accepted: its instructions, and what else it offers."""
-        return next((each for each in self._accepted if each.name == SERVER), None)
+    def instructions(self) -> str:
+        """What the server says about the use of its tools, as far as it is accepted; or ""."""
+        return next((each.description for each in self._accepted if each.name == SERVER), "")
 
     @property
     def has_resources(self) -> bool:
-        """Whether it offers resources, and the user has accepted what it says of itself."""
-        return self.about is not None and self.about.hints.get("resourcesHint", False)
+        """Whether it offered resources when it was last asked."""
+        return any(each.name == RESOURCES for each in self._accepted)
 
     @property
     def has_prompts(self) -> bool:
-        """Whether it offers prompts. The user runs them, so this needs no approval."""
-        if self._connection is not None:
-            return self._connection.has_prompts
-        return self.about is not None and self.about.hints.get("promptsHint", False)
+        """Whether it offered prompts when it was last asked."""
+        return any(each.name == PROMPTS for each in self._accepted)
 
     @property
     def _accepted(self) -> tuple[Definition, ...]:

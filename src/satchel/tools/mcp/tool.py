@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from satchel.tools.mcp.definitions import Definition
 from satchel.tools.mcp.exchange import Caller, Failed, InputNeeded
 from satchel.tools.mcp.questions import Elicitation, read_answer
-from satchel.tools.mcp.results import tool_result
+from satchel.tools.mcp.results import keep_file, tool_result
 from satchel.tools.mcp.server import McpServer, Outcome
 from satchel.tools.port import Annotations, Effect, Question, ToolContext, ToolResult, ToolSpec
 
@@ -172,7 +171,7 @@ class McpTool:
         )
         path = pending_path(context.spill_dir, context.call_id)
         try:
-            await context.blocking(_write, path, pending.to_text())
+            await context.blocking(keep_file, path, pending.to_text().encode())
         except OSError as error:
             return ToolResult(
                 text=f"{self._spec.name} needs an answer of the user, and the question could not be kept in {path}: "
@@ -181,10 +180,3 @@ class McpTool:
             )
         question: Question = needed.elicitation.question()
         return ToolResult(text=question.text, question=question)
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)

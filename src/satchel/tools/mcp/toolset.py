@@ -16,8 +16,12 @@ from satchel.clock import Clock
 from satchel.config import McpServerSettings
 from satchel.errors import NotFound
 from satchel.tools.mcp.definitions import SERVER, Definition, full_names
+from satchel.tools.mcp.instructions import instructions_part
+from satchel.tools.mcp.offers import Prompt, Resource
 from satchel.tools.mcp.pins import PinStore
 from satchel.tools.mcp.places import Lookup
+from satchel.tools.mcp.prompts import ServerPrompts
+from satchel.tools.mcp.resources import Attachment, Mentions, ServerResources
 from satchel.tools.mcp.sampling import Sampler
 from satchel.tools.mcp.server import Host, McpServer, State
 from satchel.tools.mcp.tool import McpTool, Pending, pending_path
@@ -145,6 +149,8 @@ class McpToolset:
         self._servers = {
             name: McpServer(entries[name], host) for name in sorted(entries) if entries[name].enabled
         }
+        self._resources = ServerResources(self._servers)
+        self._prompts = ServerPrompts(self._servers)
         self._waited = False
 
     def begin(self) -> None:
@@ -167,8 +173,82 @@ class McpToolset:
         return self.known()
 
     def known(self) -> Sequence[Tool]:
-        """Those on offer that are known by now, by server and name."""
-        return [tool for server in self._servers.values() for tool in _tools_of(server)]
+        """Those on offer that are known by now, by server and name; then those that read resources."""
+        tools: list[Tool] = [tool for server in self._servers.values() for tool in _tools_of(server)]
+        return [*tools, *self._resources.tools()]
+
+    # Instructions, resources, prompts, roots
+
+    def instructions(self) -> str:
+        """The accepted instructions of all servers as a part of the system text, marked and bounded; or "".
+
+        Take it once when a session begins: it changes when the user approves something.
+        """
+        return instructions_part(self._servers.values())
+
+    async def resources(self) -> tuple[Resource, ...]:
+        """What all servers let be read, templates included; the servers are started for it."""
+        found, problems = await self._resources.all()
+        self._notices += problems
+        return found
+
+    async def read_resource(self, server: str, uri: str, context: ToolContext) -> str:
+        """Read a resource as text; bytes are kept in files, and the text says where.
+
+        Raises:
+            NotFound: There is no such server or resource, or it can't be read; says why.
+        """
+        return await self._resources.read(server, uri, context)
+
+    async def complete_mention(self, word: str) -> tuple[str, ...]:
+        """The mentions that begin like a word, such as `@fil` or `@files:file:///a`.
+
+        A server is started once its name and the colon are typed.
+        """
+        return await self._resources.completions(word)
+
+    async def resolve_mentions(self, text: str, context: ToolContext) -> Mentions:
+        """Read the resources that a user's message mentions as `@SERVER:ADDRESS`.
+
+        Args:
+            text: The message.
+            context: Of the session; `spill_dir` takes what is too long for the message.
+        """
+        return await self._resources.mentions(text, context)
+
+    async def prompts(self, *, start: bool = True) -> tuple[Prompt, ...]:
+        """The prompts of all servers, which users run as commands.
+
+        Args:
+            start: Start the servers that offer prompts; else only those that run are asked.
+        """
+        found, problems = await self._prompts.all(start=start)
+        self._notices += problems
+        return found
+
+    async def run_prompt(self, command: str, words: str, context: ToolContext) -> Attachment:
+        """Get a prompt, as text for the user's next message.
+
+        Args:
+            command: `mcp__SERVER__PROMPT`, with or without a slash.
+            words: What the user typed after it: arguments in order, or as `name=value`.
+            context: Of the session.
+
+        Raises:
+            NotFound: No server offers such a prompt.
+            UsageError: The arguments do not fit.
+            SatchelError: The server gave no prompt.
+        """
+        return await self._prompts.run(command, words, context)
+
+    async def use_roots(self, roots: Sequence[Path]) -> None:
+        """Tell servers of other folders from now on; none where the workspace isn't trusted."""
+        if tuple(roots) != self._roots:
+            self._roots = tuple(roots)
+            for server in self._servers.values():
+                await server.tell_roots_changed()
+
+    # How they are
 
     def take_notices(self) -> tuple[str, ...]:
         """What the user should know and was not told yet."""
