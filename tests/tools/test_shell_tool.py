@@ -162,16 +162,13 @@ async def test_the_environment_is_the_given_one(open_session: Callable[..., Sess
     ] == "hello\n0\n"
 
 
-async def test_without_bash_there_is_sh(open_session: Callable[..., Session], project: Path) -> None:
+async def test_without_bash_no_other_shell_runs_the_command(
+    open_session: Callable[..., Session], project: Path
+) -> None:
     bare = open_session(project, environ={"PATH": "/nonexistent"})
-    assert (await bare("bash", command="cd /; echo $0")).data == {
-        "exit_code": 0,
-        "signal": None,
-        "timed_out": False,
-        "stdout": "bash\n",
-        "stderr": "",
-        "cwd": "/",
-    }
+    assert await bare("bash", command="cd /; echo $0") == ToolResult(
+        text="There is no bash on the PATH, and this tool runs no other shell. Install bash.", is_error=True
+    )
 
 
 @pytest.mark.parametrize(

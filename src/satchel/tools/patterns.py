@@ -1,4 +1,4 @@
-"""What the patterns of permission rules fit: texts, commands, addresses."""
+"""What the patterns of permission rules match: texts, commands, addresses."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from satchel.tools.programs import RUNS_ANYTHING, SUBCOMMANDS, words_to_spell_out
-from satchel.tools.shell import words_text
+from satchel.tools.shell import Words, command_text
 from satchel.tools.urls import DEFAULT_PORTS, PlainUrl, ascii_host, plain_url
+from satchel.tools.usage import proposed_head, star_may_cover
 
 __all__ = [
     "Fits",
     "between_stars",
-    "command_pattern",
     "covers",
     "escaped",
     "fit",
     "literal",
+    "proposed_pattern",
     "url_fits",
     "url_may_fit",
 ]
@@ -76,14 +76,23 @@ def escaped(text: str) -> str:
     return re.sub(r"[\\*]", r"\\\g<0>", text)
 
 
-def covers(pattern: str, words: Sequence[str]) -> bool:
-    """Whether an allow rule's pattern covers a command, with its own words for what starts another program."""
-    text = words_text(words)
+def covers(pattern: str, words: Words) -> bool:
+    """Whether the pattern of a rule that allows covers one simple command.
+
+    The pattern has to match the command's text, and what its stars stand for has to be harmless, as far as that is
+    known (see `star_may_cover`). Words count as spelled out up to the first star.
+    """
+    text = command_text(words)
     if not fit(pattern)(text):
         return False
-    count = words_to_spell_out(words)
-    written = between_stars(pattern)[0]
-    return not count or written == text or written.startswith(words_text(words[:count]) + " ")
+    head, *rest = between_stars(pattern)
+    if not rest or head.rstrip(" ") == text:
+        return True
+    spelled = sum(head.startswith(command_text(words[:end]) + " ") for end in range(1, len(words)))
+    if pattern == "*" or [head, *rest] == ["", text[len(command_text(words[:1])) :]]:
+        # The star stands for the name of any program, as in `* --version`.
+        spelled = 1
+    return star_may_cover(words, spelled)
 
 
 def url_fits(pattern: str, url: str) -> bool:
@@ -141,14 +150,9 @@ def _plain_host(host: str) -> str:
     return f"[{plain}]" if is_bracketed else plain
 
 
-def command_pattern(words: Sequence[str]) -> str:
-    """The narrowest pattern that fits a command and those most like it."""
-    program = words[0]
-    if program.rsplit("/", 1)[-1] in RUNS_ANYTHING or len(words) == 1 or words_to_spell_out(words):
-        return escaped(words_text(words))
-    if program in SUBCOMMANDS:
-        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9:_-]*", words[1]):
-            return escaped(words_text(words))
-        return f"{escaped(program)} {words[1]} *"
-    # Quoted where its name needs that, as the command is when the rule is compared with it.
-    return f"{escaped(words_text(words[:1]))} *"
+def proposed_pattern(words: Words) -> str | None:
+    """The narrowest pattern for a command and those most like it; None where only the command itself is safe to allow."""
+    head = proposed_head(words)
+    if head is None:
+        return None
+    return escaped(head) if command_text(words) == head else f"{escaped(head)} *"

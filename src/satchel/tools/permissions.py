@@ -41,16 +41,16 @@ from satchel.errors import SatchelError, UsageError
 from satchel.tools.patterns import (
     Fits,
     between_stars,
-    command_pattern,
     covers,
     escaped,
     fit,
     literal,
+    proposed_pattern,
     url_fits,
     url_may_fit,
 )
 from satchel.tools.port import ToolSpec
-from satchel.tools.shell import MAX_CHARS, possible_commands, simple_commands, words_text
+from satchel.tools.shell import MAX_CHARS, possible_commands, read_commands, words_text
 from satchel.tools.urls import plain_url
 
 __all__ = [
@@ -296,10 +296,11 @@ class ModeGate:
             url = plain_url(subject)
             # No pattern that allows fits what is no URL: the tool will say so.
             return (f"{name}({url.scheme}://{url.netloc}/*)" if url else f"{name}({escaped(subject)})",)
-        commands = simple_commands(subject)
-        if commands is None:
+        patterns = [proposed_pattern(words) for words in read_commands(subject) or ()]
+        if not patterns or None in patterns:
+            # Not by parts either: what is right after `cd build &&` may be wrong in another folder.
             return (f"{name}({escaped(subject)})",)
-        return tuple(dict.fromkeys(f"{name}({command_pattern(words)})" for words in commands))
+        return tuple(dict.fromkeys(f"{name}({pattern})" for pattern in patterns))
 
     async def _ask(self, requests: Sequence[ApprovalRequest]) -> list[Decision]:
         if not requests:
@@ -426,9 +427,8 @@ class ModeGate:
             # The command word for word: nothing needs to be understood.
             if literal(rule.pattern or "") == subject:
                 return (rule.text,)
-        commands = simple_commands(subject)
         used: list[str] = []
-        for words in commands or ():
+        for words in read_commands(subject) or ():
             found = next((rule.text for rule in rules if covers(rule.pattern or "", words)), None)
             if found is None:
                 return ()

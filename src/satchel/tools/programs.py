@@ -1,18 +1,21 @@
-"""Which words of a command make its program start another one: an allow rule has to spell them out.
+"""What is known of programs: which start others, and which words a star in a rule that allows may stand for.
 
-`bash(git *)` is meant for git, and `git -c alias.x='!rm -r .' x` runs rm. The programs here are common, do something
-plain, and start others, delete, or write wherever they are told, only where their arguments say so. Programs that run
-whatever they are given in any case, such as `python`, `make` and `npm`, are not here: who allows them with a star has
-said what they want.
+`bash(git *)` is meant for git, and `git -c alias.x='!rm -r .' x` runs rm. So for each program in `PROGRAMS` a star
+stands only for what is listed there: options that run no other program, write no file and read no instructions from
+one, unless doing so is what the program is for. An option that is not listed has to be spelled out in the rule; where
+that is not enough to follow the rest of the command, the rule has to be the whole command.
+
+The lists were taken from the manuals of GNU coreutils 9.1, findutils 4.9, sed 4.9, git 2.39 (`--git-completion-helper-
+all`), ripgrep 13, curl 7.88, OpenSSH 9.2, tar 1.34 and the like. An option that was forgotten only costs a question.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-__all__ = ["ASSIGNMENT", "RUNS_ANYTHING", "SUBCOMMANDS", "WRAPPERS", "words_to_spell_out"]
+__all__ = ["ASSIGNMENT", "PROGRAMS", "SPELLED_OUT", "WRAPPERS", "Usage"]
 
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=.*", re.DOTALL)
 WRAPPERS = frozenset([
@@ -21,157 +24,477 @@ WRAPPERS = frozenset([
     "script", "setpriv", "setsid", "ssh", "stdbuf", "strace", "su", "sudo", "systemd-run", "taskset",
     "time", "timeout", "toybox", "unbuffer", "unshare", "valgrind", "watch", "xargs", "xvfb-run",
 ])  # fmt: skip
-"""Programs whose arguments are another command; a deny rule looks behind them."""
-SUBCOMMANDS = frozenset([
-    "apt", "apt-get", "brew", "bundle", "cargo", "conda", "deno", "docker", "gh", "git", "go", "gradle",
-    "helm", "just", "kubectl", "make", "mvn", "nix", "npm", "npx", "pip", "pip3", "pipx", "pnpm", "podman",
-    "poetry", "rustup", "systemctl", "terraform", "uv", "yarn",
+"""Programs whose arguments are another command; a rule that denies looks behind them."""
+SPELLED_OUT = frozenset([
+    ".", "alias", "at", "batch", "bind", "compgen", "complete", "crontab", "dc", "declare", "ed", "emacs", "enable",
+    "entr", "ex", "expect", "export", "fc", "gdb", "getopts", "hash", "history", "jobs", "let", "lldb", "local", "mapfile",
+    "nano", "nvim", "perf", "pico", "read", "readarray", "readonly", "rview", "rvim", "screen", "set", "shopt", "source",
+    "tmux", "trap", "typeset", "unalias", "unset", "vi", "view", "vim", "vimdiff", "wait",
 ])  # fmt: skip
-"""Programs whose first argument says what they do, so that a suggested rule names it too."""
-RUNS_ANYTHING = frozenset([
-    "awk", "bash", "chmod", "chown", "curl", "dash", "dd", "doas", "env", "eval", "exec", "find", "kill",
-    "node", "parallel", "perl", "php", "python", "python3", "rm", "rsync", "ruby", "scp", "sed", "sh",
-    "sqlite3", "ssh", "sudo", "tee", "wget", "xargs", "zsh",
-])  # fmt: skip
-"""Programs that run other programs, write or delete by their arguments: a suggested rule names the whole
-command."""
-_VALUE = re.compile(r"[\d.:]+[smhd]?")
-"""What stands before a wrapper's command without a dash: how long, how often, which processor."""
+"""Programs and builtins for which a rule has to be the whole command: their words run code, or change what the
+commands after them mean, and no list of harmless words is worth having."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Telling:
-    """How a program is told of another one.
+class Usage:
+    """How a program, or one of its subcommands, may be called by words that a star stands for.
 
     Attributes:
-        words: Arguments that say so as they are.
-        long: Options that do; GNU programs and git take them shortened as well.
-        short: The letters of short options that do, alone or among others.
-        starts: What such an argument begins with.
+        options: What it may be given: `-ab` takes nothing, `-n=` a value in the same word or the next, `-M[=]` one
+            in the same word or none, `-#` is any number; `--all`, `--width=` and `--color[=]` likewise.
+        spelled: The same for options that the rule has to spell out with their values. They are listed so that the
+            rest of the command can be followed.
+        words: For programs that take words whole, as `find` does: each with `=` for each value that follows.
+        execs: Words after which a command follows, up to `;` or `+`.
+        operands: What each operand fits; "" is anything. A glob fits nothing where this or `first` is set.
+        first: What the first operand fits, where it differs.
+        script_options: Options whose value is what the first operand would be without them.
+        values: What each option's value fits; "" is anything.
+        most: The most operands, or None.
+        free: No word that it can be given does harm.
+        bundle: Its first word may be options without a dash.
+        negatable: Each long option has a `--no-` that is as harmless.
+        subcommands: By their names; a name that is not there is not covered.
+        runs: It starts the command that follows this many operands and any assignments.
+        appends: It appends words to that command.
+        rest_after: After so many operands, it takes everything else as it is.
+        proposed: A star may also be proposed to the user: whatever it stands for only reads, and shows the contents
+            of no file outside the repository.
     """
 
-    words: frozenset[str] = frozenset()
-    long: tuple[str, ...] = ()
-    short: str = ""
-    starts: tuple[str, ...] = ()
+    options: str = ""
+    spelled: str = ""
+    words: str = ""
+    execs: frozenset[str] = frozenset()
+    operands: str = ""
+    first: str = ""
+    script_options: frozenset[str] = frozenset()
+    values: str = ""
+    most: int | None = None
+    free: bool = False
+    bundle: bool = False
+    negatable: bool = False
+    subcommands: Mapping[str, Usage] = field(default_factory=dict)
+    runs: int | None = None
+    appends: bool = False
+    rest_after: int | None = None
+    proposed: bool = False
 
-    def tells(self, word: str) -> bool:
-        if word in self.words or (self.starts and word.startswith(self.starts)):
-            return True
-        if word.startswith("--"):
-            option = word.partition("=")[0]
-            return len(option) > 2 and any(known.startswith(option) for known in self.long)
-        return word.startswith("-") and any(letter in word[1:] for letter in self.short)
+
+_FREE = Usage(free=True)
+_SHOWS = Usage(free=True, proposed=True)
 
 
-_FIND = _Telling(
-    words=frozenset(
-        ["-exec", "-execdir", "-ok", "-okdir", "-delete", "-fls", "-fprint", "-fprint0", "-fprintf"]
-    )
-)
-_FD = _Telling(long=("--exec", "--exec-batch"), short="xX")
-_TELLING: Mapping[str, _Telling] = {
-    "fd": _FD,
-    "fdfind": _FD,
-    "find": _FIND,
-    "man": _Telling(long=("--pager", "--html", "--preprocessor"), short="PH"),
-    "rg": _Telling(long=("--pre", "--hostname-bin")),
-    "rsync": _Telling(long=("--rsh", "--rsync-path"), short="e"),
-    "sort": _Telling(long=("--compress-program",)),
-    "split": _Telling(long=("--filter",)),
-    "tar": _Telling(
-        long=(
-            "--checkpoint-action", "--info-script", "--new-volume-script", "--rmt-command", "--rsh-command",
-            "--to-command", "--use-compress-program",
+# ---- git
+
+_DIFF = """
+-puswzabRWD -B[=] -U= -M[=] -C[=] -l= -S= -G= -X[=] --patch --no-patch --unified= --function-context --raw --patch-with-raw
+--patch-with-stat --numstat --shortstat --dirstat[=] --cumulative --dirstat-by-file[=] --check --summary --name-only
+--name-status --stat[=] --stat-width= --stat-name-width= --stat-graph-width= --stat-count= --compact-summary --binary
+--full-index --color[=] --ws-error-highlight= --abbrev[=] --src-prefix= --dst-prefix= --line-prefix= --no-prefix
+--inter-hunk-context= --output-indicator-new= --output-indicator-old= --output-indicator-context= --break-rewrites[=]
+--find-renames[=] --irreversible-delete --find-copies[=] --find-copies-harder --no-renames --rename-empty --follow
+--minimal --ignore-all-space --ignore-space-change --ignore-space-at-eol --ignore-cr-at-eol --ignore-blank-lines
+--ignore-matching-lines= --indent-heuristic --patience --histogram --diff-algorithm= --anchored= --word-diff[=]
+--word-diff-regex= --color-words[=] --color-moved[=] --color-moved-ws= --relative[=] --text --exit-code --quiet
+--no-ext-diff --no-textconv --ignore-submodules[=] --submodule[=] --pickaxe-all --pickaxe-regex --rotate-to= --skip-to=
+--find-object= --diff-filter= --cached --staged --merge-base
+"""
+_LOG = f"""{_DIFF}
+-giEFPcm -# -n= -L= -q --oneline --graph --all --branches[=] --tags[=] --remotes[=] --glob= --exclude= --author= --committer=
+--grep= --all-match --invert-grep --regexp-ignore-case --extended-regexp --fixed-strings --perl-regexp --since= --after=
+--until= --before= --max-count= --skip= --date= --format= --pretty[=] --abbrev-commit --decorate[=] --decorate-refs=
+--decorate-refs-exclude= --clear-decorations --merges --no-merges --min-parents= --max-parents= --first-parent --reverse
+--topo-order --date-order --author-date-order --left-right --cherry-pick --cherry-mark --cherry --left-only --right-only
+--boundary --simplify-by-decoration --simplify-merges --full-history --ancestry-path[=] --walk-reflogs --notes[=]
+--source --use-mailmap --mailmap --log-size --children --parents --relative-date --no-walk[=] --merge --show-pulls
+--sparse --dense --remove-empty --cc --diff-merges= --count --objects --timestamp --header --not --bisect --root -t -r
+"""
+_NO_GPG = r"(?!.*%(?:G|\(signature)).*"
+"""A format with `%G?` starts gpg, or what a repository's configuration names in its place."""
+_LIST_REFS = "--contains[=] --no-contains[=] --merged[=] --no-merged[=] --sort= --format= --points-at= --color[=] --ignore-case"
+_PATHS_INSIDE = r"(?![/~])(?!(?:.*/)?\.\.(?:/|\Z)).*"
+"""Not above the folder: `git diff` shows any file where one of its paths lies outside the repository."""
+_NO_HELPER = r"(?!.*::).*"
+"""`ext::` and the like name a program to talk to."""
+_FETCH = """
+-afkpqtv46 -j= --all --prune --prune-tags --tags --no-tags --depth= --deepen= --unshallow --dry-run --force --quiet
+--verbose --jobs= --progress --recurse-submodules[=] --multiple --atomic --shallow-since= --set-upstream
+"""
+
+
+def _reads(options: str = "", **more: str | int) -> Usage:
+    """A subcommand of git that changes nothing."""
+    return Usage(options=options, values=_NO_GPG, negatable=True, proposed=True, **more)  # type: ignore[arg-type]
+
+
+def _writes(options: str = "", **more: str | int) -> Usage:
+    """One that changes the repository, its files or another one."""
+    return Usage(options=options, values=_NO_GPG, negatable=True, **more)  # type: ignore[arg-type]
+
+
+_GIT = Usage(
+    options="-Ph --no-pager --no-optional-locks --literal-pathspecs --glob-pathspecs --noglob-pathspecs "
+    "--icase-pathspecs --no-replace-objects --no-lazy-fetch --version",
+    # In another repository, what its configuration names would run.
+    spelled="-C= -c= --git-dir= --work-tree= --namespace= --exec-path[=] --config-env= --bare --paginate -p",
+    subcommands={
+        "blame": _reads(
+            "-ltsewcbfnphk -L= -M[=] -C[=] --incremental --root --show-stats --progress --score-debug --show-name "
+            "--show-number --porcelain --line-porcelain --show-email --ignore-rev= --color-lines --color-by-age "
+            "--minimal --abbrev[=] --since= --reverse --first-parent --date="
         ),
-        short="IF",
-    ),
-    "zip": _Telling(words=frozenset({"-TT"}), long=("--unzip-command",)),
-}  # fmt: skip
-_GIT = _Telling(
-    long=(
-        "--config", "--config-env", "--exec", "--exec-path", "--extcmd", "--open-files-in-pager", "--output",
-        "--receive-pack", "--sendmail-cmd", "--template", "--to-cmd", "--cc-cmd", "--upload-pack",
-    ),
-    # Transports that are commands.
-    starts=("ext::", "fd::"),
-)  # fmt: skip
-_GIT_SHORT = {"archive": "o", "clone": "cu", "format-patch": "o", "grep": "O", "rebase": "x"}
-_GIT_TAKES_VALUE = frozenset(
-    {"-C", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--attr-source"}
+        "cat-file": _reads("-tspe"),
+        "cherry": _reads("-v --abbrev[=] --verbose"),
+        "count-objects": _reads("-vH --verbose --human-readable"),
+        "describe": _reads(
+            "--contains --all --tags --long --first-parent --abbrev[=] --exact-match --candidates= --match= --exclude= "
+            "--always --dirty[=] --broken[=] --debug"
+        ),
+        "diff": _reads(_DIFF, operands=_PATHS_INSIDE),
+        "diff-tree": _reads(f"{_DIFF} -rtmc --root --cc --no-commit-id --pretty[=] --format= --always"),
+        "for-each-ref": _reads(f"{_LIST_REFS} --count= --exclude= --stdin"),
+        "grep": _reads(
+            "-iwvnlLchHEGFPaIropWqz -# -e= -A= -B= -C= -m= --cached --untracked --exclude-standard --recurse-submodules "
+            "--invert-match --ignore-case --word-regexp --text --recursive --max-depth= --extended-regexp "
+            "--basic-regexp --fixed-strings --perl-regexp --line-number --column --full-name --files-with-matches "
+            "--name-only --files-without-match --null --only-matching --count --color[=] --break --heading "
+            "--context= --before-context= --after-context= --threads= --show-function --function-context --and --or "
+            "--not --quiet --all-match --max-count=",
+            operands=_PATHS_INSIDE,
+        ),
+        "log": _reads(_LOG),
+        "ls-files": _reads(
+            "-cdmoiskutvfz -x= --cached --deleted --modified --others --ignored --stage --killed --directory --eol "
+            "--empty-directory --unmerged --resolve-undo --exclude= --exclude-standard --full-name "
+            "--recurse-submodules --error-unmatch --with-tree= --abbrev[=] --debug --deduplicate --sparse --format="
+        ),
+        "ls-tree": _reads(
+            "-drtlz --long --name-only --name-status --object-only --full-name --full-tree --format= --abbrev[=]"
+        ),
+        "merge-base": _reads("-a --all --octopus --independent --is-ancestor --fork-point"),
+        "name-rev": _reads("--name-only --tags --refs= --exclude= --all --always --undefined"),
+        "range-diff": _reads(f"{_DIFF} --creation-factor= --dual-color --left-only --right-only --notes[=]"),
+        "reflog": _reads(_LOG, first="show|exists|HEAD(@.*)?"),
+        "rev-list": _reads(_LOG),
+        "rev-parse": _reads(
+            "-q --quiet --verify --short[=] --abbrev-ref[=] --symbolic --symbolic-full-name --all --branches[=] --tags[=] "
+            "--remotes[=] --show-toplevel --git-dir --absolute-git-dir --git-common-dir --is-inside-work-tree "
+            "--is-inside-git-dir --is-bare-repository --is-shallow-repository --show-cdup --show-prefix --git-path="
+        ),
+        "shortlog": _reads(f"{_LOG} -nsecw[=] --committer --numbered --summary --email --group="),
+        "show": _reads(_LOG),
+        "show-ref": _reads(
+            "-dq -s[=] --tags --heads --branches --verify --head --dereference --hash[=] --abbrev[=] --quiet"
+        ),
+        "status": _reads(
+            "-sbvz -u[=] -M[=] --verbose --short --branch --show-stash --ahead-behind --porcelain[=] --long --null "
+            "--untracked-files[=] --ignored[=] --ignore-submodules[=] --column[=] --find-renames[=] --renames"
+        ),
+        "version": _reads("--build-options"),
+        "whatchanged": _reads(_LOG),
+        "add": _writes(
+            "-nvuAfN --dry-run --verbose --force --update --renormalize --intent-to-add --all --ignore-removal --refresh "
+            "--ignore-errors --ignore-missing --sparse --chmod="
+        ),
+        "am": _writes("-3qsu --continue --skip --abort --quit --3way --quiet --signoff"),
+        "apply": _writes(
+            "-Rv3q -p= -C= --check --stat --numstat --summary --index --cached --3way --reverse --reject --recount "
+            "--whitespace= --ignore-whitespace --ignore-space-change --verbose --quiet --apply --allow-empty"
+        ),
+        "bisect": _writes(
+            "--first-parent --no-checkout", first="start|good|bad|old|new|skip|reset|log|next|terms"
+        ),
+        "branch": _writes(
+            f"{_LIST_REFS} -avrlqdDmMcCfi -t[=] -u= --verbose --quiet --track[=] --set-upstream-to= --unset-upstream "
+            "--remotes --abbrev[=] --all --delete --move --copy --list --show-current --create-reflog --force --column[=]"
+        ),
+        "checkout": _writes(
+            "-qfdtml -b= -B= --quiet --force --detach --track[=] --merge --conflict= --orphan= --ours --theirs --guess "
+            "--overlay --progress --recurse-submodules[=] --ignore-other-worktrees"
+        ),
+        "cherry-pick": _writes(
+            "-nxs -m= -X= --continue --abort --skip --quit --no-commit --signoff --mainline= --strategy-option= --ff "
+            "--allow-empty --allow-empty-message --keep-redundant-commits --no-edit"
+        ),
+        "clean": _writes("-fdxXnq -e= --quiet --dry-run --force --exclude="),
+        "clone": _writes(
+            "-qvnls46 -b= -o= -j= --verbose --quiet --progress --no-checkout --bare --mirror --local --no-hardlinks "
+            "--recurse-submodules[=] --recursive --jobs= --origin= --branch= --depth= --shallow-since= --single-branch "
+            "--no-tags --shallow-submodules --filter= --sparse",
+            operands=_NO_HELPER,
+        ),
+        "commit": _writes(
+            "-aqvsnoi -m= -F= -C= --quiet --verbose --file= --author= --date= --message= --reuse-message= --fixup= "
+            "--squash= --reset-author --signoff --cleanup= --status --all --include --only --no-verify --dry-run "
+            "--short --branch --porcelain --long --null --amend --no-edit --untracked-files[=] --allow-empty "
+            "--allow-empty-message --no-gpg-sign"
+        ),
+        # With two operands it writes, and what it writes may be run.
+        "config": _writes(
+            "-lz --get --get-all --get-regexp --list --null --name-only --includes --show-origin --show-scope --global "
+            "--system --local --worktree --type= --bool --int --path --default=",
+            most=1,
+        ),
+        "fetch": _writes(_FETCH, operands=_NO_HELPER),
+        "init": _writes("-q -b= --bare --quiet --initial-branch= --object-format="),
+        "ls-remote": _writes(
+            "-qth --quiet --tags --heads --branches --refs --get-url --sort= --exit-code --symref",
+            operands=_NO_HELPER,
+        ),
+        "merge": _writes(
+            "-nqv -m= -X= --stat --summary --log[=] --squash --commit --ff --ff-only --message= --verbose --quiet --abort "
+            "--quit --continue --allow-unrelated-histories --progress --autostash --signoff --no-verify --no-edit "
+            "--strategy-option="
+        ),
+        "mv": _writes("-vnfk --verbose --dry-run --force --sparse"),
+        "notes": _writes("--ref=", first="list|show|remove|prune|get-ref"),
+        "pull": _writes(
+            f"{_FETCH} -nr[=] -X= --rebase[=] --stat --squash --commit --ff --ff-only --autostash --no-edit "
+            "--allow-unrelated-histories --strategy-option=",
+            operands=_NO_HELPER,
+        ),
+        # To any other place it would run that repository's hooks: a folder's name is an operand like a remote's.
+        "push": _writes(
+            "-ufnqvd46 --verbose --quiet --all --mirror --delete --tags --dry-run --porcelain --force "
+            "--force-with-lease[=] --force-if-includes --set-upstream --progress --prune --no-verify --follow-tags --atomic",
+            first="origin|upstream",
+        ),
+        "rebase": _writes(
+            "-iqvfm -X= --onto= --keep-base --no-verify --quiet --verbose --no-stat --signoff --force-rebase --no-ff "
+            "--continue --skip --abort --quit --show-current-patch --apply --merge --interactive --empty= --keep-empty "
+            "--autosquash --update-refs --autostash --rebase-merges[=] --fork-point --root --reapply-cherry-picks "
+            "--strategy-option="
+        ),
+        "remote": _writes("-vn --verbose --all --push --dry-run", first="get-url|show|prune|update"),
+        "reset": _writes("-qN --quiet --mixed --soft --hard --merge --keep --intent-to-add --refresh"),
+        "restore": _writes(
+            "-qSWm -s= --source= --staged --worktree --ignore-unmerged --overlay --quiet --progress --merge --conflict= "
+            "--ours --theirs"
+        ),
+        "revert": _writes(
+            "-ns -m= -X= --continue --abort --skip --quit --no-commit --signoff --mainline= --strategy-option= --no-edit"
+        ),
+        "rm": _writes("-rfnq --dry-run --quiet --cached --force --ignore-unmatch --sparse"),
+        "stash": _writes(
+            "-uakqpS -m= --include-untracked --all --keep-index --quiet --message= --index --staged --patch --stat "
+            "--name-only --name-status",
+            first="push|pop|apply|list|show|drop|save|clear|branch|create|store",
+        ),
+        "submodule": _writes(
+            "-q --quiet --init --recursive --remote --depth= --jobs= --cached --force --progress",
+            first="status|summary|init|sync|update|deinit",
+        ),
+        "switch": _writes(
+            "-qfdtm -c= -C= --create= --force-create= --guess --discard-changes --quiet --progress --merge --conflict= "
+            "--detach --track[=] --force --orphan= --ignore-other-worktrees"
+        ),
+        "tag": _writes(
+            f"{_LIST_REFS} -ladfi -n[=] -m= -F= --list --delete --annotate --message= --file= --force --create-reflog "
+            "--column[=] --no-sign"
+        ),
+        "worktree": _writes(
+            "-fdvz -b= -B= --detach --force --porcelain --verbose --checkout --dry-run --expire= --track",
+            first="list|add|prune|remove|move|lock|unlock",
+        ),
+    },
 )
-_GIT_RUNS = frozenset([
-    "config", "daemon", "difftool", "filter-branch", "for-each-repo", "hook", "instaweb", "merge-index",
-    "mergetool", "remote-ext", "remote-fd", "send-email", "shell", "web--browse",
-])  # fmt: skip
-"""Subcommands that run what they, or the configuration that they write, name."""
-_GIT_READS = frozenset({"--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list"})
-_GIT_RUN_WORDS = {"bisect": "run", "submodule": "foreach", "submodule--helper": "foreach"}
 
 
-def words_to_spell_out(words: Sequence[str]) -> int:
-    """How many of the first words have to stand in an allow rule as they are.
+# ---- Scripts of sed and awk
 
-    Args:
-        words: Of one simple command, without quotes; at least one.
-
-    Returns:
-        Up to and with the last word that says which other program is started; 0 where none is.
-    """
-    program = words[0].rsplit("/", 1)[-1]
-    if program in WRAPPERS:
-        inner = _inner(words)
-        return inner + max(1, words_to_spell_out(words[inner:])) if inner < len(words) else len(words)
-    if program == "git":
-        return min(_git(words), len(words))
-    telling = _TELLING.get(program)
-    if telling is None:
-        return 0
-    arguments = list(words)
-    if program == "tar" and len(words) > 1 and not words[1].startswith("-"):
-        # `tar cIf` is `tar -c -I -f`.
-        arguments[1] = f"-{words[1]}"
-    return min(_last(telling, arguments, after=0), len(words))
+_SED_PART = r"(?:[^/\\\n\[]|\\[^\n]|\[\^?[^]/\\\n]+\])*"
+_SED_ADDRESS = rf"(?:\d+(?:~\d+)?|\$|/{_SED_PART}/I?)"
+_SED_COMMAND = (
+    rf"(?:{_SED_ADDRESS}(?:,(?:{_SED_ADDRESS}|[+~]\d+))?\s*!?\s*)?"
+    rf"(?:[pdqQ=lnNDGghHxPF]|s/{_SED_PART}/(?:[^/\\\n]|\\[^\n])*/[gpIi0-9]*)"
+)
+_SED_SCRIPT = rf"\s*{_SED_COMMAND}(?:\s*[;\n]\s*{_SED_COMMAND})*\s*;?\s*"
+"""Addresses, and the commands that print, delete and substitute. Left out are `e`, `w`, `r`, `s///e` and `s///w`, and
+brackets that hold a slash, which versions of sed read differently."""
+_AWK_PROGRAM = r"(?!.*(?:system|getline))(?:[^|>@\\]|\\[^\n])*"
+"""No pipe, no redirection, no `system`, no `getline`, none of gawk's indirect calls and includes."""
+_AWK = Usage(options="-F= -v=", first=_AWK_PROGRAM)
+_SED = Usage(
+    options="-nErsuz -e= --quiet --silent --regexp-extended --separate --expression=",
+    spelled="-i --in-place[=]",
+    first=_SED_SCRIPT,
+    script_options=frozenset({"-e", "--expression"}),
+)
 
 
-def _last(telling: _Telling, words: Sequence[str], *, after: int) -> int:
-    """Up to and with the last telling word, and what is told by it."""
-    found = [at for at in range(after + 1, len(words)) if telling.tells(words[at])]
-    return found[-1] + (1 if "=" in words[found[-1]] else 2) if found else 0
+# ---- The table
 
+_HARMLESS = (
+    "arch", "basename", "df", "dirname", "echo", "false", "free", "groups", "id", "ls", "nproc", "pwd", "readlink",
+    "realpath", "seq", "sleep", "stat", "true", "tty", "type", "uname", "uptime", "which", "whoami",
+)  # fmt: skip
+"""Nothing that these can be given does harm, and none of them shows what is in a file."""
+_READERS = (
+    "cat", "cd", "cksum", "cmp", "column", "comm", "cut", "egrep", "expand", "fgrep", "fmt", "fold", "grep", "head",
+    "hexdump", "join", "jq", "md5sum", "nl", "od", "paste", "pgrep", "pidof", "pr", "printenv", "ps", "rev", "sha1sum",
+    "sha256sum", "sha512sum", "strings", "sum", "tac", "tail", "tr", "unexpand",
+)  # fmt: skip
+"""Nothing that these can be given does harm either, but they show any file, or other programs' arguments and
+environments, or change the folder in which the next command runs."""
+_FIND = Usage(
+    words="-H -L -P -not -a -and -o -or ( ) ! , -true -false -depth -d -mount -xdev -daystart -follow -noleaf -warn "
+    "-nowarn -ignore_readdir_race -maxdepth= -mindepth= -regextype= -amin= -anewer= -atime= -cmin= -cnewer= -ctime= -empty "
+    "-executable -fstype= -gid= -group= -ilname= -iname= -inum= -ipath= -iregex= -iwholename= -links= -lname= -mmin= "
+    "-mtime= -name= -newer= -newerat= -newerct= -newermt= -newermm= -nogroup -nouser -path= -perm= -readable -regex= "
+    "-samefile= -size= -type= -uid= -used= -user= -wholename= -writable -xtype= -print -print0 -printf= -ls -prune -quit",
+    execs=frozenset({"-exec", "-execdir", "-ok", "-okdir"}),
+    proposed=True,
+)
+_FD = Usage(
+    options="-HIuUsiFgapL01q -d= -e= -t= -E= -S= -c= -j= --hidden --no-ignore --no-ignore-vcs --unrestricted "
+    "--case-sensitive --ignore-case --fixed-strings --glob --absolute-path --full-path --follow --print0 --max-depth= "
+    "--min-depth= --exact-depth= --extension= --type= --exclude= --size= --color= --threads= --max-results= --quiet "
+    "--changed-within= --changed-before= --prune",
+    proposed=True,
+)
+_TAR = Usage(
+    options="-ctxruvzjJakmhOSpw -f= -C= --create --list --extract --get --append --update --verbose --gzip --bzip2 --xz "
+    "--zstd --auto-compress --keep-old-files --skip-old-files --dereference --to-stdout --sparse --file= --directory= "
+    "--strip-components= --exclude= --exclude-vcs --no-same-owner --no-same-permissions --preserve-permissions --wildcards "
+    "--no-recursion --one-top-level[=] --totals",
+    spelled="-I= -F= --use-compress-program= --to-command= --checkpoint[=] --checkpoint-action= --info-script= "
+    "--new-volume-script= --rmt-command= --rsh-command= -T= --files-from= -P --absolute-names",
+    # `host:file` starts ssh.
+    values=r"[^:]*",
+    bundle=True,
+)
 
-def _inner(words: Sequence[str]) -> int:
-    """Where a wrapper's own command begins, rather too late than too early."""
-    at = 1
-    while at < len(words):
-        word, before = words[at], words[at - 1]
-        if not (
-            word.startswith("-")
-            or (at > 1 and before.startswith("-"))
-            or ASSIGNMENT.fullmatch(word)
-            or _VALUE.fullmatch(word)
-        ):
-            break
-        at += 1
-    return at
-
-
-def _git(words: Sequence[str]) -> int:
-    at = 1
-    count = 0
-    while at < len(words) and words[at].startswith("-"):
-        if words[at].startswith("-c"):
-            count = at + 2
-            at += words[at] == "-c"
-        at += words[at] in _GIT_TAKES_VALUE if at < len(words) else 0
-        at += 1
-    count = max(count, _last(_GIT, words, after=0))
-    if at >= len(words):
-        return count
-    name, rest = words[at], words[at + 1 :]
-    if name in _GIT_RUNS and not (name == "config" and rest and rest[0] in _GIT_READS):
-        return len(words)
-    if _GIT_RUN_WORDS.get(name, "") in rest:
-        return len(words)
-    short = _GIT_SHORT.get(name)
-    return max(count, _last(_Telling(short=short), words, after=at)) if short else count
+PROGRAMS: Mapping[str, Usage] = {
+    **dict.fromkeys(_HARMLESS, Usage(free=True, proposed=True)),
+    **dict.fromkeys(_READERS, Usage(free=True)),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _AWK),
+    **dict.fromkeys(("fd", "fdfind"), _FD),
+    **dict.fromkeys(("find", "gfind"), _FIND),
+    **dict.fromkeys(("sed", "gsed"), _SED),
+    **dict.fromkeys(("tar", "gtar", "bsdtar"), _TAR),
+    "command": Usage(spelled="-pvV", runs=0),
+    "curl": Usage(
+        options="-sSLIikvfgG46 -X= -m= -A= -e= -r= --silent --show-error --location --head --include --verbose --fail "
+        "--fail-with-body --globoff --compressed --request= --max-time= --connect-timeout= --retry= --retry-delay= "
+        "--user-agent= --referer= --range= --http1.1 --http2 --ipv4 --ipv6 --no-progress-meter --max-redirs=",
+        operands=r"https?://[^@{}]*",
+        # `@name` sends a file.
+        values=r"[^@].*",
+    ),
+    "date": Usage(
+        options="-uR -d= -r= -I[=] --date= --reference= --utc --universal --rfc-email --rfc-3339= --iso-8601[=]",
+        operands=r"\+.*",
+        proposed=True,
+    ),
+    "diff": Usage(
+        options="-qsyabBiwENprutTde -c -# -U= -C= -W= -I= -x= --brief --report-identical-files --side-by-side --text "
+        "--unified[=] --context[=] --recursive --new-file --ignore-case --ignore-all-space --ignore-space-change "
+        "--ignore-blank-lines --color[=] --width= --exclude= --strip-trailing-cr --suppress-common-lines --minimal "
+        "--show-c-function",
+    ),
+    "du": Usage(
+        options="-0abcDHhkLlmPSsx -d= -B= -t= --all --apparent-size --block-size= --bytes --total --dereference "
+        "--max-depth= --human-readable --inodes --one-file-system --separate-dirs --summarize --exclude= --time[=]",
+        proposed=True,
+    ),
+    "env": Usage(
+        spelled="-i0v -u= -C= --ignore-environment --null --unset= --chdir= --default-signal[=] --ignore-signal[=]",
+        runs=0,
+    ),
+    "file": Usage(
+        options="-bihkLNnpr0 --brief --mime --mime-type --mime-encoding --keep-going --dereference",
+        proposed=True,
+    ),
+    "git": _GIT,
+    "less": Usage(options="-NSRXFEeiIMmnqQrsuUw -#", operands=r"[^+].*"),
+    # Variables are assigned by operands, and any of them may be a command.
+    "make": Usage(
+        options="-knsBiqwSt -j[=] -l[=] -O[=] --jobs[=] --keep-going --dry-run --just-print --silent --quiet --always-make "
+        "--ignore-errors --print-directory --no-print-directory --output-sync[=] --trace --touch --question",
+        spelled="-C= -f= -I= -W= -o= --directory= --file= --makefile= --include-dir= --eval=",
+        operands=r"[^=]*",
+    ),
+    "man": Usage(options="-afkwW -s= --all --whatis --apropos --where --path", operands=r"[\w.+:-]+"),
+    "nice": Usage(spelled="-n= -# --adjustment=", runs=0),
+    "nohup": Usage(runs=0),
+    "printf": Usage(proposed=True),
+    "rg": Usage(
+        options="-iSsvnNlLcowxuFPUp0HIahq.# -e= -f= -g= -t= -T= -A= -B= -C= -m= -j= -M= -E= -r= -d= --regexp= --file= "
+        "--ignore-case --smart-case --case-sensitive --invert-match --line-number --no-line-number --files-with-matches "
+        "--files-without-match --count --count-matches --only-matching --word-regexp --line-regexp --unrestricted "
+        "--fixed-strings --pcre2 --multiline --multiline-dotall --pretty --null --with-filename --no-filename --text "
+        "--quiet --hidden --no-ignore --no-ignore-vcs --no-ignore-parent --follow --glob= --iglob= --type= --type-not= "
+        "--type-list --after-context= --before-context= --context= --max-count= --max-depth= --max-columns= "
+        "--max-filesize= --threads= --encoding= --replace= --heading --no-heading --color= --colors= --column --json "
+        "--stats --sort= --sortr= --trim --vimgrep --files --passthru --no-messages --one-file-system --crlf --debug "
+        "--no-config",
+    ),
+    "rsync": Usage(
+        options="-avzrlptgoDnhPuxcqRHASLkKWiIOJSbdm46 --archive --verbose --compress --recursive --links --perms --times "
+        "--dry-run --human-readable --progress --partial --update --checksum --quiet --relative --delete --stats "
+        "--exclude= --include= --itemize-changes --ignore-existing --existing --size-only --bwlimit= --max-size= "
+        "--min-size= --info= --no-perms --no-owner --no-group --one-file-system --mkpath --delete-after",
+        spelled="-e= --rsh= --rsync-path= -f= --filter= --files-from=",
+    ),
+    "scp": Usage(options="-rpqCv46BT -P= -l= -i= -c=", spelled="-S= -o= -F= -J="),
+    "setsid": Usage(spelled="-cfw --ctty --fork --wait", runs=0),
+    "sort": Usage(
+        options="-bdfghiMnRrVCcmsuz -k= -t= -S= --key= --field-separator= --buffer-size= --unique --reverse --numeric-sort "
+        "--human-numeric-sort --general-numeric-sort --version-sort --ignore-case --stable --check[=] --merge --parallel= "
+        "--random-sort --month-sort --zero-terminated --dictionary-order --ignore-leading-blanks --debug --sort=",
+        spelled="-o= -T= --output= --temporary-directory= --compress-program=",
+    ),
+    "split": Usage(
+        options="-deux -l= -b= -C= -n= -a= --lines= --bytes= --line-bytes= --number= --suffix-length= "
+        "--numeric-suffixes[=] --additional-suffix= --elide-empty-files --verbose",
+        spelled="--filter=",
+    ),
+    # What follows the host and the first word runs there.
+    "ssh": Usage(
+        options="-46aCfgkMNnqTtvxy -p= -l= -i=",
+        spelled="-AGgsVXYK -o= -F= -J= -L= -R= -D= -W= -b= -c= -E= -e= -I= -m= -O= -P= -Q= -S= -w= -B=",
+        first=r"[\w.@%\[\]-]+",
+        rest_after=2,
+    ),
+    "stdbuf": Usage(spelled="-i= -o= -e= --input= --output= --error=", runs=0),
+    "sudo": Usage(
+        spelled="-AbEHnkPS -u= -g= --user= --group= --non-interactive --preserve-env[=] --set-home", runs=0
+    ),
+    "test": Usage(
+        words="-e= -f= -d= -r= -w= -x= -s= -L= -h= -n= -z= -b= -c= -p= -S= -O= -G= -nt= -ot= -ef= -eq= -ne= -lt= -le= "
+        "-gt= -ge= -a -o ! = != < > ( )",
+        proposed=True,
+    ),
+    "timeout": Usage(
+        spelled="-fpv -k= -s= --foreground --preserve-status --verbose --kill-after= --signal=", runs=1
+    ),
+    "tree": Usage(
+        options="-adfilxpsughDFQNqACnvtcUrJX -L= -P= -I= --dirsfirst --filesfirst --noreport --prune --du --si --gitignore "
+        "--inodes --filelimit= --matchdirs --ignore-case --sort= --timefmt= --charset= --metafirst",
+        spelled="-o= -R -H= -T=",
+        proposed=True,
+    ),
+    # Its second operand is written.
+    "uniq": Usage(
+        options="-cdDuiz -f= -s= -w= --count --repeated --unique --ignore-case --skip-fields= --skip-chars= --check-chars= "
+        "--zero-terminated",
+        most=1,
+    ),
+    "wc": Usage(options="-clmLw --bytes --chars --lines --max-line-length --words", proposed=True),
+    "wget": Usage(
+        options="-qvcSN46 -t= -T= -w= -U= --quiet --verbose --no-verbose --continue --timestamping --spider "
+        "--server-response --tries= --timeout= --wait= --user-agent= --max-redirect= --https-only",
+        spelled="-O= -P= --output-document= --directory-prefix=",
+        operands=r"https?://.*",
+    ),
+    "xargs": Usage(
+        spelled="-0rtxo -n= -P= -L= -s= -a= -d= -I= -E= --null --no-run-if-empty --verbose --max-args= --max-procs= "
+        "--max-lines= --max-chars= --delimiter= --arg-file= --replace[=] --exit",
+        runs=0,
+        appends=True,
+    ),
+    "zip": Usage(
+        options="-rqjuXyvmfd0123456789 -x= -i= --recurse-paths --quiet --junk-paths --symlinks",
+    ),
+}

@@ -1,124 +1,190 @@
-"""Reads a shell command far enough to say which programs it would start: for permission rules, not for
-running.
+"""Reads a shell command for permission rules: which programs it starts, with which words. Nothing is run.
 
-Two readings of one command. `simple_commands` is strict: it understands plain commands joined by `;`, `&&`,
-`||`, `|`, `&` and newlines, and gives None for everything else, so that an allow rule never covers what was
-not understood. `possible_commands` is generous: it gives everything that might be a command, so that a deny
-rule finds it. It can still be fooled (`x=rm; $x -rf /`); what holds a hostile command is a sandbox, not a
-rule.
+A command is read in two ways. `read_commands` is strict: it accepts plain commands joined by `;`, `&&`, `||`,
+`|`, `|&`, `&` and newlines, and returns None for everything else, so that a rule that allows never covers a
+construct that was not understood. `possible_commands` is generous: it yields everything that might be a
+command, so that a rule that denies finds it. The generous reading can be evaded (`x=rm; $x -rf /`); only a
+sandbox contains a hostile command.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
 
 from satchel.tools.programs import ASSIGNMENT, WRAPPERS
 
-__all__ = ["MAX_CHARS", "possible_commands", "simple_commands", "words_text"]
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+__all__ = ["MAX_CHARS", "Word", "Words", "command_text", "possible_commands", "read_commands", "words_text"]
 
 MAX_CHARS = 65_536
-"""Longer commands are not read; a command line that a person could judge is far shorter."""
+"""Longer commands are not read; a command that a person could judge is far shorter."""
+MAX_STRICT_CHARS = 4_096
+"""Where the strict reading stops: the parser's time for hostile input grows faster than the input (0.2 s for
+4,096 characters of `a=(`, 49 s for 60,000 of `a|`)."""
 MAX_STARTS = 256
-"""How many words behind a wrapper are tried as the beginning of its command."""
-RESERVED = frozenset(
-    [
-        "!",
-        "[[",
-        "]]",
-        "case",
-        "coproc",
-        "do",
-        "done",
-        "elif",
-        "else",
-        "esac",
-        "fi",
-        "for",
-        "function",
-        "if",
-        "in",
-        "select",
-        "then",
-        "time",
-        "until",
-        "while",
-        "{",
-        "}",
-    ],
-)
+"""How many words after a wrapper are tried as the start of its command."""
+RESERVED = frozenset([
+    "!", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in",
+    "select", "then", "time", "until", "while", "{", "}",
+])  # fmt: skip
 EXEC_OPTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
-"""What `find` is told a command by."""
-HARMLESS_REDIRECTION = re.compile(
-    r"(?:[12]?>&[12]|&?[12]?>{1,2}[ \t]*/dev/null|<[ \t]*/dev/null)(?=[ \t\n;&|]|\Z)"
-)
-"""`2>&1`, `>/dev/null` and the like, at the start of a word: they write nothing that lasts."""
+"""The options of `find` that are followed by a command."""
+HARMLESS_REDIRECTION = re.compile(r"[12]?>&[12]|[12]?>{1,2}[ \t]*/dev/null|<[ \t]*/dev/null")
+"""`2>&1`, `>/dev/null` and the like. `&>` is not among them: other shells read it as `&` followed by `>`."""
+STRUCTURE = frozenset({"program", "list", "pipeline", "redirected_statement", "command", "command_name"})
+"""The grammar's nodes that are read through to their children."""
+WORDS = frozenset({"word", "number", "raw_string", "string", "concatenation"})
+"""The grammar's nodes that are words of a command."""
+OPERATORS = frozenset({";", "&", "&&", "||", "|", "|&"})
 CONTINUES = frozenset({"&&", "||", "|", "|&"})
-"""After these a command has to follow."""
+"""The operators that must be followed by a command."""
 CUTS = re.compile(r"[;&|\n\r(){}`<>!]|\$\(")
 BLANK = re.compile(r"\$\{?IFS\}?(?:\$\d)?")
-"""What a shell makes white space of."""
+"""Expansions that a shell turns into white space."""
+SPECIAL = re.compile(r"[\s'\"\\$`;&|<>(){}*?\[!]|\A[#~]|\A\Z")
+"""What must be quoted in a word so that it stands for itself."""
 
 
-def simple_commands(command: str) -> list[list[str]] | None:
-    """The words of each simple command, without quotes, in order; None where any part was not understood.
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of a command.
 
-    Not understood are: an expansion (`$`, backticks), a redirection other than to /dev/null or between 1 and
-    2, parentheses, braces, a comment, a line continuation, a reserved word, a leading assignment, a command
-    word with a glob or a tilde, a control character, an open quote, an empty part, more than `MAX_CHARS`.
+    Attributes:
+        text: The word without its quotes.
+        expands: It holds an unquoted glob or tilde, so that the program may get other words in its place.
     """
-    if len(command) > MAX_CHARS:
+
+    text: str
+    expands: bool = False
+
+
+Words: TypeAlias = tuple[Word, ...]
+"""The words of one simple command, the program's name first; never empty."""
+
+
+def read_commands(command: str) -> list[Words] | None:
+    """The simple commands of a command line, in order, or None where any part of it was not understood.
+
+    Understood are plain and quoted words, globs in arguments, the operators that join commands, and
+    redirections to /dev/null or between 1 and 2. Not understood, among everything else, are expansions (`$`,
+    backticks, braces), other redirections, here-documents, compound commands, functions, assignments, comments,
+    line continuations, control characters, a program's name with a glob or a tilde, and a line of more than
+    `MAX_STRICT_CHARS`.
+    """
+    if len(command) > MAX_STRICT_CHARS:
         return None
-    parts: list[list[str]] = []
-    words: list[str] = []
-    owed = False
-    at = 0
-    while at < len(command):
-        char = command[at]
-        if char in " \t":
-            at += 1
-        elif redirection := HARMLESS_REDIRECTION.match(command, at):
-            at = redirection.end()
-        elif char in "\n;&|":
-            operator = command[at : at + 2] if command[at : at + 2] in CONTINUES else char
-            at += len(operator)
-            if words:
-                parts.append(words)
-                words = []
-                owed = operator in CONTINUES
-            elif operator != "\n":
+    try:
+        source = command.encode()
+    except UnicodeEncodeError:
+        return None
+    root = _parser().parse(source).root_node
+    pieces: list[_Piece] = []
+    if root.has_error or not _flatten(root, 0, pieces):
+        return None
+    return _joined(source, pieces)
+
+
+@cache
+def _parser() -> Parser:
+    import tree_sitter  # noqa: PLC0415  - 0.02 s; only a session that runs commands needs it
+    import tree_sitter_bash  # noqa: PLC0415
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """An operator, a redirection or a word, and where the command that it belongs to starts."""
+
+    node: Node
+    command_start: int
+
+
+def _flatten(node: Node, command_start: int, pieces: list[_Piece]) -> bool:
+    """Append the pieces of a tree in their order; False where it holds a construct that is not understood."""
+    if node.type in STRUCTURE:
+        start = node.start_byte if node.type == "command" else command_start
+        return all(_flatten(child, start, pieces) for child in node.children)
+    pieces.append(_Piece(node, command_start))
+    return node.type in WORDS or node.type == "file_redirect" or node.type in OPERATORS
+
+
+def _joined(source: bytes, pieces: Sequence[_Piece]) -> list[Words] | None:
+    """The commands that the pieces make, or None where bash might see others.
+
+    The grammar is more lenient than bash: it takes a line continuation for a blank, and gives a redirection more
+    words than its target. So the tree only says what each piece is. What separates two pieces is checked here, byte
+    by byte, and must agree with the tree.
+    """
+    commands: list[Words] = []
+    words: list[Word] = []
+    at, start, operator = 0, -1, ";"
+    is_open = False
+    for piece in pieces:
+        node, gap = piece.node, source[at : piece.node.start_byte]
+        if gap.strip(b" \t\n"):
+            return None
+        is_operator = node.type in OPERATORS
+        if is_open and b"\n" in gap and not is_operator:
+            if not words:
+                return None
+            commands.append(tuple(words))
+            words, is_open, operator = [], False, "\n"
+        text = source[node.start_byte : node.end_byte].decode()
+        if is_operator:
+            if not words or b"\n" in gap:
+                return None
+            commands.append(tuple(words))
+            words, operator = [], node.type
+        elif is_open and not gap:
+            return None
+        elif node.type == "file_redirect":
+            if not HARMLESS_REDIRECTION.fullmatch(text):
                 return None
         else:
-            read = _read_word(command, at)
-            if read is None:
+            word = _unquoted(text)
+            if word is None or (words and start != piece.command_start):
                 return None
-            word, at, is_plain = read
-            if not words and (not is_plain or not word or word in RESERVED or ASSIGNMENT.fullmatch(word)):
+            if not words and not _names_a_program(word):
                 return None
             words.append(word)
-    if words:
-        parts.append(words)
-    elif owed:
+            start = piece.command_start
+        is_open = not is_operator
+        at = node.end_byte
+    if source[at:].strip(b" \t\n") or (is_open and not words) or (not is_open and operator in CONTINUES):
         return None
-    return parts or None
+    if words:
+        commands.append(tuple(words))
+    return commands or None
+
+
+def _names_a_program(word: Word) -> bool:
+    return not (word.expands or not word.text or word.text in RESERVED or ASSIGNMENT.fullmatch(word.text))
 
 
 def possible_commands(command: str) -> Iterator[list[str]]:
-    """The words of everything in it that might be run as a command, more rather than fewer.
+    """The words of everything in a command line that might be run as a command, more rather than fewer.
 
     Args:
-        command: At most `MAX_CHARS`; who has a longer one should take it for anything.
+        command: At most `MAX_CHARS`; the caller takes a longer one for any command.
     """
     joined = BLANK.sub(" ", command.replace("\\\n", ""))
-    # Quotes are read as they are, cut at (for `sh -c 'rm x'`), and taken away (for a name that is written
-    # r""m). A comma may be one of braces: `{rm,-r,x}`.
+    # Three readings of quotes: as written, as cuts (for `sh -c 'rm x'`), and removed (for a name written r""m).
+    # A comma may separate the words of a brace expansion: `{rm,-r,x}`.
     cut = [fragment.split() for fragment in CUTS.split(re.sub(r"[\"']", ";", joined).replace("\\", ""))]
     bare = [fragment.split() for fragment in CUTS.split(re.sub(r"[\"'\\]", "", joined))]
     braced = [
         inner.replace(",", " ").split()
         for inner in re.findall(r"\{([^{}]*)\}", re.sub(r"[\"'\\]", "", joined))
     ]
-    for words in [*(simple_commands(command) or ()), *cut, *bare, *braced]:
+    strict = [[word.text for word in words] for words in read_commands(command) or ()]
+    for words in [*strict, *cut, *bare, *braced]:
         for start in _starts(words):
             program, *arguments = words[start:]
             yield [program, *arguments]
@@ -127,56 +193,71 @@ def possible_commands(command: str) -> Iterator[list[str]]:
 
 
 def words_text(words: Sequence[str]) -> str:
-    """The words as one line that a rule's pattern is compared with.
+    """The words as one line that the pattern of a rule that denies is compared with.
 
-    A word with white space in it, and an empty one, stands in single quotes; nothing else is quoted.
+    A word that is empty or holds white space is put in single quotes; nothing else is quoted.
     """
     return " ".join(f"'{word}'" if not word or re.search(r"\s", word) else word for word in words)
 
 
-def _read_word(command: str, at: int) -> tuple[str, int, bool] | None:
-    """One word from `at`: without its quotes, where it ends, and whether it has no glob and no tilde
-    unquoted.
+def command_text(words: Sequence[Word]) -> str:
+    """The command as one line that the pattern of a rule that allows is compared with.
 
-    None where it holds what is not understood.
+    It is quoted where it has to be and nowhere else, so that different commands have different texts: `rm *` and
+    `rm '*'`, `rm 'a b'` and `rm a b`.
     """
-    word, is_plain = "", True
-    if command[at] == "#":
+    return " ".join(map(_quoted, words))
+
+
+def _quoted(word: Word) -> str:
+    if word.expands:
+        return re.sub(r"[\s'\"\\$`;&|<>(){}!]", r"\\\g<0>", word.text)
+    if SPECIAL.search(word.text):
+        return "'" + word.text.replace("'", "'\\''") + "'"
+    return word.text
+
+
+def _unquoted(source: str) -> Word | None:
+    """A word without its quotes, or None where it holds what is not understood."""
+    text, expands, at = "", False, 0
+    if source.startswith("#"):
         return None
-    while at < len(command) and (char := command[at]) not in " \t\n;&|":
-        if char in "$`(){}<>" or ord(char) < 32 or ord(char) == 127:
+    while at < len(source):
+        char = source[at]
+        if char in "$`(){}<>;&|" or char.isspace() or not char.isprintable():
             return None
         if char == "'":
-            end = command.find("'", at + 1)
-            if end < 0 or "\0" in command[at:end]:
+            end = source.find("'", at + 1)
+            if end < 0 or "\0" in source[at:end]:
                 return None
-            word, at = word + command[at + 1 : end], end + 1
+            text, at = text + source[at + 1 : end], end + 1
         elif char == '"':
-            quoted = _double_quoted(command, at + 1)
+            quoted = _double_quoted(source, at + 1)
             if quoted is None:
                 return None
-            word, at = word + quoted[0], quoted[1]
+            text, at = text + quoted[0], quoted[1]
         elif char == "\\":
-            if at + 1 >= len(command) or command[at + 1] in "\n\r\0":
+            if at + 1 >= len(source) or source[at + 1] in "\n\r\0":
                 return None
-            word, at = word + command[at + 1], at + 2
+            text, at = text + source[at + 1], at + 2
         else:
-            is_plain = is_plain and char not in "*?[~"
-            word, at = word + char, at + 1
-    return word, at, is_plain
+            # A tilde stands for a folder at the start of a word, and in what looks like an assignment or a list.
+            expands = expands or char in "*?[" or (char == "~" and text[-1:] in ("", "=", ":"))
+            text, at = text + char, at + 1
+    return Word(text, expands)
 
 
-def _double_quoted(command: str, at: int) -> tuple[str, int] | None:
+def _double_quoted(source: str, at: int) -> tuple[str, int] | None:
     """The text up to the closing quote and the place after it; None with an expansion in it, or left open."""
     text = ""
-    while at < len(command):
-        char = command[at]
+    while at < len(source):
+        char = source[at]
         if char == '"':
             return text, at + 1
         if char in "$`\0":
             return None
-        if char == "\\" and at + 1 < len(command):
-            follows = command[at + 1]
+        if char == "\\" and at + 1 < len(source):
+            follows = source[at + 1]
             if follows in "\n\0":
                 return None
             text += follows if follows in '$`"\\' else char + follows
@@ -188,7 +269,7 @@ def _double_quoted(command: str, at: int) -> tuple[str, int] | None:
 
 
 def _starts(words: Sequence[str]) -> list[int]:
-    """Where a command may begin: at the first word; behind assignments, reserved words, wrappers, `-exec`."""
+    """Where a command may begin: at the first word; after assignments, reserved words, wrappers, `-exec`."""
     starts: list[int] = []
     leading, wrapped = True, False
     for at, word in enumerate(words):

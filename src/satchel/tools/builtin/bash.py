@@ -32,6 +32,7 @@ GATHERED_CHARS = 4096
 """After so many pieces, small ones are gathered to this: a program may write its output letter by letter."""
 QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
 """There is no terminal: no colours, no pager that waits for a key, no question for a password."""
+GIT_SETTINGS = {"safe.bareRepository": "explicit", "core.fsmonitor": "false"}
 SCRIPT = f"""_satchel_fd=${REPORT_FD}; unset {REPORT_FD} BASH_ENV ENV
 trap 'printf "%s\\0" "$PWD" >"/dev/fd/$_satchel_fd"' EXIT
 eval " $1"
@@ -61,7 +62,7 @@ def bash_tool(*, default_timeout_s: float) -> Tool:
         result = await run_process(
             [_shell(context.environ), "-c", SCRIPT, "bash", command],
             cwd=started_in,
-            environ={**context.environ, **QUIET},
+            environ=_environ(context.environ),
             timeout_s=limit_s,
             max_output_bytes=MAX_OUTPUT_BYTES,
             max_report_bytes=MAX_CWD_BYTES,
@@ -132,7 +133,25 @@ def _checked(command: str) -> str:
 
 
 def _shell(environ: Mapping[str, str]) -> str:
-    return shutil.which("bash", path=environ.get("PATH", "")) or "/bin/sh"
+    """Where bash is. No other shell takes its place: permission rules are judged by bash's grammar."""
+    found = shutil.which("bash", path=environ.get("PATH", ""))
+    if found is None:
+        raise UsageError("There is no bash on the PATH, and this tool runs no other shell. Install bash.")
+    return found
+
+
+def _environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The command's environment. Git gets two more settings, after those that the user's environment holds.
+
+    A checkout may contain the files of a bare repository, whose configuration names programs: git uses such a
+    repository only where the command names it, and starts no file system monitor.
+    """
+    present = environ.get("GIT_CONFIG_COUNT", "")
+    count = int(present) if present.isdecimal() else 0
+    settings: dict[str, str] = {}
+    for at, (key, value) in enumerate(GIT_SETTINGS.items(), start=count):
+        settings |= {f"GIT_CONFIG_KEY_{at}": key, f"GIT_CONFIG_VALUE_{at}": value}
+    return {**environ, **QUIET, **settings, "GIT_CONFIG_COUNT": str(count + len(GIT_SETTINGS))}
 
 
 def _folder(context: ToolContext) -> tuple[Path, str]:
