@@ -151,7 +151,7 @@ def _plain_host(host: str) -> str:
 
 
 def proposed_pattern(words: Words) -> str | None:
-    """The narrowest pattern for a command and those most like it; None where only the command itself is safe to allow."""
+    """The narrowest pattern for a command and those like it; None where only the command itself is safe to allow."""
     head = proposed_head(words)
     if head is None:
         return None

@@ -2,11 +2,14 @@
 
 `bash(git *)` is meant for git, and `git -c alias.x='!rm -r .' x` runs rm. So for each program in `PROGRAMS` a star
 stands only for what is listed there: options that run no other program, write no file and read no instructions from
-one, unless doing so is what the program is for. An option that is not listed has to be spelled out in the rule; where
+one, unless doing so is what the program is for. An option that is not listed has to be spelled out in the rule;
+where
 that is not enough to follow the rest of the command, the rule has to be the whole command.
 
-The lists were taken from the manuals of GNU coreutils 9.1, findutils 4.9, sed 4.9, git 2.39 (`--git-completion-helper-
-all`), ripgrep 13, curl 7.88, OpenSSH 9.2, tar 1.34 and the like. An option that was forgotten only costs a question.
+The lists were taken from the manuals of GNU coreutils 9.1, findutils 4.9, sed 4.9, git 2.39
+(`--git-completion-helper-
+all`), ripgrep 13, curl 7.88, OpenSSH 9.2, tar 1.34 and the like. An option that was forgotten only costs a
+question.
 """
 
 from __future__ import annotations
@@ -27,9 +30,9 @@ WRAPPERS = frozenset([
 """Programs whose arguments are another command; a rule that denies looks behind them."""
 SPELLED_OUT = frozenset([
     ".", "alias", "at", "batch", "bind", "compgen", "complete", "crontab", "dc", "declare", "ed", "emacs", "enable",
-    "entr", "ex", "expect", "export", "fc", "gdb", "getopts", "hash", "history", "jobs", "let", "lldb", "local", "mapfile",
-    "nano", "nvim", "perf", "pico", "read", "readarray", "readonly", "rview", "rvim", "screen", "set", "shopt", "source",
-    "tmux", "trap", "typeset", "unalias", "unset", "vi", "view", "vim", "vimdiff", "wait",
+    "entr", "ex", "expect", "export", "fc", "gdb", "getopts", "hash", "history", "jobs", "let", "lldb", "local",
+    "mapfile", "nano", "nvim", "perf", "pico", "read", "readarray", "readonly", "rview", "rvim", "screen", "set",
+    "shopt", "source", "tmux", "trap", "typeset", "unalias", "unset", "vi", "view", "vim", "vimdiff", "wait",
 ])  # fmt: skip
 """Programs and builtins for which a rule has to be the whole command: their words run code, or change what the
 commands after them mean, and no list of harmless words is worth having."""
@@ -88,31 +91,42 @@ _SHOWS = Usage(free=True, proposed=True)
 # ---- git
 
 _DIFF = """
--puswzabRWD -B[=] -U= -M[=] -C[=] -l= -S= -G= -X[=] --patch --no-patch --unified= --function-context --raw --patch-with-raw
+-puswzabRWD -B[=] -U= -M[=] -C[=] -l= -S= -G= -X[=] --patch --no-patch --unified= --function-context --raw
+--patch-with-raw
 --patch-with-stat --numstat --shortstat --dirstat[=] --cumulative --dirstat-by-file[=] --check --summary --name-only
---name-status --stat[=] --stat-width= --stat-name-width= --stat-graph-width= --stat-count= --compact-summary --binary
+--name-status --stat[=] --stat-width= --stat-name-width= --stat-graph-width= --stat-count= --compact-summary
+--binary
 --full-index --color[=] --ws-error-highlight= --abbrev[=] --src-prefix= --dst-prefix= --line-prefix= --no-prefix
---inter-hunk-context= --output-indicator-new= --output-indicator-old= --output-indicator-context= --break-rewrites[=]
+--inter-hunk-context= --output-indicator-new= --output-indicator-old= --output-indicator-context=
+--break-rewrites[=]
 --find-renames[=] --irreversible-delete --find-copies[=] --find-copies-harder --no-renames --rename-empty --follow
 --minimal --ignore-all-space --ignore-space-change --ignore-space-at-eol --ignore-cr-at-eol --ignore-blank-lines
 --ignore-matching-lines= --indent-heuristic --patience --histogram --diff-algorithm= --anchored= --word-diff[=]
 --word-diff-regex= --color-words[=] --color-moved[=] --color-moved-ws= --relative[=] --text --exit-code --quiet
---no-ext-diff --no-textconv --ignore-submodules[=] --submodule[=] --pickaxe-all --pickaxe-regex --rotate-to= --skip-to=
+--no-ext-diff --no-textconv --ignore-submodules[=] --submodule[=] --pickaxe-all --pickaxe-regex --rotate-to=
+--skip-to=
 --find-object= --diff-filter= --cached --staged --merge-base
 """
 _LOG = f"""{_DIFF}
--giEFPcm -# -n= -L= -q --oneline --graph --all --branches[=] --tags[=] --remotes[=] --glob= --exclude= --author= --committer=
---grep= --all-match --invert-grep --regexp-ignore-case --extended-regexp --fixed-strings --perl-regexp --since= --after=
+-giEFPcm -# -n= -L= -q --oneline --graph --all --branches[=] --tags[=] --remotes[=] --glob= --exclude= --author=
+--committer=
+--grep= --all-match --invert-grep --regexp-ignore-case --extended-regexp --fixed-strings --perl-regexp --since=
+--after=
 --until= --before= --max-count= --skip= --date= --format= --pretty[=] --abbrev-commit --decorate[=] --decorate-refs=
---decorate-refs-exclude= --clear-decorations --merges --no-merges --min-parents= --max-parents= --first-parent --reverse
---topo-order --date-order --author-date-order --left-right --cherry-pick --cherry-mark --cherry --left-only --right-only
+--decorate-refs-exclude= --clear-decorations --merges --no-merges --min-parents= --max-parents= --first-parent
+--reverse
+--topo-order --date-order --author-date-order --left-right --cherry-pick --cherry-mark --cherry --left-only
+--right-only
 --boundary --simplify-by-decoration --simplify-merges --full-history --ancestry-path[=] --walk-reflogs --notes[=]
 --source --use-mailmap --mailmap --log-size --children --parents --relative-date --no-walk[=] --merge --show-pulls
---sparse --dense --remove-empty --cc --diff-merges= --count --objects --timestamp --header --not --bisect --root -t -r
+--sparse --dense --remove-empty --cc --diff-merges= --count --objects --timestamp --header --not --bisect --root -t
+-r
 """
 _NO_GPG = r"(?!.*%(?:G|\(signature)).*"
 """A format with `%G?` starts gpg, or what a repository's configuration names in its place."""
-_LIST_REFS = "--contains[=] --no-contains[=] --merged[=] --no-merged[=] --sort= --format= --points-at= --color[=] --ignore-case"
+_LIST_REFS = """
+--contains[=] --no-contains[=] --merged[=] --no-merged[=] --sort= --format= --points-at= --color[=] --ignore-case
+"""
 _PATHS_INSIDE = r"(?![/~])(?!(?:.*/)?\.\.(?:/|\Z)).*"
 """Not above the folder: `git diff` shows any file where one of its paths lies outside the repository."""
 _NO_HELPER = r"(?!.*::).*"
@@ -148,18 +162,21 @@ _GIT = Usage(
         "cherry": _reads("-v --abbrev[=] --verbose"),
         "count-objects": _reads("-vH --verbose --human-readable"),
         "describe": _reads(
-            "--contains --all --tags --long --first-parent --abbrev[=] --exact-match --candidates= --match= --exclude= "
+            "--contains --all --tags --long --first-parent --abbrev[=] --exact-match --candidates= --match= "
+            "--exclude= "
             "--always --dirty[=] --broken[=] --debug"
         ),
         "diff": _reads(_DIFF, operands=_PATHS_INSIDE),
         "diff-tree": _reads(f"{_DIFF} -rtmc --root --cc --no-commit-id --pretty[=] --format= --always"),
         "for-each-ref": _reads(f"{_LIST_REFS} --count= --exclude= --stdin"),
         "grep": _reads(
-            "-iwvnlLchHEGFPaIropWqz -# -e= -A= -B= -C= -m= --cached --untracked --exclude-standard --recurse-submodules "
+            "-iwvnlLchHEGFPaIropWqz -# -e= -A= -B= -C= -m= --cached --untracked --exclude-standard "
+            "--recurse-submodules "
             "--invert-match --ignore-case --word-regexp --text --recursive --max-depth= --extended-regexp "
             "--basic-regexp --fixed-strings --perl-regexp --line-number --column --full-name --files-with-matches "
             "--name-only --files-without-match --null --only-matching --count --color[=] --break --heading "
-            "--context= --before-context= --after-context= --threads= --show-function --function-context --and --or "
+            "--context= --before-context= --after-context= --threads= --show-function --function-context --and "
+            "--or "
             "--not --quiet --all-match --max-count=",
             operands=_PATHS_INSIDE,
         ),
@@ -178,7 +195,8 @@ _GIT = Usage(
         "reflog": _reads(_LOG, first="show|exists|HEAD(@.*)?"),
         "rev-list": _reads(_LOG),
         "rev-parse": _reads(
-            "-q --quiet --verify --short[=] --abbrev-ref[=] --symbolic --symbolic-full-name --all --branches[=] --tags[=] "
+            "-q --quiet --verify --short[=] --abbrev-ref[=] --symbolic --symbolic-full-name --all --branches[=] "
+            "--tags[=] "
             "--remotes[=] --show-toplevel --git-dir --absolute-git-dir --git-common-dir --is-inside-work-tree "
             "--is-inside-git-dir --is-bare-repository --is-shallow-repository --show-cdup --show-prefix --git-path="
         ),
@@ -194,7 +212,8 @@ _GIT = Usage(
         "version": _reads("--build-options"),
         "whatchanged": _reads(_LOG),
         "add": _writes(
-            "-nvuAfN --dry-run --verbose --force --update --renormalize --intent-to-add --all --ignore-removal --refresh "
+            "-nvuAfN --dry-run --verbose --force --update --renormalize --intent-to-add --all --ignore-removal "
+            "--refresh "
             "--ignore-errors --ignore-missing --sparse --chmod="
         ),
         "am": _writes("-3qsu --continue --skip --abort --quit --3way --quiet --signoff"),
@@ -206,21 +225,27 @@ _GIT = Usage(
             "--first-parent --no-checkout", first="start|good|bad|old|new|skip|reset|log|next|terms"
         ),
         "branch": _writes(
-            f"{_LIST_REFS} -avrlqdDmMcCfi -t[=] -u= --verbose --quiet --track[=] --set-upstream-to= --unset-upstream "
-            "--remotes --abbrev[=] --all --delete --move --copy --list --show-current --create-reflog --force --column[=]"
+            f"{_LIST_REFS} -avrlqdDmMcCfi -t[=] -u= --verbose --quiet --track[=] --set-upstream-to= "
+            "--unset-upstream "
+            "--remotes --abbrev[=] --all --delete --move --copy --list --show-current --create-reflog --force "
+            "--column[=]"
         ),
         "checkout": _writes(
-            "-qfdtml -b= -B= --quiet --force --detach --track[=] --merge --conflict= --orphan= --ours --theirs --guess "
+            "-qfdtml -b= -B= --quiet --force --detach --track[=] --merge --conflict= --orphan= --ours --theirs "
+            "--guess "
             "--overlay --progress --recurse-submodules[=] --ignore-other-worktrees"
         ),
         "cherry-pick": _writes(
-            "-nxs -m= -X= --continue --abort --skip --quit --no-commit --signoff --mainline= --strategy-option= --ff "
+            "-nxs -m= -X= --continue --abort --skip --quit --no-commit --signoff --mainline= --strategy-option= "
+            "--ff "
             "--allow-empty --allow-empty-message --keep-redundant-commits --no-edit"
         ),
         "clean": _writes("-fdxXnq -e= --quiet --dry-run --force --exclude="),
         "clone": _writes(
-            "-qvnls46 -b= -o= -j= --verbose --quiet --progress --no-checkout --bare --mirror --local --no-hardlinks "
-            "--recurse-submodules[=] --recursive --jobs= --origin= --branch= --depth= --shallow-since= --single-branch "
+            "-qvnls46 -b= -o= -j= --verbose --quiet --progress --no-checkout --bare --mirror --local "
+            "--no-hardlinks "
+            "--recurse-submodules[=] --recursive --jobs= --origin= --branch= --depth= --shallow-since= "
+            "--single-branch "
             "--no-tags --shallow-submodules --filter= --sparse",
             operands=_NO_HELPER,
         ),
@@ -232,7 +257,8 @@ _GIT = Usage(
         ),
         # With two operands it writes, and what it writes may be run.
         "config": _writes(
-            "-lz --get --get-all --get-regexp --list --null --name-only --includes --show-origin --show-scope --global "
+            "-lz --get --get-all --get-regexp --list --null --name-only --includes --show-origin --show-scope "
+            "--global "
             "--system --local --worktree --type= --bool --int --path --default=",
             most=1,
         ),
@@ -243,7 +269,8 @@ _GIT = Usage(
             operands=_NO_HELPER,
         ),
         "merge": _writes(
-            "-nqv -m= -X= --stat --summary --log[=] --squash --commit --ff --ff-only --message= --verbose --quiet --abort "
+            "-nqv -m= -X= --stat --summary --log[=] --squash --commit --ff --ff-only --message= --verbose "
+            "--quiet --abort "
             "--quit --continue --allow-unrelated-histories --progress --autostash --signoff --no-verify --no-edit "
             "--strategy-option="
         ),
@@ -257,23 +284,28 @@ _GIT = Usage(
         # To any other place it would run that repository's hooks: a folder's name is an operand like a remote's.
         "push": _writes(
             "-ufnqvd46 --verbose --quiet --all --mirror --delete --tags --dry-run --porcelain --force "
-            "--force-with-lease[=] --force-if-includes --set-upstream --progress --prune --no-verify --follow-tags --atomic",
+            "--force-with-lease[=] --force-if-includes --set-upstream --progress --prune --no-verify "
+            "--follow-tags --atomic",
             first="origin|upstream",
         ),
         "rebase": _writes(
-            "-iqvfm -X= --onto= --keep-base --no-verify --quiet --verbose --no-stat --signoff --force-rebase --no-ff "
-            "--continue --skip --abort --quit --show-current-patch --apply --merge --interactive --empty= --keep-empty "
+            "-iqvfm -X= --onto= --keep-base --no-verify --quiet --verbose --no-stat --signoff --force-rebase "
+            "--no-ff "
+            "--continue --skip --abort --quit --show-current-patch --apply --merge --interactive --empty= "
+            "--keep-empty "
             "--autosquash --update-refs --autostash --rebase-merges[=] --fork-point --root --reapply-cherry-picks "
             "--strategy-option="
         ),
         "remote": _writes("-vn --verbose --all --push --dry-run", first="get-url|show|prune|update"),
         "reset": _writes("-qN --quiet --mixed --soft --hard --merge --keep --intent-to-add --refresh"),
         "restore": _writes(
-            "-qSWm -s= --source= --staged --worktree --ignore-unmerged --overlay --quiet --progress --merge --conflict= "
+            "-qSWm -s= --source= --staged --worktree --ignore-unmerged --overlay --quiet --progress --merge "
+            "--conflict= "
             "--ours --theirs"
         ),
         "revert": _writes(
-            "-ns -m= -X= --continue --abort --skip --quit --no-commit --signoff --mainline= --strategy-option= --no-edit"
+            "-ns -m= -X= --continue --abort --skip --quit --no-commit --signoff --mainline= --strategy-option= "
+            "--no-edit"
         ),
         "rm": _writes("-rfnq --dry-run --quiet --cached --force --ignore-unmatch --sparse"),
         "stash": _writes(
@@ -286,11 +318,13 @@ _GIT = Usage(
             first="status|summary|init|sync|update|deinit",
         ),
         "switch": _writes(
-            "-qfdtm -c= -C= --create= --force-create= --guess --discard-changes --quiet --progress --merge --conflict= "
+            "-qfdtm -c= -C= --create= --force-create= --guess --discard-changes --quiet --progress --merge "
+            "--conflict= "
             "--detach --track[=] --force --orphan= --ignore-other-worktrees"
         ),
         "tag": _writes(
-            f"{_LIST_REFS} -ladfi -n[=] -m= -F= --list --delete --annotate --message= --file= --force --create-reflog "
+            f"{_LIST_REFS} -ladfi -n[=] -m= -F= --list --delete --annotate --message= --file= --force "
+            "--create-reflog "
             "--column[=] --no-sign"
         ),
         "worktree": _writes(
@@ -338,25 +372,35 @@ _READERS = (
 """Nothing that these can be given does harm either, but they show any file, or other programs' arguments and
 environments, or change the folder in which the next command runs."""
 _FIND = Usage(
-    words="-H -L -P -not -a -and -o -or ( ) ! , -true -false -depth -d -mount -xdev -daystart -follow -noleaf -warn "
-    "-nowarn -ignore_readdir_race -maxdepth= -mindepth= -regextype= -amin= -anewer= -atime= -cmin= -cnewer= -ctime= -empty "
-    "-executable -fstype= -gid= -group= -ilname= -iname= -inum= -ipath= -iregex= -iwholename= -links= -lname= -mmin= "
-    "-mtime= -name= -newer= -newerat= -newerct= -newermt= -newermm= -nogroup -nouser -path= -perm= -readable -regex= "
-    "-samefile= -size= -type= -uid= -used= -user= -wholename= -writable -xtype= -print -print0 -printf= -ls -prune -quit",
+    words="-H -L -P -not -a -and -o -or ( ) ! , -true -false -depth -d -mount -xdev -daystart -follow -noleaf "
+    "-warn "
+    "-nowarn -ignore_readdir_race -maxdepth= -mindepth= -regextype= -amin= -anewer= -atime= -cmin= -cnewer= "
+    "-ctime= -empty "
+    "-executable -fstype= -gid= -group= -ilname= -iname= -inum= -ipath= -iregex= -iwholename= -links= -lname= "
+    "-mmin= "
+    "-mtime= -name= -newer= -newerat= -newerct= -newermt= -newermm= -nogroup -nouser -path= -perm= -readable "
+    "-regex= "
+    "-samefile= -size= -type= -uid= -used= -user= -wholename= -writable -xtype= -print -print0 -printf= -ls "
+    "-prune -quit",
     execs=frozenset({"-exec", "-execdir", "-ok", "-okdir"}),
     proposed=True,
 )
 _FD = Usage(
     options="-HIuUsiFgapL01q -d= -e= -t= -E= -S= -c= -j= --hidden --no-ignore --no-ignore-vcs --unrestricted "
-    "--case-sensitive --ignore-case --fixed-strings --glob --absolute-path --full-path --follow --print0 --max-depth= "
-    "--min-depth= --exact-depth= --extension= --type= --exclude= --size= --color= --threads= --max-results= --quiet "
+    "--case-sensitive --ignore-case --fixed-strings --glob --absolute-path --full-path --follow --print0 "
+    "--max-depth= "
+    "--min-depth= --exact-depth= --extension= --type= --exclude= --size= --color= --threads= --max-results= "
+    "--quiet "
     "--changed-within= --changed-before= --prune",
     proposed=True,
 )
 _TAR = Usage(
-    options="-ctxruvzjJakmhOSpw -f= -C= --create --list --extract --get --append --update --verbose --gzip --bzip2 --xz "
-    "--zstd --auto-compress --keep-old-files --skip-old-files --dereference --to-stdout --sparse --file= --directory= "
-    "--strip-components= --exclude= --exclude-vcs --no-same-owner --no-same-permissions --preserve-permissions --wildcards "
+    options="-ctxruvzjJakmhOSpw -f= -C= --create --list --extract --get --append --update --verbose --gzip "
+    "--bzip2 --xz "
+    "--zstd --auto-compress --keep-old-files --skip-old-files --dereference --to-stdout --sparse --file= "
+    "--directory= "
+    "--strip-components= --exclude= --exclude-vcs --no-same-owner --no-same-permissions --preserve-permissions "
+    "--wildcards "
     "--no-recursion --one-top-level[=] --totals",
     spelled="-I= -F= --use-compress-program= --to-command= --checkpoint[=] --checkpoint-action= --info-script= "
     "--new-volume-script= --rmt-command= --rsh-command= -T= --files-from= -P --absolute-names",
@@ -375,7 +419,8 @@ PROGRAMS: Mapping[str, Usage] = {
     **dict.fromkeys(("tar", "gtar", "bsdtar"), _TAR),
     "command": Usage(spelled="-pvV", runs=0),
     "curl": Usage(
-        options="-sSLIikvfgG46 -X= -m= -A= -e= -r= --silent --show-error --location --head --include --verbose --fail "
+        options="-sSLIikvfgG46 -X= -m= -A= -e= -r= --silent --show-error --location --head --include --verbose "
+        "--fail "
         "--fail-with-body --globoff --compressed --request= --max-time= --connect-timeout= --retry= --retry-delay= "
         "--user-agent= --referer= --range= --http1.1 --http2 --ipv4 --ipv6 --no-progress-meter --max-redirs=",
         operands=r"https?://[^@{}]*",
@@ -388,7 +433,8 @@ PROGRAMS: Mapping[str, Usage] = {
         proposed=True,
     ),
     "diff": Usage(
-        options="-qsyabBiwENprutTde -c -# -U= -C= -W= -I= -x= --brief --report-identical-files --side-by-side --text "
+        options="-qsyabBiwENprutTde -c -# -U= -C= -W= -I= -x= --brief --report-identical-files --side-by-side "
+        "--text "
         "--unified[=] --context[=] --recursive --new-file --ignore-case --ignore-all-space --ignore-space-change "
         "--ignore-blank-lines --color[=] --width= --exclude= --strip-trailing-cr --suppress-common-lines --minimal "
         "--show-c-function",
@@ -410,7 +456,8 @@ PROGRAMS: Mapping[str, Usage] = {
     "less": Usage(options="-NSRXFEeiIMmnqQrsuUw -#", operands=r"[^+].*"),
     # Variables are assigned by operands, and any of them may be a command.
     "make": Usage(
-        options="-knsBiqwSt -j[=] -l[=] -O[=] --jobs[=] --keep-going --dry-run --just-print --silent --quiet --always-make "
+        options="-knsBiqwSt -j[=] -l[=] -O[=] --jobs[=] --keep-going --dry-run --just-print --silent --quiet "
+        "--always-make "
         "--ignore-errors --print-directory --no-print-directory --output-sync[=] --trace --touch --question",
         spelled="-C= -f= -I= -W= -o= --directory= --file= --makefile= --include-dir= --eval=",
         operands=r"[^=]*",
@@ -420,18 +467,25 @@ PROGRAMS: Mapping[str, Usage] = {
     "nohup": Usage(runs=0),
     "printf": Usage(proposed=True),
     "rg": Usage(
-        options="-iSsvnNlLcowxuFPUp0HIahq.# -e= -f= -g= -t= -T= -A= -B= -C= -m= -j= -M= -E= -r= -d= --regexp= --file= "
-        "--ignore-case --smart-case --case-sensitive --invert-match --line-number --no-line-number --files-with-matches "
+        options="-iSsvnNlLcowxuFPUp0HIahq.# -e= -f= -g= -t= -T= -A= -B= -C= -m= -j= -M= -E= -r= -d= --regexp= "
+        "--file= "
+        "--ignore-case --smart-case --case-sensitive --invert-match --line-number --no-line-number "
+        "--files-with-matches "
         "--files-without-match --count --count-matches --only-matching --word-regexp --line-regexp --unrestricted "
-        "--fixed-strings --pcre2 --multiline --multiline-dotall --pretty --null --with-filename --no-filename --text "
-        "--quiet --hidden --no-ignore --no-ignore-vcs --no-ignore-parent --follow --glob= --iglob= --type= --type-not= "
+        "--fixed-strings --pcre2 --multiline --multiline-dotall --pretty --null --with-filename --no-filename "
+        "--text "
+        "--quiet --hidden --no-ignore --no-ignore-vcs --no-ignore-parent --follow --glob= --iglob= --type= "
+        "--type-not= "
         "--type-list --after-context= --before-context= --context= --max-count= --max-depth= --max-columns= "
-        "--max-filesize= --threads= --encoding= --replace= --heading --no-heading --color= --colors= --column --json "
-        "--stats --sort= --sortr= --trim --vimgrep --files --passthru --no-messages --one-file-system --crlf --debug "
+        "--max-filesize= --threads= --encoding= --replace= --heading --no-heading --color= --colors= --column "
+        "--json "
+        "--stats --sort= --sortr= --trim --vimgrep --files --passthru --no-messages --one-file-system --crlf "
+        "--debug "
         "--no-config",
     ),
     "rsync": Usage(
-        options="-avzrlptgoDnhPuxcqRHASLkKWiIOJSbdm46 --archive --verbose --compress --recursive --links --perms --times "
+        options="-avzrlptgoDnhPuxcqRHASLkKWiIOJSbdm46 --archive --verbose --compress --recursive --links "
+        "--perms --times "
         "--dry-run --human-readable --progress --partial --update --checksum --quiet --relative --delete --stats "
         "--exclude= --include= --itemize-changes --ignore-existing --existing --size-only --bwlimit= --max-size= "
         "--min-size= --info= --no-perms --no-owner --no-group --one-file-system --mkpath --delete-after",
@@ -440,8 +494,10 @@ PROGRAMS: Mapping[str, Usage] = {
     "scp": Usage(options="-rpqCv46BT -P= -l= -i= -c=", spelled="-S= -o= -F= -J="),
     "setsid": Usage(spelled="-cfw --ctty --fork --wait", runs=0),
     "sort": Usage(
-        options="-bdfghiMnRrVCcmsuz -k= -t= -S= --key= --field-separator= --buffer-size= --unique --reverse --numeric-sort "
-        "--human-numeric-sort --general-numeric-sort --version-sort --ignore-case --stable --check[=] --merge --parallel= "
+        options="-bdfghiMnRrVCcmsuz -k= -t= -S= --key= --field-separator= --buffer-size= --unique --reverse "
+        "--numeric-sort "
+        "--human-numeric-sort --general-numeric-sort --version-sort --ignore-case --stable --check[=] --merge "
+        "--parallel= "
         "--random-sort --month-sort --zero-terminated --dictionary-order --ignore-leading-blanks --debug --sort=",
         spelled="-o= -T= --output= --temporary-directory= --compress-program=",
     ),
@@ -462,7 +518,8 @@ PROGRAMS: Mapping[str, Usage] = {
         spelled="-AbEHnkPS -u= -g= --user= --group= --non-interactive --preserve-env[=] --set-home", runs=0
     ),
     "test": Usage(
-        words="-e= -f= -d= -r= -w= -x= -s= -L= -h= -n= -z= -b= -c= -p= -S= -O= -G= -nt= -ot= -ef= -eq= -ne= -lt= -le= "
+        words="-e= -f= -d= -r= -w= -x= -s= -L= -h= -n= -z= -b= -c= -p= -S= -O= -G= -nt= -ot= -ef= -eq= -ne= "
+        "-lt= -le= "
         "-gt= -ge= -a -o ! = != < > ( )",
         proposed=True,
     ),
@@ -470,14 +527,16 @@ PROGRAMS: Mapping[str, Usage] = {
         spelled="-fpv -k= -s= --foreground --preserve-status --verbose --kill-after= --signal=", runs=1
     ),
     "tree": Usage(
-        options="-adfilxpsughDFQNqACnvtcUrJX -L= -P= -I= --dirsfirst --filesfirst --noreport --prune --du --si --gitignore "
+        options="-adfilxpsughDFQNqACnvtcUrJX -L= -P= -I= --dirsfirst --filesfirst --noreport --prune --du --si "
+        "--gitignore "
         "--inodes --filelimit= --matchdirs --ignore-case --sort= --timefmt= --charset= --metafirst",
         spelled="-o= -R -H= -T=",
         proposed=True,
     ),
     # Its second operand is written.
     "uniq": Usage(
-        options="-cdDuiz -f= -s= -w= --count --repeated --unique --ignore-case --skip-fields= --skip-chars= --check-chars= "
+        options="-cdDuiz -f= -s= -w= --count --repeated --unique --ignore-case --skip-fields= --skip-chars= "
+        "--check-chars= "
         "--zero-terminated",
         most=1,
     ),
@@ -489,7 +548,8 @@ PROGRAMS: Mapping[str, Usage] = {
         operands=r"https?://.*",
     ),
     "xargs": Usage(
-        spelled="-0rtxo -n= -P= -L= -s= -a= -d= -I= -E= --null --no-run-if-empty --verbose --max-args= --max-procs= "
+        spelled="-0rtxo -n= -P= -L= -s= -a= -d= -I= -E= --null --no-run-if-empty --verbose --max-args= "
+        "--max-procs= "
         "--max-lines= --max-chars= --delimiter= --arg-file= --replace[=] --exit",
         runs=0,
         appends=True,
