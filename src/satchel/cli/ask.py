@@ -51,7 +51,7 @@ _MOST_STDIN = 64_000_000
 @click.option(
     "--mode",
     type=click.Choice(["ask", "auto", "plan", "bypass"]),
-    help="Who permits calls that no rule permits.",
+    help="How to decide calls that no rule covers.",
 )
 def ask(
     text: Sequence[str],

@@ -32,7 +32,7 @@ __all__ = ["chat"]
 @click.option(
     "--mode",
     type=click.Choice(["ask", "auto", "plan", "bypass"]),
-    help="Who permits calls that no rule permits.",
+    help="How to decide calls that no rule covers.",
 )
 @click.option("--private", is_flag=True, help="Keep nothing that is said as memory.")
 @click.option(

@@ -182,7 +182,7 @@ class Satchel(Home):
             last: Go on with the newest one of the working directory, if there is one.
             cwd: Its working directory; None is that of the settings, or the one it had.
             model: "provider:model"; None takes what the settings say.
-            mode: Who permits calls; None takes what the settings say.
+            mode: How to decide calls that no rule covers; None takes the setting.
             allow: Permission rules that hold for this session, such as "bash(git *)".
             approver: Asks the user; None where nobody can be asked.
             ask: Asks the user what a tool wants to know in the middle of its work, as an MCP server may; None
