@@ -17,10 +17,11 @@ from typing import Any
 
 import anyio
 from loopback import endpoint
-from turn_cpu import QUESTION, SCHEMA, SYSTEM, look, versions, workshop
+from turn_cpu import QUESTION, SCHEMA, SYSTEM, environment, look, versions
 
 from satchel.clock import SystemClock
 from satchel.config import ProviderSettings
+from satchel.conversation import Conversation
 from satchel.events import Assistant, Event
 from satchel.loop import Limits, PrefixWatch, TokenEstimator, TurnInput, run_turn
 from satchel.messages import Message, TextBlock
@@ -40,7 +41,7 @@ def satchel(address: str) -> Callable[[], Awaitable[Marks]]:
     """A chain in our loop."""
     provider = ProviderSettings(name="openai", kind="openai", base_url=f"{address}/v1")
     model = OpenAIModel(provider, f"chain-{LENGTH}", api_key="k", clock=SystemClock())
-    shop = workshop()
+    shop = environment()
 
     async def chain() -> Marks:
         marks = [mark()]
@@ -52,10 +53,11 @@ def satchel(address: str) -> Callable[[], Awaitable[Marks]]:
         outcome = await run_turn(
             TurnInput(
                 message=Message(role="user", blocks=(TextBlock(text=QUESTION),)),
+                conversation=Conversation(),
                 turn=1,
                 model=model,
                 system=SYSTEM,
-                workshop=shop,
+                environment=shop,
                 emit=emit,
                 clock=SystemClock(),
                 # The endpoint asks for the same call each time; that is not what is measured.

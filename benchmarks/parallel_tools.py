@@ -19,7 +19,7 @@ from typing import Any
 
 import anyio
 from loopback import endpoint
-from turn_cpu import LAST_WORD, SYSTEM, Contender, satchel, versions, workshop
+from turn_cpu import LAST_WORD, SYSTEM, Contender, environment, satchel, versions
 
 from satchel.clock import SystemClock
 from satchel.config import ProviderSettings
@@ -48,7 +48,7 @@ def our_turn(address: str, calls: int) -> Contender:
     tool = function_tool(
         call, name="look", description="Looks.", properties={"place": {"type": "string"}}, required=["place"]
     )
-    return satchel(model, replace(workshop(), tools=Toolbox([tool])))
+    return satchel(model, replace(environment(), tools=Toolbox([tool])))
 
 
 def pydantic_ai(address: str) -> Contender:

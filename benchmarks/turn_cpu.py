@@ -27,8 +27,9 @@ from loopback import endpoint
 
 from satchel.clock import SystemClock
 from satchel.config import ProviderSettings
+from satchel.conversation import Conversation
 from satchel.events import Event
-from satchel.loop import PrefixWatch, TokenEstimator, Toolbox, ToolPool, TurnInput, Workshop, run_turn
+from satchel.loop import CallEnvironment, PrefixWatch, TokenEstimator, Toolbox, ToolPool, TurnInput, run_turn
 from satchel.messages import Message, TextBlock
 from satchel.models.anthropic.client import AnthropicModel
 from satchel.models.openai.client import OpenAIModel
@@ -63,7 +64,7 @@ class Open:
         return [Decision(allowed=True, by="mode") for _ in calls]
 
 
-def workshop() -> Workshop:
+def environment() -> CallEnvironment:
     """Where the tool runs."""
 
     async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
@@ -80,7 +81,7 @@ def workshop() -> Workshop:
         required=["place"],
     )
     here = Path.cwd()
-    return Workshop(
+    return CallEnvironment(
         tools=Toolbox([tool]),
         gate=Open(),
         pool=ToolPool(),
@@ -92,7 +93,7 @@ def workshop() -> Workshop:
     )
 
 
-def satchel(model: ChatModel, shop: Workshop) -> Contender:
+def satchel(model: ChatModel, shop: CallEnvironment) -> Contender:
     """A turn of our loop; the events are taken and kept nowhere."""
     clock, estimator = SystemClock(), TokenEstimator()
 
@@ -103,10 +104,11 @@ def satchel(model: ChatModel, shop: Workshop) -> Contender:
         outcome = await run_turn(
             TurnInput(
                 message=Message(role="user", blocks=(TextBlock(text=QUESTION),)),
+                conversation=Conversation(),
                 turn=1,
                 model=model,
                 system=SYSTEM,
-                workshop=shop,
+                environment=shop,
                 emit=emit,
                 clock=clock,
                 estimator=estimator,
@@ -322,7 +324,7 @@ def main() -> None:
         async def run() -> dict[str, dict[str, float]]:
             openai = ProviderSettings(name="openai", kind="openai", base_url=f"{address}/v1")
             anthropic = ProviderSettings(name="anthropic", kind="anthropic", base_url=address)
-            clock, shop = SystemClock(), workshop()
+            clock, shop = SystemClock(), environment()
             contenders: dict[str, Contender] = {
                 "openai SDK": bare_openai(address),
                 "satchel over openai": satchel(

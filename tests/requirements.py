@@ -232,6 +232,10 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "loop:history:always-valid", "issue 2", "With random models, tools, failures and cancellations the history stays valid for both wire formats."),
     built(2, "loop:bounded:nonsense", "issue 2", "Endless text, a thousand calls in one answer, and the same call for ever are bounded."),
     built(2, "loop:flat-rounds", "issue 2", "The work of a round does not grow with the rounds before it beyond sending them."),
+    built(8, "loop:flat-turns", "issue 8", "The work of a turn does not grow with the turns before it."),
+    built(8, "loop:conversation:replay", "issue 8", "What a live session holds and what the replay of its log gives are equal."),
+    built(8, "loop:question:resumes", "issue 8", "A call that goes on with the user's answer does so after the answer and its action are on disk."),
+    built(8, "loop:turn:resumed", "issue 8", "A turn that the program left unfinished goes on where it stopped and runs no call twice."),
     built(2, "loop:no-disk", "DESIGN 2", "The loop imports no disk, no SQL, no HTTP and no configuration."),
     built(2, "loop:assistant-callback", "seed-3 entry API", "What the model says can be followed while it is said."),
     # What a program that embeds it may bring (seed-3 entry API, DESIGN 3.5)

@@ -352,13 +352,18 @@ class RoundObserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskUser:
-    """The turn ends with a question; the next message answers the call `call_id`."""
+    """The turn ends with a question; the next message answers the call `call_id`.
+
+    Attributes:
+        resumable: The call goes on with the answer (see `TurnStart.resumes`).
+    """
 
     type: ClassVar = "ask_user"
     turn: int
     call_id: str
     question: str
     options: tuple[str, ...] = ()
+    resumable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

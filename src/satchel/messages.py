@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -19,8 +20,11 @@ __all__ = [
     "Usage",
     "block_from_json",
     "block_to_json",
+    "clean_text",
     "message_from_json",
     "message_to_json",
+    "size_of_message",
+    "size_of_text",
     "text_of",
     "usage_from_json",
     "usage_to_json",
@@ -141,6 +145,46 @@ class Usage:
     def total_tokens(self) -> int:
         """Input and output together."""
         return self.input_tokens + self.output_tokens
+
+
+_BLOCK_OVERHEAD = 24
+"""Bytes of a block's JSON beside its words: `{"type":"text","text":""}` and a comma."""
+
+
+def clean_text(text: str) -> str:
+    """Replace what is not text by U+FFFD: lone surrogates, and NUL, which endpoints' databases refuse."""
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # By way of UTF-16, two halves that belong together become the character that they stand for.
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def size_of_text(text: str) -> int:
+    """The size in bytes, in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def size_of_message(message: Message) -> int:
+    """The size of a message in a request in bytes, near enough to estimate its tokens."""
+    size = 0
+    for block in message.blocks:
+        size += _BLOCK_OVERHEAD
+        match block:
+            case TextBlock(text=text):
+                size += size_of_text(text)
+            case ThinkingBlock(text=text, signature=signature):
+                size += size_of_text(text) + len(signature)
+            case ToolUseBlock(name=name, input=None, unparsed=unparsed):
+                size += len(name) + size_of_text(unparsed)
+            case ToolUseBlock(name=name, input=input):
+                size += len(name) + len(json.dumps(input, ensure_ascii=True, default=str))
+            case ToolResultBlock(content=content):
+                size += size_of_text(content)
+    return size
 
 
 def text_of(blocks: Sequence[Block]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from satchel.events import (
@@ -16,11 +16,129 @@ from satchel.events import (
     TurnEnd,
     TurnStart,
 )
-from satchel.messages import Message, ToolUseBlock
+from satchel.messages import (
+    Block,
+    Message,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    clean_text,
+)
 from satchel.models.anthropic.wire import message_to_wire as to_anthropic
 from satchel.models.openai.wire import message_to_wire as to_openai
 
-__all__ = ["check_anthropic", "check_events", "check_openai"]
+__all__ = ["check_anthropic", "check_events", "check_openai", "history_problems"]
+
+
+class _Checker:
+    """Reads messages one after the other and says what a provider would refuse; each costs its own length
+    only.
+    """
+
+    def __init__(self) -> None:
+        self.ids: set[str] = set()
+        self.open: tuple[str, ...] = ()
+        self.last: str | None = None
+
+    def feed(self, message: Message) -> str | None:
+        """The first thing that is wrong with the next message, or None."""
+        problem = self._shape(message) or (
+            self._assistant(message) if message.role == "assistant" else self._user(message)
+        )
+        self.last = message.role
+        return problem
+
+    def _shape(self, message: Message) -> str | None:
+        if self.last is None and message.role != "user":
+            return "a history starts with the user"
+        if self.last == message.role:
+            return f"two messages of the {message.role} follow each other"
+        if not message.blocks:
+            return "a message is empty"
+        for block in message.blocks:
+            text = block.content if isinstance(block, ToolResultBlock) else getattr(block, "text", "")
+            if isinstance(block, TextBlock) and not text.strip():
+                return "a text block is blank"
+            if clean_text(text) is not text:
+                return "a text holds NUL or a lone surrogate"
+        return None
+
+    def _assistant(self, message: Message) -> str | None:
+        self.open = tuple(block.id for block in message.tool_uses)
+        if isinstance(message.blocks[-1], ThinkingBlock):
+            return "an answer ends with thinking"
+        for block in message.blocks:
+            match block:
+                case ToolResultBlock():
+                    return "an answer holds a result"
+                case ToolUseBlock(id=id):
+                    if not id:
+                        return "a call has no id"
+                    if id in self.ids:
+                        return f"the call id {id!r} is used twice"
+                    self.ids.add(id)
+                case _:
+                    pass
+        return None
+
+    def _user(self, message: Message) -> str | None:
+        answered = []
+        text_came = False
+        for block in message.blocks:
+            match block:
+                case ToolResultBlock(tool_use_id=id):
+                    if text_came:
+                        return f"the result of the call {id!r} stands after text"
+                    answered.append(id)
+                case TextBlock():
+                    text_came = True
+                case _:
+                    return f"a message of the user holds a {type(block).__name__}"
+        asked, self.open = self.open, ()
+        if len(set(answered)) != len(answered):
+            return "a call is answered twice"
+        if set(answered) != set(asked):
+            left = sorted(set(asked) - set(answered)) or sorted(set(answered) - set(asked))
+            return f"calls and results don't match: {', '.join(left)}"
+        return None
+
+
+def history_problems(
+    messages: Iterable[Message], *, sendable: bool = False, question: str | None = None
+) -> list[str]:
+    """What providers (the Anthropic and the OpenAI wire format) would refuse in a history; empty for a valid
+    one.
+
+    Args:
+        messages: In order.
+        sendable: It is about to be sent: it must also end with a message of the user.
+        question: The id of a call in the last answer that may still be open, because the user is asked.
+    """
+    messages = list(messages)
+    if question is not None:
+        messages = _answered(messages, question)
+    checker = _Checker()
+    problems = []
+    for number, message in enumerate(messages, start=1):
+        problem = checker.feed(message)
+        if problem is not None:
+            problems.append(f"message {number}: {problem}")
+    if checker.open:
+        problems.append(f"the history ends with open calls: {', '.join(checker.open)}")
+    if sendable and checker.last != "user":
+        problems.append("the history does not end with the user")
+    return problems
+
+
+def _answered(messages: list[Message], question: str) -> list[Message]:
+    """The same history as if the question had been answered."""
+    history = [*messages]
+    results: tuple[Block, ...] = ()
+    if history and history[-1].role == "user":
+        results = history.pop().blocks
+    result = ToolResultBlock(tool_use_id=question, content="(asked)")
+    return [*history, Message(role="user", blocks=(result, *results))]
 
 
 def check_anthropic(messages: Sequence[Message]) -> None:

@@ -12,15 +12,15 @@ import anyio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from satchel.conversation import Conversation
 from satchel.errors import ContextOverflow, ModelAuthError, ModelError, ModelUnavailable
 from satchel.events import Event, MemorySurfaced, Notice, Record
-from satchel.loop import HardBudget, Limits, Outcome, PrefixWatch, TokenEstimator, Turn, history_problems
+from satchel.loop import HardBudget, Limits, PrefixWatch, TokenEstimator, TurnOutcome, TurnRunner
 from satchel.messages import Message, Usage
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply
-from satchel.sessions.history import rebuild
 from satchel.tools.port import Effect, ToolContext, ToolResult
-from tests.loop.rules import check_anthropic, check_events, check_openai
+from tests.loop.rules import check_anthropic, check_events, check_openai, history_problems
 from tests.loop.world import World, asks, fails, gives, tool
 from tests.requirements import requirement
 
@@ -75,6 +75,13 @@ TRIALS = st.builds(
     hooks_fail=st.booleans(),
     memory=st.sampled_from(["", "text", "down"]),
 )
+
+
+def replayed(events: Sequence[Event]) -> Conversation:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    return Conversation.from_records(
+        Record(seq=number, at=at, event=event) for number, event in enumerate(events, start=1)
+    )
 
 
 class FailingHook:
@@ -166,11 +173,13 @@ class Trials:
                 raise RuntimeError("no index")
             if not trial.memory:
                 return None
-            return MemorySurfaced(turn=world.turns, text="<memory>old</memory>", memories=(), tokens=3)
+            return MemorySurfaced(
+                turn=world.conversation.turns, text="<memory>old</memory>", memories=(), tokens=3
+            )
 
         world.on_emit = disturb
-        turn: Turn = world.turn(
-            f"Message {world.turns}.",
+        turn: TurnRunner = world.turn(
+            f"Message {world.conversation.turns}.",
             limits=Limits(max_rounds=4, max_calls=3, max_result_chars=4_000, max_answer_bytes=2_000),
             hooks=[FailingHook()] if trial.hooks_fail else [],
             surface=surface,
@@ -178,7 +187,7 @@ class Trials:
             estimator=self.estimator,
             budget=HardBudget(session_usd=0.35),
         )
-        returned: Outcome | None = None
+        returned: TurnOutcome | None = None
 
         async def run() -> None:
             nonlocal returned, task
@@ -193,11 +202,10 @@ class Trials:
         assert outcome is not None
         assert returned in (None, outcome)
         self.check(trial, outcome)
-        world.history, world.question = outcome.messages, outcome.question
 
-    def check(self, trial: Trial, outcome: Outcome) -> None:
+    def check(self, trial: Trial, outcome: TurnOutcome) -> None:
         asked = outcome.question.call_id if outcome.question is not None else None
-        assert history_problems(outcome.messages, question=asked) == []
+        assert history_problems(self.world.messages, question=asked) == []
         assert not [e for e in self.world.events if isinstance(e, Notice) and e.part == "cache"]
         for request in self.world.model.requests:
             assert history_problems(request.messages, sendable=True) == []
@@ -251,12 +259,7 @@ def test_whatever_happens_the_history_stays_valid_and_the_log_tells_the_same(
             await session.run(trial)
             log.extend(session.world.events)
             if not session.unwritten:
-                again = rebuild(
-                    Record(seq=number, at=datetime(2026, 1, 1, tzinfo=UTC), event=event)
-                    for number, event in enumerate(log, start=1)
-                )
-                assert again.messages == session.world.history
-                assert again.question == session.world.question
+                assert vars(replayed(log)) == vars(session.world.conversation)
 
     anyio.run(run_all)
     session.world.pool.close()

@@ -10,11 +10,12 @@ import anyio
 import pytest
 
 from satchel.events import Action, Assistant, Event, Final, Observation, TextDelta, TurnEnd, TurnStart
-from satchel.loop import Limits, Outcome, TurnState, history_problems
+from satchel.loop import Limits, TurnOutcome, TurnState
 from satchel.messages import Message, TextBlock
 from satchel.models.scripted import Call, Reply
 from satchel.tools.permissions import PlannedCall
 from satchel.tools.port import ToolContext, ToolResult
+from tests.loop.rules import history_problems
 from tests.loop.world import World, gives, tool
 from tests.requirements import requirement
 
@@ -42,7 +43,7 @@ async def test_text_that_was_shown_before_the_cancellation_is_kept() -> None:
     with anyio.fail_after(5):
         outcome = await turn.run()
     assert (outcome.status, outcome.text) == ("cancelled", "The")
-    assert outcome.messages[-1] == Message(role="assistant", blocks=(TextBlock(text="The"),))
+    assert world.messages[-1] == Message(role="assistant", blocks=(TextBlock(text="The"),))
     assert [event.type for event in world.events] == ["turn_start", "assistant", "final", "turn_end"]
     [assistant] = world.of(Assistant)
     assert (assistant.stop_reason, assistant.usage.estimated) == ("other", True)
@@ -74,9 +75,8 @@ async def test_calls_that_run_are_answered_and_those_that_ended_keep_their_resul
     assert outcome.steps[0].result.startswith(
         "Cancelled by the user while it was running: what it had done by then"
     )
-    assert history_problems(outcome.messages, sendable=True) == []
+    assert history_problems(world.messages, sendable=True) == []
     world.on_emit = None
-    world.history = outcome.messages
     assert (await world.run("Go on.")).text == "And now?"
 
 
@@ -103,7 +103,7 @@ async def test_a_task_that_is_cancelled_from_outside_ends_cancelled_after_the_tu
     world = World([Reply(calls=[Call(name="wait")])], tool("wait", forever))
     turn = world.turn()
     scope = anyio.CancelScope()
-    ended: list[Outcome] = []
+    ended: list[TurnOutcome] = []
 
     async def run() -> None:
         task = asyncio.current_task()
@@ -129,7 +129,7 @@ async def test_a_task_that_is_cancelled_from_outside_ends_cancelled_after_the_tu
         "final",
         "turn_end",
     ]
-    assert history_problems(turn.outcome.messages, sendable=True) == []
+    assert history_problems(world.messages, sendable=True) == []
 
 
 async def test_a_journal_that_hangs_while_a_cancelled_turn_is_closed_is_waited_for_within_bounds() -> None:
@@ -147,7 +147,7 @@ async def test_a_journal_that_hangs_while_a_cancelled_turn_is_closed_is_waited_f
         outcome = await turn.run()
     assert outcome.status == "failed"
     assert "The session log did not take" in str(outcome.error)
-    assert history_problems(outcome.messages, sendable=True) == []
+    assert history_problems(world.messages, sendable=True) == []
 
 
 async def test_a_cancellation_that_comes_when_the_answer_is_there_changes_nothing() -> None:
@@ -166,7 +166,7 @@ async def test_a_turn_that_is_cancelled_before_it_runs_keeps_the_message() -> No
     turn.cancel()
     outcome = await turn.run()
     assert outcome.status == "cancelled"
-    assert outcome.messages[0].text == "Remember me."
+    assert world.messages[0].text == "Remember me."
     assert [event.type for event in world.events] == ["turn_start", "final", "turn_end"]
 
 

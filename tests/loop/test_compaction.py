@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from satchel.errors import ContextOverflow, ModelUnavailable
 from satchel.events import Compaction, Event, Notice
-from satchel.loop import Limits, PrefixWatch, TokenEstimator, compact, history_problems
+from satchel.loop import Limits, PrefixWatch, TokenEstimator, compact
 from satchel.messages import Block, Message, TextBlock, ToolResultBlock, ToolUseBlock, Usage
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply, ScriptedModel
+from tests.loop.rules import history_problems
 from tests.loop.world import World, gives, says
 from tests.requirements import requirement
 
@@ -53,7 +54,7 @@ async def test_older_messages_become_a_summary_that_the_model_writes_with_the_fo
         model=model,
         turn=3,
         trigger="manual",
-        tell=nothing,
+        emit=nothing,
         estimator=TokenEstimator(),
         focus="the allergies",
     )
@@ -76,7 +77,7 @@ async def test_older_messages_become_a_summary_that_the_model_writes_with_the_fo
 async def test_without_a_language_model_the_oldest_messages_are_left_out_with_a_note() -> None:
     model = ScriptedModel([], provider="none")
     event = await compact(
-        TALK, model=model, turn=3, trigger="manual", tell=nothing, estimator=TokenEstimator()
+        TALK, model=model, turn=3, trigger="manual", emit=nothing, estimator=TokenEstimator()
     )
     assert event is not None
     assert model.requests == []
@@ -101,7 +102,7 @@ async def test_a_model_that_cannot_summarise_does_not_keep_room_from_being_made(
         told.append(event)
 
     model = ScriptedModel([reply], context_window=10_000)
-    event = await compact(TALK, model=model, turn=3, trigger="auto", tell=tell, estimator=TokenEstimator())
+    event = await compact(TALK, model=model, turn=3, trigger="auto", emit=tell, estimator=TokenEstimator())
     assert event is not None
     assert [notice.part for notice in told if isinstance(notice, Notice)] == ["compaction"]
     assert "were left out here to make room" in event.messages[0].blocks[0].text  # type: ignore[union-attr]
@@ -111,7 +112,7 @@ async def test_what_is_short_is_left_alone() -> None:
     model = ScriptedModel([])
     for messages in ((), (says("Hi."),), (says("Hi."), answers("Hello."))):
         event = await compact(
-            messages, model=model, turn=1, trigger="manual", tell=nothing, estimator=TokenEstimator()
+            messages, model=model, turn=1, trigger="manual", emit=nothing, estimator=TokenEstimator()
         )
         assert event is None
 
@@ -144,7 +145,7 @@ async def test_room_is_made_in_the_middle_of_a_turn_and_what_the_user_asked_stay
 async def test_a_request_that_overflows_is_compacted_and_sent_once_more() -> None:
     long_ago = (says("x " * 3_000), answers("y " * 3_000))
     world = World([ContextOverflow("It is too long."), "A summary.", "Here."])
-    world.history = long_ago
+    world.begin_with(*long_ago)
     outcome = await world.run("And now?")
     assert (outcome.status, outcome.text, outcome.rounds) == ("done", "Here.", 1)
     assert [is_summary(request) for request in world.model.requests] == [False, True, False]
@@ -195,7 +196,7 @@ async def test_compaction_counts_towards_the_usage_of_the_turn() -> None:
         return Reply(text="Fine.", usage=Usage(input_tokens=100, output_tokens=1, cost_usd=0.25))
 
     world = World(reply, context_window=2_000)
-    world.history = (says("x " * 3_000), answers("y " * 3_000))
+    world.begin_with(says("x " * 3_000), answers("y " * 3_000))
     outcome = await world.run("And now?")
     assert outcome.usage == Usage(input_tokens=1_100, output_tokens=11, cost_usd=0.75)
 
@@ -253,7 +254,7 @@ def test_no_call_is_ever_parted_from_its_result_and_the_newest_words_stay(
         script = [ModelUnavailable("It is down.")] if fails else ["A summary."]
         model = ScriptedModel(script, context_window=window)
         return await compact(
-            messages, model=model, turn=1, trigger="auto", tell=tell, estimator=TokenEstimator()
+            messages, model=model, turn=1, trigger="auto", emit=tell, estimator=TokenEstimator()
         )
 
     assert history_problems(messages) == []

@@ -50,7 +50,11 @@ async def test_calls_of_one_round_run_at_the_same_time_and_are_answered_in_the_o
         outcome = await world.run()
     assert [event.call_id for event in world.of(Observation)][-1] == "call_1"
     assert [step.result for step in outcome.steps] == ["result a", "result b", "result c"]
-    assert [block.content for block in outcome.messages[2].blocks] == ["result a", "result b", "result c"]
+    assert [getattr(block, "content", None) for block in world.messages[2].blocks] == [
+        "result a",
+        "result b",
+        "result c",
+    ]
     [merged] = world.of(RoundObserved)
     assert merged.text == "[look]: result a\n\n[look]: result b\n\n[look]: result c"
 

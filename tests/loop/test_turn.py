@@ -25,11 +25,12 @@ from satchel.events import (
     TurnEnd,
     TurnStart,
 )
-from satchel.loop import HardBudget, Limits, PrefixWatch, Spent, Step, history, history_problems
-from satchel.messages import Message, TextBlock, ToolResultBlock, ToolUseBlock, Usage
+from satchel.loop import HardBudget, Limits, PrefixWatch, PriorSpend, ToolCallRecord
+from satchel.messages import Message, TextBlock, ToolResultBlock, ToolUseBlock, Usage, size_of_message
 from satchel.models.port import Retrying
 from satchel.models.scripted import Call, Reply
 from satchel.tools.port import ToolContext, ToolResult
+from tests.loop.rules import history_problems
 from tests.loop.world import World, asks, fails, gives, says, tool
 from tests.requirements import requirement
 
@@ -47,7 +48,7 @@ async def test_an_answer_without_calls_ends_the_turn_with_its_text() -> None:
     assert (outcome.status, outcome.text, outcome.rounds) == ("done", "Hello, Ann.", 1)
     assert kinds(world) == ["turn_start", "assistant", "final", "turn_end"]
     assert [event.text for event in world.shown if isinstance(event, TextDelta)] == ["Hello,", " Ann."]
-    assert outcome.messages == (
+    assert world.messages == (
         says("Hi, I am Ann."),
         Message(role="assistant", blocks=(TextBlock(text="Hello, Ann."),)),
     )
@@ -70,7 +71,7 @@ async def test_a_call_is_written_down_run_and_answered_and_the_model_goes_on() -
     ]
     assert outcome.text == "It is raining."
     assert outcome.steps == (
-        Step(call_id="call_1", tool="look", input={"x": 1}, result="rain", is_error=False),
+        ToolCallRecord(call_id="call_1", tool="look", input={"x": 1}, result="rain", is_error=False),
     )
     assert world.of(Observation) == [
         Observation(turn=1, round=1, call_id="call_1", tool="look", text="rain", duration_ms=0.0)
@@ -109,7 +110,7 @@ async def test_after_the_last_round_the_turn_ends_with_what_was_done_and_what_is
         "I stopped after 2 rounds, the most that one turn may have (agent.max_rounds). Done so far: look ×2. Open: "
         "the results of the last calls (look) were not looked at yet. Say “go on”, and I carry on from here."
     )
-    assert history_problems(outcome.messages, sendable=True) == []
+    assert history_problems(world.messages, sendable=True) == []
 
 
 async def test_the_next_turn_follows_the_results_of_a_turn_that_was_stopped_by_its_limit() -> None:
@@ -135,8 +136,8 @@ async def test_ask_user_ends_the_turn_with_its_question_after_its_siblings_ended
     assert outcome.question == asked
     assert kinds(world)[-4:] == ["round_observed", "ask_user", "final", "turn_end"]
     assert [event.call_id for event in world.of(Observation)] == ["call_2"]
-    assert history_problems(outcome.messages, question="call_1") == []
-    assert outcome.messages[-1].blocks == (ToolResultBlock(tool_use_id="call_2", content="three doors"),)
+    assert history_problems(world.messages, question="call_1") == []
+    assert world.messages[-1].blocks == (ToolResultBlock(tool_use_id="call_2", content="three doors"),)
 
 
 @requirement("loop:ask-user:answer")
@@ -162,6 +163,7 @@ async def test_the_next_message_is_the_result_of_the_open_question_in_the_order_
 async def test_only_the_first_of_two_questions_is_asked() -> None:
     world = World([Reply(calls=[Call(name="ask_user")] * 2)], asks("Which one?"))
     outcome = await world.run()
+    assert outcome.question is not None
     assert outcome.question.call_id == "call_1"
     [observation] = world.of(Observation)
     assert (observation.call_id, observation.is_error) == ("call_2", True)
@@ -220,7 +222,7 @@ async def test_what_was_shown_of_an_answer_that_was_cut_stays_in_the_history() -
     outcome = await world.run()
     assert outcome.status == "failed"
     assert isinstance(outcome.error, ModelUnavailable)
-    assert outcome.messages[-1] == Message(role="assistant", blocks=(TextBlock(text="The capital is"),))
+    assert world.messages[-1] == Message(role="assistant", blocks=(TextBlock(text="The capital is"),))
     [assistant] = world.of(Assistant)
     assert assistant.usage.estimated
     assert assistant.usage.cost_usd is None
@@ -286,7 +288,7 @@ async def test_a_refusal_of_the_provider_runs_no_call_and_says_so() -> None:
     assert outcome.status == "failed"
     assert "scripted refused to go on with this answer" in outcome.text
     assert world.of(Action) == []
-    assert history_problems(outcome.messages) == []
+    assert history_problems(world.messages) == []
 
 
 async def test_an_empty_answer_is_said_to_be_empty() -> None:
@@ -312,13 +314,13 @@ async def test_the_budget_of_tokens_ends_the_turn_before_a_call_that_would_break
     assert outcome.status == "limit"
     assert "budget.turn_tokens" in outcome.text
     assert len(world.model.requests) == 1
-    assert history_problems(outcome.messages, sendable=True) == []
+    assert history_problems(world.messages, sendable=True) == []
 
 
 @requirement("loop:budget:money")
 async def test_the_budget_of_dollars_counts_what_was_spent_before_and_starts_no_call_after_it() -> None:
-    async def spent() -> Spent:
-        return Spent(session_usd=0.30, day_usd=0.90)
+    async def spent() -> PriorSpend:
+        return PriorSpend(session_usd=0.30, day_usd=0.90)
 
     usage = Usage(input_tokens=9, output_tokens=9, cost_usd=0.15)
     world = World([Reply(calls=[Call(name="look")], usage=usage)], gives("ok"))
@@ -346,9 +348,9 @@ async def test_endless_text_is_stopped_and_what_came_is_kept() -> None:
     world = World([Reply(text="bla " * 10_000, chunk=100)])
     outcome = await world.run(limits=Limits(max_answer_bytes=1_000))
     assert outcome.status == "limit"
-    assert len(outcome.messages[-1].text) == 1_100
+    assert len(world.messages[-1].text) == 1_100
     assert outcome.text.endswith("its answer was stopped after 1,000 bytes.]")
-    assert history_problems(outcome.messages) == []
+    assert history_problems(world.messages) == []
 
 
 @requirement("loop:bounded:nonsense")
@@ -373,7 +375,7 @@ async def test_of_a_thousand_calls_in_one_round_some_run_and_all_are_answered() 
     refused = [event for event in world.of(Observation) if event.is_error]
     assert len(refused) == 980
     assert refused[0].text.startswith("Not run: at most 20 calls are run in one round")
-    assert history_problems(outcome.messages) == []
+    assert history_problems(world.messages) == []
 
 
 async def test_a_message_that_says_nothing_is_refused_before_anything_is_written() -> None:
@@ -386,10 +388,10 @@ async def test_a_message_that_says_nothing_is_refused_before_anything_is_written
 async def test_nul_and_lone_surrogates_are_replaced_wherever_they_come_from() -> None:
     world = World([Reply(text="a\ud800b", calls=[Call(name="look")]), "Done."], gives("c\udcffd\0"))
     outcome = await world.run("x\0y\udfff")
-    assert outcome.messages[0].text == "x\ufffdy\ufffd"
-    assert outcome.messages[1].text == "a\ufffdb"
+    assert world.messages[0].text == "x\ufffdy\ufffd"
+    assert world.messages[1].text == "a\ufffdb"
     assert outcome.steps[0].result == "c\ufffdd\ufffd"
-    assert history_problems(outcome.messages) == []
+    assert history_problems(world.messages) == []
 
 
 async def test_call_ids_that_come_again_are_made_unique() -> None:
@@ -432,7 +434,7 @@ async def test_a_broken_prefix_is_reported_with_its_cause() -> None:
     world = World(["One.", "Two."], gives("ok"))
     watch = PrefixWatch()
     await world.run("First.", watch=watch)
-    world.history = (says("Something else."), *world.history[1:])
+    world.begin_with(says("Something else."), *world.messages[1:])
     await world.run("Second.", watch=watch)
     [notice] = world.of(Notice)
     assert notice == Notice(
@@ -475,7 +477,7 @@ async def test_a_journal_that_breaks_ends_the_turn_before_the_tool_starts() -> N
     assert ran == []
     assert outcome.status == "failed"
     assert "No space left on device" in outcome.text
-    assert history_problems(outcome.messages, sendable=True) == []
+    assert history_problems(world.messages, sendable=True) == []
     assert len(world.of(Final)) == len(world.of(TurnEnd)) == 1
 
 
@@ -489,7 +491,7 @@ async def test_a_question_that_could_not_be_written_down_is_not_open() -> None:
     outcome = await world.run()
     assert (outcome.status, outcome.question) == ("failed", None)
     assert outcome.text.startswith("Which one?\n\nSomething in Satchel itself failed (OSError")
-    assert history_problems(outcome.messages, sendable=True) == []
+    assert history_problems(world.messages, sendable=True) == []
 
 
 async def test_a_turn_adds_up_what_it_used() -> None:
@@ -517,16 +519,15 @@ async def test_a_failing_call_is_told_to_the_model_and_the_turn_goes_on() -> Non
 @requirement("loop:flat-rounds")
 async def test_a_round_looks_at_its_own_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Message] = []
-    measure = history.size_of_message
 
     def count(message: Message) -> int:
         looked.append(message)
-        return measure(message)
+        return size_of_message(message)
 
-    monkeypatch.setattr(history, "size_of_message", count)
+    monkeypatch.setattr("satchel.conversation.size_of_message", count)
     world = World(
         lambda request: Reply(calls=[Call(name="look", input={"x": len(request.messages)})]), gives("ok")
     )
-    outcome = await world.run(limits=Limits(max_rounds=50))
-    assert len(outcome.messages) == 101
+    await world.run(limits=Limits(max_rounds=50))
+    assert len(world.messages) == 101
     assert len(looked) == 101

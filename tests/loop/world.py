@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from satchel.clock import ManualClock
-from satchel.events import Event, is_transient
-from satchel.loop import Toolbox, ToolPool, Turn, TurnInput, Workshop
+from satchel.conversation import Conversation
+from satchel.events import Compaction, Event, is_transient
+from satchel.loop import CallEnvironment, Toolbox, ToolPool, TurnInput, TurnOutcome, TurnRunner
 from satchel.messages import Message, TextBlock
 from satchel.models.scripted import Script, ScriptedModel
 from satchel.tools.function import function_tool
@@ -98,9 +99,7 @@ class World:
         self.shown: list[Event] = []
         self.writes: list[tuple[Event, ...]] = []
         self.on_emit: Callable[[Event], Awaitable[None]] | None = None
-        self.history: tuple[Message, ...] = ()
-        self.question: Any = None
-        self.turns = 0
+        self.conversation = Conversation()
         self.options = options
 
     async def emit(self, events: Sequence[Event]) -> None:
@@ -118,8 +117,8 @@ class World:
         return f"/spill/{call_id}.txt"
 
     @property
-    def workshop(self) -> Workshop:
-        return Workshop(
+    def environment(self) -> CallEnvironment:
+        return CallEnvironment(
             tools=self.toolbox,
             gate=self.gate,
             pool=self.pool,
@@ -130,27 +129,34 @@ class World:
             spill_dir=Path("/spill"),
         )
 
-    def turn(self, text: str = "Go.", **options: Any) -> Turn:
-        self.turns += 1
-        return Turn(
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return self.conversation.messages
+
+    def begin_with(self, *messages: Message) -> None:
+        """Start from a history, as a compaction leaves it."""
+        self.conversation = Conversation()
+        self.conversation.apply(
+            Compaction(turn=0, messages=messages, before_tokens=0, after_tokens=0, trigger="manual")
+        )
+
+    def turn(self, message: str | Message | None = "Go.", **options: Any) -> TurnRunner:
+        return TurnRunner(
             TurnInput(
-                message=says(text),
-                history=self.history,
-                question=self.question,
-                turn=self.turns,
+                message=says(message) if isinstance(message, str) else message,
+                conversation=self.conversation,
+                turn=self.conversation.turns + (message is not None),
                 model=self.model,
                 system="You are a test.",
-                workshop=self.workshop,
+                environment=self.environment,
                 emit=self.emit,
                 clock=self.clock,
                 **{**self.options, **options},
             )
         )
 
-    async def run(self, text: str = "Go.", **options: Any) -> Any:
-        outcome = await self.turn(text, **options).run()
-        self.history, self.question = outcome.messages, outcome.question
-        return outcome
+    async def run(self, message: str | Message | None = "Go.", **options: Any) -> TurnOutcome:
+        return await self.turn(message, **options).run()
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]

@@ -20,11 +20,12 @@ from satchel.messages import (
     ToolResultBlock,
     ToolUseBlock,
     Usage,
+    clean_text,
 )
 from satchel.models import ToolDefinition
 from satchel.models.anthropic import wire as anthropic_wire
 from satchel.models.anthropic.wire import MessagesAnswer
-from satchel.models.encoding import clean_text, encode, parse_object
+from satchel.models.encoding import encode, parse_object
 from satchel.models.identifiers import CallIds, wire_id, wire_name
 from satchel.models.openai import wire as openai_wire
 from satchel.models.openai.wire import ChatAnswer

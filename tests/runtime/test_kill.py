@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from satchel.loop import history_problems
 from satchel.messages import Message, ToolResultBlock
 from satchel.models import ScriptedModel
 from tests.killing import Killing
+from tests.loop.rules import history_problems
 from tests.requirements import requirement
 from tests.runtime.kill_worker import reply
 from tests.runtime.world import opened
@@ -60,9 +60,12 @@ async def test_nothing_acknowledged_is_lost_in_fifty_kills_and_every_session_goe
                 assert answered[session_id] <= kept
                 if said[session_id]:
                     session = await satchel.session(session_id)
-                    assert history_problems(session.messages) == []
                     texts = "\n".join(message.text for message in session.messages)
                     assert all(text in texts for text in said[session_id] | answered[session_id])
+                    turn = await session.run_turn("Please go on with more")
+                    assert (turn.status, turn.text) == ("done", "Done with more")
+                    said[session_id].add("Please go on with more")
+                    assert history_problems(session.messages) == []
                     results = results_of(session.messages)
                     for call in started - ended:
                         # It was killed after the call had been announced: either it ended and only the news of it was
@@ -70,9 +73,6 @@ async def test_nothing_acknowledged_is_lost_in_fifty_kills_and_every_session_goe
                         if results[call].is_error:
                             assert "interrupted; outcome unknown; check before" in results[call].content
                             interrupted += 1
-                    turn = await session.run_turn("Please go on with more")
-                    assert (turn.status, turn.text) == ("done", "Done with more")
-                    said[session_id].add("Please go on with more")
                 else:
                     session_id = None
         assert interrupted > 0

@@ -14,10 +14,11 @@ import pytest
 from sqlalchemy import text as sql
 
 from satchel.clock import ManualClock
+from satchel.conversation import Conversation
 from satchel.errors import NotFound, StorageLocked, UsageError
 from satchel.events import Compaction, Event, Notice, Observation
 from satchel.messages import Message, TextBlock, ThinkingBlock, Usage
-from satchel.sessions import SessionStore, Words, index, rebuild, spending
+from satchel.sessions import SessionStore, Words, index, spending
 from satchel.sessions.index import LogFile, SessionIndex
 from satchel.storage import Database
 from tests.requirements import requirement
@@ -271,7 +272,7 @@ async def test_redacted_words_are_gone_wherever_they_stood(world: World) -> None
         "I will remember [forgotten].",
         call("c1", input=json.loads(json.dumps(nested).replace(json.dumps(secret)[1:-1], "[forgotten]"))),
     )
-    assert rebuild(log.records).messages == (
+    assert Conversation.from_records(log.records).messages == (
         Message(role="user", blocks=(TextBlock(text="Summary: [forgotten]"),)),
     )
     assert (await world.store.redact([Words(text=secret)])).sessions == ()
@@ -389,7 +390,7 @@ async def test_forgetting_names_of_fields_breaks_no_log(world: World) -> None:
     log = await world.store.load("s1")
     assert log.skipped == ()
     assert (
-        rebuild(log.records).messages[0].text
+        Conversation.from_records(log.records).messages[0].text
         == "[forgotten] [forgotten] [forgotten] turn [forgotten] [forgotten]"
     )
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from satchel.loop.compaction import compact
 from satchel.loop.emitter import Emit
-from satchel.loop.history import history_problems
 from satchel.loop.hooks import Hook, OnAction, OnFinal, OnObservation, OnTurnStart, Refuse, Rewrite
-from satchel.loop.limits import Budget, HardBudget, Limits, Spent, Verdict
+from satchel.loop.limits import Budget, HardBudget, Limits, PriorSpend, Verdict
 from satchel.loop.pool import ToolPool
 from satchel.loop.prompt import Instructions, PrefixWatch, build_system
-from satchel.loop.rounds import Spill, Step, Workshop
+from satchel.loop.rounds import CallEnvironment, Spill, ToolCallRecord
 from satchel.loop.tokens import TokenEstimator
 from satchel.loop.toolbox import Toolbox
-from satchel.loop.turn import Outcome, Surface, Turn, TurnInput, TurnState, run_turn
+from satchel.loop.turn import Surface, TurnInput, TurnOutcome, TurnRunner, TurnState, run_turn
 
 __all__ = [
     "Budget",
+    "build_system",
+    "CallEnvironment",
+    "compact",
     "Emit",
     "HardBudget",
     "Hook",
@@ -25,24 +27,20 @@ __all__ = [
     "OnFinal",
     "OnObservation",
     "OnTurnStart",
-    "Outcome",
     "PrefixWatch",
+    "PriorSpend",
     "Refuse",
     "Rewrite",
-    "Spent",
+    "run_turn",
     "Spill",
-    "Step",
     "Surface",
     "TokenEstimator",
-    "ToolPool",
     "Toolbox",
-    "Turn",
+    "ToolCallRecord",
+    "ToolPool",
     "TurnInput",
+    "TurnOutcome",
+    "TurnRunner",
     "TurnState",
     "Verdict",
-    "Workshop",
-    "build_system",
-    "compact",
-    "history_problems",
-    "run_turn",
 ]

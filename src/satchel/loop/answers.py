@@ -9,9 +9,15 @@ from typing import Any, assert_never
 
 from satchel.errors import ModelUnavailable
 from satchel.events import Event, Notice, TextDelta, ThinkingDelta, ToolInputDelta
-from satchel.loop.history import size_of_text
-from satchel.messages import Block, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
-from satchel.models.encoding import clean_text
+from satchel.messages import (
+    Block,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    clean_text,
+    size_of_text,
+)
 from satchel.models.port import ChatModel, Completion, ModelRequest, Retrying
 
 __all__ = ["Answer", "normalise", "read_answer"]
@@ -45,7 +51,7 @@ async def read_answer(
     request: ModelRequest,
     *,
     answer: Answer,
-    tell: Callable[[Event], Awaitable[None]],
+    emit: Callable[[Event], Awaitable[None]],
     max_bytes: int,
 ) -> None:
     """Ask the model, show what comes, and keep it in `answer`.
@@ -54,7 +60,7 @@ async def read_answer(
         model: The model.
         request: What to ask.
         answer: Filled while it streams.
-        tell: Gets the deltas, and a `Notice` for each retry.
+        emit: Gets the deltas, and a `Notice` for each retry.
         max_bytes: Of text, thinking and arguments; a longer answer is stopped.
 
     Raises:
@@ -69,13 +75,13 @@ async def read_answer(
                     return
                 case Retrying(attempt=attempt, delay_s=delay_s, reason=reason):
                     text = f"{reason} Trying again in {delay_s:.1f} s (attempt {attempt})."
-                    await tell(Notice(part="model", text=text))
+                    await emit(Notice(part="model", text=text))
                 case TextDelta(text=text):
                     answer.pieces.append(text)
-                    await tell(event)
+                    await emit(event)
                     answer.size += size_of_text(text)
                 case ThinkingDelta(text=text) | ToolInputDelta(text=text):
-                    await tell(event)
+                    await emit(event)
                     answer.size += size_of_text(text)
                 case _:
                     assert_never(event)

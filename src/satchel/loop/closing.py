@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from satchel.errors import BudgetExceeded, ContextOverflow, ModelError, SatchelError
-from satchel.loop.rounds import Step
+from satchel.loop.rounds import ToolCallRecord
 from satchel.models.port import ChatModel
 
 __all__ = [
@@ -44,7 +44,7 @@ CUT_OFF = (
 )
 
 
-def _done(steps: Sequence[Step]) -> str:
+def _done(steps: Sequence[ToolCallRecord]) -> str:
     """The calls of a turn in a sentence."""
     if not steps:
         return "No tool was run."
@@ -55,7 +55,7 @@ def _done(steps: Sequence[Step]) -> str:
     return f"Done so far: {names}{more}{f'; {failed} of these failed' if failed else ''}."
 
 
-def rounds_text(max_rounds: int, steps: Sequence[Step], last: Sequence[Step]) -> str:
+def rounds_text(max_rounds: int, steps: Sequence[ToolCallRecord], last: Sequence[ToolCallRecord]) -> str:
     """After the last round that a turn may have; `last` are its calls, whose results nobody has looked at."""
     open_names = ", ".join(dict.fromkeys(step.tool for step in last))
     still = f" Open: the results of the last calls ({open_names}) were not looked at yet." if last else ""
@@ -66,12 +66,12 @@ def rounds_text(max_rounds: int, steps: Sequence[Step], last: Sequence[Step]) ->
     )
 
 
-def budget_text(exceeded: str, steps: Sequence[Step]) -> str:
+def budget_text(exceeded: str, steps: Sequence[ToolCallRecord]) -> str:
     """When a budget is used up."""
     return f"I stopped. {exceeded} {_done(steps)} Raise the budget in the settings to go on."
 
 
-def repeat_text(times: int, steps: Sequence[Step]) -> str:
+def repeat_text(times: int, steps: Sequence[ToolCallRecord]) -> str:
     """When the model makes the same call for ever."""
     tool = steps[-1].tool if steps else "a tool"
     return (
@@ -110,7 +110,7 @@ def refusal_text(text: str, model: ChatModel) -> str:
     return f"{text}\n\n[{note}]" if text else note
 
 
-def empty_text(model: ChatModel, steps: Sequence[Step]) -> str:
+def empty_text(model: ChatModel, steps: Sequence[ToolCallRecord]) -> str:
     """When the model said nothing at all."""
     return (
         f"{model.provider}:{model.model} ended its answer without saying anything. {_done(steps)} Ask again."

@@ -12,10 +12,19 @@ from typing import Any, Literal
 from satchel.errors import ModelError, ModelUnavailable
 from satchel.events import Compaction, Event, Notice
 from satchel.loop.answers import Answer, read_answer
-from satchel.loop.history import size_of_message, size_of_text
 from satchel.loop.tokens import TokenEstimator
-from satchel.messages import Block, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock, Usage
-from satchel.models.encoding import clean_text
+from satchel.messages import (
+    Block,
+    Message,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    Usage,
+    clean_text,
+    size_of_message,
+    size_of_text,
+)
 from satchel.models.port import ChatModel, ModelRequest
 
 __all__ = ["compact"]
@@ -41,7 +50,7 @@ async def compact(
     model: ChatModel,
     turn: int,
     trigger: Literal["auto", "manual"],
-    tell: Callable[[Event], Awaitable[None]],
+    emit: Callable[[Event], Awaitable[None]],
     estimator: TokenEstimator,
     focus: str = "",
     keep_part: float = 0.3,
@@ -58,7 +67,7 @@ async def compact(
         model: Writes the summary, in a request of its own without tools.
         turn: Number of the turn.
         trigger: Whether the user asked for it.
-        tell: Gets a `Notice` when the model could not write the summary, or retries.
+        emit: Gets a `Notice` when the model could not write the summary, or retries.
         estimator: Calibrated by the session so far.
         focus: What the summary should keep above all, in the user's words.
         keep_part: The part of the model's window, in (0, 1), that the newest messages may keep; never more
@@ -83,11 +92,11 @@ async def compact(
     if model.provider != "none":
         try:
             summary, usage = await _summarise(
-                older, model=model, tell=tell, estimator=estimator, focus=focus, session_id=session_id
+                older, model=model, emit=emit, estimator=estimator, focus=focus, session_id=session_id
             )
         except ModelError as error:
             text = f"The model could not summarise the older messages, so they were left out: {error}"
-            await tell(Notice(part="compaction", text=text))
+            await emit(Notice(part="compaction", text=text))
     note = _summary_note(summary) if summary else _dropped_note(older)
     after = _joined(note, older, kept)
     after_size = _size(after)
@@ -227,7 +236,7 @@ async def _summarise(
     older: Sequence[Message],
     *,
     model: ChatModel,
-    tell: Callable[[Event], Awaitable[None]],
+    emit: Callable[[Event], Awaitable[None]],
     estimator: TokenEstimator,
     focus: str,
     session_id: str,
@@ -251,12 +260,12 @@ async def _summarise(
     )
     answer = Answer()
 
-    async def tell_notices(event: Event) -> None:
+    async def emit_notices(event: Event) -> None:
         # The deltas of a summary must not be taken for an answer to the user.
         if isinstance(event, Notice):
-            await tell(event)
+            await emit(event)
 
-    await read_answer(model, request, answer=answer, tell=tell_notices, max_bytes=_SUMMARY_BYTES)
+    await read_answer(model, request, answer=answer, emit=emit_notices, max_bytes=_SUMMARY_BYTES)
     completion = answer.completion
     if completion is None:
         raise ModelUnavailable("The summary did not end; it was stopped.")

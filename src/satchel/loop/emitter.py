@@ -42,10 +42,19 @@ class Emitter:
     their events into the next batch, and the first of them to get the turn writes it whole.
     """
 
-    def __init__(self, emit: Emit, *, limit_s: float) -> None:
-        """Take the caller's function, and how long one write may take before the journal counts as broken."""
+    def __init__(
+        self, emit: Emit, *, limit_s: float, apply: Callable[[Event], None] = lambda _: None
+    ) -> None:
+        """Make the door for one turn.
+
+        Args:
+            emit: Writes and shows the events.
+            limit_s: The time that one write may take before the journal is taken for broken.
+            apply: Gets every event that is not transient, before it is written and in the order of the log.
+        """
         self._emit = emit
         self._limit_s = limit_s
+        self._apply = apply
         self._lock = anyio.Lock(fast_acquire=True)
         self._batch = _Batch()
 
@@ -68,6 +77,9 @@ class Emitter:
                 await self._emit(events)
             return
         batch = self._batch
+        # No `await` between the two: the conversation and the log get the events together, in the same order.
+        for event in events:
+            self._apply(event)
         batch.events.extend(events)
         with anyio.CancelScope(shield=True):
             async with self._lock:

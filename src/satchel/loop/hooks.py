@@ -77,7 +77,7 @@ Hook: TypeAlias = OnTurnStart | OnAction | OnObservation | OnFinal
 
 
 class HookChain:
-    """The hooks of a turn, called one after the other in the order given."""
+    """The hooks of a turn, called one after the other in the order inputs."""
 
     def __init__(self, hooks: Sequence[Hook], *, emitter: Emitter, limit_s: float) -> None:
         """Sort the hooks by what they listen to, once."""

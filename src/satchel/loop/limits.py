@@ -8,7 +8,7 @@ from typing import Protocol
 
 from satchel.messages import Usage
 
-__all__ = ["Budget", "HardBudget", "Limits", "Spent", "Verdict"]
+__all__ = ["Budget", "HardBudget", "Limits", "PriorSpend", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class Budget(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class PriorSpend:
     """US dollars spent outside of the running turn: by its session, and by all sessions of this day."""
 
     session_usd: float = 0.0
@@ -94,7 +94,7 @@ class HardBudget:
     session_usd: float | None = None
     day_usd: float | None = None
     turn_tokens: int | None = None
-    spent: Callable[[], Awaitable[Spent]] | None = None
+    spent: Callable[[], Awaitable[PriorSpend]] | None = None
     _told: bool = False
 
     async def check(self, spent: Usage, *, unpriced: int, ahead_tokens: int) -> Verdict:
@@ -107,7 +107,7 @@ class HardBudget:
             )
         if self.session_usd is None and self.day_usd is None:
             return Verdict()
-        before = await self.spent() if self.spent is not None else Spent()
+        before = await self.spent() if self.spent is not None else PriorSpend()
         turn_usd = spent.cost_usd or 0.0
         for name, limit, so_far in (
             ("session", self.session_usd, before.session_usd + turn_usd),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from satchel.messages import Message
-from satchel.models.encoding import clean_text
+from satchel.messages import Message, clean_text
 from satchel.models.port import ModelRequest
 
 __all__ = ["Instructions", "PrefixWatch", "build_system"]
@@ -90,7 +88,7 @@ class PrefixWatch:
     def check(self, request: ModelRequest) -> str:
         """Compare with the request before; give the cause in a sentence, or "" where the prefix held.
 
-        Messages that are the same objects are not read again, so a round costs a comparison of pointers.
+        The cost of a round does not grow with the history.
         """
         last, self._last = self._last, request
         if last is None:
@@ -104,10 +102,12 @@ class PrefixWatch:
                 f"The history became shorter: {len(last.messages)} messages were {len(request.messages)} now."
             )
         before, now = last.messages, request.messages
-        if all(map(operator.is_, before, now)):
+        # A conversation only grows at its end, and a compaction replaces its beginning: where both ends are the same
+        # objects, so is all between them.
+        if not before or (now[0] is before[0] and now[len(before) - 1] is before[-1]):
             return ""
         for number, (old, new) in enumerate(zip(before, now, strict=False), start=1):
-            if old is new or old == new:
+            if old == new:
                 continue
             # What the user says may grow at its end until it is answered.
             if number == len(before) and _grew(old, new):

@@ -29,12 +29,11 @@ from satchel.loop.hooks import HookChain, Refuse
 from satchel.loop.limits import Limits
 from satchel.loop.pool import ToolPool
 from satchel.loop.toolbox import Toolbox
-from satchel.messages import ToolResultBlock, ToolUseBlock
-from satchel.models.encoding import clean_text
+from satchel.messages import ToolUseBlock, clean_text
 from satchel.tools.permissions import Decision, Gate, PlannedCall
-from satchel.tools.port import Ask, Effect, Redirecting, Tool, ToolContext, ToolResult
+from satchel.tools.port import Ask, Effect, Redirecting, Resumable, Tool, ToolContext, ToolResult
 
-__all__ = ["Repeats", "Round", "Spill", "Step", "Workshop"]
+__all__ = ["Repeats", "Round", "Spill", "ToolCallRecord", "CallEnvironment"]
 
 Spill: TypeAlias = Callable[[str, str], Awaitable[str]]
 """Keeps the whole text of a result that was cut, given the call's id and the text, and gives the path of its
@@ -49,7 +48,7 @@ _LEAST_RESULT = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
+class CallEnvironment:
     """Where a session's calls are run: its tools, who permits them, and what they may use.
 
     Attributes:
@@ -72,7 +71,7 @@ class Workshop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ToolCallRecord:
     """One call of a turn and what came of it."""
 
     call_id: str
@@ -144,7 +143,7 @@ class _Call:
         self.streak = 0
         self.untrusted = False
 
-    def refuse(self, text: str) -> None:
+    def resolve_with_error(self, text: str) -> None:
         """Answer it without running it."""
         self.text = clean_text(text)
         self.is_error = True
@@ -159,7 +158,7 @@ class Round:
         *,
         turn: int,
         number: int,
-        workshop: Workshop,
+        environment: CallEnvironment,
         limits: Limits,
         result_chars: int,
         hooks: HookChain,
@@ -167,6 +166,7 @@ class Round:
         clock: Clock,
         repeats: Repeats,
         untrusted: bool = False,
+        answer: str | None = None,
         refusal: Mapping[str, str] | None = None,
     ) -> None:
         """Take the calls; nothing runs yet.
@@ -174,8 +174,8 @@ class Round:
         Args:
             blocks: In the order asked, their ids unique.
             turn: Number of the turn.
-            number: Of the round, from 1.
-            workshop: Where they run.
+            number: Of the round, from 1; 0 for a call that goes on with the user's answer.
+            environment: Where they run.
             limits: The turn's.
             result_chars: That one result of this round may have.
             hooks: The turn's.
@@ -183,12 +183,13 @@ class Round:
             clock: Measures durations.
             repeats: The turn's memory of results.
             untrusted: Something from outside is before the model already.
+            answer: The user's answer to the question of the only call, which goes on with it.
             refusal: Call ids that must not run, with what the model is told.
         """
         self._calls = [_Call(block) for block in blocks]
         self._turn = turn
         self._number = number
-        self._workshop = workshop
+        self._environment = environment
         self._limits = limits
         self._result_chars = max(_LEAST_RESULT, result_chars)
         self._hooks = hooks
@@ -196,19 +197,11 @@ class Round:
         self._clock = clock
         self._repeats = repeats
         self._untrusted = untrusted
+        self._answer = answer
         self._refusal = refusal or {}
         self._is_merged = False
 
     # What came of it
-
-    @property
-    def results(self) -> tuple[ToolResultBlock, ...]:
-        """Of the calls that ended, in the order asked."""
-        return tuple(
-            ToolResultBlock(tool_use_id=call.block.id, content=call.text, is_error=call.is_error)
-            for call in self._calls
-            if call.text is not None
-        )
 
     @property
     def question(self) -> AskUser | None:
@@ -216,20 +209,15 @@ class Round:
         return next((call.question for call in self._calls if call.question is not None), None)
 
     @property
-    def untrusted(self) -> bool:
-        """Whether this round, or one before it, brought something from outside."""
-        return self._untrusted or any(call.untrusted for call in self._calls)
-
-    @property
     def streak(self) -> int:
         """In how many rounds in a row every call of this one has given the same."""
         return min((call.streak for call in self._calls), default=0)
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[ToolCallRecord, ...]:
         """Every call with its result, in the order asked; a question's result is still to come."""
         return tuple(
-            Step(
+            ToolCallRecord(
                 call_id=call.block.id,
                 tool=call.block.name,
                 input=_shown_input(call),
@@ -287,7 +275,7 @@ class Round:
         for call in self._calls:
             if call.text is None:
                 call.question = None
-                call.refuse(running if call.is_started else waiting)
+                call.resolve_with_error(running if call.is_started else waiting)
             if not call.is_observed:
                 call.is_observed = True
                 events.append(self._observation(call))
@@ -299,7 +287,7 @@ class Round:
         before.
         """
         ended = [call for call in self._calls if call.text is not None]
-        if self._is_merged or not ended:
+        if self._is_merged or not ended or self._number == 0:
             return None
         self._is_merged = True
         # One result stands alone, several are headed by the names of their tools (seed-3, "State Flow").
@@ -330,29 +318,34 @@ class Round:
         """
         block = call.block
         if block.id in self._refusal:
-            call.refuse(self._refusal[block.id])
+            call.resolve_with_error(self._refusal[block.id])
             return
         if position >= self._limits.max_calls:
-            call.refuse(
+            call.resolve_with_error(
                 f"Not run: at most {self._limits.max_calls} calls are run in one round, and you asked for "
                 f"{len(self._calls)}. Ask for the others in a later round."
             )
             return
-        tool = self._workshop.tools.get(block.name)
+        tool = self._environment.tools.get(block.name)
         if tool is None:
-            call.refuse(self._workshop.tools.unknown(block.name))
+            call.resolve_with_error(self._environment.tools.unknown(block.name))
             return
         if block.input is None:
-            call.refuse(_unparsed(block))
+            call.resolve_with_error(_unparsed(block))
             return
         input = block.input
         if isinstance(tool, Redirecting):
-            problem = self._workshop.tools.problem(tool, input)
+            problem = self._environment.tools.problem(tool, input)
             target = tool.redirect(input) if problem is None else problem
             if isinstance(target, str):
-                call.refuse(target)
+                call.resolve_with_error(target)
                 return
             tool, input = target.tool, target.input
+        if self._answer is not None and not isinstance(tool, Resumable):
+            call.resolve_with_error(
+                f"{tool.spec.name} can't go on with the answer. Call it again to ask again."
+            )
+            return
         action = Action(
             turn=self._turn,
             round=self._number,
@@ -360,12 +353,16 @@ class Round:
             tool=tool.spec.name,
             input=input,
         )
+        if self._answer is not None:
+            # It was checked, seen by the hooks and permitted when it began.
+            call.tool, call.action = tool, action
+            return
         seen = await self._hooks.action(action)
         if isinstance(seen, Refuse):
-            call.refuse(f"Refused: {seen.reason}")
+            call.resolve_with_error(f"Refused: {seen.reason}")
             return
         try:
-            problem = self._workshop.tools.problem(tool, seen.input)
+            problem = self._environment.tools.problem(tool, seen.input)
         # A boundary: a schema from outside may be broken in ways that its validator does not foresee.
         except Exception as error:  # noqa: BLE001
             await self._emitter(_failure(f"tool {tool.spec.name}", error))
@@ -373,13 +370,13 @@ class Round:
                 f"The tool {tool.spec.name} can't be used: its input schema is broken ({_short(error)})."
             )
         if problem is not None:
-            call.refuse(problem)
+            call.resolve_with_error(problem)
             return
         call.tool, call.action = tool, seen
 
     async def _permit(self, calls: Sequence[_Call]) -> list[Permission]:
         """Ask the gate once for the whole round; a call that it refuses is answered here."""
-        if not calls:
+        if not calls or self._answer is not None:
             return []
         planned = [
             PlannedCall(
@@ -393,7 +390,7 @@ class Round:
         ]
         decisions: Sequence[Decision]
         try:
-            decisions = await self._workshop.gate.decide(planned)
+            decisions = await self._environment.gate.decide(planned)
             if len(decisions) != len(planned):
                 raise ValueError(f"the gate gave {len(decisions)} decisions for {len(planned)} calls")
         # A boundary: whatever goes wrong while permission is sought, nothing runs without it.
@@ -415,7 +412,7 @@ class Round:
                 )
             )
             if not decision.allowed:
-                call.refuse(f"Refused: {decision.reason or 'not permitted'}")
+                call.resolve_with_error(f"Refused: {decision.reason or 'not permitted'}")
         return permissions
 
     def _order(self, calls: Sequence[_Call]) -> None:
@@ -429,7 +426,7 @@ class Round:
                 effects: Sequence[Effect] = call.tool.effects(call.action.input, self._context(call))
             # A boundary: what the call would touch is not known, so it must not run beside others.
             except Exception as error:  # noqa: BLE001
-                call.refuse(f"Tool '{call.block.name}' failed before it started: {_short(error)}")
+                call.resolve_with_error(f"Tool '{call.block.name}' failed before it started: {_short(error)}")
                 continue
             after: dict[int, _Call] = {}
             for effect in effects:
@@ -472,6 +469,7 @@ class Round:
                     call_id=call.block.id,
                     question=clean_text(result.question.text),
                     options=tuple(clean_text(option) for option in result.question.options),
+                    resumable=result.question.resumable,
                 )
             else:
                 await self._finish(call, result)
@@ -484,7 +482,11 @@ class Round:
         limit_s = self._limit_s(tool)
         try:
             with anyio.move_on_after(limit_s) as scope:
-                result = await tool.call(call.action.input if call.action else {}, self._context(call))
+                context = self._context(call)
+                if self._answer is not None and isinstance(tool, Resumable):
+                    result = await tool.resume(self._answer, context)
+                else:
+                    result = await tool.call(call.action.input if call.action else {}, context)
                 if not isinstance(result, ToolResult):
                     raise TypeError(f"it gave a {type(result).__name__} instead of a ToolResult")
                 return result
@@ -508,7 +510,7 @@ class Round:
         return tool.spec.timeout_s if tool.spec.timeout_s is not None else self._limits.tool_timeout_s
 
     def _context(self, call: _Call) -> ToolContext:
-        workshop = self._workshop
+        environment = self._environment
         tool = call.tool
 
         async def progress(data: Mapping[str, Any]) -> None:
@@ -517,19 +519,19 @@ class Round:
                 await self._emitter(ToolProgress(call_id=call.block.id, tool=call.block.name, data=data))
 
         return ToolContext(
-            session_id=workshop.session_id,
+            session_id=environment.session_id,
             turn=self._turn,
             call_id=call.block.id,
-            cwd=workshop.cwd,
-            roots=workshop.roots,
-            spill_dir=workshop.spill_dir,
-            state=workshop.state,
+            cwd=environment.cwd,
+            roots=environment.roots,
+            spill_dir=environment.spill_dir,
+            state=environment.state,
             progress=progress,
-            blocking=workshop.pool.run,
+            blocking=environment.pool.run,
             clock=self._clock,
             timeout_s=self._limit_s(tool) if tool is not None else self._limits.tool_timeout_s,
-            environ=workshop.environ,
-            ask=workshop.ask,
+            environ=environment.environ,
+            ask=environment.ask,
             # What this round brings the model has not read yet.
             untrusted=self._untrusted,
         )
@@ -570,14 +572,16 @@ class Round:
             return text, None
         path: str | None = None
         try:
-            path = await self._workshop.spill(call.block.id, text)
+            path = await self._environment.spill(call.block.id, text)
         # A boundary: a full disk must not take the result that there is.
         except Exception as error:  # noqa: BLE001
             await self._emitter(_failure("spill", error))
             where = f"the whole result could not be kept: {_short(error)}"
         else:
             pager = (
-                ", page by page with file_read" if self._workshop.tools.get("file_read") is not None else ""
+                ", page by page with file_read"
+                if self._environment.tools.get("file_read") is not None
+                else ""
             )
             where = f"the whole result is in {path}{pager}"
         return _shorten(text, self._result_chars, where), path
@@ -587,7 +591,7 @@ class Round:
         asking = [call for call in self._calls if call.question is not None]
         for call in asking[1:]:
             call.question = None
-            call.refuse(
+            call.resolve_with_error(
                 "Not asked: ask one question at a time. Another one is open; ask this one after its answer."
             )
             await self._observe(call)
@@ -595,7 +599,7 @@ class Round:
         # history.
         for call in self._calls:
             if call.text is None and call.question is None:
-                call.refuse(f"Tool '{call.block.name}' ended without a result.")
+                call.resolve_with_error(f"Tool '{call.block.name}' ended without a result.")
                 await self._observe(call)
 
 

@@ -1,5 +1,5 @@
-"""One turn: ask the model, run its calls, give it their results, until it has answered or a limit says
-stop.
+"""One turn: ask the model, run the calls of its answer, give it the results; until it answers without calls or a limit
+stops it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from satchel.clock import Clock
+from satchel.conversation import INTERRUPTED, Conversation
 from satchel.errors import ContextOverflow, ModelError, SatchelError, UsageError
 from satchel.events import (
     AskUser,
@@ -24,7 +25,9 @@ from satchel.events import (
     Final,
     MemorySurfaced,
     Notice,
+    Observation,
     TurnEnd,
+    TurnResumed,
     TurnStart,
     TurnStatus,
 )
@@ -32,24 +35,35 @@ from satchel.loop import closing
 from satchel.loop.answers import Answer, normalise, read_answer
 from satchel.loop.compaction import compact
 from satchel.loop.emitter import Emit, Emitter
-from satchel.loop.history import History
 from satchel.loop.hooks import Hook, HookChain
 from satchel.loop.limits import Budget, Limits
 from satchel.loop.prompt import PrefixWatch
-from satchel.loop.rounds import Repeats, Round, Step, Workshop
+from satchel.loop.rounds import CallEnvironment, Repeats, Round, ToolCallRecord
 from satchel.loop.tokens import TokenEstimator
-from satchel.messages import Block, Message, TextBlock, ToolResultBlock, Usage
-from satchel.models.encoding import clean_text
+from satchel.messages import (
+    Block,
+    Message,
+    StopReason,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    Usage,
+    clean_text,
+    text_of,
+)
 from satchel.models.port import ChatModel, Completion, ModelRequest
 
-__all__ = ["Outcome", "Surface", "Turn", "TurnInput", "TurnState", "run_turn"]
+__all__ = ["Surface", "TurnInput", "TurnOutcome", "TurnRunner", "TurnState", "run_turn"]
 
 Surface: TypeAlias = Callable[[Sequence[Message]], Awaitable[MemorySurfaced | None]]
-"""Looks for memory that fits the newest messages, the user's last; None where nothing does."""
+"""Looks for memory that fits the newest messages in which something was said, the user's last; None where nothing
+does."""
 
+_SURFACE_MESSAGES = 3
+"""Messages that memory gets to see. It weighs the last three (see `MemoryStore.surface`)."""
 _RESULTS_PART = 0.3
-"""Of the model's window, for the results of one round together: a round must not fill what compaction can't
-free."""
+"""The part of the model's window that the results of one round may fill together: a round must not fill what
+compaction can't free."""
 _DEFAULT_LIMITS = Limits()
 
 
@@ -57,9 +71,9 @@ class TurnState(Enum):
     """Where a turn stands."""
 
     STARTING = "starting"
-    """The message is written down; memory is looked up."""
+    """The message is written down; memory and hooks add to it."""
     PREPARING = "preparing"
-    """Limits and budgets are looked at; room is made in the window."""
+    """Limits and budgets are checked; room is made in the window."""
     ASKING = "asking"
     """The model answers."""
     CALLING = "calling"
@@ -70,7 +84,7 @@ class TurnState(Enum):
 
 
 _NEXT = {
-    TurnState.STARTING: {TurnState.PREPARING},
+    TurnState.STARTING: {TurnState.PREPARING, TurnState.CALLING, TurnState.ENDING},
     TurnState.PREPARING: {TurnState.ASKING, TurnState.ENDING},
     TurnState.ASKING: {TurnState.ASKING, TurnState.CALLING, TurnState.ENDING},
     TurnState.CALLING: {TurnState.PREPARING, TurnState.ENDING},
@@ -79,28 +93,29 @@ _NEXT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class TurnOutcome:
     """How a turn ended.
 
     Attributes:
         text: The answer, the question, or an honest sentence about what went wrong.
-        messages: The whole history from here on. It is valid; where `question` is set, its call is open and
-            the next turn takes both.
-        usage: Of this turn: tokens and money of its model calls, compaction included.
+        usage: Tokens and money of this turn's model calls, compaction included.
         rounds: Model calls that gave an answer.
-        steps: The calls of tools, in order.
+        steps: The calls of tools, in order; where the turn was resumed, those since then.
+        question: The open question to the user; status "asking".
+        calls: The open calls that the caller runs; status "calling".
         memory: What was surfaced for the message, or None.
         error: Why the status is "failed", where an error is the reason.
+        untrusted: The model had something from outside before it (see `Conversation.untrusted`).
     """
 
     turn: int
     status: TurnStatus
     text: str
-    messages: tuple[Message, ...]
     usage: Usage
     rounds: int
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ToolCallRecord, ...] = ()
     question: AskUser | None = None
+    calls: tuple[ToolUseBlock, ...] = ()
     memory: MemorySurfaced | None = None
     error: SatchelError | None = None
     untrusted: bool = False
@@ -111,17 +126,16 @@ class TurnInput:
     """What a turn needs.
 
     Attributes:
-        message: What the user says.
-        history: As the turn before, or `sessions.rebuild`, left it.
-        untrusted: Something in the message or the history, or what was left out of it, comes from outside. It stays
-            so: what a model says while it has such a text before it, and what is made of that, can't be told apart.
-        question: The open question of the turn before: the message becomes its call's result.
+        message: What the user says; where calls wait for the caller (`Conversation.calls_for_caller`), their results,
+            with or without words. None goes on with the newest turn, which the program left unfinished.
+        conversation: Of the session. The turn grows it.
         turn: Number of the turn, from 1.
         model: Answers.
         system: See `build_system`; the same for all turns of a session.
-        workshop: Where calls run.
+        environment: Where calls run.
         emit: See `Emit`.
         clock: Measures durations.
+        inbox: Ids of the posts that the message delivers.
         limits: See `Limits`.
         budget: None means no limit.
         surface: None means no memory.
@@ -130,16 +144,15 @@ class TurnInput:
         watch: Of the session.
     """
 
-    message: Message
-    history: Sequence[Message] = ()
-    untrusted: bool = False
-    question: AskUser | None = None
+    message: Message | None
+    conversation: Conversation
     turn: int
     model: ChatModel
     system: str
-    workshop: Workshop
+    environment: CallEnvironment
     emit: Emit
     clock: Clock
+    inbox: tuple[str, ...] = ()
     limits: Limits = _DEFAULT_LIMITS
     budget: Budget | None = None
     surface: Surface | None = None
@@ -148,34 +161,33 @@ class TurnInput:
     watch: PrefixWatch = field(default_factory=PrefixWatch)
 
 
-class Turn:
-    """One turn, which runs once.
+class TurnRunner:
+    """Runs one turn, once.
 
-    Its events obey a grammar: `TurnStart` first; every `Assistant` with calls is followed by a `Permission`
-    and an `Action` for each call that runs, before any of them starts, and by one `Observation` for each
-    call; then, exactly once each and last, `Final` and `TurnEnd`. An open question is the one call without
-    an observation: `AskUser` names it, and the next turn's `TurnStart` answers it.
+    Its events obey a grammar: `TurnStart` first; every `Assistant` with calls is followed by a `Permission` and an
+    `Action` for each call that runs, before any of them starts, and by one `Observation` for each call; then, exactly
+    once each and last, `Final` and `TurnEnd`. Calls without an observation stay open: the one that `AskUser` names, or
+    those that the caller runs. The next turn's `TurnStart` answers them.
+
+    Where the asking call goes on with the answer (`TurnStart.resumes`), its `Action` and its `Observation`, both of
+    round 0, come before the first `Assistant`. A turn that the program left unfinished goes on with `TurnResumed`.
     """
 
-    def __init__(self, given: TurnInput) -> None:
-        """Take what it needs; nothing runs yet.
+    def __init__(self, inputs: TurnInput) -> None:
+        """Check what it gets; nothing runs yet.
 
         Raises:
-            UsageError: The message says nothing, or the history is not valid.
+            UsageError: The message is empty or answers calls that are not open; or there is no message, and no
+                unfinished turn to go on with.
         """
-        blocks = tuple(_cleaned(block) for block in given.message.blocks)
-        if (
-            given.message.role != "user"
-            or not all(isinstance(b, TextBlock) and b.text.strip() for b in blocks)
-            or not blocks
-        ):
-            raise UsageError("The message is empty. Say something.")
-        self._given = given
-        self._message = Message(role="user", blocks=blocks)
-        self._history = History(given.history)
-        self._system_size = len(given.system.encode("utf-8", "replace"))
-        self._emitter = Emitter(given.emit, limit_s=given.limits.emit_timeout_s)
-        self._hooks = HookChain(given.hooks, emitter=self._emitter, limit_s=given.limits.hook_timeout_s)
+        self._inputs = inputs
+        self._conversation = inputs.conversation
+        self._message = _checked(inputs.message, inputs.conversation)
+        self._system_size = len(inputs.system.encode("utf-8", "replace"))
+        self._emitter = Emitter(
+            inputs.emit, limit_s=inputs.limits.emit_timeout_s, apply=inputs.conversation.apply
+        )
+        self._hooks = HookChain(inputs.hooks, emitter=self._emitter, limit_s=inputs.limits.hook_timeout_s)
         self._scope = anyio.CancelScope()
         self._state = TurnState.STARTING
 
@@ -184,16 +196,14 @@ class Turn:
         self._usage = Usage()
         self._unpriced = 0
         self._repeats = Repeats()
-        self._untrusted = given.untrusted
-        self._steps: list[Step] = []
-        self._last_steps: tuple[Step, ...] = ()
-        self._said = ""
-        self._beside = ""
+        self._steps: list[ToolCallRecord] = []
+        self._last_steps: tuple[ToolCallRecord, ...] = ()
+        self._last_text = ""
+        self._text_with_calls = ""
         self._answer: Answer | None = None
         self._round: Round | None = None
         self._has_overflowed = False
         self._compacted_size = 0
-        self._memory: MemorySurfaced | None = None
 
         self._final: Final | None = None
         self._question: AskUser | None = None
@@ -202,7 +212,7 @@ class Turn:
         self._end_is_out = False
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> TurnOutcome | None:
         """How it ended, or None while it has not: for who was cancelled while waiting for `run`."""
         return self._outcome() if self._state is TurnState.ENDED else None
 
@@ -217,7 +227,7 @@ class Turn:
         """
         self._scope.cancel()
 
-    async def run(self) -> Outcome:
+    async def run(self) -> TurnOutcome:
         """Run it.
 
         Whatever happens, the history of the outcome is valid and the events are complete. An error never
@@ -227,7 +237,7 @@ class Turn:
             asyncio.CancelledError: The task was cancelled from outside; by then the turn is closed and
             written down.
         """
-        self._started_s = self._given.clock.monotonic_s()
+        self._started_s = self._inputs.clock.monotonic_s()
         try:
             with self._scope:
                 await self._drive()
@@ -261,73 +271,116 @@ class Turn:
     # Starting
 
     async def _start(self) -> TurnState:
-        before = self._history.messages
-        answers = self._take_message()
-        start = TurnStart(turn=self._given.turn, message=self._message, answers=answers)
+        if self._message is None:
+            return await self._resume()
+        question = self._conversation.question
+        # One less than memory weighs: the message itself is the last.
+        recent = self._conversation.last_words(_SURFACE_MESSAGES - 1)
+        start = TurnStart(
+            turn=self._inputs.turn,
+            message=self._message,
+            answers=question.call_id if question is not None else None,
+            resumes=question is not None and question.resumable,
+            inbox=self._inputs.inbox,
+        )
         await self._emitter(start)
-        if self._given.surface is not None:
-            await self._look_up_memory(self._given.surface, (*before, self._message))
+        await self._add_context(start, recent)
+        return self._resume_call(start) if start.resumes else TurnState.PREPARING
+
+    async def _resume(self) -> TurnState:
+        """Go on where the program stopped: nothing that was written down is done again."""
+        before = self._conversation.turn
+        assert before is not None
+        await self._emitter(TurnResumed(turn=self._inputs.turn))
+        answer, self._usage = before.answer, before.usage
+        if answer is not None:
+            self._rounds = answer.round
+            self._last_text = self._text_with_calls = text_of(answer.blocks)
+        self._question = self._conversation.question
+        if before.final is not None:
+            self._final, self._final_is_out = before.final, True
+            return TurnState.ENDING
+        if answer is None and not before.has_context:
+            await self._add_context(before.start, ())
+        if self._question is not None:
+            return self._decide(
+                "asking", closing.question_text(self._text_with_calls, self._question.question)
+            )
+        is_open = self._conversation.open_calls
+        started = [call for call in is_open if self._conversation.was_started(call.id)]
+        if started:
+            await self._emitter(*(self._without_result(call, INTERRUPTED) for call in started))
+        waiting = [call for call in is_open if call not in started]
+        if answer is None:
+            return self._resume_call(before.start) if waiting else TurnState.PREPARING
+        if waiting:
+            self._round = self._new_round(waiting, stop_reason=answer.stop_reason)
+            return TurnState.CALLING
+        if any(isinstance(block, ToolUseBlock) for block in answer.blocks):
+            return TurnState.PREPARING
+        return self._finish(answer.stop_reason, self._last_text)
+
+    def _without_result(self, call: ToolUseBlock, text: str) -> Observation:
+        """The end of an open call that nobody waits for any more."""
+        return Observation(
+            turn=self._inputs.turn,
+            round=self._rounds,
+            call_id=call.id,
+            tool=call.name,
+            text=text,
+            is_error=True,
+        )
+
+    def _resume_call(self, start: TurnStart) -> TurnState:
+        """The call that asked goes on with the answer; what comes of it is its result."""
+        asked = [call for call in self._conversation.open_calls if call.id == start.answers]
+        self._round = self._new_round(asked, answer=start.message.text)
+        return TurnState.CALLING
+
+    async def _add_context(self, start: TurnStart, recent: Sequence[Message]) -> None:
+        """Let memory and the hooks add to the message; `recent` are those before it."""
+        if self._inputs.surface is not None:
+            await self._surface_memory(self._inputs.surface, (*recent, start.message))
         await self._hooks.turn_started(start)
-        return TurnState.PREPARING
 
-    def _take_message(self) -> str | None:
-        """Put the message into the history, and close what is open; the id of the call that it answers, if
-        any.
-        """
-        blocks: tuple[Block, ...] = self._message.blocks
-        answers = None
-        asked = self._given.question
-        if asked is not None and asked.call_id in [call.id for call in self._history.open_calls]:
-            answers = asked.call_id
-            self._history.observe([ToolResultBlock(tool_use_id=answers, content=self._message.text)])
-            # What was said is the call's result; it is not said twice.
-            blocks = tuple(b for b in blocks if not (isinstance(b, TextBlock) and b.origin == "said"))
-        self._history.close_calls()
-        self._history.say(blocks)
-        return answers
-
-    async def _look_up_memory(self, surface: Surface, messages: Sequence[Message]) -> None:
+    async def _surface_memory(self, surface: Surface, messages: Sequence[Message]) -> None:
         try:
             surfaced = await surface(messages)
-        # A boundary: when memory is down the conversation goes on, and the user is told (DESIGN 1, promise
-        # 8).
+        # A boundary: when memory is down the conversation goes on, and the user is told (DESIGN 1, promise 8).
         except Exception as error:  # noqa: BLE001
             await self._emitter(self._failure("memory", error))
             return
         if surfaced is not None and surfaced.text.strip():
-            self._memory = surfaced
-            self._untrusted = self._untrusted or surfaced.untrusted
-            self._history.say((TextBlock(text=clean_text(surfaced.text), origin="memory"),))
             await self._emitter(surfaced)
 
     # Preparing
 
     async def _prepare(self) -> TurnState:
-        if self._rounds >= self._given.limits.max_rounds:
-            text = closing.rounds_text(self._given.limits.max_rounds, self._steps, self._last_steps)
+        if self._rounds >= self._inputs.limits.max_rounds:
+            text = closing.rounds_text(self._inputs.limits.max_rounds, self._steps, self._last_steps)
             return self._decide("limit", text)
-        tokens = self._given.estimator.tokens(self._request_size)
+        tokens = self._inputs.estimator.tokens(self._request_size)
         exceeded = await self._exceeded_budget(ahead_tokens=tokens)
         if exceeded:
             return self._decide("limit", closing.budget_text(exceeded, self._steps))
-        window = self._given.model.context_window
+        window = self._inputs.model.context_window
         # What compaction could not make smaller a moment ago it can't make smaller now.
-        if window is not None and tokens > window * self._given.limits.compact_at and self._has_grown:
+        if window is not None and tokens > window * self._inputs.limits.compact_at and self._has_grown:
             await self._make_room()
         return TurnState.ASKING
 
     @property
     def _request_size(self) -> int:
-        return self._system_size + self._given.workshop.tools.size + self._history.size
+        return self._system_size + self._inputs.environment.tools.size + self._conversation.size
 
     @property
     def _has_grown(self) -> bool:
-        return self._history.size > self._compacted_size * 1.1
+        return self._conversation.size > self._compacted_size * 1.1
 
     async def _exceeded_budget(self, *, ahead_tokens: int) -> str:
-        if self._given.budget is None:
+        if self._inputs.budget is None:
             return ""
-        verdict = await self._given.budget.check(
+        verdict = await self._inputs.budget.check(
             self._usage, unpriced=self._unpriced, ahead_tokens=ahead_tokens
         )
         if verdict.notice:
@@ -337,23 +390,22 @@ class Turn:
     async def _make_room(self) -> bool:
         """Compact the history; whether it became shorter."""
         event = await compact(
-            self._history.messages,
-            model=self._given.model,
-            turn=self._given.turn,
+            self._conversation.messages,
+            model=self._inputs.model,
+            turn=self._inputs.turn,
             trigger="auto",
-            tell=self._emitter,
-            estimator=self._given.estimator,
-            keep_part=self._given.limits.keep_part,
-            session_id=self._given.workshop.session_id,
+            emit=self._emitter,
+            estimator=self._inputs.estimator,
+            keep_part=self._inputs.limits.keep_part,
+            session_id=self._inputs.environment.session_id,
         )
-        self._compacted_size = self._history.size
+        self._compacted_size = self._conversation.size
         if event is None:
             return False
         self._spend(event.usage)
-        self._history.replace(event.messages)
-        self._compacted_size = self._history.size
-        self._given.watch.restart()
+        self._inputs.watch.restart()
         await self._emitter(event)
+        self._compacted_size = self._conversation.size
         return True
 
     def _spend(self, usage: Usage) -> None:
@@ -364,26 +416,26 @@ class Turn:
     # Asking
 
     async def _ask(self) -> TurnState:
-        assert self._history.is_sendable
+        assert self._conversation.is_sendable
         request = ModelRequest(
-            system=self._given.system,
-            messages=self._history.messages,
-            tools=self._given.workshop.tools.definitions,
-            max_tokens=self._given.limits.max_tokens,
-            session_id=self._given.workshop.session_id,
+            system=self._inputs.system,
+            messages=self._conversation.messages,
+            tools=self._inputs.environment.tools.definitions,
+            max_tokens=self._inputs.limits.max_tokens,
+            session_id=self._inputs.environment.session_id,
         )
-        broken = self._given.watch.check(request)
+        broken = self._inputs.watch.check(request)
         if broken:
             text = f"{broken} The provider has to read the whole conversation anew."
             await self._emitter(Notice(part="cache", text=text))
         answer = self._answer = Answer()
         try:
             await read_answer(
-                self._given.model,
+                self._inputs.model,
                 request,
                 answer=answer,
-                tell=self._tell,
-                max_bytes=self._given.limits.max_answer_bytes,
+                emit=self._show,
+                max_bytes=self._inputs.limits.max_answer_bytes,
             )
         except _JournalFailed as failed:
             raise failed.error from None
@@ -397,34 +449,32 @@ class Turn:
         if answer.completion is None:
             await self._emitter(*self._keep_partial())
             return self._decide(
-                "limit", closing.endless_text(self._said, self._given.limits.max_answer_bytes)
+                "limit", closing.endless_text(self._last_text, self._inputs.limits.max_answer_bytes)
             )
-        return await self._take_answer(normalise(answer.completion, taken=self._history.call_ids))
+        return await self._accept_answer(normalise(answer.completion, taken=self._conversation.call_ids))
 
-    async def _tell(self, event: Event) -> None:
+    async def _show(self, event: Event) -> None:
         # Told apart from an error of the model, because the same `try` sees both.
         try:
             await self._emitter(event)
         except Exception as error:
             raise _JournalFailed(error) from error
 
-    async def _take_answer(self, completion: Completion) -> TurnState:
+    async def _accept_answer(self, completion: Completion) -> TurnState:
         self._rounds += 1
         self._has_overflowed = False
         if not completion.usage.estimated:
-            self._given.estimator.learn(self._request_size, completion.usage.input_tokens)
-        # From here to the end of the emit nothing can be cancelled: history and journal get the answer
-        # together.
+            self._inputs.estimator.learn(self._request_size, completion.usage.input_tokens)
+        # The round is there before the answer is: whatever stops the turn from here on answers its calls.
         self._answer = None
-        self._history.answer(completion.blocks)
         calls = completion.message.tool_uses
         if calls:
-            self._round = self._new_round(completion)
-        text = self._beside = completion.message.text
-        self._said = text or self._said
+            self._round = self._new_round(calls, stop_reason=completion.stop_reason)
+        text = self._text_with_calls = completion.message.text
+        self._last_text = text or self._last_text
         await self._emitter(self._record(completion))
         if not calls:
-            return self._finish(completion, text)
+            return self._finish(completion.stop_reason, text)
         exceeded = await self._exceeded_budget(ahead_tokens=0)
         if exceeded:
             unstarted = f"Not started: {exceeded}"
@@ -435,7 +485,7 @@ class Turn:
     def _record(self, completion: Completion) -> Assistant:
         self._spend(completion.usage)
         return Assistant(
-            turn=self._given.turn,
+            turn=self._inputs.turn,
             round=self._rounds,
             blocks=completion.blocks,
             stop_reason=completion.stop_reason,
@@ -444,32 +494,38 @@ class Turn:
             usage=completion.usage,
         )
 
-    def _new_round(self, completion: Completion) -> Round:
-        calls = completion.message.tool_uses
-        share = self._given.limits.max_result_chars
-        if self._given.model.context_window is not None:
-            room = self._given.estimator.bytes(int(self._given.model.context_window * _RESULTS_PART))
-            share = min(share, room // min(len(calls), self._given.limits.max_calls))
+    def _new_round(
+        self,
+        calls: Sequence[ToolUseBlock],
+        *,
+        stop_reason: StopReason = "tool_use",
+        answer: str | None = None,
+    ) -> Round:
+        share = self._inputs.limits.max_result_chars
+        if self._inputs.model.context_window is not None:
+            room = self._inputs.estimator.bytes(int(self._inputs.model.context_window * _RESULTS_PART))
+            share = min(share, room // min(len(calls), self._inputs.limits.max_calls))
         return Round(
             calls,
-            turn=self._given.turn,
-            number=self._rounds,
-            workshop=self._given.workshop,
-            limits=self._given.limits,
+            turn=self._inputs.turn,
+            number=self._rounds if answer is None else 0,
+            environment=self._inputs.environment,
+            limits=self._inputs.limits,
             result_chars=share,
             hooks=self._hooks,
             emitter=self._emitter,
-            clock=self._given.clock,
+            clock=self._inputs.clock,
             repeats=self._repeats,
-            untrusted=self._untrusted,
-            refusal={calls[-1].id: closing.CUT_OFF} if completion.stop_reason == "max_tokens" else None,
+            untrusted=self._conversation.untrusted,
+            answer=answer,
+            refusal={calls[-1].id: closing.CUT_OFF} if stop_reason == "max_tokens" else None,
         )
 
-    def _finish(self, completion: Completion, text: str) -> TurnState:
+    def _finish(self, stop_reason: StopReason, text: str) -> TurnState:
         """The model asked for no tool: its answer is the turn's, if it is one."""
-        match completion.stop_reason:
+        match stop_reason:
             case "refusal":
-                return self._decide("failed", closing.refusal_text(text, self._given.model))
+                return self._decide("failed", closing.refusal_text(text, self._inputs.model))
             case "max_tokens":
                 return self._decide("limit", closing.cut_text(text))
             case _:
@@ -477,10 +533,10 @@ class Turn:
                     return self._decide("done", text)
                 # Some models end with nothing to add after their tools; what they said before them is the
                 # answer.
-                if self._said:
-                    return self._decide("done", self._said)
+                if self._last_text:
+                    return self._decide("done", self._last_text)
                 status: TurnStatus = "done" if self._steps else "failed"
-                return self._decide(status, closing.empty_text(self._given.model, self._steps))
+                return self._decide(status, closing.empty_text(self._inputs.model, self._steps))
 
     async def _overflowed(self, error: ContextOverflow) -> TurnState:
         """The history is too long for the model: make room, and ask once more."""
@@ -494,7 +550,7 @@ class Turn:
     async def _model_failed(self, error: Exception) -> TurnState:
         await self._emitter(*self._keep_partial(), self._failure("model", error))
         self._error = _as_ours(error)
-        return self._decide("failed", closing.failure_text(error, self._given.model))
+        return self._decide("failed", closing.failure_text(error, self._inputs.model))
 
     def _keep_partial(self) -> list[Event]:
         """What was shown of an answer that did not come to its end stays in the history: its text."""
@@ -504,19 +560,18 @@ class Turn:
         self._rounds += 1
         blocks = answer.blocks
         usage = Usage(
-            input_tokens=self._given.estimator.tokens(self._request_size),
-            output_tokens=self._given.estimator.tokens(answer.size),
+            input_tokens=self._inputs.estimator.tokens(self._request_size),
+            output_tokens=self._inputs.estimator.tokens(answer.size),
             estimated=True,
         )
-        self._history.answer(blocks)
-        self._said = "".join(block.text for block in blocks if isinstance(block, TextBlock)) or self._said
+        self._last_text = text_of(blocks) or self._last_text
         partial = Completion(
             blocks=blocks,
             stop_reason="other",
             # It may have ended a moment before it was stopped; then what it used is known.
             usage=answer.completion.usage if answer.completion is not None else usage,
-            provider=self._given.model.provider,
-            model=self._given.model.model,
+            provider=self._inputs.model.provider,
+            model=self._inputs.model.model,
         )
         return [self._record(partial)]
 
@@ -527,17 +582,15 @@ class Turn:
         assert round is not None
         await round.run()
         streak, question = round.streak, round.question
-        self._take_results(round)
+        self._keep_results(round)
         if question is not None:
             self._question = question
-            return self._decide("asking", closing.question_text(self._beside, question.question))
-        if streak > self._given.limits.max_repeats:
+            return self._decide("asking", closing.question_text(self._text_with_calls, question.question))
+        if streak > self._inputs.limits.max_repeats:
             return self._decide("limit", closing.repeat_text(streak, self._steps))
         return TurnState.PREPARING
 
-    def _take_results(self, round: Round) -> None:
-        self._history.observe(round.results)
-        self._untrusted = round.untrusted
+    def _keep_results(self, round: Round) -> None:
         self._last_steps = round.steps
         self._steps += round.steps
         self._round = None
@@ -547,13 +600,15 @@ class Turn:
         if round is None:
             return []
         events = round.close(running=running, waiting=waiting)
-        self._take_results(round)
+        self._keep_results(round)
         return events
 
     # Ending
 
     def _decide(self, status: TurnStatus, text: str) -> TurnState:
-        self._final = Final(turn=self._given.turn, text=text, status=status, untrusted=self._untrusted)
+        self._final = Final(
+            turn=self._inputs.turn, text=text, status=status, untrusted=self._conversation.untrusted
+        )
         return TurnState.ENDING
 
     async def _end(self) -> TurnState:
@@ -572,15 +627,16 @@ class Turn:
         events: list[Event] = []
         if not self._final_is_out:
             self._final_is_out = True
-            if self._question is not None:
+            # Where the turn was resumed, the question may be in the log already.
+            if self._question is not None and self._conversation.question is None:
                 events.append(self._question)
             events.append(final)
         if with_end and not self._end_is_out:
             self._end_is_out = True
-            duration_ms = (self._given.clock.monotonic_s() - self._started_s) * 1000
+            duration_ms = (self._inputs.clock.monotonic_s() - self._started_s) * 1000
             events.append(
                 TurnEnd(
-                    turn=self._given.turn,
+                    turn=self._inputs.turn,
                     status=final.status,
                     rounds=self._rounds,
                     usage=self._usage,
@@ -599,31 +655,37 @@ class Turn:
                 events += self._close_round(
                     running=closing.CANCELLED_RUNNING, waiting=closing.CANCELLED_WAITING
                 )
-                self._decide("cancelled", self._said)
+                self._decide("cancelled", self._last_text)
             else:
                 events = []
             events += self._last_events()
-            await self._emitter(*events, limit_s=self._given.limits.closing_timeout_s)
+            await self._emitter(*events, limit_s=self._inputs.limits.closing_timeout_s)
             self._state = TurnState.ENDED
         # A boundary: the user wants it to stop, and it does, even when the journal can't take how it ended.
         except Exception as error:  # noqa: BLE001
             await self._close_failed(error)
 
     async def _close_failed(self, error: Exception) -> None:
-        """The journal, or the loop itself, broke: close the history, and try once to write down what
-        happened.
-        """
+        """The journal, or the loop itself, broke: answer what is open, and try once to write down what happened."""
         self._error = self._error or _as_ours(error)
         events = self._keep_partial()
         events += self._close_round(running=closing.FAILED_RUNNING, waiting=closing.FAILED_WAITING)
-        self._history.close_calls(closing.FAILED_WAITING)
+        answered = {event.call_id for event in events if isinstance(event, Observation)}
+        events += [
+            self._without_result(
+                call,
+                closing.FAILED_RUNNING if self._conversation.was_started(call.id) else closing.FAILED_WAITING,
+            )
+            for call in self._conversation.open_calls
+            if call.id not in answered
+        ]
         # Nobody may take for granted what the journal refused: neither an answer nor an open question.
         said = f"{self._final.text}\n\n" if self._final is not None else ""
         self._question = None
-        self._decide("failed", said + closing.failure_text(error, self._given.model))
+        self._decide("failed", said + closing.failure_text(error, self._inputs.model))
         events = [self._failure("turn", error), *events, *self._last_events()]
         try:
-            await self._emitter(*events, limit_s=self._given.limits.closing_timeout_s)
+            await self._emitter(*events, limit_s=self._inputs.limits.closing_timeout_s)
         # A boundary: it broke before, and the outcome tells of it.
         except Exception as again:  # noqa: BLE001
             self._error.add_note(f"Writing down how the turn ended failed as well: {again}")
@@ -634,21 +696,22 @@ class Turn:
         written = "" if expected else "".join(traceback.format_exception(error))
         return Failure(part=part, message=str(error), error=type(error).__name__, traceback=written[-20_000:])
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> TurnOutcome:
         final = self._final
         assert final is not None
-        return Outcome(
-            turn=self._given.turn,
+        conversation = self._conversation
+        return TurnOutcome(
+            turn=self._inputs.turn,
             status=final.status,
             text=final.text,
-            messages=self._history.messages,
             usage=self._usage,
             rounds=self._rounds,
             steps=tuple(self._steps),
             question=self._question,
-            memory=self._memory,
+            calls=conversation.calls_for_caller,
+            memory=conversation.turn.memory if conversation.turn is not None else None,
             error=self._error,
-            untrusted=self._untrusted,
+            untrusted=conversation.untrusted,
         )
 
 
@@ -668,10 +731,36 @@ def _as_ours(error: Exception) -> SatchelError:
     return ours
 
 
-def _cleaned(block: Block) -> Block:
-    return replace(block, text=clean_text(block.text)) if isinstance(block, TextBlock) else block
+def _checked(message: Message | None, conversation: Conversation) -> Message | None:
+    """The message with its texts made clean.
+
+    Raises:
+        UsageError: See `TurnRunner`.
+    """
+    if message is None:
+        if not conversation.is_unfinished:
+            raise UsageError("There is no unfinished turn to go on with.")
+        return None
+    is_open = {call.id for call in conversation.calls_for_caller}
+    blocks: list[Block] = []
+    for block in message.blocks:
+        match block:
+            case TextBlock(text=text) if text.strip():
+                blocks.append(replace(block, text=clean_text(text)))
+            case ToolResultBlock(tool_use_id=id, content=content):
+                if id not in is_open:
+                    raise UsageError(f"No call with the id {id!r} waits for a result, or it is given twice.")
+                is_open.remove(id)
+                blocks.append(replace(block, content=clean_text(content)))
+            case TextBlock():
+                raise UsageError("The message is empty. Say something.")
+            case _:
+                raise UsageError(f"A message of the user can't hold a {type(block).__name__}.")
+    if message.role != "user" or not blocks:
+        raise UsageError("The message is empty. Say something.")
+    return Message(role="user", blocks=tuple(blocks))
 
 
-async def run_turn(given: TurnInput) -> Outcome:
-    """Run one turn; see `Turn` for the outcome and the errors. Who wants to stop it makes a `Turn`."""
-    return await Turn(given).run()
+async def run_turn(inputs: TurnInput) -> TurnOutcome:
+    """Run one turn; see `TurnRunner` for the outcome and the errors. Make a `TurnRunner` to be able to stop it."""
+    return await TurnRunner(inputs).run()

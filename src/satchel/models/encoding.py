@@ -11,21 +11,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-__all__ = ["clean_text", "encode", "parse_object"]
+from satchel.messages import clean_text
+
+__all__ = ["encode", "parse_object"]
 
 _ESCAPED_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
-
-
-def clean_text(text: str) -> str:
-    """Replace by U+FFFD what is no text: lone surrogates, and NUL, which endpoints' databases refuse."""
-    if "\0" in text:
-        text = text.replace("\0", "\ufffd")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # By way of UTF-16, two halves that belong together become the character that they stand for.
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def encode(value: Any) -> bytes:

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from satchel.messages import Block, TextBlock, ToolUseBlock
-from satchel.models.encoding import clean_text, parse_object
+from satchel.messages import Block, TextBlock, ToolUseBlock, clean_text
+from satchel.models.encoding import parse_object
 from satchel.models.identifiers import CallIds
 
 __all__ = ["AnswerReader", "read_answer"]

@@ -11,7 +11,7 @@ import anyio
 from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
 from satchel.events import Action, Event, Observation, ToolProgress
-from satchel.loop import Emit, Workshop
+from satchel.loop import CallEnvironment, Emit
 from satchel.tools import Registry, ToolContext, ToolResult
 
 __all__ = ["run_directly"]
@@ -24,7 +24,7 @@ async def run_directly(
     call_id: str,
     turn: int,
     registry: Registry,
-    workshop: Workshop,
+    environment: CallEnvironment,
     emit: Emit,
     clock: Clock,
     timeout_s: float,
@@ -37,7 +37,7 @@ async def run_directly(
         call_id: Unique in the session.
         turn: The turn that it is written down with.
         registry: Where the tool is.
-        workshop: What the call may use.
+        environment: What the call may use.
         emit: Gets `Action` before the tool starts and `Observation` after it ended.
         clock: Measures the duration.
         timeout_s: Where the tool has no limit of its own.
@@ -51,7 +51,7 @@ async def run_directly(
         close = registry.close_matches(name)
         hint = f" Did you mean {' or '.join(close)}?" if close else " /tool lists the tools."
         raise NotFound(f"There is no tool {name!r}.{hint}")
-    problem = workshop.tools.problem(tool, input)
+    problem = environment.tools.problem(tool, input)
     if problem:
         raise UsageError(problem)
     limit_s = tool.spec.timeout_s or timeout_s
@@ -60,20 +60,20 @@ async def run_directly(
         await emit([ToolProgress(call_id=call_id, tool=name, data=data)])
 
     context = ToolContext(
-        session_id=workshop.session_id,
+        session_id=environment.session_id,
         turn=turn,
         call_id=call_id,
-        cwd=workshop.cwd,
+        cwd=environment.cwd,
         # The user asked for this call in person: they may go wherever they may go.
         roots=(Path("/"),),
-        spill_dir=workshop.spill_dir,
-        state=workshop.state,
+        spill_dir=environment.spill_dir,
+        state=environment.state,
         progress=progress,
-        blocking=workshop.pool.run,
+        blocking=environment.pool.run,
         clock=clock,
         timeout_s=limit_s,
-        environ=workshop.environ,
-        ask=workshop.ask,
+        environ=environment.environ,
+        ask=environment.ask,
     )
     await emit([Action(turn=turn, round=0, call_id=call_id, tool=name, input=input)])
     started_s = clock.monotonic_s()

@@ -13,9 +13,10 @@ from anyio.abc import TaskGroup
 from satchel import __version__
 from satchel.clock import Clock
 from satchel.config import Mode, Settings
+from satchel.conversation import Conversation
 from satchel.errors import SatchelError
-from satchel.events import Compaction, Notice, SessionStart
-from satchel.loop import Hook, Instructions, Limits, Toolbox, ToolPool, Workshop, build_system
+from satchel.events import Notice, SessionStart
+from satchel.loop import CallEnvironment, Hook, Instructions, Limits, Toolbox, ToolPool, build_system
 from satchel.memory import Receipt
 from satchel.memory.toolset import MemoryTools
 from satchel.models import AbilityStore, ChatModel, Choice, choose_model, open_model
@@ -30,7 +31,7 @@ from satchel.runtime.spill import spill_into
 from satchel.runtime.toolindex import ToolIndex
 from satchel.runtime.tooling import external_tools, mcp_tools
 from satchel.runtime.web import web_tools
-from satchel.sessions import Journal, rebuild
+from satchel.sessions import Journal
 from satchel.tools import Approver, Ask, Registry, StaticToolset, Toolset, builtin_tools, filtered
 from satchel.tools.deferral import Bridge, split_by_number
 
@@ -242,7 +243,7 @@ class Satchel(Home):
         gate = gate_for(
             settings, mode=mode, allow=allow, approver=approver, cwd=cwd, open_folders=(journal.spill_dir,)
         )
-        workshop = Workshop(
+        environment = CallEnvironment(
             tools=await self.toolbox(registry),
             gate=gate,
             pool=self.pool,
@@ -256,12 +257,12 @@ class Satchel(Home):
             ask=ask,
         )
         records = journal.take_records()
+        conversation = Conversation.from_records(records)
         started_at = records[0].at if records else self.clock.now()
         session = Session(
             self,
             journal=journal,
-            history=rebuild(records),
-            is_compacted=any(isinstance(record.event, Compaction) for record in records),
+            conversation=conversation,
             model=model,
             system=build_system(
                 cwd=str(cwd),
@@ -271,7 +272,7 @@ class Satchel(Home):
             ),
             gate=gate,
             tools=registry,
-            workshop=workshop,
+            environment=environment,
             limits=Limits(
                 max_rounds=settings.agent.max_rounds,
                 tool_timeout_s=settings.agent.tool_timeout_s,
@@ -280,19 +281,17 @@ class Satchel(Home):
             private=private,
             hooks=hooks,
         )
-        await journal.append(
-            [
-                SessionStart(
-                    session_id=session.id,
-                    cwd=str(cwd),
-                    provider=model.provider,
-                    model=model.model,
-                    version=__version__,
-                    resumed=bool(records),
-                    private=private,
-                )
-            ]
+        start = SessionStart(
+            session_id=session.id,
+            cwd=str(cwd),
+            provider=model.provider,
+            model=model.model,
+            version=__version__,
+            resumed=bool(records),
+            private=private,
         )
+        conversation.apply(start)
+        await journal.append([start])
         self._open_sessions[session.id] = session
         return session
 

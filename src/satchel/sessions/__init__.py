@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from satchel.sessions.ephemeral import EphemeralJournal
 from satchel.sessions.export import info_to_json, to_json, to_markdown
-from satchel.sessions.history import History, rebuild
 from satchel.sessions.inbox import InboxEntry
 from satchel.sessions.index import LogFile, SearchHit
 from satchel.sessions.journal import Journal
@@ -16,7 +15,6 @@ from satchel.sessions.summary import SessionInfo, UsageRow, title_of
 __all__ = [
     "FORGOTTEN",
     "EphemeralJournal",
-    "History",
     "InboxEntry",
     "Journal",
     "Log",
@@ -30,7 +28,6 @@ __all__ = [
     "UsageRow",
     "Words",
     "info_to_json",
-    "rebuild",
     "title_of",
     "to_json",
     "to_markdown",

@@ -22,6 +22,7 @@ __all__ = [
     "Question",
     "Redirect",
     "Redirecting",
+    "Resumable",
     "Source",
     "Tool",
     "ToolContext",
@@ -90,10 +91,16 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question to the user that ends the turn; `options` are suggestions, any answer is allowed."""
+    """A question to the user that ends the turn; any answer is allowed.
+
+    Attributes:
+        options: Suggested answers.
+        resumable: The tool goes on with the answer (see `Resumable`). Without it, the answer is the call's result.
+    """
 
     text: str
     options: tuple[str, ...] = ()
+    resumable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +206,23 @@ class Redirecting(Protocol):
 
     def redirect(self, input: Mapping[str, Any]) -> Redirect | str:
         """The call that is meant, or why there is none, for the model."""
+        ...
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """A tool whose call can go on after its question ended the turn, in another process too."""
+
+    async def resume(self, answer: str, context: ToolContext) -> ToolResult:
+        """Go on with the call `context.call_id`.
+
+        Args:
+            answer: What the user said.
+            context: As for a new call.
+
+        Returns:
+            The call's result; an error where it can't go on any more.
+        """
         ...
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from satchel.config import McpServerSettings
 from satchel.tools import Annotations, ModeGate, PlannedCall, Question
+from satchel.tools.port import Resumable
 from tests.requirements import requirement
 from tests.tools.mcp.conftest import STRANGER, Open, stranger, until
 
@@ -208,17 +209,23 @@ async def test_what_a_newer_server_asks_can_wait_for_the_next_message_and_anothe
         assert first.question == Question(
             text="The MCP server 'x' asks: Really delete?\nAnswer with sure (yes or no), or 'decline'.",
             options=("decline",),
+            resumable=True,
         )
     async with open_servers(entry) as servers:
-        result = await servers.toolset.resume("c1", "yes", servers.context())
-        assert result is not None
+        work = await servers.tool("mcp__x__work")
+        assert isinstance(work, Resumable)
+        result = await work.resume("yes", servers.context())
         assert json.loads(result.text) == [
             {"q": {"action": "accept", "content": {"sure": True}}},
             "sealed",
             {},
         ]
         # It waits no longer.
-        assert await servers.toolset.resume("c1", "yes", servers.context()) is None
+        again = await work.resume("yes", servers.context())
+        assert (again.is_error, again.text.split(".")[0]) == (
+            True,
+            "This call is no longer waiting for an answer",
+        )
 
 
 @requirement("mcp:elicitation")

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from satchel.errors import EmbedderError
+from satchel.messages import clean_text
 from satchel.models.embedding.records import record_of
 from satchel.models.embedding.rows import unit_rows
 from satchel.models.embedding.worker import Worker
-from satchel.models.encoding import clean_text
 from satchel.models.port import Embedder, EmbedderInfo, EmbedRole
 
 if TYPE_CHECKING:

@@ -22,13 +22,13 @@ import anyio.from_thread
 
 from satchel.clock import Clock
 from satchel.errors import EmbedderError
+from satchel.messages import clean_text
 from satchel.models.embedding.fetching import Progress
 from satchel.models.embedding.records import MINILM, MINILM_WEIGHTS
 from satchel.models.embedding.rows import unit_rows
 from satchel.models.embedding.sources import local_sources
 from satchel.models.embedding.weights import FETCH_COMMAND, fetch_weights, find_weights
 from satchel.models.embedding.worker import Worker
-from satchel.models.encoding import clean_text
 from satchel.models.port import EmbedderInfo, EmbedRole, TokenEmbedder, TokenVectors
 
 if TYPE_CHECKING:

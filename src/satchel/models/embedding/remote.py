@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 import anyio
 
 from satchel.errors import EmbedderError
+from satchel.messages import clean_text
 from satchel.models.embedding.rows import unit_rows
-from satchel.models.encoding import clean_text, encode
+from satchel.models.encoding import encode
 from satchel.models.port import Embedder, EmbedderInfo, EmbedRole
 
 if TYPE_CHECKING:

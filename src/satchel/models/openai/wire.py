@@ -15,8 +15,9 @@ from satchel.messages import (
     ToolResultBlock,
     ToolUseBlock,
     Usage,
+    clean_text,
 )
-from satchel.models.encoding import clean_text, encode, parse_object
+from satchel.models.encoding import encode, parse_object
 from satchel.models.hosted import Delta, Result
 from satchel.models.identifiers import CallIds, wire_id, wire_name
 from satchel.models.port import ToolDefinition

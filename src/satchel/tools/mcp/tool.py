@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,24 +112,22 @@ class McpTool:
         outcome, notes = await self._server.call(self._definition.name, input, caller_of(context))
         return await self._result(input, outcome, notes, context)
 
-    async def resume(self, pending: Pending, words: str, context: ToolContext) -> ToolResult:
-        """Go on with a call that waited for the user.
-
-        Args:
-            pending: The call.
-            words: What the user said.
-            context: Of the call; its `call_id` is that of the call that waited.
-        """
-        answer = read_answer(pending.elicitation, words)
-        if answer.problem:
+    async def resume(self, answer: str, context: ToolContext) -> ToolResult:
+        """See `satchel.tools.Resumable`."""
+        again = f"Nothing was done; call {self._spec.name} again to ask again."
+        pending = await context.blocking(_take_pending, pending_path(context.spill_dir, context.call_id))
+        if pending is None or pending.tool != self._spec.name:
+            return ToolResult(text=f"This call is no longer waiting for an answer. {again}", is_error=True)
+        reply = read_answer(pending.elicitation, answer)
+        if reply.problem:
             return ToolResult(
-                text=f"The user's answer could not be given to the MCP server {self._server.name}: {answer.problem}. "
-                f"Nothing was done; call {self._spec.name} again to ask again.",
+                text=f"The user's answer could not be given to the MCP server {self._server.name}: {reply.problem}. "
+                f"{again}",
                 is_error=True,
             )
-        told: dict[str, Any] = {"action": answer.action}
-        if answer.content is not None:
-            told["content"] = dict(answer.content)
+        told: dict[str, Any] = {"action": reply.action}
+        if reply.content is not None:
+            told["content"] = dict(reply.content)
         outcome, notes = await self._server.call(
             self._definition.name,
             pending.input,
@@ -178,5 +176,15 @@ class McpTool:
                 f"{error.strerror}.",
                 is_error=True,
             )
-        question: Question = needed.elicitation.question()
+        question: Question = replace(needed.elicitation.question(), resumable=True)
         return ToolResult(text=question.text, question=question)
+
+
+def _take_pending(path: Path) -> Pending | None:
+    """Read a waiting call and delete it: it goes on once."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        path.unlink()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return Pending.read(text)

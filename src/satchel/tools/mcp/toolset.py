@@ -24,8 +24,8 @@ from satchel.tools.mcp.prompts import ServerPrompts
 from satchel.tools.mcp.resources import Attachment, Mentions, ServerResources
 from satchel.tools.mcp.sampling import Sampler
 from satchel.tools.mcp.server import Host, McpServer, State
-from satchel.tools.mcp.tool import McpTool, Pending, pending_path
-from satchel.tools.port import Tool, ToolContext, ToolResult
+from satchel.tools.mcp.tool import McpTool
+from satchel.tools.port import Tool, ToolContext
 
 __all__ = ["McpStatus", "McpToolset", "WithheldTool"]
 
@@ -315,28 +315,6 @@ class McpToolset:
                 server.use(await anyio.to_thread.run_sync(approve, limiter=self._limiter))
         return found
 
-    async def resume(self, call_id: str, words: str, context: ToolContext) -> ToolResult | None:
-        """Go on with a call that ended a turn with its server's question.
-
-        Args:
-            call_id: Of the call.
-            words: What the user answered.
-            context: For the call.
-
-        Returns:
-            Its result; None where no call of an MCP server waits under this id.
-        """
-        path = pending_path(context.spill_dir, call_id)
-        pending = await context.blocking(_taken, path)
-        if pending is None:
-            return None
-        for server in self._servers.values():
-            for tool in _tools_of(server):
-                if tool.spec.name == pending.tool:
-                    return await tool.resume(pending, words, context)
-        text = f"{pending.tool} can't go on: it is not on offer any more. Nothing was done."
-        return ToolResult(text=text, is_error=True)
-
     async def aclose(self) -> None:
         """End every server."""
         async with anyio.create_task_group() as group:
@@ -402,13 +380,3 @@ def _status(server: McpServer) -> McpStatus:
         reason=server.reason,
         log=server.log.path,
     )
-
-
-def _taken(path: Path) -> Pending | None:
-    """A waiting call, which waits no longer."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        path.unlink()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return Pending.read(text)

@@ -1,14 +1,11 @@
-"""The messages while a turn grows them, and what makes them valid."""
+"""The check that the property tests of histories rest on finds what providers refuse."""
 
 from __future__ import annotations
 
 import pytest
 
-from satchel.errors import UsageError
-from satchel.loop import history_problems
-from satchel.loop.history import INTERRUPTED, History
 from satchel.messages import Block, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
-from tests.loop.world import says
+from tests.loop.rules import history_problems
 
 A = ToolUseBlock(id="a", name="look", input={})
 B = ToolUseBlock(id="b", name="look", input={})
@@ -57,47 +54,3 @@ def test_a_valid_history_has_no_problems_and_must_end_with_the_user_to_be_sent()
     assert history_problems(messages) == []
     assert history_problems(messages, sendable=True) == ["the history does not end with the user"]
     assert history_problems(messages[:3], sendable=True) == []
-
-
-def test_results_are_one_message_in_the_order_asked_when_all_are_there() -> None:
-    history = History([user(TEXT), model(A, B)])
-    history.observe([RESULT_B])
-    assert [call.id for call in history.open_calls] == ["a"]
-    assert history.messages[-1] == user(RESULT_B)
-    assert not history.is_sendable
-    history.observe([RESULT_A])
-    assert history.messages[-1] == user(RESULT_A, RESULT_B)
-    assert history.is_sendable
-
-
-def test_a_history_with_an_open_question_is_taken_over_as_it_was_left() -> None:
-    left = (user(TEXT), model(A, B), user(RESULT_B))
-    history = History(left)
-    assert history.messages == left
-    history.observe([RESULT_A])
-    assert history.messages == (user(TEXT), model(A, B), user(RESULT_A, RESULT_B))
-
-
-def test_calls_that_nobody_answered_are_answered_as_interrupted() -> None:
-    history = History([user(TEXT), model(A, B)])
-    history.observe([RESULT_A])
-    history.close_calls()
-    assert history.messages[-1] == user(
-        RESULT_A, ToolResultBlock(tool_use_id="b", content=INTERRUPTED, is_error=True)
-    )
-
-
-def test_neighbouring_messages_of_the_user_become_one_and_empty_ones_vanish() -> None:
-    history = History([says("One."), says("Two."), model()])
-    history.say((TextBlock(text="Three."),))
-    assert history.messages == (
-        user(TextBlock(text="One."), TextBlock(text="Two."), TextBlock(text="Three.")),
-    )
-
-
-def test_what_is_no_valid_history_is_refused() -> None:
-    with pytest.raises(UsageError, match="message 3: calls and results don't match: a"):
-        History([user(TEXT), model(TEXT), user(RESULT_A)])
-    history = History([user(TEXT)])
-    with pytest.raises(UsageError, match="Only text that is not blank can be added"):
-        history.say((RESULT_A,))

@@ -1,4 +1,4 @@
-"""The messages that a log gives back are those that the loop had, wherever the log was cut off."""
+"""A conversation from its events: live or replayed, and wherever the log was cut off."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from satchel.conversation import Conversation
 from satchel.events import (
     AskUser,
     Compaction,
@@ -21,9 +22,9 @@ from satchel.events import (
     TurnEnd,
     TurnStatus,
 )
-from satchel.messages import Block, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock, Usage
-from satchel.sessions import rebuild
+from satchel.messages import Block, Message, TextBlock, ThinkingBlock, ToolResultBlock, Usage, clean_text
 from satchel.sessions.log import encode_records, read_log
+from tests.loop.rules import history_problems
 from tests.requirements import requirement
 from tests.sessions.worlds import (
     SPENT,
@@ -45,6 +46,10 @@ def records(events: Sequence[Event]) -> list[Record]:
     return [Record(seq=seq, at=AT, event=event) for seq, event in enumerate(events, 1)]
 
 
+def replayed(events: Sequence[Event]) -> Conversation:
+    return Conversation.from_records(records(events))
+
+
 def user(*blocks: Block | str) -> Message:
     return Message(role="user", blocks=tuple(TextBlock(text=b) if isinstance(b, str) else b for b in blocks))
 
@@ -61,23 +66,21 @@ def result(id: str, text: str, *, is_error: bool = False) -> ToolResultBlock:
 
 def test_a_turn_with_memory_and_tools_comes_back_block_by_block() -> None:
     thought = ThinkingBlock(text="hm", signature="proof")
-    history = rebuild(
-        records(
-            [
-                started("s"),
-                said("What is here?"),
-                surfaced("Ann likes lists"),
-                answered(thought, "Looking.", call("c1"), call("c2")),
-                began("c1"),
-                began("c2"),
-                observed("c2", "two", is_error=True),
-                observed("c1", "one"),
-                RoundObserved(turn=1, round=1, text="[bash]: one\n\n[bash]: two"),
-                answered("Two things.", round=2),
-                *ended(text="Two things."),
-                said("Thanks", turn=2),
-            ]
-        )
+    history = replayed(
+        [
+            started("s"),
+            said("What is here?"),
+            surfaced("Ann likes lists"),
+            answered(thought, "Looking.", call("c1"), call("c2")),
+            began("c1"),
+            began("c2"),
+            observed("c2", "two", is_error=True),
+            observed("c1", "one"),
+            RoundObserved(turn=1, round=1, text="[bash]: one\n\n[bash]: two"),
+            answered("Two things.", round=2),
+            *ended(text="Two things."),
+            said("Thanks", turn=2),
+        ]
     )
     assert history.messages == (
         user("What is here?", TextBlock(text="<memory>\n- Ann likes lists\n</memory>", origin="memory")),
@@ -93,19 +96,19 @@ def test_a_turn_with_memory_and_tools_comes_back_block_by_block() -> None:
 
 
 @requirement("sessions:resume:interrupted", "sessions:resume:not-started", "promise:durable:interrupted-tool")
-def test_a_call_that_was_running_is_interrupted_and_one_that_was_not_begun_is_not_started() -> None:
-    history = rebuild(
-        records(
-            [
-                said("go"),
-                answered(call("c1"), call("c2"), call("c3")),
-                began("c1"),
-                began("c2"),
-                observed("c2", "ok"),
-            ]
-        )
-    )
-    assert history.messages[-1] == user(
+def test_the_next_message_answers_calls_that_the_program_left_open() -> None:
+    events: list[Event] = [
+        said("go"),
+        answered(call("c1"), call("c2"), call("c3")),
+        began("c1"),
+        began("c2"),
+        observed("c2", "ok"),
+    ]
+    left = replayed(events)
+    assert (left.is_unfinished, left.is_sendable) == (True, False)
+    assert [(c.id, left.was_started(c.id)) for c in left.open_calls] == [("c1", True), ("c3", False)]
+    assert left.messages[-1] == user(result("c2", "ok"))
+    assert replayed([*events, said("and now?", turn=2)]).messages[-1] == user(
         result(
             "c1",
             "The program ended while this call was running: interrupted; outcome unknown; check before repeating.",
@@ -115,20 +118,7 @@ def test_a_call_that_was_running_is_interrupted_and_one_that_was_not_begun_is_no
         result(
             "c3", "Not started: the program ended before this call began. It had no effect.", is_error=True
         ),
-    )
-    assert history.status is None
-
-
-def test_what_is_said_after_an_interruption_follows_the_results_in_the_same_message() -> None:
-    log = records(
-        [said("go"), answered(call("c1")), began("c1"), said("and now?", turn=2), answered("Done.", turn=2)]
-    )
-    closed = rebuild(log[:3]).messages[-1].blocks
-    assert rebuild(log).messages == (
-        user("go"),
-        assistant(call("c1")),
-        user(*closed, "and now?"),
-        assistant("Done."),
+        "and now?",
     )
 
 
@@ -143,12 +133,12 @@ def test_an_open_question_stays_open_and_the_next_message_is_its_result() -> Non
         AskUser(turn=1, call_id="q", question="Red or blue?", options=("red", "blue")),
         TurnEnd(turn=1, status="asking", rounds=1, usage=Usage(), duration_ms=1.0),
     ]
-    history = rebuild(records(events))
+    history = replayed(events)
     assert history.question == events[4]
     assert history.status == "asking"
     assert history.messages == (user("paint"), assistant(call("c1"), asks), user(result("c1", "mixed")))
     events += [said("red", turn=2, answers="q"), surfaced("Ann likes red", turn=2)]
-    history = rebuild(records(events))
+    history = replayed(events)
     assert history.question is None
     assert history.messages[-1] == user(
         result("c1", "mixed"),
@@ -158,14 +148,12 @@ def test_an_open_question_stays_open_and_the_next_message_is_its_result() -> Non
 
 
 def test_a_failed_turn_and_the_next_message_are_one_message() -> None:
-    history = rebuild(
-        records(
-            [
-                said("one"),
-                TurnEnd(turn=1, status="failed", rounds=0, usage=Usage(), duration_ms=1.0),
-                said("two", turn=2),
-            ]
-        )
+    history = replayed(
+        [
+            said("one"),
+            TurnEnd(turn=1, status="failed", rounds=0, usage=Usage(), duration_ms=1.0),
+            said("two", turn=2),
+        ]
     )
     assert history.messages == (user("one", "two"),)
 
@@ -184,7 +172,7 @@ def test_a_compaction_replaces_what_was_before_also_in_the_middle_of_a_round() -
         compaction,
         observed("c1", "done", turn=2),
     ]
-    history = rebuild(records(log))
+    history = replayed(log)
     assert history.messages == (*kept, user(result("c1", "done")))
     assert history.surfaced_ids == frozenset()
     assert history.usage == SPENT + SPENT + SPENT
@@ -195,9 +183,7 @@ def test_memory_whose_block_a_compaction_kept_is_not_surfaced_again() -> None:
     compaction = Compaction(
         turn=1, messages=(user("go", block),), before_tokens=2, after_tokens=1, trigger="manual"
     )
-    history = rebuild(
-        records([said("go"), surfaced("Ann likes lists"), surfaced("Other", id="m2"), compaction])
-    )
+    history = replayed([said("go"), surfaced("Ann likes lists"), surfaced("Other", id="m2"), compaction])
     assert history.surfaced_ids == {"m1"}
 
 
@@ -205,21 +191,21 @@ def test_lines_lost_in_the_middle_still_give_a_valid_history() -> None:
     whole = records([*exchange("one", "1"), *exchange("two", "2", turn=2)])
     without_second_question = [record for record in whole if record.seq != 5]
     lost = TextBlock(text="(What was said here can't be read any more.)", origin="notice")
-    assert rebuild(without_second_question).messages == (
+    assert Conversation.from_records(without_second_question).messages == (
         user("one"),
         assistant("1"),
         user(lost),
         assistant("2"),
     )
-    assert rebuild(whole[1:]).messages[0] == user(lost)
+    assert Conversation.from_records(whole[1:]).messages[0] == user(lost)
 
 
 def test_an_empty_log_is_an_empty_history() -> None:
-    history = rebuild([])
+    history = replayed([])
     assert (history.messages, history.turns, history.question, history.status) == ((), 0, None, None)
 
 
-words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(str.strip)
+words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).map(clean_text).filter(str.strip)
 
 
 @st.composite
@@ -268,28 +254,6 @@ def conversations(draw: st.DrawFn) -> list[Event]:
     return events
 
 
-def problems(messages: Sequence[Message], open_call: str | None) -> list[str]:
-    """What a provider would refuse, the one open question aside."""
-    found = []
-    asked: list[ToolUseBlock] = []
-    for number, message in enumerate(messages):
-        if message.role != ("user" if number % 2 == 0 else "assistant"):
-            found.append(f"{number}: roles do not alternate")
-        if not message.blocks:
-            found.append(f"{number}: empty")
-        results = [b.tool_use_id for b in message.blocks if isinstance(b, ToolResultBlock)]
-        if message.role == "user":
-            is_last_round = number >= len(messages) - 2
-            wanted = [c.id for c in asked if not (is_last_round and c.id == open_call)]
-            if results != wanted:
-                found.append(f"{number}: {results} answer {wanted}")
-            if any(isinstance(b, ToolResultBlock) for b in message.blocks[len(results) :]):
-                found.append(f"{number}: a result after text")
-        asked = list(message.tool_uses)
-    left = [c.id for c in asked if c.id != open_call]
-    return [*found, *(f"open: {id}" for id in left)]
-
-
 @pytest.mark.usefixtures("tmp_path_factory")
 @given(events=conversations(), data=st.data())
 def test_any_prefix_of_a_log_down_to_the_byte_gives_a_valid_history(
@@ -303,11 +267,12 @@ def test_any_prefix_of_a_log_down_to_the_byte_gives_a_valid_history(
     log = read_log(path, "s")
     kept = encoded[:cut].count(b"\n")
     assert list(log.records) in (whole[:kept], whole[: kept + 1])
-    history = rebuild(log.records)
-    open_call = history.question.call_id if history.question is not None else None
-    assert problems(history.messages, open_call) == []
+    left = Conversation.from_records(log.records)
     # Going on after the cut: what was open is closed or answered, and nothing that was there changes.
-    on = rebuild([*log.records, Record(seq=10_000, at=AT, event=said("go on", turn=99, answers=open_call))])
-    assert problems(on.messages, None) == []
-    stable = history.messages[: -1 if history.messages and history.messages[-1].role == "user" else None]
+    answers = left.question.call_id if left.question is not None else None
+    on = Conversation.from_records(log.records)
+    on.apply(said("go on", turn=99, answers=answers))
+    assert on.is_sendable
+    assert history_problems(on.messages, sendable=True) == []
+    stable = left.messages[: -1 if left.messages and left.messages[-1].role == "user" else None]
     assert on.messages[: len(stable)] == stable
