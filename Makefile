@@ -35,7 +35,7 @@ docs: .venv/dev.stamp ## write docs/reference anew
 
 lock: ## resolve the dependencies anew (needs uv); UPGRADE=--upgrade takes newer versions
 	uv pip compile pyproject.toml --group build $(LOCK) $(UPGRADE) -o requirements.lock
-	uv pip compile pyproject.toml --group build --group dev --extra browser --extra local $(LOCK) $(UPGRADE) -c requirements.lock \
+	uv pip compile pyproject.toml --group build --group dev --extra browser --extra keyring --extra local $(LOCK) $(UPGRADE) -c requirements.lock \
 	    -o requirements-dev.lock
 
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header

@@ -43,6 +43,8 @@ def environ_for(folder: Path, server: Loopback | None = None, **more: str) -> di
         "SATCHEL_HOME": str(folder / "home"),
         "SATCHEL_MEMORY_EMBEDDER": "none",
         "LANG": "C.UTF-8",
+        # The machine's own keyring is nothing to a test.
+        "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
         # Nothing runs at this port: no machine's own Ollama takes part in a test.
         "OLLAMA_HOST": "127.0.0.1:9",
         "SATCHEL_PROVIDERS_OLLAMA_BASE_URL": "http://127.0.0.1:9/v1",

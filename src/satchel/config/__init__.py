@@ -2,7 +2,14 @@
 
 from satchel.config.home import ensure_home, is_trusted, project_files, trust, trusted_folders, untrust
 from satchel.config.load import load, prepare_libraries, process_environ
-from satchel.config.mcp_files import ImportedServers, add_mcp_servers, read_mcp_file
+from satchel.config.mcp_files import (
+    ImportedServers,
+    add_mcp_servers,
+    new_mcp_server,
+    plain_values,
+    read_mcp_file,
+    remove_mcp_server,
+)
 from satchel.config.settings import (
     SETTINGS,
     AgentSettings,
@@ -47,10 +54,13 @@ __all__ = [
     "is_trusted",
     "load",
     "mask_address",
+    "new_mcp_server",
+    "plain_values",
     "prepare_libraries",
     "process_environ",
     "project_files",
     "read_mcp_file",
+    "remove_mcp_server",
     "set_value",
     "show_settings",
     "trust",

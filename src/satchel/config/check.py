@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
-from satchel.config.settings import SETTINGS, Rule, RuleAction, Setting
+from satchel.config.settings import SETTINGS, McpServerSettings, Rule, RuleAction, Setting
 from satchel.errors import ConfigError
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Where",
     "check_provider",
     "check_provider_alone",
+    "check_mcp_server",
     "check_rules",
     "check_tables",
     "check_value",
@@ -47,6 +48,8 @@ _NAMED: Final = {"providers": "provider", "mcp_servers": "MCP server"}
 """Sections that hold a section for each name, and what such a name is the name of."""
 _PROVIDER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAMES_OF_SECRETS: Final = (".env_api_key", ".oauth_env_client_secret")
+"""Settings that name a variable with a secret; by mistake, the secret itself is written there."""
 _RULE: Final = re.compile(r"[A-Za-z0-9_*-]+(\(.*\))?", re.DOTALL)
 # A control character or half of a pair in an address, a name or a path is a mistake or an attack.
 _NOT_TEXT: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -125,6 +128,29 @@ def _check_section(
                 f"{', '.join(known)}."
             )
         yield ".".join(at), setting, check_value(setting, value, _at(where, at))
+
+
+def check_mcp_server(server: McpServerSettings, where: str) -> None:
+    """Check what only a whole entry shows: its name, and that it is a program or an address.
+
+    Args:
+        server: The entry.
+        where: Its place, for the error.
+
+    Raises:
+        ConfigError: It is not allowed.
+    """
+    if "__" in server.name or server.name.strip("_") != server.name:
+        # mcp__SERVER__TOOL would not tell where the server's name ends, and a rule for one server fit another.
+        raise ConfigError(
+            f"{where}: an MCP server can't be called {server.name!r}: its name neither begins nor ends with an "
+            "underscore, nor has two in a row."
+        )
+    if bool(server.command) == bool(server.url):
+        both = "both" if server.command else "neither"
+        raise ConfigError(
+            f"{where}: [mcp_servers.{server.name}] needs a command (a program to start) or a url, and it has {both}."
+        )
 
 
 def check_rules(rules: object, where: Where) -> tuple[Rule, ...]:
@@ -219,11 +245,10 @@ def _fits(setting: Setting, value: object) -> bool:
 
 def _check_form(setting: Setting, value: str, where: Callable[[], str]) -> None:
     """What text must look like. Addresses and keys are not repeated: they may hold a secret."""
-    if setting.key.endswith(".env_api_key") and value and not _VARIABLE.fullmatch(value):
+    if setting.key.endswith(_NAMES_OF_SECRETS) and value and not _VARIABLE.fullmatch(value):
         raise ConfigError(
-            f"{where()}: this is not the name of an environment variable. A key is never written down: "
-            f"put it into a "
-            'variable, and write the variable\'s name here, such as "DEEPSEEK_API_KEY".'
+            f"{where()}: this is not the name of an environment variable. Secrets are never written here: put it "
+            'into a variable, and write the variable\'s name here, such as "DEEPSEEK_API_KEY".'
         )
     if setting.key.endswith(".url") and value and not value.startswith("${") and not _is_address(value):
         raise ConfigError(
@@ -330,7 +355,7 @@ def value_of_text(setting: Setting, text: str, where: Callable[[], str]) -> Valu
 def is_secret(setting: Setting) -> bool:
     """Whether a value of this setting may hold a password, and is never repeated."""
     return setting.key == "database" or setting.key.endswith(
-        (".base_url", ".env_api_key", ".url", ".env", ".headers")
+        (".base_url", *_NAMES_OF_SECRETS, ".url", ".env", ".headers")
     )
 
 

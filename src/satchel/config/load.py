@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 from satchel.config.check import (
     MODEL_KEYS,
     Value,
+    check_mcp_server,
     check_provider_alone,
     check_rules,
     check_tables,
@@ -299,20 +300,9 @@ class _Found:
                 )
 
     def check_mcp_servers(self) -> None:
-        """What only the whole shows: a server is a program or an address."""
+        """What only the whole entry shows."""
         for name, server in self.mcp_servers.items():
-            if "__" in name or name.strip("_") != name:
-                # mcp__SERVER__TOOL would not tell where the server's name ends, and a rule for one server fit another.
-                raise ConfigError(
-                    f"{self.places[f'mcp_servers.{name}']}: an MCP server can't be called {name!r}: its name neither "
-                    "begins nor ends with an underscore, nor has two in a row."
-                )
-            if bool(server.command) == bool(server.url):
-                both = "both" if server.command else "neither"
-                raise ConfigError(
-                    f"{self.places[f'mcp_servers.{name}']}: [mcp_servers.{name}] needs a command (a program to start) "
-                    f"or a url, and it has {both}."
-                )
+            check_mcp_server(server, self.places[f"mcp_servers.{name}"])
 
 
 def _rules_of_text(text: str) -> tuple[Rule, ...]:

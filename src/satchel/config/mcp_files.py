@@ -1,4 +1,7 @@
-"""Reads the files in which other programs keep their MCP servers: `.mcp.json`, Claude Desktop's and VS Code's."""
+"""MCP servers in files: reads those of other programs, adds entries to a settings file and removes them.
+
+Other programs' files are `.mcp.json`, Claude Desktop's and VS Code's.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from satchel.config.check import check_tables
+from satchel.config.check import check_mcp_server, check_tables
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.config.settings import McpServerSettings
 from satchel.config.toml_file import read_toml
 from satchel.errors import ConfigError, NotFound
 
-__all__ = ["ImportedServers", "add_mcp_servers", "read_mcp_file"]
+__all__ = [
+    "ImportedServers",
+    "add_mcp_servers",
+    "new_mcp_server",
+    "plain_values",
+    "read_mcp_file",
+    "remove_mcp_server",
+]
 
 _MAX_BYTES = 1_000_000
 """Of such a file: it is a page or two."""
@@ -29,7 +39,7 @@ class ImportedServers:
     Attributes:
         servers: In the order written, each checked as if it stood in our own file.
         skipped: Why others can't be taken, one sentence each.
-        written_out: Places of values of `env` and `headers` that stand there in plain text, "NAME.env.KEY".
+        written_out: Which values of `env` and `headers` are in the file in plain text, as "NAME.env.KEY".
     """
 
     servers: tuple[McpServerSettings, ...]
@@ -69,14 +79,18 @@ def read_mcp_file(path: Path) -> ImportedServers:
             servers.append(_server(name, entry, path))
         except ConfigError as error:
             skipped.append(str(error))
-    written_out = [
+    written_out = [place for server in servers for place in plain_values(server)]
+    return ImportedServers(servers=tuple(servers), skipped=tuple(skipped), written_out=tuple(written_out))
+
+
+def plain_values(server: McpServerSettings) -> list[str]:
+    """Which values of `env` and `headers` are written out and refer to no variable, as "NAME.env.KEY"."""
+    return [
         f"{server.name}.{part}.{key}"
-        for server in servers
         for part, values in (("env", server.env), ("headers", server.headers))
         for key, text in values.items()
         if text and not _REFERENCE.search(text)
     ]
-    return ImportedServers(servers=tuple(servers), skipped=tuple(skipped), written_out=tuple(written_out))
 
 
 def _section(value: Any) -> Mapping[str, Any] | None:
@@ -118,10 +132,26 @@ def _server(name: str, entry: Any, path: Path) -> McpServerSettings:
         table["enabled"] = False
     if not table.get("command") and not table.get("url"):
         raise ConfigError(f"{path}: {name!r} has neither a command nor a url.")
+    return new_mcp_server(plain, table, place=str(path))
+
+
+def new_mcp_server(name: str, table: Mapping[str, Any], *, place: str) -> McpServerSettings:
+    """An entry, checked as in a settings file.
+
+    Args:
+        name: Its name.
+        table: Its keys as in TOML.
+        place: Where it comes from, for errors.
+
+    Raises:
+        ConfigError: It is not allowed.
+    """
     values: dict[str, Any] = {}
-    for key, _, value in check_tables({"mcp_servers": {plain: table}}, lambda _: str(path)):
+    for key, _, value in check_tables({"mcp_servers": {name: table}}, lambda _: place):
         values[key.split(".")[2]] = value
-    return McpServerSettings(name=plain, **values)
+    server = McpServerSettings(name=name, **values)
+    check_mcp_server(server, place)
+    return server
 
 
 def _ours(value: Any) -> Any:
@@ -172,6 +202,29 @@ def add_mcp_servers(path: Path, servers: tuple[McpServerSettings, ...]) -> tuple
     return tuple(server.name for server in fresh)
 
 
+def remove_mcp_server(path: Path, name: str) -> None:
+    """Take an entry out of a settings file; everything else in it stays as it is.
+
+    Raises:
+        NotFound: The file has no such entry.
+        ConfigError: The file is broken; it is untouched.
+        StorageUnwritable: It can't be written; it is untouched.
+    """
+    import tomlkit  # noqa: PLC0415  see add_mcp_servers
+
+    with locked_folder(path.parent):
+        file = read_toml(path)
+        document = tomlkit.parse(file.text if file is not None else "")
+        section: Any = document.get("mcp_servers", {})
+        if name not in section:
+            raise NotFound(f"{path} has no [mcp_servers.{name}].")
+        section.remove(name)
+        if not section:
+            document.remove("mcp_servers")
+        text = tomlkit.dumps(document).rstrip("\n")
+        replace_file(path, f"{text}\n" if text else "")
+
+
 def _table(server: McpServerSettings) -> Any:
     import tomlkit  # noqa: PLC0415  see add_mcp_servers
 
@@ -186,6 +239,9 @@ def _table(server: McpServerSettings) -> Any:
             inline = tomlkit.inline_table()
             inline.update(dict(getattr(server, key)))
             table.add(key, inline)
+    for key in ("oauth_client_id", "oauth_env_client_secret"):
+        if getattr(server, key):
+            table.add(key, getattr(server, key))
     if server.transport != "http":
         table.add("transport", server.transport)
     if not server.enabled:

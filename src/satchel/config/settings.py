@@ -85,6 +85,10 @@ class McpServerSettings:
         timeout_s: Of one call, without the time that the user takes to answer; None is that of all tools.
         trust_annotations: The user's word that what the server says of its tools (read-only, destructive) is true.
         accept_changes: The user's word that its tools may change without being approved again.
+        oauth_client_id: Of a client that was registered by hand, where the server does not register Satchel itself.
+        oauth_env_client_secret: The environment variable that holds the client's secret, or "".
+        oauth_scopes: What to ask for when logging in; empty is what the server asks for.
+        oauth_redirect_port: The port of 127.0.0.1 that a browser comes back to after a login; None is a free one.
         base: The folder that a relative `cwd` starts from: the project's, for an entry of its file; else None.
     """
 
@@ -100,6 +104,10 @@ class McpServerSettings:
     enabled: bool = True
     trust_annotations: bool = False
     accept_changes: bool = False
+    oauth_client_id: str = ""
+    oauth_env_client_secret: str = ""
+    oauth_scopes: tuple[str, ...] = ()
+    oauth_redirect_port: int | None = None
     base: Path | None = None
 
 
@@ -662,6 +670,34 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kind="bool",
         default=False,
         doc="Your word that the server's tools may change without being approved again.",
+    ),
+    Setting(
+        key="mcp_servers.NAME.oauth_client_id",
+        kind="text",
+        default="",
+        doc="The client to log in as, where the server's authorization server does not register Satchel by itself.",
+    ),
+    Setting(
+        key="mcp_servers.NAME.oauth_env_client_secret",
+        kind="text",
+        default="",
+        doc="The name of the environment variable that holds the client's secret.",
+    ),
+    Setting(
+        key="mcp_servers.NAME.oauth_scopes",
+        kind="words",
+        default=(),
+        doc="The scopes to ask for when logging in; empty asks for those that the server names.",
+    ),
+    Setting(
+        key="mcp_servers.NAME.oauth_redirect_port",
+        kind="int",
+        default=None,
+        low=1,
+        high=65_535,
+        optional=True,
+        doc="The port of 127.0.0.1 that the browser comes back to after a login; not set is any free port. The address "
+        "to register is http://127.0.0.1:PORT/callback.",
     ),
     Setting(
         key="permissions.N.action",

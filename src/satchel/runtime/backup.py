@@ -27,8 +27,8 @@ _MANIFEST: Final = "satchel-backup.json"
 _END: Final = "satchel-backup.end"
 _OWN: Final = (_MANIFEST, _END)
 """What is the backup's and no file of the home."""
-_LEFT_OUT: Final = ("models", "logs", "cache")
-"""What is fetched again, and what tells of defects only."""
+_LEFT_OUT: Final = ("models", "logs", "cache", "oauth")
+"""What is fetched again, what tells of defects only, and logins, which a stolen backup would give away."""
 _MAX_BYTES: Final = 1 << 40
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -20,11 +20,15 @@ from satchel.tools.mcp.definitions import PROMPTS, RESERVED, RESOURCES, SERVER, 
 from satchel.tools.mcp.exchange import Caller, Exchange, Failed, InputNeeded, roots_result
 from satchel.tools.mcp.failures import first_error, is_refusal, load_sdk, reason_of
 from satchel.tools.mcp.log import CappedLog
+from satchel.tools.mcp.logins import LoginStore
 from satchel.tools.mcp.offers import Prompt, Resource
 from satchel.tools.mcp.pins import Pins, PinStore
 from satchel.tools.mcp.places import Lookup, environment, filled_in, folder, program
 from satchel.tools.mcp.sampling import Sampler
 from satchel.tools.mcp.transports import http_transport, sse_transport, stdio_transport
+
+if TYPE_CHECKING:
+    from httpx2 import Auth
 
 __all__ = ["Host", "McpServer", "Outcome", "State"]
 
@@ -67,6 +71,7 @@ class Host:
     home: Path
     logs: Path
     pins: PinStore
+    logins: LoginStore
     clock: Clock
     spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
     tell: Callable[[str], None]
@@ -107,6 +112,7 @@ class McpServer:
         self._changed = anyio.Event()
         self._gone = anyio.Event()
         self._gone_reason = ""
+        self._refusal = ""
         self._scope = anyio.CancelScope()
         self._is_running = False
         self._is_closed = False
@@ -238,7 +244,7 @@ class McpServer:
     async def _serve_once(self) -> None:
         if self._is_closed:
             return
-        self._gone, self._gone_reason = anyio.Event(), ""
+        self._gone, self._gone_reason, self._refusal = anyio.Event(), "", ""
         self._scope = anyio.CancelScope(deadline=anyio.current_time() + self._host.start_s)
         # A boundary: a stranger's server; whatever it does wrong is told as a reason.
         try:
@@ -290,13 +296,22 @@ class McpServer:
             )
             await self._speak(transport)
         elif self.transport == "sse":
-            await self._speak(sse_transport(entry))
+            await self._speak(sse_transport(entry, self._auth(entry)))
         else:
             await self._speak_http(entry)
 
+    def _auth(self, entry: McpServerSettings) -> Auth:
+        from satchel.tools.mcp.oauth import BearerAuth  # noqa: PLC0415  loads the SDK
+
+        def refused(error: SatchelError) -> None:
+            self._refusal = str(error)
+            self._leave(self._refusal)
+
+        return BearerAuth(entry, self._host.logins, clock=self._host.clock, on_refused=refused)
+
     async def _speak_http(self, entry: McpServerSettings) -> None:
         try:
-            await self._speak(http_transport(entry))
+            await self._speak(http_transport(entry, self._auth(entry)))
         except Exception as error:
             # What was ready spoke it; what can't be reached at all is not reached by SSE either.
             if self.state != "starting" or not is_refusal(error):
@@ -304,7 +319,7 @@ class McpServer:
             self.log.write(f"[satchel] no streamable HTTP ({reason_of(error)}); trying SSE\n".encode())
             self.transport = "sse"
             try:
-                await self._speak(sse_transport(entry))
+                await self._speak(sse_transport(entry, self._auth(entry)))
             except Exception:
                 # The older way was a guess; the first error is what the user should read.
                 if self.state == "starting":
@@ -499,6 +514,8 @@ class McpServer:
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415  loaded in `load_sdk`
         from mcp.types import CONNECTION_CLOSED  # noqa: PLC0415
 
+        if self._refusal:
+            return f"the MCP server {self.name} did not take the call: {self._refusal}"
         first = first_error(error)
         # Servers use this code, -32000, for errors of their own: the SDK's words tell them apart.
         if isinstance(first, MCPError) and (first.code, first.message) == (

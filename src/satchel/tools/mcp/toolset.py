@@ -17,6 +17,7 @@ from satchel.config import McpServerSettings
 from satchel.errors import NotFound
 from satchel.tools.mcp.definitions import SERVER, Definition, full_names
 from satchel.tools.mcp.instructions import instructions_part
+from satchel.tools.mcp.logins import LoginStore
 from satchel.tools.mcp.offers import Prompt, Resource
 from satchel.tools.mcp.pins import PinStore
 from satchel.tools.mcp.places import Lookup
@@ -100,6 +101,7 @@ class McpToolset:
         version: str,
         roots: Sequence[Path] = (),
         sampler: Sampler | None = None,
+        logins: LoginStore | None = None,
         first_wait_s: float = FIRST_WAIT_S,
         start_s: float = START_S,
     ) -> None:
@@ -118,6 +120,7 @@ class McpToolset:
             version: Of Satchel, for the servers.
             roots: The folders that servers are told of: the workspace where the user trusts it, else none.
             sampler: Has a session's model answer what a server asks of it; without one, such requests are refused.
+            logins: The logins at remote servers; None is those of the home.
             first_wait_s: See `tools`.
             start_s: Until a server has listed its tools; one that takes longer is down.
         """
@@ -134,6 +137,7 @@ class McpToolset:
             home=home,
             logs=home / "logs",
             pins=self._pins,
+            logins=logins or LoginStore(home),
             clock=clock,
             spawn=spawn,
             tell=self._notices.append,

@@ -19,6 +19,7 @@ from satchel.errors import SandboxError
 from satchel.sandbox.running import RunningProcess, run_alongside
 
 if TYPE_CHECKING:
+    from httpx2 import Auth
     from mcp.client._transport import TransportStreams
 
 __all__ = ["MAX_MESSAGE_BYTES", "OnGone", "http_transport", "sse_transport", "stdio_transport"]
@@ -150,16 +151,17 @@ def _refusal(head: bytes, tail: bytes) -> bytes | None:
 
 
 @asynccontextmanager
-async def http_transport(entry: McpServerSettings) -> AsyncIterator[TransportStreams]:
+async def http_transport(entry: McpServerSettings, auth: Auth) -> AsyncIterator[TransportStreams]:
     """Reach a server by streamable HTTP.
 
     Args:
         entry: Filled in.
+        auth: Puts the token of a login into requests.
     """
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415  heavy
 
     async with (
-        _http_client(entry.headers) as client,
+        _http_client(entry.headers, auth) as client,
         streamable_http_client(
             entry.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
         ) as streams,
@@ -168,22 +170,23 @@ async def http_transport(entry: McpServerSettings) -> AsyncIterator[TransportStr
 
 
 @asynccontextmanager
-async def sse_transport(entry: McpServerSettings) -> AsyncIterator[TransportStreams]:
+async def sse_transport(entry: McpServerSettings, auth: Auth) -> AsyncIterator[TransportStreams]:
     """Reach a server by HTTP with server-sent events, as it was done before 2025.
 
     Args:
         entry: Filled in.
+        auth: See `http_transport`.
     """
     from mcp.client.sse import sse_client  # noqa: PLC0415  heavy
 
     def client(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> Any:  # noqa: ARG001  the SDK's shape
-        return _http_client({**entry.headers, **(headers or {})})
+        return _http_client({**entry.headers, **(headers or {})}, auth)
 
-    async with sse_client(entry.url, timeout=CONNECT_S, httpx_client_factory=client) as streams:
+    async with sse_client(entry.url, timeout=CONNECT_S, httpx_client_factory=client, auth=auth) as streams:
         yield streams
 
 
-def _http_client(headers: Mapping[str, str]) -> Any:
+def _http_client(headers: Mapping[str, str], auth: Auth) -> Any:
     """A client whose JSON answers are bounded; the SDK bounds the events of a stream."""
     import httpx2  # noqa: PLC0415  heavy
 
@@ -211,6 +214,7 @@ def _http_client(headers: Mapping[str, str]) -> Any:
 
     return httpx2.AsyncClient(
         headers={**headers, "accept-encoding": "identity"},
+        auth=auth,
         timeout=httpx2.Timeout(CONNECT_S, read=READ_S),
         event_hooks={"response": [bound]},
     )

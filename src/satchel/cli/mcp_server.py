@@ -1,0 +1,327 @@
+"""`satchel mcp-server`: list, add, try and remove MCP servers, and log in to remote ones."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+import webbrowser
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+import click
+
+from satchel.cli.commands import Text, json_option
+from satchel.cli.output import is_terminal, say, say_json, tell
+from satchel.cli.settings import read_settings
+from satchel.cli.view import one_line
+from satchel.config import Settings, add_mcp_servers, new_mcp_server, plain_values
+from satchel.errors import ConfigError, UsageError
+from satchel.runtime.servers import (
+    KnownServer,
+    LoggedOut,
+    TriedServer,
+    known_servers,
+    log_in,
+    log_out,
+    remove_server,
+    try_server,
+)
+
+__all__ = ["mcp_server"]
+
+T = TypeVar("T")
+
+_MAX_PASTED = 65_536
+"""Characters of an address that is pasted."""
+
+
+@click.group("mcp-server")
+def mcp_server() -> None:
+    """List, add, try and remove MCP servers, and log in to remote ones."""
+
+
+@mcp_server.command("list")
+@json_option
+def list_(as_json: bool) -> None:
+    """List the MCP servers in the settings, and what is known of them. Nothing is started."""
+    servers = known_servers(read_settings())
+    if as_json:
+        say_json([_to_json(server) for server in servers])
+        return
+    for server in servers:
+        say(
+            f"{server.name:16} {server.transport:6} {_state(server):28} {one_line(server.address, 80)}".rstrip()
+        )
+        if server.problem:
+            tell(f"  ! {server.problem}")
+    if not servers:
+        tell("There are none. Add one: satchel mcp-server add NAME -- COMMAND, or --url URL")
+
+
+def _state(server: KnownServer) -> str:
+    """What is known of it, in a few words."""
+    if not server.enabled:
+        return "off"
+    words = ["never started" if server.tools is None else _count(server.tools, "tool")]
+    if server.waiting:
+        words.append(f"{server.waiting} to approve")
+    if server.has_login:
+        words.append("logged in")
+    return ", ".join(words)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _to_json(server: KnownServer) -> dict[str, Any]:
+    return {
+        "name": server.name,
+        "transport": server.transport,
+        "address": server.address,
+        "enabled": server.enabled,
+        "tools": server.tools,
+        "waiting": server.waiting,
+        "logged_in": server.has_login,
+        "file": server.file,
+        "problem": server.problem,
+    }
+
+
+@mcp_server.command()
+@click.argument("name", type=Text)
+@click.argument("command", type=Text, nargs=-1)
+@click.option("--url", type=Text, default="", help="The address of a remote server.")
+@click.option("--header", "headers", type=Text, multiple=True, metavar="NAME=VALUE", help="Of every request.")
+@click.option("--env", type=Text, multiple=True, metavar="NAME=VALUE", help="A variable for the program.")
+@click.option("--sse", is_flag=True, help="The address speaks the older HTTP with server-sent events.")
+@click.option("--client-id", type=Text, default="", help="The OAuth client that was registered for you.")
+@click.option(
+    "--client-secret-env", type=Text, default="", help="The variable that holds the client's secret."
+)
+@click.option("--project", is_flag=True, help="Into the settings of the project instead of yours.")
+@json_option
+def add(
+    name: str,
+    command: Sequence[str],
+    url: str,
+    headers: Sequence[str],
+    env: Sequence[str],
+    sse: bool,
+    client_id: str,
+    client_secret_env: str,
+    project: bool,
+    as_json: bool,
+) -> None:
+    """Add a server to your settings: a program (`add NAME -- COMMAND ARGS…`), or an address (`add NAME --url URL`).
+
+    Write ${VARIABLE} in place of a secret: it is filled in when the server is reached. `satchel config import-mcp`
+    copies the servers of other programs.
+    """
+    settings = read_settings()
+    table: dict[str, Any] = {
+        "command": command[0] if command else "",
+        "args": list(command[1:]),
+        "url": url,
+        "headers": _pairs("--header", headers),
+        "env": _pairs("--env", env),
+        "transport": "sse" if sse else "",
+        "oauth_client_id": client_id,
+        "oauth_env_client_secret": client_secret_env,
+    }
+    server = new_mcp_server(
+        name, {key: value for key, value in table.items() if value}, place="satchel mcp-server add"
+    )
+    path = (
+        (settings.project or settings.cwd) / ".satchel" / "config.toml" if project else settings.config_path
+    )
+    if not add_mcp_servers(path, (server,)):
+        raise ConfigError(
+            f"{path} has an MCP server {name} already. Remove it first: satchel mcp-server remove {name}"
+        )
+    for place in plain_values(server):
+        tell(
+            f"! The value of {place} is in {path} as you typed it. A ${{VARIABLE}} would keep it out of there."
+        )
+    if project and not settings.project_trusted:
+        tell("! It is ignored until you trust this folder: satchel config trust")
+    if as_json:
+        say_json({"name": name, "file": str(path)})
+    else:
+        tell(f"{name} was added to {path}. Try it: satchel mcp-server test {name}")
+
+
+def _pairs(option: str, given: Sequence[str]) -> Mapping[str, str]:
+    pairs = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            # The value may be secret.
+            raise UsageError(f"{option} takes NAME=VALUE; one that was given has no name or no =.")
+        pairs[key] = value
+    return pairs
+
+
+@mcp_server.command()
+@click.argument("name", type=Text)
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@json_option
+def remove(name: str, yes: bool, as_json: bool) -> None:
+    """Remove a server from the settings, with its login and what you approved of it."""
+    settings = read_settings()
+    if not yes and name in settings.mcp_servers:
+        if not is_terminal(sys.stdin):
+            raise UsageError("Nothing was removed: say --yes where you can't be asked.")
+        server = next(each for each in known_servers(settings) if each.name == name)
+        tell(f"{name}: {server.address}\n  in {server.file}")
+        more = ["its login"] if server.has_login else []
+        more += ["what you approved of its tools"] if server.tools is not None else []
+        forgotten = f", and forget {' and '.join(more)}" if more else ""
+        click.confirm(f"Remove it{forgotten}?", abort=True, err=True)
+    removed = _run(remove_server, settings, name)
+    if as_json:
+        say_json(
+            {
+                "name": name,
+                "file": removed.file,
+                "forgot_approvals": removed.had_pins,
+                "logged_out": removed.logged_out is not None,
+            }
+        )
+        return
+    tell(f"{name} was removed from {removed.file}.")
+    if removed.had_pins:
+        tell("  What you approved of its tools was forgotten.")
+    if removed.logged_out is not None:
+        tell(f"  {_logged_out(removed.logged_out)}")
+
+
+@mcp_server.command()
+@click.argument("name", type=Text)
+@json_option
+def test(name: str, as_json: bool) -> int:
+    """Start a server and show what it offers. The exit code is 1 where it does not serve."""
+    tried = _run(try_server, read_settings(), name)
+    if as_json:
+        say_json(_tried_to_json(tried))
+        return 0 if tried.status.state == "ready" else 1
+    status = tried.status
+    if status.state != "ready":
+        tell(f"{name} is not available: {status.reason or 'it did not start in time'}.")
+        tell(f"  Its own messages are in {status.log}.")
+        return 1
+    say(f"{name}: ready in {tried.took_s:.1f} s, {status.transport}, protocol {status.protocol}")
+    for tool in tried.tools:
+        say(f"  {tool.spec.name:40} {one_line(tool.spec.description, 60)}".rstrip())
+    if not tried.tools:
+        say("  It offers no tools.")
+    for withheld in status.withheld:
+        tell(f"  ! {withheld.name} waits for your approval: satchel tool approve {withheld.name}")
+    for problem in status.problems:
+        tell(f"  ! {problem}")
+    return 0
+
+
+def _tried_to_json(tried: TriedServer) -> dict[str, Any]:
+    status = tried.status
+    return {
+        "name": status.server,
+        "state": status.state,
+        "reason": status.reason,
+        "transport": status.transport,
+        "protocol": status.protocol,
+        "took_s": round(tried.took_s, 3),
+        "tools": [{"name": tool.spec.name, "description": tool.spec.description} for tool in tried.tools],
+        "waiting": [withheld.name for withheld in status.withheld],
+        "problems": list(status.problems),
+        "log": str(status.log),
+    }
+
+
+@mcp_server.command()
+@click.argument("name", type=Text)
+@click.option("--no-browser", is_flag=True, help="Print the address only.")
+@click.option(
+    "--timeout", type=click.FloatRange(1, 3600), default=300.0, show_default=True, help="In seconds."
+)
+@json_option
+def login(name: str, no_browser: bool, timeout: float, as_json: bool) -> None:
+    """Log in to a remote server in your browser (OAuth).
+
+    The address is printed too, for a browser elsewhere: when that can't open the page that it ends at, paste that
+    page's address here.
+    """
+    settings = read_settings()
+
+    async def show(address: str) -> None:
+        tell(f"Log in to {name} at this address:\n\n  {address}\n")
+        if not no_browser and _has_display(settings.environ):
+            await anyio.to_thread.run_sync(webbrowser.open, address)
+        tell(
+            "If the browser can't open the page that it is sent to at the end, paste that page's address here."
+        )
+
+    async def body() -> Any:
+        return await log_in(settings, name, show=show, pasted=_read_pasted, limit_s=timeout)
+
+    done = anyio.run(body)
+    if as_json:
+        say_json({"name": name, "issuer": done.issuer, "scope": done.scope, "kept_in": done.kept_in})
+        return
+    tell(f"You are logged in to {name}{f' with the scope {done.scope}' if done.scope else ''}.")
+    tell(f"  The tokens are kept in {done.kept_in}. Try it: satchel mcp-server test {name}")
+
+
+async def _read_pasted(offer: Callable[[str], bool]) -> None:
+    """Read lines from stdin until one is the address; where stdin can't be waited for, none is read."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    line = ""
+    try:
+        descriptor = sys.stdin.fileno()
+        while True:
+            await anyio.wait_readable(descriptor)
+            data = os.read(descriptor, 4096)
+            if not data:
+                return
+            line += decoder.decode(data)
+            *whole, line = line.split("\n")
+            for each in filter(str.strip, whole):
+                if not offer(each):
+                    tell("That is not the address that this login ends at. It begins with http://127.0.0.1:")
+            line = line[-_MAX_PASTED:]
+    except (OSError, ValueError):
+        return  # no file, a closed one, or one that is always readable
+
+
+def _has_display(environ: Mapping[str, str]) -> bool:
+    # Without one, the standard library opens a browser in the terminal, over this command.
+    return sys.platform == "darwin" or bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
+
+
+@mcp_server.command()
+@click.argument("name", type=Text)
+@json_option
+def logout(name: str, as_json: bool) -> None:
+    """Revoke the login at a server, and delete its tokens."""
+    done = _run(log_out, read_settings(), name)
+    if as_json:
+        say_json({"name": name, "revoked": done.was_revoked, "problem": done.problem})
+    else:
+        tell(f"{name}: {_logged_out(done)}")
+
+
+def _logged_out(done: LoggedOut) -> str:
+    if done.was_revoked:
+        return "The login was revoked, and its tokens are deleted."
+    why = f"was not revoked ({done.problem})" if done.problem else "can't be revoked there"
+    return f"The tokens are deleted. The login itself {why}: it may be valid until it ends."
+
+
+def _run(function: Callable[[Settings, str], Awaitable[T]], settings: Settings, name: str) -> T:
+    async def body() -> T:
+        return await function(settings, name)
+
+    return anyio.run(body)

@@ -1,0 +1,305 @@
+"""Looking after MCP servers one by one: what is known of each, trying one, logging in and out, removing one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from satchel.clock import Clock, SystemClock
+from satchel.config import McpServerSettings, Settings, mask_address, remove_mcp_server
+from satchel.errors import ConfigError, NotFound, SatchelError, UsageError
+from satchel.runtime.tooling import mcp_tools
+from satchel.tools import Tool
+from satchel.tools.mcp import (
+    LoginStore,
+    McpStatus,
+    McpToolset,
+    PinStore,
+    filled_in,
+    listening,
+    read_redirect,
+)
+from satchel.tools.mcp.definitions import SERVER
+
+__all__ = [
+    "KnownServer",
+    "LoggedIn",
+    "LoggedOut",
+    "Removed",
+    "TriedServer",
+    "known_servers",
+    "log_in",
+    "log_out",
+    "remove_server",
+    "try_server",
+]
+
+TRY_S = 60.0
+"""Until a server that is tried has listed its tools: a package runner may have to fetch it first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownServer:
+    """What is known of a server without starting it.
+
+    Attributes:
+        transport: "stdio", "http" or "sse".
+        address: Its command line, or its address without what may be secret in it.
+        file: The settings file that it is in, or the environment variable.
+        tools: How many tools it offers, or None where it was never met.
+        waiting: How many wait for approval.
+        has_login: Whether there is a login; it may have ended.
+        problem: What keeps it from being used, as a sentence, or "".
+    """
+
+    name: str
+    transport: str
+    address: str
+    file: str
+    enabled: bool
+    tools: int | None
+    waiting: int
+    has_login: bool
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedServer:
+    """How a server answered.
+
+    Attributes:
+        tools: On offer, by name.
+        took_s: Until they were listed.
+    """
+
+    status: McpStatus
+    tools: tuple[Tool, ...]
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedIn:
+    """What came of a login.
+
+    Attributes:
+        issuer: The authorization server, or "" where it publishes nothing about itself.
+        scope: What was granted, separated by spaces.
+        kept_in: The name of the keyring, or the path of the file.
+    """
+
+    issuer: str
+    scope: str
+    kept_in: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedOut:
+    """What came of a logout.
+
+    Attributes:
+        was_revoked: The authorization server forgot the login.
+        problem: Why it did not, as a clause, or "" where it offers no way.
+    """
+
+    was_revoked: bool
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """What was removed with a server."""
+
+    file: str
+    had_pins: bool
+    logged_out: LoggedOut | None
+
+
+def known_servers(settings: Settings) -> tuple[KnownServer, ...]:
+    """Every server in the settings, by name."""
+    return tuple(_known(settings, settings.mcp_servers[name]) for name in sorted(settings.mcp_servers))
+
+
+def _known(settings: Settings, entry: McpServerSettings) -> KnownServer:
+    pins, problem, has_login = None, "", False
+    try:
+        pins = PinStore(settings.home, SystemClock()).load(entry)
+        has_login = LoginStore(settings.home).exists(filled_in(entry, settings.secret))
+    except SatchelError as error:
+        problem = str(error)
+    command = " ".join([entry.command, *entry.args])
+    return KnownServer(
+        name=entry.name,
+        transport="stdio" if entry.command else entry.transport,
+        address=command if entry.command else mask_address(entry.url),
+        file=_file_of(settings, entry.name),
+        enabled=entry.enabled,
+        tools=sum(each.name != SERVER for each in pins.offered) if pins is not None else None,
+        waiting=len(pins.waiting) if pins is not None else 0,
+        has_login=has_login,
+        problem=problem,
+    )
+
+
+async def try_server(settings: Settings, name: str, *, limit_s: float = TRY_S) -> TriedServer:
+    """Start a server, also one that is switched off, and have it list its tools.
+
+    Raises:
+        NotFound: There is no such server.
+    """
+    entry = replace(_entry(settings, name), enabled=True)
+    clock = SystemClock()
+    async with _toolset(replace(settings, mcp_servers={name: entry}), clock) as toolset:
+        begun_s = clock.monotonic_s()
+        (status,) = await toolset.refresh(limit_s)
+        return TriedServer(status=status, tools=tuple(toolset.known()), took_s=clock.monotonic_s() - begun_s)
+
+
+async def log_in(
+    settings: Settings,
+    name: str,
+    *,
+    show: Callable[[str], Awaitable[None]],
+    pasted: Callable[[Callable[[str], bool]], Coroutine[Any, Any, None]],
+    limit_s: float,
+) -> LoggedIn:
+    """Have the user log in to a server in a browser, and keep the tokens.
+
+    Args:
+        settings: Have the server.
+        name: Of the server.
+        show: Shows the user the address to open.
+        pasted: Hands over the address that a browser on another machine came back to; it is told whether that is the
+            one, and is cancelled when the login is over.
+        limit_s: Of the whole login.
+
+    Raises:
+        NotFound: There is no such server.
+        UsageError: It is one that no login is for.
+        SatchelError: There is no login now; the one before, if any, is as it was.
+    """
+    entry = filled_in(_entry(settings, name), settings.secret)
+    if not entry.url:
+        raise UsageError(f"{name} is a program; only servers with an address have a login.")
+    if any(header.lower() == "authorization" for header in entry.headers):
+        raise UsageError(
+            f"[mcp_servers.{name}] headers has an Authorization, which is used in place of a login. Remove it first."
+        )
+    secret = None
+    if entry.oauth_env_client_secret:
+        secret = settings.secret(entry.oauth_env_client_secret)
+        if secret is None:
+            raise ConfigError(
+                f"mcp_servers.{name}.oauth_env_client_secret names {entry.oauth_env_client_secret}, which is not set."
+            )
+    from satchel.tools.mcp import oauth  # noqa: PLC0415  loads the SDK
+
+    store = LoginStore(settings.home)
+    failure: Exception | None = None
+    login = None
+    with anyio.move_on_after(limit_s) as scope:
+        async with listening(entry.oauth_redirect_port) as redirects, anyio.create_task_group() as group:
+            group.start_soon(pasted, lambda address: redirects.offer(read_redirect(address)))
+            try:
+                login = await oauth.log_in(
+                    entry,
+                    redirect_uri=redirects.uri,
+                    client_secret=secret,
+                    present=show,
+                    redirected=redirects.wait,
+                    clock=SystemClock(),
+                )
+            except SatchelError as error:
+                failure = error  # raised below, where the group can't wrap it
+            group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    if login is None:
+        wait = f"{limit_s:g} seconds" if scope.cancelled_caught else "the time that was given"
+        raise SatchelError(f"Nobody logged in to {name} within {wait}. Nothing was changed.")
+    kept_in = await store.save(entry, login)
+    return LoggedIn(issuer=login.issuer, scope=login.scope, kept_in=kept_in)
+
+
+async def log_out(settings: Settings, name: str) -> LoggedOut:
+    """Have the authorization server revoke a login, and forget it, whatever the server says.
+
+    Raises:
+        NotFound: There is no such server, or no login at it.
+        StorageError: The login could not be deleted.
+    """
+    entry = filled_in(_entry(settings, name), settings.secret)
+    found = await _log_out(settings.home, entry)
+    if found is None:
+        raise NotFound(f"There is no login at {name}.")
+    return found
+
+
+async def _log_out(home: Path, entry: McpServerSettings) -> LoggedOut | None:
+    store = LoginStore(home)
+    if not store.exists(entry):
+        return None
+    was_revoked, problem = False, ""
+    try:
+        login = await store.load(entry)
+        if login is not None:
+            from satchel.tools.mcp import oauth  # noqa: PLC0415  loads the SDK
+
+            was_revoked = await oauth.revoke(login)
+    except SatchelError as error:
+        problem = str(error)
+    await store.delete(entry)
+    return LoggedOut(was_revoked=was_revoked, problem=problem)
+
+
+async def remove_server(settings: Settings, name: str) -> Removed:
+    """Take a server out of the settings, and forget its login and what was approved of it.
+
+    Raises:
+        NotFound: There is no such server.
+        ConfigError: It is set by the environment; nothing was changed.
+        StorageError: Something could not be written.
+    """
+    entry = _entry(settings, name)
+    file = _file_of(settings, name)
+    if not Path(file).is_absolute():
+        raise ConfigError(f"{name} is set by {file} in the environment. Unset it there.")
+    logged_out = None
+    # Where a variable is not set, it is not known which login would be its own.
+    with suppress(ConfigError):
+        logged_out = await _log_out(settings.home, filled_in(entry, settings.secret))
+    remove_mcp_server(Path(file), name)
+    had_pins = PinStore(settings.home, SystemClock()).forget(entry)
+    return Removed(file=file, had_pins=had_pins, logged_out=logged_out)
+
+
+def _entry(settings: Settings, name: str) -> McpServerSettings:
+    entry = settings.mcp_servers.get(name)
+    if entry is None:
+        raise NotFound(f"There is no MCP server {name!r}. `satchel mcp-server list` lists them.")
+    return entry
+
+
+def _file_of(settings: Settings, name: str) -> str:
+    part = "command" if settings.mcp_servers[name].command else "url"
+    return settings.sources.get(f"mcp_servers.{name}.{part}", "")
+
+
+@asynccontextmanager
+async def _toolset(settings: Settings, clock: Clock) -> AsyncIterator[McpToolset]:
+    async with anyio.create_task_group() as group:
+
+        def spawn(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+            group.start_soon(function)
+
+        toolset = mcp_tools(settings, clock, spawn=spawn)
+        try:
+            yield toolset
+        finally:
+            with anyio.CancelScope(shield=True):
+                await toolset.aclose()
+            group.cancel_scope.cancel()

@@ -1,0 +1,165 @@
+"""HTTP to authorization servers: where requests may go, how long they may take, and how much may come back.
+
+An MCP server names its authorization server, and that one names its endpoints: every address is a stranger's choice. A
+request goes to the public internet, or to the same kind of place as the MCP server itself, which the user named. The
+address that was checked is the one that is dialled.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+import anyio
+import httpx2
+
+from satchel.errors import Refused, SatchelError
+from satchel.tools.web.addresses import Resolve, is_public, resolve_name
+
+__all__ = ["GuardedTransport", "Reach"]
+
+REQUEST_S = 30.0
+"""For one whole answer, however slowly it comes."""
+MAX_BYTES = 1_000_000
+"""Of one answer: metadata, a registration and tokens have a few thousand bytes."""
+_PUBLIC, _PRIVATE, _LOOPBACK = range(3)
+
+
+class Reach:
+    """Decides where requests may go that belong to the login at one MCP server."""
+
+    def __init__(self, url: str, *, resolve: Resolve = resolve_name) -> None:
+        """Take the MCP server's address; nothing is resolved yet.
+
+        Args:
+            url: Filled in, as the user wrote it.
+            resolve: Gives the addresses of names.
+        """
+        self._url = httpx2.URL(url)
+        self._resolve = resolve
+        self._most: int | None = None
+
+    async def check(self, url: httpx2.URL) -> str:
+        """The address to dial for a URL.
+
+        Raises:
+            Refused: It is not one that a login may lead to.
+            SatchelError: The host has no address.
+        """
+        if url.scheme not in ("https", "http") or not url.host:
+            raise Refused(f"The login leads to {_short(url)}, which is not an HTTPS address.")
+        addresses = await self._addresses(url)
+        kinds = [_kind(address) for address in addresses]
+        if self._most is None:
+            own = [_kind(address) for address in await self._addresses(self._url)]
+            # A server that is reached at several addresses must not open more than the least of them.
+            self._most = min((kind for kind in own if kind is not None), default=_PUBLIC)
+        for address, kind in zip(addresses, kinds, strict=True):
+            if kind is None or kind > self._most:
+                raise Refused(
+                    f"The login leads to {_short(url)} at {address}, which is not a public address. A server may only "
+                    "name addresses like that when it is itself at one."
+                )
+        if url.scheme == "http" and any(kind != _LOOPBACK for kind in kinds):
+            raise Refused(f"The login leads to {_short(url)}, where tokens would be sent unencrypted.")
+        return addresses[0]
+
+    async def _addresses(self, url: httpx2.URL) -> Sequence[str]:
+        port = url.port or (443 if url.scheme == "https" else 80)
+        try:
+            with anyio.fail_after(REQUEST_S):
+                addresses = await self._resolve(url.host, port)
+        except (OSError, UnicodeError) as error:
+            # TimeoutError is an OSError.
+            raise SatchelError(f"{url.host} has no address: {str(error) or type(error).__name__}.") from error
+        if not addresses:
+            raise SatchelError(f"{url.host} has no address.")
+        return addresses
+
+
+class GuardedTransport(httpx2.AsyncBaseTransport):
+    """Sends a request where `Reach` lets it go, and reads the whole answer within the limits."""
+
+    def __init__(self, reach: Reach) -> None:
+        """Take the rules."""
+        self._reach = reach
+        # No proxy of the environment: it would resolve names itself, past the rules.
+        self._inner = httpx2.AsyncHTTPTransport(retries=0)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """See `httpx2.AsyncBaseTransport`."""
+        url = request.url
+        address = await self._reach.check(url)
+        dialled = httpx2.Request(
+            request.method,
+            url.copy_with(host=address),
+            headers=[*((k, v) for k, v in request.headers.raw if k.lower() != b"accept-encoding")],
+            stream=request.stream,
+            # The certificate must be the name's, though the address is dialled.
+            extensions={**request.extensions, "sni_hostname": url.host},
+        )
+        try:
+            with anyio.fail_after(REQUEST_S):
+                response = await self._inner.handle_async_request(dialled)
+                try:
+                    return await _whole(request, response)
+                finally:
+                    await response.aclose()
+        except TimeoutError:
+            raise SatchelError(f"{_short(url)} did not answer within {REQUEST_S:g} s.") from None
+        except httpx2.HTTPError as error:
+            raise SatchelError(
+                f"{_short(url)} can't be reached: {type(error).__name__}: {error}".rstrip(": ")
+            ) from error
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._inner.aclose()
+
+
+async def _whole(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        # It was not asked for, and a few bytes of it can be gigabytes.
+        raise SatchelError(f"{_short(request.url)} answers compressed, and was not asked to.")
+    body = bytearray()
+    if response.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
+        # A stream of events never ends; only its status is of interest here.
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > MAX_BYTES:
+                raise SatchelError(f"{_short(request.url)} answers with more than {MAX_BYTES:,} bytes.")
+    headers = [
+        (k, v) for k, v in response.headers.raw if k.lower() not in (b"content-length", b"transfer-encoding")
+    ]
+    return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
+
+
+def _kind(address: str) -> int | None:
+    """How far inside an address is; None for those that no login leads to, such as a cloud's metadata service."""
+    if is_public(address):
+        return _PUBLIC
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+        ip = ip.ipv4_mapped
+    if ip.is_loopback:
+        return _LOOPBACK
+    if str(ip) in _METADATA:
+        return None
+    is_inside = any(ip in network for network in _INSIDE if network.version == ip.version)
+    return _PRIVATE if is_inside else None
+
+
+_INSIDE = tuple(
+    map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
+)
+"""Networks of organisations and homes."""
+_METADATA = ("100.100.100.200", "fd00:ec2::254")
+"""The metadata services of clouds that are in those networks; the others are link-local."""
+
+
+def _short(url: httpx2.URL) -> str:
+    """The address for a message, without what may be secret."""
+    return str(url.copy_with(userinfo=b"", query=None, fragment=None))[:200]

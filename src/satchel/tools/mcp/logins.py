@@ -1,0 +1,302 @@
+"""Logins at remote MCP servers: the tokens that OAuth gave, kept in the system's keyring or in a file.
+
+A file under `SATCHEL_HOME/oauth`, readable by its owner alone, says for each server where the login came from. The
+secrets themselves are in the keyring where the package `keyring` finds a working one, and else in the same file. Nobody
+but the code that sends them reads them: they are not part of the settings, are never logged, and are left out of
+backups.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, TypeVarTuple
+
+import anyio
+import anyio.to_thread
+
+from satchel.config import McpServerSettings, ensure_home
+from satchel.config.home import replace_file
+from satchel.errors import SatchelError, StorageError
+
+__all__ = ["KeyringStore", "Login", "LoginNeeded", "LoginStore", "SecretStore", "system_keyring"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_FORM = 1
+_SERVICE = "satchel"
+_KEYRING_S = 30.0
+"""A keyring may ask the user to unlock it; longer than this it keeps nobody waiting."""
+_LOCK_S = 60.0
+"""More than two renewals may take, one after the other."""
+_LOCK_POLL_S = 0.05
+_SECRET = ("client_secret", "access_token", "refresh_token")
+
+
+class LoginNeeded(SatchelError):
+    """A server asks for a login that is missing, was refused or can't be renewed."""
+
+    def __init__(self, server: str, why: str = "") -> None:
+        """Say it as a clause.
+
+        Args:
+            server: The name of its entry.
+            why: What happened to the login that there was, as a clause; "" where there was none.
+        """
+        super().__init__(f"{f'{why}; ' if why else ''}it needs a login: satchel mcp-server login {server}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """What an authorization server gave.
+
+    Attributes:
+        url: The MCP server's.
+        issuer: The authorization server; "" where it publishes no metadata.
+        token_endpoint: Where the tokens are renewed.
+        revocation_endpoint: Where they are revoked, or "".
+        client_id: Ours, as it was registered or set.
+        client_auth: How the client authenticates itself: "client_secret_basic", "client_secret_post" or "none".
+        resource: What the tokens are for (RFC 8707), or "" where that is not sent.
+        scope: What was granted, separated by spaces.
+        expires_at: Of the access token, in seconds since 1970; None where it was not told.
+        logged_in_at: Seconds since 1970.
+    """
+
+    url: str
+    issuer: str
+    token_endpoint: str
+    revocation_endpoint: str
+    client_id: str
+    client_auth: str
+    resource: str
+    scope: str
+    expires_at: float | None
+    logged_in_at: float
+    client_secret: str = field(default="", repr=False)
+    access_token: str = field(repr=False)
+    refresh_token: str = field(default="", repr=False)
+
+
+class SecretStore(Protocol):
+    """Keeps texts outside of SATCHEL_HOME, by name. Every method may raise `StorageError`."""
+
+    name: str
+    """As a user knows it."""
+
+    def get(self, name: str) -> str | None:
+        """The text, or None."""
+
+    def set(self, name: str, text: str) -> None:
+        """Keep it."""
+
+    def delete(self, name: str) -> None:
+        """Forget it; nothing happens where there is none."""
+
+
+class KeyringStore:
+    """The system's keyring, through the package `keyring`."""
+
+    def __init__(self, backend: Any) -> None:
+        """Take a back end of that package."""
+        self._backend = backend
+        self.name = str(getattr(backend, "name", "keyring"))
+
+    def get(self, name: str) -> str | None:
+        """See `SecretStore`."""
+        found: str | None = self._do(lambda: self._backend.get_password(_SERVICE, name))
+        return found
+
+    def set(self, name: str, text: str) -> None:
+        """See `SecretStore`."""
+        self._do(lambda: self._backend.set_password(_SERVICE, name, text))
+
+    def delete(self, name: str) -> None:
+        """See `SecretStore`."""
+        if self.get(name) is not None:
+            self._do(lambda: self._backend.delete_password(_SERVICE, name))
+
+    def _do(self, action: Callable[[], T]) -> T:
+        # A boundary: back ends raise what their system's libraries raise, and their words may hold what was stored.
+        try:
+            return action()
+        except Exception as error:  # noqa: BLE001
+            raise StorageError(f"The keyring ({self.name}) did not serve: {type(error).__name__}.") from None
+
+
+def system_keyring() -> KeyringStore | None:
+    """The keyring of this system; None where the package is not installed or finds none that works."""
+    try:
+        import keyring  # noqa: PLC0415  optional, and 0.2 s
+
+        backend = keyring.get_keyring()
+        # The package's own measure: below 1 are the back ends that only fail, or keep nothing.
+        return KeyringStore(backend) if backend.priority >= 1 else None
+    # A boundary: back ends look for services when they are found, and fail in ways of their own.
+    except Exception:  # noqa: BLE001
+        return None
+
+
+class LoginStore:
+    """The logins of all servers. Several processes may use it."""
+
+    def __init__(
+        self, home: Path, *, find_secrets: Callable[[], SecretStore | None] = system_keyring
+    ) -> None:
+        """Take the home; nothing is read.
+
+        Args:
+            home: SATCHEL_HOME.
+            find_secrets: Finds where tokens are kept, in a thread and when they are needed; None is the login's own
+                file.
+        """
+        self._folder = home / "oauth"
+        self._find_secrets = find_secrets
+
+    @cached_property
+    def _secrets(self) -> SecretStore | None:
+        return self._find_secrets()
+
+    async def load(self, entry: McpServerSettings) -> Login | None:
+        """The login at a server, or None.
+
+        Args:
+            entry: Filled in.
+
+        Raises:
+            StorageError: It is kept in a keyring that does not serve, or the file is damaged.
+        """
+        return await self._in_thread(self._load, entry)
+
+    async def save(self, entry: McpServerSettings, login: Login) -> str:
+        """Keep a login in the place of the one before.
+
+        Returns:
+            Where its secrets are: the name of the keyring, or the path of the file.
+
+        Raises:
+            StorageError: It could not be kept.
+        """
+        return await self._in_thread(self._save, entry, login)
+
+    async def delete(self, entry: McpServerSettings) -> bool:
+        """Forget a login.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            StorageError: It is in a keyring that does not serve.
+        """
+        return await self._in_thread(self._delete, entry)
+
+    def exists(self, entry: McpServerSettings) -> bool:
+        """Whether there is a login, without opening a keyring."""
+        return self._path(entry).exists()
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        """Keep other processes from renewing at the same time: a refresh token often serves only once.
+
+        Raises:
+            StorageError: Another process holds the lock for too long, or the folder can't be made.
+        """
+        ensure_home(self._folder)
+        try:
+            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StorageError(f"The folder {self._folder} can't be opened: {error.strerror}.") from error
+        try:
+            with anyio.move_on_after(_LOCK_S) as scope:
+                while True:
+                    try:
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        break
+                    except BlockingIOError:
+                        # Polled, because a thread that waits for the lock could not be cancelled.
+                        await anyio.sleep(_LOCK_POLL_S)
+            if scope.cancelled_caught:
+                raise StorageError(f"Another process holds the lock of {self._folder} for too long.")
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _load(self, entry: McpServerSettings) -> Login | None:
+        path = self._path(entry)
+        try:
+            value = json.loads(path.read_bytes())
+            kept = value["login"]
+            if value["form"] != _FORM:
+                raise ValueError("another form")
+            if value["keyring"]:
+                text = self._secrets.get(self._name(path)) if self._secrets is not None else None
+                if text is None:
+                    raise StorageError(
+                        f"The tokens are in the keyring {value['keyring']}, which does not have them now."
+                    )
+                kept = {**kept, **json.loads(text)}
+            return Login(**{each.name: kept[each.name] for each in fields(Login)})
+        except FileNotFoundError:
+            return None
+        except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+            # Its words could quote what is in the file.
+            raise StorageError(f"{path} is damaged ({type(error).__name__}). Log in again.") from None
+
+    def _save(self, entry: McpServerSettings, login: Login) -> str:
+        ensure_home(self._folder)
+        path = self._path(entry)
+        kept = {each.name: getattr(login, each.name) for each in fields(Login)}
+        secret = {name: kept[name] for name in _SECRET}
+        if self._secrets is not None:
+            try:
+                self._secrets.set(self._name(path), json.dumps(secret))
+            except StorageError:
+                # A keyring that is locked or full: a login that the user just made must not be lost.
+                pass
+            else:
+                self._write(path, {**kept, **dict.fromkeys(_SECRET, "")}, self._secrets.name)
+                return self._secrets.name
+        self._write(path, kept, "")
+        return str(path)
+
+    def _write(self, path: Path, kept: Mapping[str, Any], keyring: str) -> None:
+        replace_file(
+            path, json.dumps({"form": _FORM, "keyring": keyring, "login": dict(kept)}, indent=1) + "\n"
+        )
+
+    def _delete(self, entry: McpServerSettings) -> bool:
+        path = self._path(entry)
+        try:
+            keyring = str(json.loads(path.read_bytes()).get("keyring", ""))
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError, AttributeError, RecursionError):
+            keyring = ""
+        if keyring and self._secrets is not None:
+            self._secrets.delete(self._name(path))
+        path.unlink(missing_ok=True)
+        return True
+
+    def _path(self, entry: McpServerSettings) -> Path:
+        # The address is part of the name: what was given for one server is never sent to another.
+        identity = json.dumps([entry.url, str(entry.base or "")])
+        return self._folder / f"{entry.name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.json"
+
+    def _name(self, path: Path) -> str:
+        # Of the home too: one user may have several.
+        return f"{self._folder.resolve()}/{path.stem}"
+
+    async def _in_thread(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        try:
+            with anyio.fail_after(_KEYRING_S):
+                return await anyio.to_thread.run_sync(function, *args, abandon_on_cancel=True)
+        except TimeoutError:
+            raise StorageError(f"The keyring did not answer within {_KEYRING_S:g} s.") from None

@@ -1,0 +1,238 @@
+"""Logins: where requests may lead, where tokens are kept, and several who renew one at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+from keyring.backend import KeyringBackend
+from keyring.errors import KeyringLocked
+
+from satchel.clock import ManualClock
+from satchel.config import McpServerSettings
+from satchel.errors import Refused, SatchelError, StorageError
+from satchel.tools.mcp import LoginStore
+from satchel.tools.mcp.guard import Reach
+from satchel.tools.mcp.logins import KeyringStore, Login
+from satchel.tools.mcp.oauth import Tokens, log_in
+from satchel.tools.mcp.redirects import listening
+from tests.requirements import requirement
+from tests.tools.mcp.conftest import Open
+from tests.tools.mcp.guarded import Guarded, guarded
+
+pytestmark = pytest.mark.anyio
+
+PLACES = {
+    "public": "203.0.114.9",
+    "other": "198.51.101.7",
+    "inside": "10.1.2.3",
+    "beside": "192.168.0.9",
+    "mapped": "::ffff:10.1.2.3",
+    "here": "127.0.0.1",
+    "here6": "::1",
+    "metadata": "169.254.169.254",
+    "metadata6": "fd00:ec2::254",
+    "alibaba": "100.100.100.200",
+    "any": "0.0.0.0",
+}
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    if host == "nowhere":
+        raise OSError("no such name")
+    return [PLACES.get(host, host)]
+
+
+@requirement("mcp:oauth:hostile")
+@pytest.mark.parametrize(
+    ("server", "url", "is_allowed"),
+    [
+        ("https://public/mcp", "https://other/token", True),
+        ("https://public/mcp", "http://other/token", False),
+        ("https://public/mcp", "https://inside/token", False),
+        ("https://public/mcp", "https://mapped/token", False),
+        ("https://public/mcp", "https://here/token", False),
+        ("https://public/mcp", "http://here6/token", False),
+        ("https://public/mcp", "https://metadata/token", False),
+        ("https://public/mcp", "https://any/token", False),
+        ("https://inside/mcp", "https://beside/token", True),
+        ("https://inside/mcp", "http://beside/token", False),
+        ("https://inside/mcp", "https://public/token", True),
+        ("https://inside/mcp", "https://here/token", False),
+        ("https://inside/mcp", "https://metadata6/token", False),
+        ("https://inside/mcp", "https://alibaba/token", False),
+        ("http://here/mcp", "http://here6/token", True),
+        ("http://here/mcp", "https://inside/token", True),
+        ("http://here/mcp", "http://metadata/token", False),
+        ("http://here/mcp", "http://any/token", False),
+        ("https://public/mcp", "file:///etc/passwd", False),
+    ],
+)
+async def test_a_login_leads_no_further_inside_than_its_server_is(
+    server: str, url: str, is_allowed: bool
+) -> None:
+    reach = Reach(server, resolve=resolve)
+    if is_allowed:
+        assert await reach.check(httpx2.URL(url))
+    else:
+        with pytest.raises(Refused, match="The login leads to"):
+            await reach.check(httpx2.URL(url))
+
+
+async def test_a_host_without_an_address_is_named() -> None:
+    with pytest.raises(SatchelError, match="nowhere has no address: no such name"):
+        await Reach("https://public/mcp", resolve=resolve).check(httpx2.URL("https://nowhere/token"))
+
+
+class Ring(KeyringBackend):
+    """A keyring in memory, which may be locked."""
+
+    priority = 5
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.kept: dict[tuple[str, str], str] = {}
+        self.is_locked = False
+
+    @property
+    def name(self) -> str:
+        return "ring"
+
+    def get_password(self, service: str, username: str) -> str | None:
+        self._check()
+        return self.kept.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self._check()
+        self.kept[service, username] = password
+
+    def delete_password(self, service: str, username: str) -> None:
+        self._check()
+        del self.kept[service, username]
+
+    def _check(self) -> None:
+        if self.is_locked:
+            raise KeyringLocked("locked; the secret was hunter2")
+
+
+ENTRY = McpServerSettings(name="t", url="https://mcp.example/mcp")
+LOGIN = Login(
+    url=ENTRY.url,
+    issuer="https://id.example",
+    token_endpoint="https://id.example/token",
+    revocation_endpoint="",
+    client_id="c",
+    client_auth="none",
+    resource="",
+    scope="read",
+    expires_at=None,
+    logged_in_at=0.0,
+    client_secret="hunter2",
+    access_token="hunter2-access",
+    refresh_token="hunter2-refresh",
+)
+
+
+@requirement("mcp:oauth")
+async def test_where_a_keyring_works_the_file_holds_no_secret(tmp_path: Path) -> None:
+    ring = Ring()
+    store = LoginStore(tmp_path, find_secrets=lambda: KeyringStore(ring))
+    assert await store.save(ENTRY, LOGIN) == "ring"
+    (path,) = (tmp_path / "oauth").iterdir()
+    assert "hunter2" not in path.read_text() + repr(LOGIN)
+    assert await store.load(ENTRY) == LOGIN
+    # Another address is another server: it gets nothing of this one's.
+    assert await store.load(replace(ENTRY, url="https://evil.example/mcp")) is None
+    ring.is_locked = True
+    with pytest.raises(StorageError, match=r"^The keyring \(ring\) did not serve: KeyringLocked\.$"):
+        await store.load(ENTRY)
+    # What the user just logged in to is not lost because of it.
+    assert await store.save(ENTRY, LOGIN) == str(path)
+    assert await store.load(ENTRY) == LOGIN
+    ring.is_locked = False
+    assert await store.save(ENTRY, LOGIN) == "ring"
+    assert await store.delete(ENTRY)
+    assert (ring.kept, list((tmp_path / "oauth").iterdir())) == ({}, [])
+    assert not await store.delete(ENTRY)
+
+
+@requirement("mcp:oauth")
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"form": 1}', '{"form": 1, "keyring": "", "login": {}}', "[" * 100_000]
+)
+async def test_a_damaged_file_of_a_login_is_named_and_deleted_by_a_logout(tmp_path: Path, text: str) -> None:
+    store = LoginStore(tmp_path, find_secrets=lambda: None)
+    await store.save(ENTRY, LOGIN)
+    (path,) = (tmp_path / "oauth").iterdir()
+    path.write_text(text)
+    with pytest.raises(StorageError, match="is damaged"):
+        await store.load(ENTRY)
+    assert await store.delete(ENTRY)
+    assert not path.exists()
+
+
+async def logged_in(server: Guarded, home: Path, clock: ManualClock) -> tuple[McpServerSettings, LoginStore]:
+    entry = McpServerSettings(name="t", url=server.url)
+    store = LoginStore(home, find_secrets=lambda: None)
+    async with listening(None) as redirects:
+
+        async def present(address: str) -> None:
+            back = await anyio.to_thread.run_sync(server.redirect, address)
+            group.start_soon(anyio.to_thread.run_sync, server.browse, back)
+
+        async with anyio.create_task_group() as group:
+            login = await log_in(
+                entry,
+                redirect_uri=redirects.uri,
+                client_secret=None,
+                present=present,
+                redirected=redirects.wait,
+                clock=clock,
+            )
+    await store.save(entry, login)
+    return entry, store
+
+
+@requirement("mcp:oauth")
+async def test_several_that_renew_a_login_at_once_use_its_refresh_token_once(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with guarded() as server:
+        entry, store = await logged_in(server, tmp_path, clock)
+        clock.advance(3600)
+        found = []
+
+        async def renew() -> None:
+            found.append(await Tokens(entry, store, clock=clock).current())
+
+        async with anyio.create_task_group() as group:
+            for _ in range(4):
+                group.start_soon(renew)
+        assert server.users.renewals == 1
+        assert len(set(found)) == 1
+        assert server.users.renewals == 1
+
+
+@requirement("mcp:oauth")
+async def test_a_login_that_ends_during_a_session_is_told_and_one_made_anew_is_used(
+    open_servers: Open, tmp_path: Path
+) -> None:
+    clock = ManualClock()
+    with guarded() as server:
+        entry, store = await logged_in(server, tmp_path / "home", clock)
+        async with open_servers(entry) as servers:
+            assert (await servers.call("mcp__t__whoami")).text == "Ann"
+            server.users.access.clear()
+            server.users.refresh.clear()
+            result = await servers.call("mcp__t__whoami")
+            assert result.is_error
+            assert (
+                "the MCP server t did not take the call: the login was not renewed; "
+                "it needs a login: satchel mcp-server login t"
+            ) in result.text
+            await logged_in(server, tmp_path / "home", clock)
+            servers.clock.advance(3600)
+            assert (await servers.call("mcp__t__whoami")).text == "Ann"
