@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import anyio
 import pytest
+from sqlalchemy import Connection
 from sqlalchemy import text as sql
 
 from satchel.clock import ManualClock
@@ -20,6 +21,7 @@ from satchel.events import Compaction, Event, Notice, Observation
 from satchel.messages import Message, TextBlock, ThinkingBlock, Usage
 from satchel.sessions import SessionStore, Words, index, spending
 from satchel.sessions.index import LogFile, SessionIndex
+from satchel.sessions.log import Line, read_lines
 from satchel.storage import Database
 from tests.requirements import requirement
 from tests.sessions.worlds import (
@@ -38,6 +40,10 @@ from tests.sessions.worlds import (
 pytestmark = pytest.mark.anyio
 
 WITHOUT, WITH = "without the index", "with the index"
+
+
+class Interrupted(Exception):
+    """The program ends here."""
 
 
 class World:
@@ -509,3 +515,59 @@ async def test_what_was_spent_on_a_day_is_known_without_reading_logs_that_did_no
     assert (await world.store.spent_on(day), await world.store.spent_on("2026-01-02")) == (3.5, 0.5)
     await world.store.delete("s2")
     assert await world.store.spent_on(day) == 2.0
+
+
+@requirement("sessions:search")
+async def test_a_large_log_is_indexed_in_short_transactions_and_goes_on_where_it_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Database.open(tmp_path / "satchel.db") as database:
+        world = World(tmp_path, database)
+        texts = [f"word{number} " + "filler " * 3000 for number in range(100)]
+        path = await world.session("s1", *(said(text, turn=n) for n, text in enumerate(texts, 1)))
+        written: list[int] = []
+        write = index._write
+
+        def spy(connection: Connection, reading: index.Reading, known: index.Known | None) -> bool:
+            if len(written) == 3:
+                raise Interrupted
+            written.append(sum(len(passage.text) for passage in reading.passages))
+            return write(connection, reading, known)
+
+        monkeypatch.setattr(index, "_write", spy)
+        with pytest.raises(Interrupted):
+            await world.store.list()
+        monkeypatch.setattr(index, "_write", write)
+        assert len(written) == 3
+        assert max(written) < 300_000
+        read: list[int] = []
+
+        def watched(path: Path, *, start: int, number: int) -> Iterator[Line]:
+            read.append(number)
+            return read_lines(path, start=start, number=number)
+
+        monkeypatch.setattr("satchel.sessions.index.read_lines", watched)
+        assert await world.found("word99") == [("s1", 100, "user")]
+        assert len(await world.store.search("filler", limit=200)) == 100
+        assert min(read) > 30
+        # Another file with the same words is read from its beginning, and nothing is found twice.
+        copy = path.with_suffix(".copy")
+        copy.write_bytes(path.read_bytes())
+        copy.replace(path)
+        assert len(await world.store.search("filler", limit=200)) == 100
+        assert min(read) == 1
+
+
+async def test_two_stores_that_index_one_log_at_the_same_time_find_everything_once(tmp_path: Path) -> None:
+    async with (
+        Database.open(tmp_path / "satchel.db") as one,
+        Database.open(tmp_path / "satchel.db") as other,
+    ):
+        world = World(tmp_path, one)
+        second = SessionStore(tmp_path / "sessions", other, clock=world.clock)
+        texts = [f"word{number} " + "filler " * 3000 for number in range(100)]
+        await world.session("s1", *(said(text, turn=n) for n, text in enumerate(texts, 1)))
+        async with anyio.create_task_group() as group:
+            group.start_soon(world.store.list)
+            group.start_soon(second.list)
+        assert len(await world.store.search("filler", limit=200)) == 100

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +285,65 @@ async def test_a_write_that_another_process_blocks_says_so_and_reading_goes_on(t
             assert await database.read(rows) == ["ann"]
         await database.write(insert("bob"))
         assert await database.read(rows) == ["ann", "bob"]
+
+
+@requirement("storage:errors:locked")
+async def test_writes_that_queue_up_behind_another_process_wait_together_and_not_in_turn(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "satchel.db"
+    refused: list[str] = []
+    async with Database.open(path, lock_timeout_s=1.0) as database:
+        await database.write(insert("ann"))
+
+        async def write(name: str) -> None:
+            try:
+                await database.write(insert(name))
+            except StorageLocked:
+                refused.append(name)
+
+        with held(path), anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                for number in range(20):
+                    group.start_soon(write, str(number))
+        await database.write(insert("bob"))
+        assert await database.read(rows) == ["ann", "bob"]
+    assert len(refused) == 20
+
+
+@requirement("storage:errors:locked")
+async def test_closing_gives_up_writes_that_wait_for_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "satchel.db"
+    refused: list[str] = []
+    with anyio.fail_after(9), ExitStack() as lock:
+        async with anyio.create_task_group() as group, Database.open(path, lock_timeout_s=10) as database:
+            await database.write(insert("ann"))
+
+            async def write(name: str) -> None:
+                try:
+                    await database.write(insert(name))
+                except StorageLocked:
+                    refused.append(name)
+
+            lock.enter_context(held(path))
+            for number in range(3):
+                group.start_soon(write, str(number))
+            await anyio.wait_all_tasks_blocked()
+    assert len(refused) == 3
+
+
+async def test_a_database_that_was_removed_or_replaced_under_its_writer_is_an_error_and_not_a_silent_loss(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "satchel.db"
+    async with Database.open(path) as database:
+        await database.write(insert("ann"))
+        path.rename(tmp_path / "elsewhere.db")
+        with pytest.raises(StorageError, match=r"satchel.db was removed while it was open"):
+            await database.write(insert("lost"))
+        path.write_bytes((tmp_path / "elsewhere.db").read_bytes())
+        with pytest.raises(StorageError, match=r"satchel.db was replaced while it was open"):
+            await database.write(insert("lost"))
 
 
 @requirement("storage:errors:full")

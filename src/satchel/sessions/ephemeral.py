@@ -88,7 +88,8 @@ class EphemeralJournal:
             Record(seq=seq, at=at, event=event) for seq, event in enumerate(lasting, self.last_seq + 1)
         )
         self._records += records
-        add_cost(self._costs, records)
+        for record in records:
+            add_cost(self._costs, record)
         return records
 
     async def aclose(self) -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import contextlib
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
-from sqlalchemy import Connection, delete, insert, select, text
+from sqlalchemy import Connection, delete, func, insert, select, text
 
 from satchel.errors import StorageError, StorageLocked
 from satchel.sessions.log import read_lines
@@ -28,14 +28,14 @@ from satchel.storage import Database
 
 __all__ = ["Known", "LogFile", "SearchHit", "SessionIndex", "files_in", "log_files", "read_on", "stat_log"]
 
-_BATCH_CHARS = 4_000_000
-"""Text that one transaction takes in: a fraction of a second of the database's one writer."""
-
+_SLICE_CHARS = 250_000
+"""Text that one transaction adds or removes. It holds the database's one writer for some 10 ms, and turns wait for that
+writer when they store what was said."""
+_MERGE_PAGES = 64
+"""Of 4 KB, which one step of merging writes; for the same reason."""
 _SNIPPET_CHARS = 160
 _MOST_NAMES = 500
 """Keys up to which single rows of the index are asked for; above it all are read."""
-_MERGE = text("INSERT INTO session_fts (session_fts) VALUES ('optimize')")
-"""A deleted row leaves its words in the index's older segments; merging them into one leaves them out."""
 _TERM = re.compile(r'"([^"]+)"|(\S+)')
 _WORD = re.compile(r"[^\W_]+")
 # Scripts that put no space between words: the index holds whole runs of them, so their words are looked for
@@ -88,10 +88,14 @@ class Known:
         """Whether the log is in the state in which it was read."""
         return (self.file.inode, self.file.mtime_ns, self.file.size) == (file.inode, file.mtime_ns, file.size)
 
+    def continues_in(self, file: LogFile) -> bool:
+        """Whether the log only grew. One that changed and is no longer than before was edited."""
+        return self.file.inode == file.inode and file.size > self.file.size
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A log that was read (on)."""
+    """A log that was read (on), or a slice of it: then `known.file.size` is where the slice ends."""
 
     known: Known
     passages: tuple[Passage, ...]
@@ -122,25 +126,39 @@ def files_in(root: Path) -> list[LogFile]:
     return [file for path in log_files(root) if (file := stat_log(root, path)) is not None]
 
 
-def read_on(file: LogFile, known: Known | None) -> Reading | None:
-    """Read a log, or only what was added since `known`; None where it can't be read."""
-    # Changed and no longer than before: somebody edited it.
-    if known is not None and (known.file.inode != file.inode or file.size <= known.file.size):
+def read_on(file: LogFile, known: Known | None, *, most_chars: int | None = None) -> Reading | None:
+    """Read a log, or only what was added since `known`; None where it can't be read.
+
+    Args:
+        file: The log.
+        known: What was read before.
+        most_chars: Stop after passages with so much text; None reads to the end and gathers no passages.
+    """
+    if known is not None and not known.continues_in(file):
         known = None
     summary = Summary.from_json(known.summary.to_json()) if known is not None else Summary()
     offset, lines = (known.offset, known.lines) if known is not None else (0, 0)
     passages: list[Passage] = []
+    chars = 0
+    is_first = True
     try:
         for line in read_lines(file.path, start=offset, number=lines + 1):
             if not line.is_whole:
                 break
             if line.record is not None:
-                if known is not None and not passages and line.record.seq <= summary.last_seq:
+                if known is not None and is_first and line.record.seq <= summary.last_seq:
                     # Somebody changed what was read before.
-                    return read_on(file, None)
+                    return read_on(file, None, most_chars=most_chars)
+                is_first = False
                 summary.feed(line.record)
-                passages.extend(passages_of(line.record))
+                if most_chars is not None:
+                    found = passages_of(line.record)
+                    passages += found
+                    chars += sum(len(passage.text) for passage in found)
             offset, lines = line.start + len(line.raw), line.number
+            if most_chars is not None and chars >= most_chars and offset < file.size:
+                file = replace(file, size=offset)
+                break
     except StorageError:
         return None
     return Reading(Known(file, offset, lines, summary), tuple(passages), known is None)
@@ -153,6 +171,7 @@ class SessionIndex:
         self._root = root
         self._database = database
         self._limiter = limiter
+        self._refreshing = anyio.Lock()
 
     async def sessions(self) -> list[SessionInfo]:
         """All sessions, the one that was active last first."""
@@ -187,7 +206,9 @@ class SessionIndex:
             return
         gone = list(names)
         try:
-            await self._database.write(lambda connection: _purge(connection, gone))
+            await self._remove(gone)
+            unsettle = delete(session_settled).where(session_settled.c.name.in_(gone))
+            await self._database.write(lambda connection: connection.execute(unsettle))
         except StorageLocked:
             raise
         except StorageError:
@@ -236,29 +257,83 @@ class SessionIndex:
 
     async def _refresh(self) -> tuple[list[Known], bool]:
         """Read what changed since the last time; also whether the index holds all of it now."""
-        files = await anyio.to_thread.run_sync(files_in, self._root, limiter=self._limiter)
-        before, is_indexed = await self.stored()
-        after: list[Known] = []
-        batch: list[Reading] = []
-        chars = 0
-        for file in files:
-            known = before.pop(file.name, None)
-            if known is not None and known.is_current(file):
-                after.append(known)
-                continue
-            reading = await anyio.to_thread.run_sync(read_on, file, known, limiter=self._limiter)
+        # One after the other: the second finds done what the first did.
+        async with self._refreshing:
+            files = await anyio.to_thread.run_sync(files_in, self._root, limiter=self._limiter)
+            before, is_indexed = await self.stored()
+            here = {file.name: file for file in files}
+            stale = [
+                name
+                for name, known in before.items()
+                if (file := here.get(name)) is None
+                or not (known.is_current(file) or known.continues_in(file))
+            ]
+            if is_indexed and stale:
+                is_indexed = await self._succeeds(self._remove(stale))
+            after: list[Known] = []
+            for file in files:
+                known = before.get(file.name) if file.name not in stale else None
+                if known is None or not known.is_current(file):
+                    known, is_indexed = await self._index(file, known, stores=is_indexed)
+                if known is not None:
+                    after.append(known)
+            return after, is_indexed
+
+    async def _index(self, file: LogFile, known: Known | None, *, stores: bool) -> tuple[Known | None, bool]:
+        """Read a log to its end and store what it holds, slice by slice: what is cancelled or interrupted goes on from
+        there the next time.
+
+        Returns:
+            What is known of it, or None where it can't be read; and whether the index can still be written and has all
+            of it.
+        """
+        while True:
+            most = _SLICE_CHARS if stores else None
+            reading = await anyio.to_thread.run_sync(
+                lambda: read_on(file, known, most_chars=most),  # noqa: B023 - run before the next round
+                limiter=self._limiter,
+            )
             if reading is None:
-                continue
-            after.append(reading.known)
-            if is_indexed:
-                batch.append(reading)
-                chars += sum(len(passage.text) for passage in reading.passages)
-                if chars > _BATCH_CHARS:
-                    is_indexed = await self._store(batch, [])
-                    batch, chars = [], 0
-        if is_indexed and (batch or before):
-            is_indexed = await self._store(batch, list(before))
-        return after, is_indexed
+                return None, stores
+            if stores and reading.is_from_start and known is not None:
+                stores = await self._succeeds(self._remove([file.name]))
+                known = None
+            if stores:
+                stores = await self._succeeds(self._store(reading, known))
+            known = reading.known
+            if known.file.size == file.size:
+                return known, stores
+
+    async def _succeeds(self, writing: Awaitable[bool]) -> bool:
+        """Whether the index took it. Whatever is wrong with the database, the files still answer."""
+        try:
+            return await writing
+        except StorageError:
+            return False
+
+    async def _store(self, reading: Reading, known: Known | None) -> bool:
+        """Add a slice to what is known; False where another process is indexing the same log."""
+        assert self._database is not None
+        return await self._database.write(lambda connection: _write(connection, reading, known))
+
+    async def _remove(self, names: Sequence[str]) -> bool:
+        """Take logs out of the index, in many short transactions. The rows that tell that they are in it go last, so
+        that an interrupted call is finished by the next.
+        """
+        assert self._database is not None
+        write = self._database.write
+        removed = 0
+        while count := await write(lambda connection: _delete_slice(connection, names)):
+            removed += count
+        if removed:
+            # A deleted row leaves its words in the full-text index's older segments; merging all of them into one
+            # leaves them out. The first step, a negative one, begins that.
+            pages = -_MERGE_PAGES
+            while await write(lambda connection: _merge(connection, pages)):  # noqa: B023 - run at once
+                pages = _MERGE_PAGES
+        rows = delete(session_log).where(session_log.c.name.in_(names))
+        await write(lambda connection: connection.execute(rows))
+        return True
 
     async def stored(self, names: Collection[str] | None = None) -> tuple[dict[str, Known], bool]:
         """What the index holds of the logs with these keys, or of all; also whether it could be read."""
@@ -278,67 +353,83 @@ class SessionIndex:
         file = LogFile(row.name, path, row.session_id, row.inode, row.mtime_ns, row.size)
         return Known(file, row.offset, row.lines, Summary.from_json(row.summary))
 
-    async def _store(self, batch: Sequence[Reading], gone: Sequence[str]) -> bool:
-        if self._database is None:
-            return False
-        try:
-            await self._database.write(lambda connection: _write(connection, batch, gone))
-        except StorageError:
-            return False
-        return True
 
-
-def _write(connection: Connection, batch: Sequence[Reading], gone: Sequence[str]) -> None:
-    replaced = [reading.known.file.name for reading in batch if reading.is_from_start]
-    removed = 0
-    for name in [*gone, *replaced]:
-        removed += connection.execute(delete(session_passage).where(session_passage.c.name == name)).rowcount
-    if removed:
-        connection.execute(_MERGE)
-    for name in [*gone, *(reading.known.file.name for reading in batch)]:
-        connection.execute(delete(session_log).where(session_log.c.name == name))
-    for reading in batch:
-        known = reading.known
-        connection.execute(
-            insert(session_log).values(
-                name=known.file.name,
-                session_id=known.file.session_id,
-                inode=known.file.inode,
-                mtime_ns=known.file.mtime_ns,
-                size=known.file.size,
-                offset=known.offset,
-                lines=known.lines,
-                summary=known.summary.to_json(),
-            )
+def _write(connection: Connection, reading: Reading, known: Known | None) -> bool:
+    """Store a slice that was read after `known`, unless the log or its row is not what it was then."""
+    new = reading.known
+    row = connection.execute(
+        select(session_log.c.inode, session_log.c.offset).where(session_log.c.name == new.file.name)
+    ).first()
+    if (None if row is None else tuple(row)) != (None if known is None else (known.file.inode, known.offset)):
+        return False  # Another process was faster.
+    try:
+        if new.file.path.stat().st_ino != new.file.inode:
+            return False  # Words were forgotten meanwhile, and this slice may hold them.
+    except OSError:
+        return False
+    connection.execute(delete(session_log).where(session_log.c.name == new.file.name))
+    connection.execute(
+        insert(session_log).values(
+            name=new.file.name,
+            session_id=new.file.session_id,
+            inode=new.file.inode,
+            mtime_ns=new.file.mtime_ns,
+            size=new.file.size,
+            offset=new.offset,
+            lines=new.lines,
+            summary=new.summary.to_json(),
         )
-        if reading.passages:
-            connection.execute(
-                insert(session_passage),
-                [
-                    {
-                        "name": known.file.name,
-                        "seq": passage.seq,
-                        "turn": passage.turn,
-                        "kind": passage.kind,
-                        "at": passage.at,
-                        "text": _storable(passage.text),
-                    }
-                    for passage in reading.passages
-                ],
-            )
+    )
+    if reading.passages:
+        connection.execute(
+            insert(session_passage),
+            [
+                {
+                    "name": new.file.name,
+                    "seq": passage.seq,
+                    "turn": passage.turn,
+                    "kind": passage.kind,
+                    "at": passage.at,
+                    "text": _storable(passage.text),
+                }
+                for passage in reading.passages
+            ],
+        )
+    return True
+
+
+def _delete_slice(connection: Connection, names: Sequence[str]) -> int:
+    """Delete some passages of these logs; how many."""
+    found = connection.execute(
+        select(session_passage.c.id, func.length(session_passage.c.text))
+        .where(session_passage.c.name.in_(names))
+        .limit(_MOST_NAMES)
+    )
+    ids: list[int] = []
+    chars = 0
+    for id, length in found:
+        ids.append(id)
+        chars += length
+        if chars >= _SLICE_CHARS:
+            break
+    if ids:
+        connection.execute(delete(session_passage).where(session_passage.c.id.in_(ids)))
+    return len(ids)
+
+
+def _merge(connection: Connection, pages: int) -> bool:
+    """One step of merging the full-text index's segments; whether there was something left to do."""
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    before = driver.total_changes
+    connection.exec_driver_sql("INSERT INTO session_fts (session_fts, rank) VALUES ('merge', ?)", (pages,))
+    # sqlite.org/fts5.html: less than two changes mean that nothing was merged.
+    return bool(driver.total_changes - before >= 2)
 
 
 def _storable(words: str) -> str:
     """SQLite takes no lone surrogates, and its tokenizer ends at a NUL."""
     return words.replace("\0", " ").encode("utf-8", "replace").decode()
-
-
-def _purge(connection: Connection, names: Sequence[str]) -> None:
-    for name in names:
-        connection.execute(delete(session_passage).where(session_passage.c.name == name))
-        connection.execute(delete(session_log).where(session_log.c.name == name))
-        connection.execute(delete(session_settled).where(session_settled.c.name == name))
-    connection.execute(_MERGE)
 
 
 def _remake(connection: Connection) -> None:

@@ -204,6 +204,7 @@ class Journal:
         lanes: Lanes,
         is_new: bool,
         offsets: Offsets,
+        costs: dict[str, float],
         closed: Callable[[], object],
     ) -> None:
         """Use `SessionStore.create` or `SessionStore.open`."""
@@ -216,8 +217,7 @@ class Journal:
         self._lanes = lanes
         self._offsets = offsets
         self._closed = closed
-        self._costs: dict[str, float] = {}
-        add_cost(self._costs, log.records)
+        self._costs = costs
         self._may_make = is_new
         self._name_synced = not is_new
         self._seq = log.last_seq
@@ -248,8 +248,8 @@ class Journal:
         return self._costs
 
     def take_records(self) -> tuple[Record, ...]:
-        """What the log held when it was opened, in order. Given once, so that a large log does not stay in memory;
-        later calls give nothing, and `records` reads the file.
+        """What the log held when it was opened, in order, unless it was given to `visit`. Given once, so that a large
+        log does not stay in memory; later calls give nothing, and `records` reads the file.
         """
         found, self._found = self._found, ()
         return found
@@ -307,7 +307,8 @@ class Journal:
                     start = self._length + len(self._glue)
                     self._write(self._glue + encode_records(records))
                     self._offsets.note(records[0].seq, start)
-                    add_cost(self._costs, records)
+                    for record in records:
+                        add_cost(self._costs, record)
                     self._glue = b""
                     self._seq += len(records)
                     self._written += 1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -126,6 +127,33 @@ def decode_line(raw: bytes) -> tuple[Record | None, str]:
         return None, f"{type(error).__name__}: {error}"[:200]
 
 
+class _Pace:
+    """Gives way to other threads while a log is decoded.
+
+    A thread that wants Python's interpreter waits up to 5 ms (`sys.getswitchinterval`) for one that computes, each time
+    that it comes back from the disk or the network; a turn comes back some dozen times. So the thread that decodes
+    sleeps for a moment after each millisecond, and for as long again as it computed where the sleep took longer than it
+    should: somebody else is at work then.
+    """
+
+    _WORK_S = 0.001
+    _NAP_S = 0.0001
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __call__(self) -> None:
+        now = time.perf_counter()
+        if now - self._began < self._WORK_S:
+            return
+        time.sleep(self._NAP_S)
+        woke = time.perf_counter()
+        if woke - now > 5 * self._NAP_S:
+            time.sleep(2 * self._WORK_S)
+            woke = time.perf_counter()
+        self._began = woke
+
+
 def read_lines(path: Path, *, start: int = 0, number: int = 1) -> Iterator[Line]:
     """Read the lines from byte `start` on, which is the beginning of line `number`. Empty lines are left out.
 
@@ -135,7 +163,9 @@ def read_lines(path: Path, *, start: int = 0, number: int = 1) -> Iterator[Line]
     try:
         with path.open("rb") as file:
             file.seek(start)
+            pace = _Pace()
             for raw in file:
+                pace()
                 if raw.strip():
                     record, reason = decode_line(raw)
                     yield Line(number=number, start=start, raw=raw, record=record, reason=reason)
@@ -232,13 +262,27 @@ def _unreadable(path: Path, error: OSError) -> StorageError:
     return StorageError(f"The session log {path} can't be read: {error.strerror or error}.")
 
 
-def read_log(path: Path, session_id: str, *, offsets: Offsets | None = None) -> Log:
-    """Read a whole log; `offsets` learns where its records stand.
+def read_log(
+    path: Path,
+    session_id: str,
+    *,
+    offsets: Offsets | None = None,
+    visit: Callable[[Record], object] | None = None,
+) -> Log:
+    """Read a whole log.
+
+    Args:
+        path: The file.
+        session_id: Its session.
+        offsets: Learns where the records stand.
+        visit: Gets each record, in order, in place of `Log.records`, which stays empty: a large log then need not be in
+            memory as a whole.
 
     Raises:
         StorageError: The file can't be read.
     """
     records: list[Record] = []
+    take = visit or records.append
     skipped: list[Skipped] = []
     length = last_seq = 0
     ends_line, is_torn = True, False
@@ -253,7 +297,7 @@ def read_log(path: Path, session_id: str, *, offsets: Offsets | None = None) -> 
             # Its number was given to someone, known or not.
             last_seq += 1
         else:
-            records.append(line.record)
+            take(line.record)
             if offsets is not None:
                 offsets.note(line.record.seq, line.start)
             last_seq = max(last_seq + 1, line.record.seq)

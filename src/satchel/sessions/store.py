@@ -36,7 +36,7 @@ from satchel.sessions.redaction import (
     redact_log,
 )
 from satchel.sessions.spending import Spending
-from satchel.sessions.summary import SessionInfo, Summary
+from satchel.sessions.summary import SessionInfo, Summary, add_cost
 from satchel.storage import Database
 
 __all__ = ["SessionStore"]
@@ -101,7 +101,7 @@ class SessionStore:
         """
         wanted = session_id or self._new_id()
         log, lock = await self._run(lambda: self._claim(str(cwd), wanted))
-        return self._journal(log, lock, cwd=str(cwd), is_new=True)
+        return self._journal(log, lock, cwd=str(cwd), is_new=True, costs={})
 
     def _claim(self, cwd: str, wanted: str) -> tuple[Log, WriterLock]:
         if FORBIDDEN_IN_IDS.search(wanted) or not 1 <= len(wanted) <= 64:
@@ -112,7 +112,9 @@ class SessionStore:
         path = self._root / bucket_name(cwd) / log_name(self._clock.now().astimezone(), wanted)
         return Log(session_id=wanted, path=path), lock
 
-    def _journal(self, log: Log, lock: WriterLock, *, cwd: str, is_new: bool) -> Journal:
+    def _journal(
+        self, log: Log, lock: WriterLock, *, cwd: str, is_new: bool, costs: dict[str, float]
+    ) -> Journal:
         journal = Journal(
             log=log,
             cwd=cwd,
@@ -121,6 +123,7 @@ class SessionStore:
             lanes=self._lanes,
             is_new=is_new,
             offsets=self._offsets_of(log.path),
+            costs=costs,
             closed=lambda: self._open.pop(log.session_id, None),
         )
         self._open[log.session_id] = journal
@@ -130,11 +133,13 @@ class SessionStore:
         """Begin a session that leaves nothing on disk."""
         return EphemeralJournal(session_id=self._new_id(), cwd=str(cwd), clock=self._clock)
 
-    async def open(self, session_id: str) -> Journal:
+    async def open(self, session_id: str, *, visit: Callable[[Record], object] | None = None) -> Journal:
         """Open a session for writing; `Journal.take_records` gives what it held.
 
         Args:
-            session_id: Its id, or the beginning of it where that is unique.
+            session_id: Its id, or the unique beginning of it.
+            visit: Gets each record that the log holds, in order, in a worker thread, and `take_records` gives nothing:
+                a large log is then never in memory as a whole, and nothing of it is read on the event loop.
 
         Raises:
             NotFound: There is no such session.
@@ -145,13 +150,26 @@ class SessionStore:
         path, full_id = await self._run(lambda: self._find(session_id))
         lock = await self._run(lambda: WriterLock.take(self._lock_path(full_id), session_id=full_id))
         offsets = self._offsets_of(path)
+        records: builtins.list[Record] = []
+        keep = visit or records.append
+        costs: dict[str, float] = {}
+        cwds: builtins.list[str] = []
+
+        def take(record: Record) -> None:
+            if isinstance(record.event, SessionStart):
+                cwds.append(record.event.cwd)
+            add_cost(costs, record)
+            keep(record)
+
         try:
-            log = await self._run(lambda: _read_for_writing(path, full_id, offsets), lane=self._lane_of(path))
+            log = await self._run(
+                lambda: _read_for_writing(path, full_id, offsets, take), lane=self._lane_of(path)
+            )
         except BaseException:
             lock.release()
             raise
-        starts = [record.event.cwd for record in log.records if isinstance(record.event, SessionStart)]
-        return self._journal(log, lock, cwd=starts[0] if starts else "", is_new=False)
+        log = replace(log, records=tuple(records))
+        return self._journal(log, lock, cwd=cwds[0] if cwds else "", is_new=False, costs=costs)
 
     async def last(self, cwd: Path | str) -> SessionInfo | None:
         """The session of a working directory that was active last and in which something was said, or
@@ -186,24 +204,26 @@ class SessionStore:
 
     async def info(self, session_id: str) -> SessionInfo:
         """One session by its id or the unique beginning of it; errors as in `load`."""
-        log = await self.load(session_id)
         summary = Summary()
-        for record in log.records:
-            summary.feed(record)
+        log = await self.load(session_id, visit=summary.feed)
         info = summary.info(log.session_id, log.path)
         if info is None:
             raise StorageError(f"Nothing in the log {log.path} can be read.")
         return info
 
-    async def load(self, session_id: str) -> Log:
+    async def load(self, session_id: str, *, visit: Callable[[Record], object] | None = None) -> Log:
         """Read a session, also while it is open elsewhere.
+
+        Args:
+            session_id: Its id, or the unique beginning of it.
+            visit: Gets each record in place of `Log.records`, in order, in a worker thread.
 
         Raises:
             NotFound, UsageError: As in `open`.
             StorageError: The log can't be read.
         """
         path, full_id = await self._run(lambda: self._find(session_id))
-        return await self._run(lambda: read_log(path, full_id), lane=self._lane_of(path))
+        return await self._run(lambda: read_log(path, full_id, visit=visit), lane=self._lane_of(path))
 
     async def records(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
         """Read the records of a session with numbers above `after_seq`, also while it is open elsewhere.
@@ -430,9 +450,11 @@ class SessionStore:
         return await anyio.to_thread.run_sync(function, limiter=lane or self._lanes.short)
 
 
-def _read_for_writing(path: Path, session_id: str, offsets: Offsets) -> Log:
+def _read_for_writing(
+    path: Path, session_id: str, offsets: Offsets, visit: Callable[[Record], object]
+) -> Log:
     """Read a log whose lock is held, and cut off a torn last line, so that nothing is ever glued to it."""
-    log = read_log(path, session_id, offsets=offsets)
+    log = read_log(path, session_id, offsets=offsets, visit=visit)
     if log.is_torn:
         try:
             with path.open("r+b") as file:

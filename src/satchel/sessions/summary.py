@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -94,12 +93,11 @@ def day_of(record: Record) -> str:
     return f"{record.at:%Y-%m-%d}"
 
 
-def add_cost(by_day: dict[str, float], records: Iterable[Record]) -> None:
-    """Add what the model calls in `records` cost, in US dollars, to the local day of each."""
-    for record in records:
-        if isinstance(record.event, Assistant | Compaction) and record.event.usage.cost_usd:
-            day = day_of(record)
-            by_day[day] = by_day.get(day, 0.0) + record.event.usage.cost_usd
+def add_cost(by_day: dict[str, float], record: Record) -> None:
+    """Add what the model call in a record cost, in US dollars, to its local day."""
+    if isinstance(record.event, Assistant | Compaction) and record.event.usage.cost_usd:
+        day = day_of(record)
+        by_day[day] = by_day.get(day, 0.0) + record.event.usage.cost_usd
 
 
 def passages_of(record: Record) -> tuple[Passage, ...]:

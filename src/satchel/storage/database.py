@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,7 +15,7 @@ from threading import local
 from typing import TypeVar
 
 import anyio
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from satchel.clock import Clock, SystemClock
@@ -31,6 +32,9 @@ T = TypeVar("T")
 # step and starve one of them (notes: 1149 rows a second against 901-944, nobody failed).
 _BUSY_TIMEOUT_MS = 1000
 _JITTER_S = (0.005, 0.05)
+_CLOSING_S = 1.0
+"""How much longer writes wait for another process once the database is being closed."""
+_REOPEN = "Nothing was written; close Satchel and start it again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +70,17 @@ class Database:
     last moments before it, never consistency; `durable=True` waits for the disk, so that it can't.
     """
 
-    def __init__(
-        self, place: str, engine: Engine, *, clock: Clock, lock_timeout_s: float, readers: int
-    ) -> None:
+    def __init__(self, place: str, *, clock: Clock, lock_timeout_s: float, readers: int) -> None:
         """Use `open`."""
         self.place = place
         self.clock = clock
-        self._engine = engine
         # What a `Prepared` raises; SQLAlchemy wraps the same in a `DBAPIError`.
         self._driver_error: type[Exception] = sqlite.driver().Error
         self._lock_timeout_s = lock_timeout_s
+        self._busy_timeout_ms = min(_BUSY_TIMEOUT_MS, max(1, round(lock_timeout_s * 1000)))
+        self._engine = sqlite.make_engine(place, busy_timeout_ms=self._busy_timeout_ms)
+        self._give_up_at = math.inf
+        self._inode: int | None = None
         self._random = random.Random()
         self._threads = local()
         self._connections: list[Connection] = []
@@ -102,7 +107,8 @@ class Database:
         Args:
             where: A path, "sqlite:///path", or ":memory:".
             clock: Names the backup that is made before an upgrade.
-            lock_timeout_s: How long to wait for another process that holds the database.
+            lock_timeout_s: How long a write waits for another process that holds the database, counted from the
+                call: writes that queue up behind it all fail together. While the database is being closed, a second.
             readers: Threads that read.
 
         Raises:
@@ -110,11 +116,7 @@ class Database:
             StorageError: It cannot be opened; the class and the message say why and what to do.
         """
         place = _place(where)
-        busy_ms = min(_BUSY_TIMEOUT_MS, max(1, round(lock_timeout_s * 1000)))
-        engine = sqlite.make_engine(place, busy_timeout_ms=busy_ms)
-        database = cls(
-            place, engine, clock=clock or SystemClock(), lock_timeout_s=lock_timeout_s, readers=readers
-        )
+        database = cls(place, clock=clock or SystemClock(), lock_timeout_s=lock_timeout_s, readers=readers)
         try:
             await database._run(database._write_pool, database._prepare)
             yield database
@@ -142,7 +144,8 @@ class Database:
         Raises:
             StorageError: The database did not serve; nothing was changed.
         """
-        return await self._run(self._write_pool, self._write, function, durable)
+        deadline = time.monotonic() + self._lock_timeout_s
+        return await self._run(self._write_pool, self._write, function, durable, deadline)
 
     async def scrub(self) -> bool:
         """Take what was deleted out of the write-ahead log as well.
@@ -166,6 +169,7 @@ class Database:
         return running.result()
 
     async def _close(self) -> None:
+        self._give_up_at = time.monotonic() + _CLOSING_S
         await self._run(self._write_pool, self._close_connections)
         for pool in {self._write_pool, self._read_pool}:
             pool.shutdown(wait=True)
@@ -205,33 +209,58 @@ class Database:
             with connection.begin():
                 return function(connection)
 
-    def _write(self, function: Callable[[Connection], T], durable: bool = False) -> T:
+    def _write(self, function: Callable[[Connection], T], durable: bool, deadline: float) -> T:
         with self._explained():
             connection = self._connection("IMMEDIATE")
+            self._check_place()
+            # Who waited long enough behind others tries once.
+            is_late = time.monotonic() >= min(deadline, self._give_up_at)
             if durable:
                 self._pragma(connection, "synchronous=FULL")
+            if is_late:
+                self._pragma(connection, "busy_timeout=0")
             try:
-                with self._begin(connection):
+                with self._begin(connection, deadline):
                     return function(connection)
             finally:
                 if durable:
                     self._pragma(connection, "synchronous=NORMAL")
+                if is_late:
+                    self._pragma(connection, f"busy_timeout={self._busy_timeout_ms}")
+
+    def _check_place(self) -> None:
+        """Refuse to write into a file that was removed or replaced: SQLite would, and lose it."""
+        if self.place == sqlite.MEMORY:
+            return
+        try:
+            inode = Path(self.place).stat().st_ino
+        except OSError as error:
+            raise StorageError(
+                f"The database {self.place} was removed while it was open. {_REOPEN}"
+            ) from error
+        if self._inode is None:
+            self._inode = inode
+        elif inode != self._inode:
+            raise StorageError(f"The database {self.place} was replaced while it was open. {_REOPEN}")
 
     @contextmanager
-    def _begin(self, connection: Connection) -> Iterator[None]:
+    def _begin(self, connection: Connection, deadline: float | None = None) -> Iterator[None]:
         """A transaction that holds the write lock; waits for it with jitter."""
-        with self._patiently(connection.begin):
+        with self._patiently(connection.begin, deadline):
             yield
 
-    def _patiently(self, begin: Callable[[], T]) -> T:
-        """Try again, for `lock_timeout_s` at most, while another process holds the database."""
-        deadline = time.monotonic() + self._lock_timeout_s
+    def _patiently(self, begin: Callable[[], T], deadline: float | None = None) -> T:
+        """Try again while another process holds the database, until `deadline`, which is `lock_timeout_s` from now if
+        None is given.
+        """
+        if deadline is None:
+            deadline = time.monotonic() + self._lock_timeout_s
         while True:
             try:
                 return begin()
             except (DBAPIError, self._driver_error, StorageLocked) as error:
                 waiting = isinstance(error, StorageLocked) or is_locked(error)
-                if not waiting or time.monotonic() >= deadline:
+                if not waiting or time.monotonic() >= min(deadline, self._give_up_at):
                     raise
             time.sleep(self._random.uniform(*_JITTER_S))
 

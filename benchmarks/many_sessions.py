@@ -1,0 +1,203 @@
+"""Sixty open sessions, one turn a second together, while a 77 MB log is read: how long a turn takes beyond its model.
+
+    python benchmarks/many_sessions.py [--turns 60] [--sessions 60] [--megabytes 77]
+
+Each turn is one scripted answer after 50 ms and an exchange kept in memory, with hashed words in place of an embedding
+model. What is reported is the time from the message to the end of the turn, less those 50 ms. The baseline is one
+session alone in the same run, before and after. While the sixty take turns, a session with a large log is resumed over
+and over, and its log is indexed from the beginning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from satchel.clock import SystemClock
+from satchel.config import load
+from satchel.events import Action, Assistant, Final, Observation, SessionStart, TurnEnd, TurnStart
+from satchel.messages import Message, TextBlock, ToolUseBlock, Usage
+from satchel.models import Reply, ScriptedModel
+from satchel.models.embedding import HashingEmbedder
+from satchel.runtime import Satchel
+from satchel.runtime.session import Session
+from satchel.sessions import SessionStore
+
+MODEL_S = 0.05
+RESULT_CHARS = 30_000
+BIG = "77aa"
+
+
+async def write_log(home: Path, megabytes: int) -> int:
+    """A session that read many files; the number of its bytes."""
+    line = "def handle(request): return router.dispatch(request, timeout=30)  # see the notes of 2024-03-08\n"
+    text = (line * (RESULT_CHARS // len(line) + 1))[:RESULT_CHARS]
+    usage = Usage(input_tokens=9000, output_tokens=90, cost_usd=0.01)
+    store = SessionStore(home / "sessions", None, clock=SystemClock())
+    async with await store.create("/w", session_id=BIG) as journal:
+        await journal.append(
+            [SessionStart(session_id=BIG, cwd="/w", provider="scripted", model="scripted", version="0")]
+        )
+        turn = 0
+        while not journal.path.exists() or journal.path.stat().st_size < megabytes * 1_000_000:
+            turn += 1
+            call = ToolUseBlock(id=f"call_{turn}", name="file_read", input={"path": f"/w/module_{turn}.py"})
+            said = Message(role="user", blocks=(TextBlock(text=f"What is in module {turn}?"),))
+            answer = TextBlock(text=f"Module {turn} dispatches requests. " * 20)
+
+            def reply(block: TextBlock | ToolUseBlock, *, round: int) -> Assistant:
+                return Assistant(
+                    turn=turn,  # noqa: B023 - called in this turn of the loop
+                    round=round,
+                    blocks=(block,),
+                    stop_reason="tool_use" if round == 1 else "end_turn",
+                    provider="scripted",
+                    model="scripted",
+                    usage=usage,
+                )
+
+            await journal.append(
+                [
+                    TurnStart(turn=turn, message=said),
+                    reply(call, round=1),
+                    Action(turn=turn, round=1, call_id=call.id, tool=call.name, input=call.input or {}),
+                    Observation(turn=turn, round=1, call_id=call.id, tool=call.name, text=text),
+                    reply(answer, round=2),
+                    Final(turn=turn, text=answer.text, status="done"),
+                    TurnEnd(turn=turn, status="done", rounds=2, usage=usage, duration_ms=1.0),
+                ]
+            )
+        return journal.path.stat().st_size
+
+
+async def timed(session: Session, number: int) -> float:
+    """One turn, in ms beyond the model's time."""
+    began = time.perf_counter()
+    turn = await session.run_turn(f"The number of today is {number}, and the word is {number * 7919 % 1000}.")
+    assert turn.status == "done", turn
+    return (time.perf_counter() - began - MODEL_S) * 1000
+
+
+def p95(values: list[float]) -> float:
+    """The 95th percentile."""
+    return sorted(values)[max(0, -(-len(values) * 95 // 100) - 1)]
+
+
+def replaced(path: Path) -> None:
+    """Make the log another file with the same words, so that the index reads it from its beginning."""
+    copy = path.with_suffix(".copy")
+    shutil.copyfile(path, copy)
+    copy.replace(path)
+
+
+async def measure(home: Path, *, turns: int, sessions: int, megabytes: int) -> dict[str, object]:
+    """Run both and compare."""
+    environ = {"HOME": str(home), "PATH": os.environ["PATH"]}
+    work = home / "work"
+    work.mkdir()
+    settings = load(environ, cwd=work, home=home / "home", overrides={"memory.distill": "off"})
+    size = await write_log(settings.home, megabytes)
+    model = ScriptedModel(lambda _: Reply(text="Noted.", before=lambda: anyio.sleep(MODEL_S)))
+    reads: dict[str, list[float]] = {}
+
+    async def noted(what: str, job: Callable[[], Awaitable[object]]) -> None:
+        began = time.perf_counter()
+        await job()
+        reads.setdefault(what, []).append(time.perf_counter() - began)
+
+    async with Satchel.open(settings, model=model, embedder=HashingEmbedder()) as satchel:
+
+        async def alone() -> list[float]:
+            session = await satchel.session()
+            for number in range(5):
+                await timed(session, number)
+            found = []
+            for number in range(turns // 2):
+                found.append(await timed(session, number))
+                await anyio.sleep(0.1)
+            await session.aclose()
+            return found
+
+        async def read_forever() -> None:
+            async def resume() -> None:
+                session = await satchel.session(BIG)
+                await session.aclose()
+
+            async def index() -> None:
+                await satchel.sessions.list()
+
+            while True:
+                await noted("list", index)
+                await noted("resume", resume)
+                await noted("resume", resume)
+                await anyio.to_thread.run_sync(replaced, path)
+
+        (path,) = (settings.home / "sessions").glob(f"*/*_{BIG}.jsonl")
+        baseline = await alone()
+        many = [await satchel.session() for _ in range(sessions)]
+        for number, session in enumerate(many):
+            await timed(session, number)
+        loaded: list[float] = []
+
+        async def turn(session: Session, number: int) -> None:
+            loaded.append(await timed(session, number))
+
+        async with anyio.create_task_group() as reading:
+            reading.start_soon(read_forever)
+            async with anyio.create_task_group() as group:
+                for number in range(turns):
+                    group.start_soon(turn, many[number % sessions], number)
+                    await anyio.sleep(1)
+            reading.cancel_scope.cancel()
+        async with anyio.create_task_group() as group:
+            for session in many:
+                group.start_soon(session.aclose)
+        baseline += await alone()
+    ratio = p95(loaded) / p95(baseline)
+    return {
+        "what": "time from a message to the end of its turn, less the model's, in ms",
+        "log_bytes": size,
+        "sessions": sessions,
+        "turns": len(loaded),
+        "alone": {"p50": round(statistics.median(baseline), 1), "p95": round(p95(baseline), 1)},
+        "together": {"p50": round(statistics.median(loaded), 1), "p95": round(p95(loaded), 1)},
+        "reading_s": {what: [round(s, 2) for s in values] for what, values in reads.items()},
+        "ratio_p95": round(ratio, 2),
+        "aim": "at most 3 times one session alone",
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--turns", type=int, default=60)
+    parser.add_argument("--sessions", type=int, default=60)
+    parser.add_argument("--megabytes", type=int, default=77)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+
+        async def run() -> dict[str, object]:
+            return await measure(
+                Path(folder),
+                turns=arguments.turns,
+                sessions=arguments.sessions,
+                megabytes=arguments.megabytes,
+            )
+
+        print(json.dumps(anyio.run(run), indent=2))
+
+
+if __name__ == "__main__":
+    main()
