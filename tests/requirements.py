@@ -392,6 +392,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(4, "web:fetch", "issue 4", "web_fetch gives readable text within limits, also of PDF."),
     built(4, "web:fetch:private", "issue 4", "web_fetch refuses private addresses, redirects to them and names that resolve to them."),
     built(4, "web:browser", "DESIGN 6", "browser opens, reads, clicks, types and takes screenshots."),
+    built(8, "sessions:redacted:every-field", "issue 8", "Secrets and private words reach the log by no field of any event, nor the settings by a rule."),
     built(4, "web:untrusted", "issue 4", "What comes from the web is marked untrusted, and so is what is derived from it."),
     built(8, "web:untrusted:local", "issue 8", "What commands print and what files outside of the session's folder hold is marked untrusted."),
     built(8, "web:untrusted:asked", "issue 8", "Once the model has read something untrusted, a URL of its choice is asked for in auto and plan, unless a rule allows it."),

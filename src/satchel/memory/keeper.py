@@ -55,7 +55,7 @@ class Keeper(ABC):
         return None if aware is None else to_micros(aware)
 
     @abstractmethod
-    async def _discreet(self, text: str) -> str:
+    async def _redacted(self, text: str) -> str:
         """The text without secrets."""
 
     async def edit(
@@ -103,11 +103,11 @@ class Keeper(ABC):
         """
         fields: dict[str, Any] = {}
         if content is not None:
-            fields["content"] = await self._discreet(checking.content_of(content))
+            fields["content"] = await self._redacted(checking.content_of(content))
             if not fields["content"]:
                 raise UsageError("There are no words in this; forget the memory if it shall go.")
         if tags is not None:
-            fields["tags"] = [await self._discreet(tag) for tag in checking.clean_tags(tags)]
+            fields["tags"] = [await self._redacted(tag) for tag in checking.clean_tags(tags)]
         if tier is not None:
             fields["tier"] = checking.one_of(tier, Tier, "tier")
             fields["priority"] = checking.PRIORITY[tier]

@@ -1180,7 +1180,7 @@ class Memory(Keeper, Mover, Inspector):
         content = content_of(given["content"])
         if not content:
             return None
-        content = await self._discreet(content)
+        content = await self._redacted(content)
         tier: Tier = one_of(given["tier"], Tier, "tier")
         priority = PRIORITY[tier] if given["priority"] is None else share_of(given["priority"], "priority")
         decay_rate = (
@@ -1195,8 +1195,8 @@ class Memory(Keeper, Mover, Inspector):
             )
         session = given["session"]
         turn = given["turn"]
-        tags = tuple([await self._discreet(tag) for tag in given["tags"]])
-        quote = None if given["quote"] is None else await self._discreet(printable(given["quote"]))
+        tags = tuple([await self._redacted(tag) for tag in given["tags"]])
+        quote = None if given["quote"] is None else await self._redacted(printable(given["quote"]))
         words = (
             lexicon.read_text(content, tags)
             if len(content) <= _READ_INLINE_CHARS
@@ -1229,7 +1229,7 @@ class Memory(Keeper, Mover, Inspector):
             },
         )
 
-    async def _discreet(self, text: str) -> str:
+    async def _redacted(self, text: str) -> str:
         """The text without secrets. Looking closely takes a library that is loaded once, off the event loop."""
         if not self._redacts or (len(text) <= _READ_INLINE_CHARS and not may_hold_secrets(text)):
             return text

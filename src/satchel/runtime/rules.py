@@ -9,6 +9,8 @@ import anyio
 import anyio.to_thread
 
 from satchel.config import Mode, Settings, add_permission
+from satchel.errors import UsageError
+from satchel.memory.redaction import redact
 from satchel.tools import Approver, ModeGate, Rule, parse_rule
 
 __all__ = ["gate_for"]
@@ -40,6 +42,8 @@ def gate_for(
     rules += [parse_rule("allow", text) for text in allow]
 
     async def write_down(rule: Rule) -> None:
+        if settings.memory.redact and await anyio.to_thread.run_sync(redact, rule.text) != rule.text:
+            raise UsageError("It seems to hold a secret, and the settings file holds none.")
         await anyio.to_thread.run_sync(add_permission, settings.config_path, rule.action, rule.text)
 
     return ModeGate(

@@ -25,6 +25,7 @@ from satchel.models.port import Embedder
 from satchel.runtime.distilling import Distilling
 from satchel.runtime.health import Check, examine
 from satchel.runtime.home import Home, untrusted_project
+from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.rules import gate_for
 from satchel.runtime.session import Session
 from satchel.runtime.spill import spill_into
@@ -243,11 +244,12 @@ class Satchel(Home):
         gate = gate_for(
             settings, mode=mode, allow=allow, approver=approver, cwd=cwd, open_folders=(journal.spill_dir,)
         )
+        redactor = LogRedactor(redacts=settings.memory.redact, pool=self.pool)
         environment = CallEnvironment(
             tools=await self.toolbox(registry),
             gate=gate,
             pool=self.pool,
-            spill=spill_into(journal.spill_dir, self.pool, redacts=settings.memory.redact),
+            spill=spill_into(journal.spill_dir, self.pool, clean=redactor.redacted_text),
             session_id=journal.session_id,
             cwd=cwd,
             # What the gate lets through, the file tools reach, and nothing else.
@@ -273,6 +275,7 @@ class Satchel(Home):
             gate=gate,
             tools=registry,
             environment=environment,
+            redactor=redactor,
             limits=Limits(
                 max_rounds=settings.agent.max_rounds,
                 tool_timeout_s=settings.agent.tool_timeout_s,

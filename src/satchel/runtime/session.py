@@ -47,7 +47,7 @@ from satchel.messages import Message, TextBlock, Usage
 from satchel.models import ChatModel
 from satchel.runtime.capture import RECALL_PROVIDER, episodes_of, said_in
 from satchel.runtime.direct import run_directly
-from satchel.runtime.discretion import Discretion
+from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.turns import RunningTurn, Step, Turn
 from satchel.runtime.web import close_state
 from satchel.sessions import Journal
@@ -95,6 +95,7 @@ class Session:
         gate: ModeGate,
         tools: Registry,
         environment: CallEnvironment,
+        redactor: LogRedactor,
         limits: Limits,
         private: bool,
         hooks: Sequence[Hook] = (),
@@ -118,7 +119,7 @@ class Session:
         self._turn_lock = anyio.Lock()
         self._is_closed = False
         self._direct_calls = 0
-        self._discretion = Discretion(redacts=satchel.settings.memory.redact, pool=satchel.pool)
+        self._redactor = redactor
         self._has_all_tools = False
         self._mcp_version = -1
         self._conversation = conversation
@@ -325,7 +326,7 @@ class Session:
 
     async def _write(self, events: Sequence[Event], progress: _Progress) -> None:
         durable = any(isinstance(event, _DURABLE) for event in events)
-        records = await self._journal.append(await self._discretion.of(events), durable=durable)
+        records = await self._journal.append(await self._redactor.redacted(events), durable=durable)
         progress.said.extend(record for record in records if isinstance(record.event, TurnStart | Final))
 
     # Memory
@@ -451,7 +452,7 @@ class Session:
             )
             if event is None:
                 return None
-            await self._journal.append(await self._discretion.of([*notices, event]), durable=True)
+            await self._journal.append(await self._redactor.redacted([*notices, event]), durable=True)
             self._conversation.apply(event)
             self._watch.restart()
         return event
@@ -480,7 +481,7 @@ class Session:
 
         async def emit(events: Sequence[Event]) -> None:
             durable = any(isinstance(event, _DURABLE) for event in events)
-            await self._journal.append(await self._discretion.of(events), durable=durable)
+            await self._journal.append(await self._redactor.redacted(events), durable=durable)
             for event in events:
                 show(event)
 
@@ -500,7 +501,7 @@ class Session:
 
     async def note(self, notice: Notice) -> None:
         """Write a notice into the log that belongs to no turn, such as a `/` command and its output."""
-        await self._journal.append(await self._discretion.of([notice]))
+        await self._journal.append(await self._redactor.redacted([notice]))
 
     async def settle_tools(self) -> list[str]:
         """Wait until everything is there that this session can offer; from then on its tools stay as they are.

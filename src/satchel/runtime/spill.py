@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from satchel.errors import StorageUnwritable
 from satchel.loop import Spill, ToolPool
-from satchel.memory.redaction import redact
 
 __all__ = ["spill_into"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def spill_into(folder: Path, pool: ToolPool, *, redacts: bool) -> Spill:
+def spill_into(folder: Path, pool: ToolPool, *, clean: Callable[[str], Awaitable[str]]) -> Spill:
     """A function that writes results into the folder, which is made when the first one comes.
 
     Args:
         folder: Where.
         pool: The threads that write.
-        redacts: Whether secrets are taken out first, as in the session log beside it.
+        clean: Gives a text as the session log beside it may hold it.
     """
 
     def write(call_id: str, text: str) -> str:
@@ -44,6 +44,6 @@ def spill_into(folder: Path, pool: ToolPool, *, redacts: bool) -> Spill:
         raise StorageUnwritable(f"{folder} holds 10,000 results of the call {call_id}.")
 
     async def spill(call_id: str, text: str) -> str:
-        return await pool.run(lambda: write(call_id, redact(text) if redacts else text))
+        return await pool.run(write, call_id, await clean(text))
 
     return spill

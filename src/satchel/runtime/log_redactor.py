@@ -1,0 +1,281 @@
+"""Takes out of a session's events what its log may not hold: secrets, and the parts that were marked as private.
+
+The model sees every word while the session is open. The log, and with it a session that is resumed, has
+`[redacted:kind]` and `[private]` in their place (docs/guides/privacy.md).
+
+Which fields are cleaned follows from their types: every text, however deep in an event, unless `_ID` or `_VERBATIM`
+exempts its field. A new event or field is therefore cleaned without anybody thinking of it, and one of a type that
+nobody has provided for stops the program when this module is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+from satchel.events import (
+    Assistant,
+    Event,
+    Failure,
+    MemorySurfaced,
+    Observation,
+    SessionStart,
+    SurfacedMemory,
+    TurnStart,
+)
+from satchel.loop import ToolPool
+from satchel.memory.redaction import PRIVATE, hide_private, may_hold_secrets, private_parts, redact
+from satchel.messages import TextBlock, ThinkingBlock
+
+__all__ = ["LogRedactor"]
+
+Clean: TypeAlias = Callable[[str], str]
+Cleaner: TypeAlias = Callable[[Any, Clean], Any]
+"""Gives a value of one type without what may not be written down; the same object where nothing was taken out."""
+
+_INLINE_CHARS: Final = 20_000
+"""A longer text is looked at in a thread only."""
+_MIN_HIDDEN_CHARS: Final = 6
+"""Shorter private parts are not looked for in answers and calls: such words stand everywhere."""
+_MIN_HIDDEN_LINE_CHARS: Final = 12
+"""The same for a single line of a longer private part."""
+_MAX_PAIR_CHARS: Final = 500
+"""A longer argument is no password that only its name gives away."""
+
+_ID: Final = re.compile(r"ids?|\w+_ids?")
+"""Fields with such names hold identifiers, by which a call or a question is found again."""
+_VERBATIM: Final[Mapping[type, frozenset[str]]] = {
+    SessionStart: frozenset({"cwd", "provider", "model", "version"}),
+    TurnStart: frozenset({"answers"}),
+    # Memory holds no secrets, and is replayed byte for byte.
+    MemorySurfaced: frozenset({"text"}),
+    SurfacedMemory: frozenset({"content", "session"}),
+    Assistant: frozenset({"provider", "model"}),
+    Observation: frozenset({"spill"}),
+    ThinkingBlock: frozenset({"signature"}),
+    Failure: frozenset({"error"}),
+}
+"""Other fields whose texts are identifiers, or are replayed as they are."""
+_NAMES: Final = frozenset({"tool", "name"})
+"""Fields that hold the name of a tool, which the model chose where there is no such tool."""
+
+
+class LogRedactor:
+    """Cleans the events of one session before they are written down."""
+
+    def __init__(self, *, redacts: bool, pool: ToolPool) -> None:
+        """Take the setting `memory.redact`, and the threads to look closely in."""
+        self._redacts = redacts
+        self._pool = pool
+        self._hidden: list[re.Pattern[str]] = []
+
+    async def redacted(self, events: Sequence[Event]) -> Sequence[Event]:
+        """The same events, as the log may hold them."""
+        for event in events:
+            if isinstance(event, TurnStart):
+                for part in private_parts(event.message.text):
+                    self._hidden += _ways_to_write(part)
+        seen: list[str] = []
+
+        def look(text: str) -> str:
+            seen.append(text)
+            return text
+
+        for event in events:
+            _CLEANERS[type(event)](event, look)
+        if not any(self._is_suspicious(text) for text in seen):
+            return events
+        return await self._pool.run(lambda: [_CLEANERS[type(event)](event, self._clean) for event in events])
+
+    async def redacted_text(self, text: str) -> str:
+        """One text, for a file beside the log."""
+        return await self._pool.run(self._clean, text)
+
+    def _is_suspicious(self, text: str) -> bool:
+        return (
+            (self._redacts and (len(text) > _INLINE_CHARS or may_hold_secrets(text)))
+            or "<" in text
+            or any(part.search(text) for part in self._hidden)
+        )
+
+    def _clean(self, text: str) -> str:
+        text = hide_private(text)
+        for part in self._hidden:
+            text = part.sub(PRIVATE, text)
+        return redact(text) if self._redacts else text
+
+
+def _ways_to_write(part: str) -> list[re.Pattern[str]]:
+    """Patterns for a private part: as it was said, and as JSON, a shell command and a permission rule quote it."""
+    wanted = [part] if len(part) >= _MIN_HIDDEN_CHARS else []
+    lines = [line.strip() for line in part.splitlines()]
+    wanted += [line for line in lines if len(line) >= _MIN_HIDDEN_LINE_CHARS and line != part]
+    written: dict[str, None] = {}
+    for text in wanted:
+        in_json = json.dumps(text, ensure_ascii=False)[1:-1]
+        in_shell = shlex.quote(text).strip("'")
+        for way in (text, in_json, json.dumps(text)[1:-1], in_shell):
+            # A star and a backslash are escaped in a rule (`satchel.tools.patterns.escaped`).
+            written |= dict.fromkeys((way, re.sub(r"[\\*]", r"\\\g<0>", way)))
+    # Whoever repeats it may begin a sentence with it, or break its lines elsewhere.
+    return [
+        re.compile(r"\s+".join(re.escape(word) for word in way.split()), re.IGNORECASE) for way in written
+    ]
+
+
+# ---- One cleaner for each type
+
+
+def _keep(value: Any, _clean: Clean) -> Any:
+    return value
+
+
+def _text(value: str, clean: Clean) -> str:
+    return clean(value)
+
+
+def _name(value: str, clean: Clean) -> str:
+    shown = clean(value)
+    # A provider refuses a name with other characters.
+    return value if shown == value else re.sub(r"[^A-Za-z0-9_-]+", "_", shown).strip("_")
+
+
+def _data(value: Any, clean: Clean) -> Any:
+    """JSON data, such as the arguments of a call."""
+    try:
+        return _data_below(value, clean)
+    except RecursionError:
+        # What can't be looked through is not written down.
+        return {"redacted": "These arguments were nested too deeply to be looked through for secrets."}
+
+
+def _data_below(value: Any, clean: Clean) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, Mapping):
+        return {clean(str(key)): _member(str(key), item, clean) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_data_below(item, clean) for item in value]
+    # A card's number may come as a number.
+    written = str(value)
+    shown = clean(written)
+    return value if shown == written else shown
+
+
+def _member(key: str, value: Any, clean: Clean) -> Any:
+    """A value of an object: its name may say that it is a secret, as in {"password": "…"}."""
+    cleaned = _data_below(value, clean)
+    if not isinstance(value, str | int | float) or isinstance(value, bool) or cleaned != value:
+        return cleaned
+    written = str(value)
+    if not written or len(written) > _MAX_PAIR_CHARS:
+        return cleaned
+    head = f"{json.dumps(key, ensure_ascii=False)}: "
+    pair = head + json.dumps(written, ensure_ascii=False)
+    shown = clean(pair)
+    if shown == pair or clean(head) != head:
+        return cleaned
+    found = re.search(r"\[redacted:[a-z-]+\]|" + re.escape(PRIVATE), shown)
+    return found[0] if found else "[redacted]"
+
+
+def _optional(cleaner: Cleaner) -> Cleaner:
+    return lambda value, clean: None if value is None else cleaner(value, clean)
+
+
+def _tuple_of(cleaner: Cleaner) -> Cleaner:
+    return lambda value, clean: tuple(cleaner(item, clean) for item in value)
+
+
+def _one_of(classes: Sequence[type]) -> Cleaner:
+    for cls in classes:
+        _cleaner_of_class(cls)
+    return lambda value, clean: _CLEANERS[type(value)](value, clean)
+
+
+_CLEANERS: Final[dict[type, Cleaner]] = {}
+"""For each dataclass that an event may be or hold."""
+
+
+def _cleaner_of_class(cls: type) -> Cleaner:
+    if cls in _CLEANERS:
+        return _CLEANERS[cls]
+    if not is_dataclass(cls):
+        raise TypeError(f"Nobody has said how {cls.__name__} is written to a session log without secrets.")
+    hints = get_type_hints(cls)
+    verbatim = _VERBATIM.get(cls, frozenset())
+    if unknown := verbatim - {field.name for field in fields(cls)}:
+        raise TypeError(f"{cls.__name__} has no {', '.join(sorted(unknown))}.")
+    parts: dict[str, Cleaner] = {}
+
+    def clean_parts(value: Any, clean: Clean) -> Any:
+        changed = {}
+        for name, cleaner in parts.items():
+            before = getattr(value, name)
+            after = cleaner(before, clean)
+            if after is not before and after != before:
+                changed[name] = after
+        if not changed:
+            return value
+        if cls is ThinkingBlock:
+            # The proof is over the words that are gone; a provider would refuse the block.
+            changed["signature"] = ""
+        return replace(value, **changed)
+
+    # Before its fields are looked at: a class may hold itself.
+    _CLEANERS[cls] = _said_only(clean_parts) if cls is TextBlock else clean_parts
+    for field in fields(cls):
+        if field.name in verbatim or _ID.fullmatch(field.name):
+            continue
+        cleaner = _name if field.name in _NAMES else _cleaner_of(hints[field.name])
+        if cleaner is not _keep:
+            parts[field.name] = cleaner
+    return _CLEANERS[cls]
+
+
+def _said_only(cleaner: Cleaner) -> Cleaner:
+    """What came out of memory holds no secret, and is replayed byte for byte."""
+    return lambda block, clean: block if block.origin == "memory" else cleaner(block, clean)
+
+
+def _cleaner_of(hint: Any) -> Cleaner:
+    """The cleaner for a type.
+
+    Raises:
+        TypeError: Nobody has provided for such a type.
+    """
+    if hint is str:
+        return _text
+    if hint in (int, float, bool, datetime, type(None)) or get_origin(hint) is Literal:
+        return _keep
+    if hint is Any:
+        return _data
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        present = [argument for argument in arguments if argument is not type(None)]
+        if all(is_dataclass(argument) for argument in present):
+            return _optional(_one_of(present))
+        cleaners = {_cleaner_of(argument) for argument in present}
+        return _optional(cleaners.pop()) if len(cleaners) == 1 else _data
+    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+        cleaner = _cleaner_of(arguments[0])
+        return _keep if cleaner is _keep else _tuple_of(cleaner)
+    if origin is not None and issubclass(origin, Mapping):
+        return _data
+    if isinstance(hint, type):
+        return _cleaner_of_class(hint)
+    raise TypeError(
+        f"Nobody has said how a field of type {hint} is written to a session log without secrets."
+    )
+
+
+for _event in get_args(Event):
+    _cleaner_of_class(_event)
