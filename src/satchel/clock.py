@@ -1,4 +1,4 @@
-"""Time as a value: who needs the time is given a clock."""
+"""Time as a value: code that needs the time receives a clock."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ __all__ = ["Clock", "ManualClock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """Tells the time of day, and a monotonic count of seconds for durations."""
+    """Provides the time of day, and monotonic seconds for durations."""
 
     def now(self) -> datetime:
         """The time of day with its local offset; never naive."""
 
     def monotonic_s(self) -> float:
-        """Seconds since an arbitrary start; never goes back."""
+        """Seconds since an arbitrary start; never decreases."""
 
 
 class SystemClock:
-    """The machine's own clock, in the local time zone."""
+    """The system clock, in the local time zone."""
 
     def now(self) -> datetime:
-        """The time of day with the local offset of this moment."""
+        """The current time with the current local offset."""
         return datetime.now(UTC).astimezone()
 
     def monotonic_s(self) -> float:
@@ -34,21 +34,21 @@ class SystemClock:
 
 @dataclass(slots=True)
 class ManualClock:
-    """A clock that stands still until it is told to move: for tests and replays."""
+    """A clock that moves only when it is told to, for tests and replays."""
 
     at: datetime = field(default_factory=lambda: datetime(2026, 1, 1, 12, tzinfo=UTC))
     elapsed_s: float = 0.0
 
     def now(self) -> datetime:
-        """The time that it was set to."""
+        """The time that the clock shows."""
         return self.at
 
     def monotonic_s(self) -> float:
-        """The seconds that it was moved by."""
+        """The seconds by which the clock was moved."""
         return self.elapsed_s
 
     def advance(self, seconds: float) -> None:
-        """Move both readings on.
+        """Move both readings forward.
 
         Args:
             seconds: How far; not negative.

@@ -1,26 +1,26 @@
-"""Every error that Satchel raises on purpose; the class says who must act.
+"""All errors that Satchel raises deliberately. The class of an error says who must act.
 
 SatchelError
-├── UserError                  the person at the keyboard mends it
+├── UserError                  the user can fix it
 │   ├── ConfigError            a setting, its file or its value            (exit 2)
-│   ├── UsageError             an argument or an input of the wrong form   (exit 2)
-│   └── NotFound               a name or an id that does not exist         (exit 3)
-├── Refused                    a permission rule or the sandbox said no    (exit 4)
-├── ModelError                 a language model did not serve
-│   ├── ModelAuthError         the key is missing, wrong or out of credit: the user mends it, no retry
-│   ├── ModelRejected          the request itself was refused: no retry
-│   │   ├── ContextOverflow    the request is longer than the model's window: compact and retry
-│   │   └── ToolsUnsupported   the endpoint or the model takes no tool definitions: use the JSON layer
-│   └── ModelUnavailable       it is down, overloaded or cut the line: retry with backoff
+│   ├── UsageError             an argument or an input has the wrong form  (exit 2)
+│   └── NotFound               a name or an id doesn't exist               (exit 3)
+├── Refused                    a permission rule or the sandbox refused it (exit 4)
+├── ModelError                 a request to a language model failed
+│   ├── ModelAuthError         the key is missing, wrong or out of credit: the user must act, no retry
+│   ├── ModelRejected          the endpoint refused the request itself: no retry
+│   │   ├── ContextOverflow    the request exceeds the model's context window: compact and retry
+│   │   └── ToolsUnsupported   the endpoint or the model doesn't support tools: use the JSON layer
+│   └── ModelUnavailable       the endpoint is down, overloaded or closed the connection: retry with backoff
 ├── BudgetExceeded             a hard limit in tokens or money was reached
-├── EmbedderError              the embedding model did not serve; the lexical arm goes on
-│   └── EmbedderMismatch       it is not the model that the store's vectors were made with
-├── StorageError               the database or a file did not serve
-│   ├── StorageLocked          another process holds it too long
-│   ├── StorageCorrupt         it cannot be read
-│   ├── StorageTooNew          a newer Satchel wrote it: upgrade, never touch
-│   └── StorageUnwritable      the disk is full or the place is read-only
-└── SandboxError               the sandbox itself failed (a guest's failure is a result, not an error)
+├── EmbedderError              the embedding model failed; lexical search still works
+│   └── EmbedderMismatch       the store's vectors were made with another model
+├── StorageError               the database or a file is unusable
+│   ├── StorageLocked          another process has locked it for too long
+│   ├── StorageCorrupt         it can't be read
+│   ├── StorageTooNew          a newer version of Satchel wrote it: upgrade
+│   └── StorageUnwritable      the disk is full or the location is read-only
+└── SandboxError               the sandbox itself failed (a failure of the program in it is a result)
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ __all__ = [
 
 
 class SatchelError(Exception):
-    """Root of the tree. The message says what happened, to what, and what to do about it.
+    """The root of the tree. The message says what happened, to what, and what to do about it.
 
     Attributes:
-        exit_code: What a command exits with when this error ends it (DESIGN 3.3).
+        exit_code: The exit code of a command that this error ends (DESIGN 3.3).
     """
 
     exit_code: int = 1
 
 
 class UserError(SatchelError):
-    """The person at the keyboard mends it."""
+    """The user can fix it."""
 
     exit_code = 2
 
 
 class ConfigError(UserError):
-    """A setting is unknown or has a value that is not allowed; names file, line and key."""
+    """A setting is unknown or its value is invalid. The message names the file, line and key."""
 
 
 class UsageError(UserError):
@@ -75,23 +75,23 @@ class UsageError(UserError):
 
 
 class NotFound(UserError):
-    """A name or an id does not exist."""
+    """A name or an id doesn't exist."""
 
     exit_code = 3
 
 
 class Refused(SatchelError):
-    """A permission rule or the sandbox said no; the message names the rule that would allow it."""
+    """A permission rule or the sandbox refused it. The message names the rule that would allow it."""
 
     exit_code = 4
 
 
 class ModelError(SatchelError):
-    """A language model did not serve."""
+    """A request to a language model failed."""
 
 
 class ModelAuthError(ModelError):
-    """The key is missing, wrong or out of credit. The user mends it; never retried."""
+    """The key is missing, wrong or out of credit. The user must act; never retried."""
 
 
 class ModelRejected(ModelError):
@@ -99,56 +99,56 @@ class ModelRejected(ModelError):
 
 
 class ContextOverflow(ModelRejected):
-    """The request is longer than the model's window. Compact, then retry."""
+    """The request exceeds the model's context window. Compact, then retry."""
 
 
 class ToolsUnsupported(ModelRejected):
-    """The endpoint or the model takes no tool definitions. The JSON layer serves instead."""
+    """The endpoint or the model doesn't support tool definitions. Use the JSON layer instead."""
 
 
 class ModelUnavailable(ModelError):
-    """The endpoint is down, overloaded, too slow, or cut the connection. Retried with backoff.
+    """The endpoint is down, overloaded or too slow, or closed the connection. Retried with backoff.
 
     Attributes:
-        retry_after_s: What the endpoint asked for, in seconds, or None.
+        retry_after_s: The delay that the endpoint requested, in seconds, or None.
     """
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
-        """Keep the message and what the endpoint asked us to wait."""
+        """Store the message and the requested delay."""
         super().__init__(message)
         self.retry_after_s = retry_after_s
 
 
 class BudgetExceeded(SatchelError):
-    """A hard limit in tokens or money was reached; nothing more is asked of a model."""
+    """A hard limit in tokens or money was reached. No more requests are sent to a model."""
 
 
 class EmbedderError(SatchelError):
-    """The embedding model did not serve. Search goes on with the lexical arm."""
+    """The embedding model failed. Search continues with the lexical arm."""
 
 
 class EmbedderMismatch(EmbedderError):
-    """The embedder in use is not the one that the store's vectors were made with."""
+    """The store's vectors were made with another embedder than the one in use."""
 
 
 class StorageError(SatchelError):
-    """The database or a file did not serve."""
+    """The database or a file is unusable."""
 
 
 class StorageLocked(StorageError):
-    """Another process held the database longer than we wait."""
+    """Another process locked the database for longer than Satchel waits."""
 
 
 class StorageCorrupt(StorageError):
-    """The database or the log cannot be read."""
+    """The database or the log can't be read."""
 
 
 class StorageTooNew(StorageError):
-    """A newer Satchel wrote the database. Upgrade the program; the file was not touched."""
+    """A newer version of Satchel wrote the database. Upgrade the program; the file was not changed."""
 
 
 class StorageUnwritable(StorageError):
-    """The disk is full, or the place is read-only."""
+    """The disk is full, or the location is read-only."""
 
 
 class SandboxError(SatchelError):

@@ -1,4 +1,4 @@
-"""Packages whose modules are loaded when one of their names is first asked for (decision 12)."""
+"""Packages that load a module when one of its names is first used (decision 12)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["on_demand"]
 
 
 def on_demand(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """A module-level `__getattr__` (PEP 562) for a package.
+    """Create a module-level `__getattr__` (PEP 562) for a package.
 
     Args:
         package: Its full name.

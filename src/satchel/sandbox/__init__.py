@@ -1,1 +1,1 @@
-"""Running what Satchel did not write: processes in their own group, stopped as a whole."""
+"""Runs programs that are not part of Satchel, each in its own process group, and ends them completely."""

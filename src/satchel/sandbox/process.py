@@ -1,16 +1,15 @@
-"""Starts a process on the host and sees to it that nothing of it is left: the only door to `subprocess`.
+"""Starts processes on the host and leaves none of them behind: the only module that uses `subprocess`.
 
-This is no isolation. The process has the user's rights; what is promised is that its output is bounded, that
-its time is limited, and that it and what it started are gone when `run_process` returns, however that
-happens.
+This is not isolation. A process runs with the user's rights. `run_process` guarantees that its output is bounded, that
+its time is limited, and that the process and everything that it started have ended when the function returns, however
+it returns.
 
-What counts as "what it started", on Linux: every process of its session and process group, every descendant
-by parent, and every process that carries the mark which is put into its environment (`MARK`), so a daemon
-that forked twice and made a session of its own is found too. The limit: a process that does both *and* clears
-its environment, before we look, escapes; holding such a one takes a PID namespace, which is the sandbox's
-work. Without /proc the group alone is ended.
+On Linux, "everything that it started" means every process in its session and process group, every descendant, and every
+process with the mark that is put into its environment (`MARK`). The mark also finds a daemon that forked twice and
+created its own session. A process that does both *and* clears its environment before we look escapes; preventing that
+takes a PID namespace, which is the sandbox's task. Without /proc, only the process group is ended.
 
-The same is ended when this program itself is killed; see `warden`.
+If this program is killed, the warden ends the same processes; see `warden`.
 """
 
 from __future__ import annotations
@@ -42,40 +41,37 @@ StreamName: TypeAlias = Literal["stdout", "stderr"]
 OnOutput: TypeAlias = Callable[[StreamName, bytes], Awaitable[None]]
 
 MARK = "_SATCHEL_RUN"
-"""The environment variable that marks a started process and what it starts. It does not begin with
-`SATCHEL_`, which is where settings are."""
+"""The environment variable that marks a started process and its descendants. It doesn't begin with `SATCHEL_`, the
+prefix of settings."""
 REPORT_FD = "_SATCHEL_REPORT_FD"
-"""The environment variable that names the descriptor of the report, where one was asked for."""
+"""The environment variable that names the descriptor of the report, if one was requested."""
 
 CHUNK_BYTES = 65_536
-"""What a pipe holds on Linux by default, so that one read empties it."""
+"""The default capacity of a pipe on Linux, so that one read empties it."""
 MAX_PIPE_BYTES = 1_048_576
-"""A pipe can be grown to this by default (/proc/sys/fs/pipe-max-size): what may lie in one when its writer is
-gone."""
+"""The default maximum size of a pipe (/proc/sys/fs/pipe-max-size): what may remain in it after its writer has ended."""
 QUICK_RUN_S = 5.0
-"""Below this the pid counter can't have gone round once, so that only pids after the leader's are looked
-at."""
+"""In a shorter run, the pid counter can't have wrapped around, so only pids after the leader's are examined."""
 LINGER_S = 0.1
-"""How long what the program left running may take to end by itself, such as the `tee` of a process
-substitution."""
+"""How long remaining processes may take to end by themselves, such as the `tee` of a process substitution."""
 UNCLEAR_S = 0.005
 UNCLEAR_LOOKS = 3
-"""A process that can't be told is looked at again so often, with this between: execve takes less than
-that."""
+"""The number of times that an unidentified process is examined again, with `UNCLEAR_S` between; execve takes less time
+than that."""
 KERNEL_THREADS_PARENT = 2
 KILL_ROUNDS = 10
-"""How often SIGKILL is repeated for what was forked between looking and killing; a fork loses against it
+"""How often SIGKILL is repeated for processes that were forked between looking and killing; forking loses this race
 quickly."""
 KILL_WAIT_S = 1.0
-"""How long one round of SIGKILL is waited for; longer takes only a process that hangs in the kernel."""
+"""How long to wait after SIGKILL; only a process that hangs in the kernel takes longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """What came out of one pipe: its beginning and its end, at most the limit together.
+    """The output of one pipe: its beginning and its end, together at most as long as the limit.
 
     Attributes:
-        omitted: Bytes left out between `head` and `tail`; 0 when the output is whole.
+        omitted: Bytes left out between `head` and `tail`; 0 if the output is complete.
     """
 
     head: bytes = b""
@@ -84,12 +80,12 @@ class Captured:
 
     @property
     def data(self) -> bytes:
-        """Head and tail, without a sign of what is missing between them."""
+        """Head and tail, without a marker for what is missing between them."""
         return self.head + self.tail
 
     @property
     def text(self) -> str:
-        """As UTF-8, a U+FFFD for each byte that is none; what is missing is told in its place."""
+        """The output as UTF-8, with U+FFFD for invalid bytes and a line that says how many bytes were left out."""
         if not self.omitted:
             return self.data.decode(errors="replace")
         head, tail = self.head.decode(errors="replace"), self.tail.decode(errors="replace")
@@ -101,11 +97,11 @@ class ProcessResult:
     """How a process ended.
 
     Attributes:
-        exit_code: 0 to 255, or None when a signal ended it.
-        signal: The signal's number, or None.
-        timed_out: The time limit ended it.
-        report: What it wrote to the descriptor that `REPORT_FD` names; at most the limit, from the beginning.
-        left_behind: How many processes it left running, which were then ended.
+        exit_code: 0 to 255, or None if a signal ended it.
+        signal: The number of the signal, or None.
+        timed_out: It was ended because of the time limit.
+        report: What it wrote to the descriptor in `REPORT_FD`: the beginning, up to the limit.
+        left_behind: The number of processes that it left running and that were then ended.
     """
 
     exit_code: int | None
@@ -130,28 +126,28 @@ async def run_process(
     on_output: OnOutput | None = None,
     grace_s: float = 1.0,
 ) -> ProcessResult:
-    """Run a program to its end, in a session and process group of its own, without a terminal.
+    """Run a program to its end, in its own session and process group, without a terminal.
 
-    It is over when the program itself exits: what it left running is ended then, and a pipe that someone
-    still holds is emptied but not waited for. Cancelling the caller ends everything first, within `grace_s`
-    and a little.
+    The run is over when the program itself exits. Processes that it left running are ended then. A pipe that another
+    process still holds is emptied, without waiting for more. If the caller is cancelled, everything is ended first,
+    which takes slightly more than `grace_s`.
 
     Args:
-        argv: The program, found on the PATH of `environ` when it has no slash, and its arguments. No shell
-            reads them.
-        cwd: Where it starts.
-        environ: Its whole environment, to which `MARK` is added.
-        stdin: What it can read; None gives /dev/null. A program that does not read it is no error.
-        timeout_s: After so long everything is ended and `timed_out` is set; None waits for ever.
-        max_output_bytes: Of stdout and of stderr each: the first half and the last half are kept, the rest is
+        argv: The program and its arguments. A program without a slash is searched on the PATH of `environ`. No shell
+            is involved.
+        cwd: Its working directory.
+        environ: Its complete environment; `MARK` is added.
+        stdin: Its input; None means /dev/null. It is not an error if the program doesn't read it.
+        timeout_s: After this time everything is ended and `timed_out` is set; None means no limit.
+        max_output_bytes: The limit for stdout and stderr each. The first half and the last half are kept; the rest is
             read and dropped.
-        max_report_bytes: When above 0, a third pipe is opened for it, see `REPORT_FD`.
-        on_output: Given each piece of output as it comes. While it runs, its pipe is not read, so the program
-            waits. What it raises ends the program and reaches the caller.
-        grace_s: Time between SIGTERM and SIGKILL.
+        max_report_bytes: If above 0, a third pipe is opened for a report; see `REPORT_FD`.
+        on_output: Called with each piece of output. While it runs, its pipe is not read, so the program waits. An
+            exception from it ends the program and reaches the caller.
+        grace_s: The time between SIGTERM and SIGKILL.
 
     Raises:
-        SandboxError: It could not be started; the cause is the OSError or ValueError that says why.
+        SandboxError: The program could not be started; the cause is the OSError or ValueError.
     """
     began_s = anyio.current_time()
     half = max_output_bytes // 2
@@ -204,7 +200,7 @@ async def run_process(
 
 
 class _Pipe:
-    """Both ends of a pipe, closed with `stack` at the latest."""
+    """Both ends of a pipe, closed at the latest with `stack`."""
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
         try:
@@ -224,7 +220,7 @@ def _start(
     stderr: _Pipe,
     report: _Pipe | None,
 ) -> _Tree:
-    """Start it and close the ends of the pipes that are its own; ours are set never to block."""
+    """Start the program, close its ends of the pipes, and make our ends non-blocking."""
     mark = secrets.token_hex(8)
     outer = environ.get(MARK)
     marks = [outer] if outer else []
@@ -239,9 +235,9 @@ def _start(
         theirs.append(report.write)
         os.set_blocking(report.read.fileno(), False)
         child_environ[REPORT_FD] = str(report.write.fileno())
-    # Between the start and the entry into `_live`, the interpreter's exit in another thread has to wait.
+    # An exit of the interpreter in another thread has to wait until the tree is in `_live`.
     with _starting:
-        _warden.be_there(environ)
+        _warden.ensure_running(environ)
         try:
             leader = subprocess.Popen(
                 list(argv),
@@ -269,7 +265,7 @@ def _start(
 
 
 class _Pump:
-    """Empties one pipe for as long as the program runs, keeping the beginning and the end of what comes."""
+    """Reads one pipe while the program runs and keeps the beginning and the end of its output."""
 
     def __init__(
         self,
@@ -290,7 +286,7 @@ class _Pump:
         self._finishing = False
 
     async def run(self) -> None:
-        """Read until the pipe's end, or until `finish` and then what is in the pipe at that moment."""
+        """Read until the end of the pipe; or until `finish`, and then what the pipe contains at that moment."""
         while not self._finishing:
             with anyio.CancelScope() as self._waiting:
                 await anyio.wait_readable(self._file)
@@ -300,19 +296,19 @@ class _Pump:
             if chunk == b"":
                 return
             if chunk:
-                await self._take(chunk)
+                await self._receive(chunk)
         left = MAX_PIPE_BYTES
         while left > 0 and (chunk := self._file.read(CHUNK_BYTES)):
             left -= len(chunk)
-            await self._take(chunk)
+            await self._receive(chunk)
 
     def finish(self) -> None:
-        """Wait no longer for what may still come."""
+        """Stop waiting for more output."""
         self._finishing = True
         self._waiting.cancel()
 
     def drain(self) -> None:
-        """Keep what is in the pipe now, without telling anyone."""
+        """Keep what the pipe contains now, without calling `on_chunk`."""
         left = MAX_PIPE_BYTES
         while left > 0 and (chunk := self._file.read(CHUNK_BYTES)):
             left -= len(chunk)
@@ -320,11 +316,11 @@ class _Pump:
 
     @property
     def captured(self) -> Captured:
-        """What was kept so far."""
+        """The output that was kept so far."""
         tail = bytes(self._tail[max(0, len(self._tail) - self._tail_bytes) :])
         return Captured(head=bytes(self._head), tail=tail, omitted=self._total - len(self._head) - len(tail))
 
-    async def _take(self, chunk: bytes) -> None:
+    async def _receive(self, chunk: bytes) -> None:
         self._keep(chunk)
         if self._on_chunk is not None:
             await self._on_chunk(chunk)
@@ -335,7 +331,7 @@ class _Pump:
         self._head += chunk[:room]
         if self._tail_bytes:
             self._tail += chunk[room:]
-            # Cut only when twice full, so that each byte is moved once on average.
+            # Cut only at twice the size, so that each byte is moved once on average.
             if len(self._tail) > 2 * self._tail_bytes:
                 del self._tail[: -self._tail_bytes]
 
@@ -344,14 +340,14 @@ def _for_stream(on_output: OnOutput | None, stream: StreamName) -> Callable[[byt
     if on_output is None:
         return None
 
-    def tell(chunk: bytes) -> Awaitable[None]:
+    def forward(chunk: bytes) -> Awaitable[None]:
         return on_output(stream, chunk)
 
-    return tell
+    return forward
 
 
 async def _feed(pipe: _Pipe, data: bytes, scope: anyio.CancelScope) -> None:
-    """Write it all and close; a program that closed its end, or never reads, is its own business."""
+    """Write all data and close the pipe. A program may close its end, or never read."""
     rest = memoryview(data)
     with scope, contextlib.suppress(BrokenPipeError):
         while rest:
@@ -362,7 +358,7 @@ async def _feed(pipe: _Pipe, data: bytes, scope: anyio.CancelScope) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stat:
-    """One line of /proc/PID/stat, as far as it is needed; `started` is in clock ticks since boot."""
+    """The needed fields of /proc/PID/stat; `started` is in clock ticks since boot."""
 
     pid: int
     parent: int
@@ -372,7 +368,7 @@ class _Stat:
 
 
 class _Tree:
-    """A started program, called the leader, and everything that comes from it."""
+    """A started program, called the leader, and all processes that come from it."""
 
     def __init__(self, leader: subprocess.Popen[bytes], mark: str) -> None:
         self.left_behind = 0
@@ -383,10 +379,9 @@ class _Tree:
         self._over = False
         self._closed = False
         self._unclear = False
-        # The interpreter's exit comes in another thread than the event loop's, where that is not the main
-        # one.
+        # The interpreter exits in the main thread, which may not be the thread of the event loop.
         self._lock = threading.Lock()
-        # A pidfd names one process for ever, where a pid may be another's by the time that it is used.
+        # A pidfd always refers to the same process; a pid may have been reused by the time that it is used.
         self._pidfds: dict[int, int] = {}
         if hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
@@ -396,52 +391,49 @@ class _Tree:
 
     @property
     def pid(self) -> int:
-        """The leader's."""
+        """The pid of the leader."""
         return self._leader.pid
 
     @property
     def returncode(self) -> int | None:
-        """As `Popen.returncode`; None as long as the leader was not reaped."""
+        """Like `Popen.returncode`; None until the leader is reaped."""
         return self._leader.returncode
 
     async def leader_exit(self) -> None:
-        """Wait for the leader to exit. Where there are pidfds it stays a zombie, so that its pid stays its
-        own.
-        """
+        """Wait for the leader to exit. With pidfds it stays a zombie, so that its pid is not reused."""
         if self._has_pidfds:
             await anyio.wait_readable(self._pidfds[self._leader.pid])
         else:
             await anyio.to_thread.run_sync(self._leader.wait, abandon_on_cancel=True, limiter=_waiters)
 
     async def end(self, grace_s: float) -> None:
-        """End all that runs: SIGTERM, `grace_s`, SIGKILL until none is left; then reap. The second call does
-        nothing.
+        """End all processes: SIGTERM, `grace_s`, SIGKILL until none is left; then reap. A second call does nothing.
 
-        Where the leader has exited, the others first get `LINGER_S` to do the same.
+        If the leader has exited, the others first get `LINGER_S` to exit by themselves.
         """
         if self._over:
             return
         running = await self._look()
         if running and self._leader.pid not in running:
-            await self._gone(LINGER_S)
+            await self._wait_for_exit(LINGER_S)
             running = await self._look()
             self.left_behind = max(self.left_behind, len(running))
         if running:
             self._signal(signal.SIGTERM)
-            # Who is stopped gets the first signal only when it goes on.
+            # A stopped process receives SIGTERM only after it continues.
             self._signal(signal.SIGCONT)
-            await self._gone(grace_s)
+            await self._wait_for_exit(grace_s)
         for _ in range(KILL_ROUNDS):
             if not await self._look():
                 break
             self._signal(signal.SIGKILL)
-            await self._gone(KILL_WAIT_S)
+            await self._wait_for_exit(KILL_WAIT_S)
         self._reap()
         self._over = True
 
     def kill_now(self) -> None:
-        """SIGKILL to all, waiting for no more than the leader: the interpreter is going."""
-        # A forked copy of this program must not end what is its parent's.
+        """Send SIGKILL to all and wait only for the leader, because the interpreter is exiting."""
+        # A forked copy of this program must not end the processes of its parent.
         if os.getpid() != self._owner:
             return
         for _ in range(KILL_ROUNDS):
@@ -456,7 +448,7 @@ class _Tree:
                 time.sleep(UNCLEAR_S)
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         with self._lock:
             for pidfd in self._pidfds.values():
                 os.close(pidfd)
@@ -465,7 +457,7 @@ class _Tree:
         _live.discard(self)
 
     async def _look(self) -> list[int]:
-        """`_running`, again where a process could not be told."""
+        """Like `_running`, but examine unidentified processes again."""
         running = self._running()
         for _ in range(UNCLEAR_LOOKS):
             if running or not self._unclear:
@@ -475,9 +467,7 @@ class _Tree:
         return running
 
     def _running(self) -> list[int]:
-        """Look for relatives and give the pids of all that run. Without pidfds: the leader's for the whole
-        group.
-        """
+        """Find relatives and return the pids of all running processes; without pidfds, the leader's for its group."""
         if not self._has_pidfds:
             return [self._leader.pid] if _group_exists(self._leader.pid) else []
         with self._lock:
@@ -493,15 +483,15 @@ class _Tree:
         while growing:
             growing = False
             for stat in stats:
-                if stat.pid not in self._pidfds and self._is_relative(stat) and self._hold(stat):
+                if stat.pid not in self._pidfds and self._is_relative(stat) and self._track(stat):
                     growing = True
 
     def _candidates(self) -> Iterator[int]:
-        """The pids to look at: in a short run only those that were given out since the leader's."""
+        """The pids to examine: in a short run, only those that were assigned after the leader's."""
         leader = self._leader.pid
         newest = _newest_pid() if time.monotonic() - self._began_s < QUICK_RUN_S else None
         try:
-            # Looked through once or twice for each process that ends: as text, which costs a third of paths.
+            # This runs once or twice for each process that ends; text costs a third of what paths cost.
             names = os.listdir("/proc")  # noqa: PTH208
         except OSError:
             return
@@ -519,17 +509,17 @@ class _Tree:
             environ = _read_proc(f"/proc/{stat.pid}/environ")
         except OSError:
             return False
-        # While a process becomes another program, it has no environment for an instant. So have the kernel's.
+        # During execve, a process has no environment for an instant. Kernel threads never have one.
         if not environ and stat.parent != KERNEL_THREADS_PARENT:
             self._unclear = True
         return self._mark in environ
 
-    def _hold(self, stat: _Stat) -> bool:
+    def _track(self, stat: _Stat) -> bool:
         try:
             pidfd = os.pidfd_open(stat.pid)
         except OSError:
             return False
-        # Between looking and holding, the pid may have become another's.
+        # The pid may have been reused before the pidfd was opened.
         again = _stat(stat.pid)
         if again is None or again.started != stat.started:
             os.close(pidfd)
@@ -546,8 +536,8 @@ class _Tree:
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         signal.pidfd_send_signal(pidfd, number)
 
-    async def _gone(self, limit_s: float) -> None:
-        """Wait until all known ones have exited, at most so long."""
+    async def _wait_for_exit(self, limit_s: float) -> None:
+        """Wait until all known processes have exited, at most `limit_s`."""
         with anyio.move_on_after(limit_s):
             for pidfd in list(self._pidfds.values()):
                 await anyio.wait_readable(pidfd)
@@ -560,7 +550,7 @@ class _Tree:
         self._leader.poll()
         for pid in self._pidfds:
             if pid != self._leader.pid:
-                # Orphans come to us where we are the first process of a container.
+                # If we are the first process of a container, we inherit orphans.
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
 
@@ -572,7 +562,7 @@ _waiters = anyio.CapacityLimiter(64)
 
 
 def _end_all_at_exit() -> None:
-    # Never given back: what is not started by now is not started any more.
+    # Never released: from now on, no process is started.
     _starting.acquire(timeout=KILL_WAIT_S)
     for tree in list(_live):
         tree.kill_now()
@@ -600,7 +590,7 @@ def _group_exists(group: int) -> bool:
 
 
 def _newest_pid() -> int | None:
-    """The pid that was given out last, or None where the system does not tell."""
+    """The pid that was assigned last, or None if the system doesn't say."""
     try:
         return int(Path("/proc/loadavg").read_text(encoding="ascii").split()[4])
     except (OSError, ValueError, IndexError):
@@ -608,18 +598,18 @@ def _newest_pid() -> int | None:
 
 
 def _read_proc(path: str) -> bytes:
-    """A file of /proc, whole."""
+    """The content of a file in /proc."""
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - thousands are read; see `_candidates`
         return file.readall()
 
 
 def _stat(pid: int) -> _Stat | None:
-    """What /proc tells of a process; None for one that is gone or has exited."""
+    """What /proc says about a process; None if it has exited."""
     try:
         line = _read_proc(f"/proc/{pid}/stat")
     except OSError:
         return None
-    # The name, in parentheses, may hold anything; what follows the last one is plain.
+    # The name, in parentheses, may contain anything; the fields after the last parenthesis are plain.
     rest = line[line.rfind(b")") + 2 :].split()
     if len(rest) < 20 or rest[0] in {b"Z", b"X"}:
         return None

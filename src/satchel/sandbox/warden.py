@@ -1,8 +1,9 @@
-"""The one process that outlives this program, for a moment: it ends what tools left running when Satchel was killed.
+"""A helper process that briefly outlives this program and ends what tools left running if Satchel was killed.
 
-Whatever ends this program in an orderly way ends its tools' processes too; SIGKILL and a crash of the interpreter leave
-no time for that. So a shell waits at the other end of a pipe for this program to be gone, and does it then
-(`warden.sh`). It is started with the first process, once for a program, and costs later ones two short writes.
+When this program exits in an orderly way, it ends the processes of its tools itself. SIGKILL and a crash of the
+interpreter leave no time for that. Therefore a shell (`warden.sh`) waits at the other end of a pipe until this program
+is gone and ends them then. It is started together with the first process, once per program; each later process costs
+two short writes.
 """
 
 from __future__ import annotations
@@ -21,77 +22,77 @@ __all__ = ["Warden"]
 SHELL = "/bin/sh"
 SCRIPT = Path(__file__).with_name("warden.sh")
 SYSTEM_PATH = "/usr/bin:/bin"
-"""Where the system's own grep, awk and sleep are looked for first: a tool's PATH may begin with the tool's own."""
+"""Searched first for grep, awk and sleep, because the PATH of a tool may begin with the tool's own folder."""
 
 
 class Warden:
-    """Watches over the processes that this program starts.
+    """Watches the processes that this program starts.
 
     Attributes:
-        mark: What stands in the environment of everything that is started: 64 random bits, as hex.
+        mark: Identifies the started processes in their environment: 64 random bits in hexadecimal.
     """
 
     def __init__(self) -> None:
-        """Nothing is started yet."""
+        """Choose a mark. The shell is started later."""
         self.mark = secrets.token_hex(8)
         self._leaders: set[int] = set()
         self._process: subprocess.Popen[bytes] | None = None
-        self._line = -1
+        self._pipe_fd = -1
         self._path = SYSTEM_PATH
         self._lock = threading.Lock()
 
-    def be_there(self, environ: Mapping[str, str]) -> None:
-        """See to it that it runs: it is started where it never was, or where somebody ended it.
+    def ensure_running(self, environ: Mapping[str, str]) -> None:
+        """Start the warden if it isn't running, because it was never started or somebody ended it.
 
         Args:
-            environ: Has a PATH, for systems that have their grep elsewhere.
+            environ: Its PATH is used on systems that have grep in another folder.
 
         Raises:
-            SandboxError: It can't be started, so that whatever is started now could be left running.
+            SandboxError: The warden can't be started, so a process that is started now could be left running.
         """
         with self._lock:
             self._path = f"{SYSTEM_PATH}:{environ.get('PATH', '')}"
             if self._process is None or self._process.poll() is not None:
-                self._begin()
+                self._start()
 
     def watch(self, leader: int) -> None:
-        """A process group was started.
+        """Register a process group that was started.
 
         Raises:
-            SandboxError: As `be_there`.
+            SandboxError: As `ensure_running`.
         """
         with self._lock:
             self._leaders.add(leader)
-            if not self._tell(f"+{leader}\n"):
-                self._begin()
+            if not self._send(f"+{leader}\n"):
+                self._start()
 
     def release(self, leader: int) -> None:
-        """A process group is gone, and its number not yet free: it may soon be another's."""
+        """Unregister a process group that has ended, before the system can reuse its number."""
         with self._lock:
             self._leaders.discard(leader)
-            self._tell(f"-{leader}\n")
+            self._send(f"-{leader}\n")
 
     def leave(self) -> None:
-        """End it: nothing is left for it to do."""
+        """End the warden, because nothing is left for it to do."""
         with self._lock:
-            self._end()
+            self._stop()
 
     def forget(self) -> None:
-        """In a forked copy of this program: the warden is the original's, and would wait for the copy's end too."""
+        """Detach a forked copy of this program from the warden, which would otherwise wait for the copy to end, too."""
         if self._process is not None:
-            self._process.returncode = 0  # it is no child of ours
-            os.close(self._line)
+            self._process.returncode = 0  # it is not a child of this process
+            os.close(self._pipe_fd)
         self.mark, self._leaders, self._process = secrets.token_hex(8), set(), None
-        self._lock = threading.Lock()  # another thread of the original may have had it
+        self._lock = threading.Lock()  # another thread of the original may hold it
 
-    def _begin(self) -> None:
-        self._end()
+    def _start(self) -> None:
+        self._stop()
         try:
-            theirs, self._line = os.pipe()
+            theirs, self._pipe_fd = os.pipe()
         except OSError as error:
             raise SandboxError(f"No pipe could be opened for a new process: {error.strerror}.") from error
-        # Who stops it must not stop us.
-        os.set_blocking(self._line, False)
+        # If somebody stops the warden, writing to it must not block this program.
+        os.set_blocking(self._pipe_fd, False)
         try:
             self._process = subprocess.Popen(
                 [SHELL, str(SCRIPT), self.mark],
@@ -100,33 +101,33 @@ class Warden:
                 stdin=theirs,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                # A signal to the terminal or to our group must not reach it.
+                # A signal to the terminal or to our process group must not reach it.
                 start_new_session=True,
             )
         except OSError as error:
-            os.close(self._line)
+            os.close(self._pipe_fd)
             raise SandboxError(
-                f"{SHELL}, which ends what is left when Satchel is killed, could not be started: {error.strerror}."
+                f"{SHELL}, which ends what is left if Satchel is killed, could not be started: {error.strerror}."
             ) from error
         finally:
             os.close(theirs)
         for leader in self._leaders:
-            self._tell(f"+{leader}\n")
+            self._send(f"+{leader}\n")
 
-    def _tell(self, line: str) -> bool:
-        """Whether it can know: not where somebody ended it, or stopped it thousands of processes ago."""
+    def _send(self, line: str) -> bool:
+        """Send a line to the warden. False if somebody ended it, or stopped it so long ago that the pipe is full."""
         if self._process is None:
             return False
         try:
-            os.write(self._line, line.encode())
+            os.write(self._pipe_fd, line.encode())
         except (BrokenPipeError, BlockingIOError):
             return False
         return True
 
-    def _end(self) -> None:
+    def _stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            # Before the line is cut, or it would look for what is left.
+            # Kill it before closing the pipe; otherwise it would start looking for processes.
             process.kill()
             process.wait()
-            os.close(self._line)
+            os.close(self._pipe_fd)
