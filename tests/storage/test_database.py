@@ -218,7 +218,7 @@ async def test_a_file_that_is_no_database_is_refused_and_not_touched(tmp_path: P
     path = tmp_path / "satchel.db"
     path.write_bytes(b"these are my notes, not a database\n" * 200)
     before = fingerprint(tmp_path)
-    with pytest.raises(StorageCorrupt, match=r"cannot be read.*Move it aside"):
+    with pytest.raises(StorageCorrupt, match=r"can't be read.*Move it"):
         async with Database.open(path):
             pass
     assert fingerprint(tmp_path) == before
@@ -237,7 +237,7 @@ async def test_damage_inside_a_database_is_told_by_reads_and_by_the_doctor(tmp_p
     async with Database.open(path) as database:
         report = await database.doctor()
         assert report.problems
-        with pytest.raises(StorageCorrupt, match="cannot be read"):
+        with pytest.raises(StorageCorrupt, match="can't be read"):
             await database.read(
                 lambda connection: connection.exec_driver_sql(
                     "SELECT sum(length(user_id || scope)) FROM memory_spaces NOT INDEXED"
@@ -280,7 +280,7 @@ async def test_a_write_that_another_process_blocks_says_so_and_reading_goes_on(t
     async with Database.open(path, lock_timeout_s=0.02) as database:
         await database.write(insert("ann"))
         with held(path):
-            with pytest.raises(StorageLocked, match=r"held by another process.*nothing was written"):
+            with pytest.raises(StorageLocked, match=r"locked by another process.*nothing was written"):
                 await database.write(insert("bob"))
             assert await database.read(rows) == ["ann"]
         await database.write(insert("bob"))

@@ -1,4 +1,4 @@
-"""A process that goes on while it is spoken to over its stdin and stdout, and that ends with its `async with`."""
+"""A process that runs inside an `async with` block and communicates over its stdin and stdout."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from satchel.sandbox.process import CHUNK_BYTES, MAX_PIPE_BYTES, _Pipe, _start, 
 
 __all__ = ["RunningProcess", "run_alongside"]
 
-LEAVE_S = 0.5
-"""How long a process may take to leave by itself once its stdin is closed: what a server that reads it does."""
+EXIT_S = 0.5
+"""How long a process may take to exit by itself after its stdin was closed, as a server that reads it does."""
 
 
 class RunningProcess:
-    """A process that runs; made by `run_alongside`."""
+    """A running process; created by `run_alongside`."""
 
     def __init__(self, tree: _Tree, *, stdin: _Pipe, stdout: _Pipe, pid: int) -> None:
         """Use `run_alongside`."""
@@ -30,10 +30,10 @@ class RunningProcess:
         self._sending = anyio.Lock()
 
     async def send(self, data: bytes) -> None:
-        """Write it all to the process's stdin; what two tasks send is never mixed.
+        """Write all data to the process's stdin. Data from concurrent tasks is never interleaved.
 
         Raises:
-            SandboxError: The process has closed its stdin, or is gone.
+            SandboxError: The process has closed its stdin or has exited.
         """
         async with self._sending:
             rest = memoryview(data)
@@ -42,10 +42,10 @@ class RunningProcess:
                     await anyio.wait_writable(self._stdin)
                     rest = rest[self._stdin.write(rest[:CHUNK_BYTES]) or 0 :]
             except (OSError, ValueError, anyio.ClosedResourceError) as error:
-                raise SandboxError(f"Process {self.pid} does not read its input any more.") from error
+                raise SandboxError(f"Process {self.pid} no longer reads its input.") from error
 
     async def receive(self) -> bytes:
-        """What it wrote to its stdout next, at most 64 KiB; b"" at its end."""
+        """The next piece of its stdout, at most 64 KiB; b"" at the end."""
         while True:
             await anyio.wait_readable(self._stdout)
             chunk = self._stdout.read(CHUNK_BYTES)
@@ -53,7 +53,7 @@ class RunningProcess:
                 return chunk
 
     async def exited(self) -> None:
-        """Wait until the process itself has exited; it may have left children, and words in its pipes."""
+        """Wait until the process itself has exited. Child processes and unread output may remain."""
         await self._tree.leader_exit()
 
 
@@ -66,39 +66,39 @@ async def run_alongside(
     on_stderr: Callable[[bytes], None],
     grace_s: float = 1.0,
 ) -> AsyncIterator[RunningProcess]:
-    """Run a program for as long as the block lasts, in a session and process group of its own, without a terminal.
+    """Run a program for as long as the block lasts, in its own session and process group, without a terminal.
 
-    At the block's end, however that comes, its stdin is closed; it has half a second to leave by itself, then
-    everything that comes from it is ended as by `run_process`.
+    When the block ends, for whatever reason, the program's stdin is closed. The program has half a second to exit by
+    itself. Then it and everything that it started are ended as in `run_process`.
 
     Args:
-        argv: The program, found on the PATH of `environ` when it has no slash, and its arguments.
-        cwd: Where it starts.
-        environ: Its whole environment, to which `MARK` is added.
-        on_stderr: Given each piece of what it writes to stderr; must not block.
-        grace_s: Time between SIGTERM and SIGKILL.
+        argv: The program and its arguments. A program without a slash is searched on the PATH of `environ`.
+        cwd: Its working directory.
+        environ: Its complete environment; `MARK` is added.
+        on_stderr: Called with each piece of its stderr; must not block.
+        grace_s: The time between SIGTERM and SIGKILL.
 
     Raises:
-        SandboxError: It could not be started; says why.
+        SandboxError: The program could not be started; the message says why.
     """
     with contextlib.ExitStack() as open_pipes:
         stdin, stdout, stderr = _Pipe(open_pipes), _Pipe(open_pipes), _Pipe(open_pipes)
         tree = _start(argv, cwd, environ, stdin, stdout, stderr, None)
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(_tell, stderr, on_stderr)
+                group.start_soon(_forward, stderr, on_stderr)
                 yield RunningProcess(tree, stdin=stdin, stdout=stdout, pid=tree.pid)
                 group.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
                 stdin.write.close()
-                with anyio.move_on_after(LEAVE_S):
-                    await _drained(tree, stdout)
+                with anyio.move_on_after(EXIT_S):
+                    await _wait_and_drain(tree, stdout)
                 await tree.end(grace_s)
             tree.close()
 
 
-async def _tell(pipe: _Pipe, on_chunk: Callable[[bytes], None]) -> None:
+async def _forward(pipe: _Pipe, on_chunk: Callable[[bytes], None]) -> None:
     while True:
         await anyio.wait_readable(pipe.read)
         chunk = pipe.read.read(CHUNK_BYTES)
@@ -108,8 +108,8 @@ async def _tell(pipe: _Pipe, on_chunk: Callable[[bytes], None]) -> None:
             on_chunk(chunk)
 
 
-async def _drained(tree: _Tree, stdout: _Pipe) -> None:
-    """Wait for the exit; what is written meanwhile is thrown away, or its writer could not go."""
+async def _wait_and_drain(tree: _Tree, stdout: _Pipe) -> None:
+    """Wait for the exit. Output is read and discarded, because a full pipe would keep the process from exiting."""
     async with anyio.create_task_group() as group:
 
         async def drain() -> None:

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Ends what the tools of a Satchel left running when that Satchel was killed: then nobody else does.
+# Ends what tools left running after Satchel was killed and can no longer end it itself.
 #
-# $1 is the mark in the environment of everything that this Satchel started. Its stdin tells the leaders of process groups,
-# "+PID" for one that starts and "-PID" for one that is gone with all that came from it. Satchel alone holds the other end:
-# the end of stdin is the end of Satchel, however that came.
+# $1 is the mark in the environment of every process that this Satchel started. stdin lists the leaders of process groups:
+# "+PID" for one that starts, "-PID" for one that has ended together with everything that it started. Only Satchel holds the
+# other end of the pipe, so the end of stdin means that Satchel has ended, for whatever reason.
 trap '' HUP INT QUIT TERM
 mark=$1
 leaders=' '
@@ -15,7 +15,7 @@ while read -r line; do
     esac
 done
 
-# The pids of all that run: of a leader's session or group, with the mark, and their descendants. Without /proc: the groups.
+# The pids of all running processes: in a leader's session or group, with the mark, and their descendants. Without /proc: the groups.
 running() {
     if ! [ -r /proc/self/stat ]; then
         for pid in $leaders; do kill -s 0 -- "-$pid" && echo "-$pid"; done
@@ -27,7 +27,7 @@ running() {
         /^[0-9]+\/environ$/ { sub("/environ", ""); found[$0] = 1; next }
         {
             pid = $1
-            sub(/.*\) /, "")    # the name may hold anything
+            sub(/.*\) /, "")    # the name may contain anything
             if ($1 == "Z" || $1 == "X") next
             parent[pid] = $2
             if (($3 in leads) || ($4 in leads)) found[pid] = 1
@@ -41,8 +41,8 @@ running() {
         }'
 } 2>/dev/null
 
-# A second to end in good order, as with a time limit. Then three empty looks: while a process becomes another program, its
-# environment can't be seen. What hangs in the kernel is given up after half a minute.
+# Processes get one second to exit in an orderly way, as after a time limit. Three empty looks are needed, because the environment
+# of a process can't be read during execve. Processes that hang in the kernel are given up after half a minute.
 looks=0
 empty=0
 while [ "$empty" -lt 3 ] && [ "$looks" -lt 300 ]; do
@@ -51,7 +51,7 @@ while [ "$empty" -lt 3 ] && [ "$looks" -lt 300 ]; do
         empty=$((empty + 1))
     elif [ "$looks" -eq 0 ]; then
         kill -s TERM -- $pids 2>/dev/null
-        kill -s CONT -- $pids 2>/dev/null    # who is stopped gets the first signal only when it goes on
+        kill -s CONT -- $pids 2>/dev/null    # a stopped process receives SIGTERM only after it continues
     else
         empty=0
         [ "$looks" -lt 10 ] || kill -s KILL -- $pids 2>/dev/null

@@ -1,4 +1,4 @@
-"""The database: opening it, transactions on its own threads, migrations. Knows no table."""
+"""The database: opening it, transactions on its own threads, migrations. This room knows no tables."""
 
 from __future__ import annotations
 

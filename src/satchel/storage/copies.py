@@ -1,4 +1,4 @@
-"""Whole copies of a database, and whether anybody else has one open."""
+"""Complete copies of a database, and whether another connection has it open."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _BUSY_TIMEOUT_MS = 30_000
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """Write a copy that is whole and small, while others read and write the database.
+    """Write a complete and compact copy, while others may read and write the database.
 
     Args:
         source: The database.
-        target: A file that is not there yet; only its owner can read it.
+        target: A file that doesn't exist yet; it will be readable only by its owner.
 
     Raises:
         StorageError: The database can't be read, or the copy can't be written.
     """
     module = sqlite.driver()
-    sqlite.create_file(target)  # SQLite fills an empty file, and so it is private from the start.
+    sqlite.create_file(target)  # SQLite fills the empty file, so the copy is private from the start.
     try:
         with closing(module.connect(str(source), isolation_level=None)) as connection:
             connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
@@ -35,19 +35,19 @@ def copy_database(source: Path, target: Path) -> None:
 
 
 def revision_of(path: Path) -> str | None:
-    """The state of a database's schema, or None for an empty file.
+    """The schema revision of a database, or None for an empty file.
 
     Raises:
         StorageTooNew: A newer program wrote it.
-        StorageError: It is none of ours, or can't be read.
+        StorageError: It isn't a database of Satchel, or it can't be read.
     """
     return sqlite.look(path, busy_timeout_ms=1000)
 
 
 def is_in_use(path: Path) -> bool:
-    """Whether another connection has the database open; asked without changing what is in it.
+    """Whether another connection has the database open. The content is not changed.
 
-    A database with a write-ahead log lets go of it only for the one connection that is left.
+    SQLite leaves WAL mode only if there is no other connection.
     """
     if not path.exists():
         return False

@@ -1,4 +1,4 @@
-"""Turns what SQLite and the file system say into errors that tell the reader what to do."""
+"""Converts errors of SQLite and the file system into errors that tell the user what to do."""
 
 from __future__ import annotations
 
@@ -20,65 +20,61 @@ _UNWRITABLE = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlit
 
 
 def _code(error: BaseException) -> int:
-    """The primary result code of the SQLite error in or below `error`; 0 where there is none."""
+    """The primary result code of the SQLite error in `error` or its cause; 0 if there is none."""
     original = error.orig if isinstance(error, DBAPIError) else error
     return getattr(original, "sqlite_errorcode", 0) & _PRIMARY
 
 
 def is_locked(error: BaseException) -> bool:
-    """Whether another connection held the database for longer than we waited."""
+    """Whether another connection locked the database for longer than we waited."""
     return _code(error) in _LOCKED
 
 
 def explain(error: BaseException, place: str) -> StorageError:
-    """The typed error for what the database driver raised.
+    """The typed error for an exception of the database driver.
 
     Args:
-        error: From the driver, or SQLAlchemy's wrapper around it.
-        place: The database as the user knows it: its path.
+        error: The driver's exception, or SQLAlchemy's wrapper around it.
+        place: The path of the database, for the message.
     """
     code = _code(error)
     words = str(error.orig if isinstance(error, DBAPIError) else error)
     if code in _LOCKED:
         return StorageLocked(
-            f"The database {place} is held by another process, and it did not let go in time. "
-            "Wait for that process or end it, then try again; nothing was written."
+            f"The database {place} is locked by another process. Wait for that process or end it, then try again; "
+            "nothing was written."
         )
     if code in _CORRUPT:
         return StorageCorrupt(
-            f"The database {place} cannot be read ({words}). It was not changed. Move it aside, with its -wal and -shm "
-            "files, and restore a backup or begin a new one."
+            f"The database {place} can't be read ({words}). It was not changed. Move it and its -wal and -shm files "
+            "elsewhere, then restore a backup or start with a new database."
         )
     if code == sqlite3.SQLITE_FULL:
         return StorageUnwritable(
-            f"The disk that holds the database {place} is full. Free some space and try again; what was "
-            "stored "
-            "before is safe, this change was not made."
+            f"The disk that holds the database {place} is full. Free some space and try again. This change was not "
+            "made; what was stored before is safe."
         )
     if code in _UNWRITABLE:
         return StorageUnwritable(
-            f"The database {place} cannot be opened for writing ({words}). Check the permissions of the file "
-            "and its "
-            "folder and whether the disk is mounted read-only, or choose another place for it."
+            f"The database {place} can't be opened for writing ({words}). Check the permissions of the file and its "
+            "folder, and whether the disk is mounted read-only, or choose another location."
         )
     if code == sqlite3.SQLITE_IOERR:
         return StorageUnwritable(
-            f"Reading or writing the database {place} failed ({words}). Check that the disk is there, "
-            "healthy and not "
-            "full, then try again; this change was not made."
+            f"Reading or writing the database {place} failed ({words}). Check that the disk is mounted, healthy and "
+            "not full, then try again. This change was not made."
         )
     return StorageError(f"The database {place} refused a statement: {words}.")
 
 
 def explain_os(error: OSError, path: Path) -> StorageError:
-    """The typed error for what the file system said about `path`."""
+    """The typed error for an error of the file system about `path`."""
     why = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageUnwritable(f"There is no space left for {path} ({why}). Free some space and try again.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StorageUnwritable(
-            f"{path} cannot be written ({why}). Check the permissions of its folder and whether the disk is "
-            "mounted "
-            "read-only, or choose another place."
+            f"{path} can't be written ({why}). Check the permissions of its folder, and whether the disk is mounted "
+            "read-only, or choose another location."
         )
-    return StorageError(f"{path} cannot be used for a database ({why}).")
+    return StorageError(f"{path} can't be used for a database ({why}).")

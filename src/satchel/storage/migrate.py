@@ -1,6 +1,7 @@
-"""Brings a database to the newest schema: backup first, one transaction, rows counted before and after.
+"""Upgrades a database to the newest schema in one transaction, and compares row counts before and after.
 
-Only imported when there is something to migrate: Alembic costs a quarter of a second of CPU.
+The caller makes a backup first. This module is imported only if there is something to migrate, because Alembic costs a
+quarter of a second of CPU.
 """
 
 from __future__ import annotations
@@ -28,16 +29,14 @@ def alembic_config(connection: Connection) -> Config:
     """Alembic's configuration for the one tree of migrations, bound to an open connection."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
-    # The separator of the list of version folders; without it Alembic warns and guesses.
+    # The separator in the list of version folders; without it, Alembic warns and guesses.
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     return config
 
 
 def _row_counts(connection: Connection) -> Mapping[str, int]:
-    """Rows of every ordinary table; indexes, virtual tables and their shadows are derived and do not
-    count.
-    """
+    """The number of rows in each ordinary table; virtual tables and their shadow tables are derived and left out."""
     tables = [
         row.name
         for row in connection.exec_driver_sql("PRAGMA main.table_list")
@@ -50,7 +49,7 @@ def _row_counts(connection: Connection) -> Mapping[str, int]:
 
 
 def _emptied(connection: Connection, config: Config) -> frozenset[str]:
-    """Tables whose rows a migration that is still to come says it drops: derived ones, made again (`EMPTIES` in it)."""
+    """Derived tables whose rows a pending migration says it deletes (`EMPTIES` in the migration); they are rebuilt."""
     current = MigrationContext.configure(connection).get_current_revision()
     found: set[str] = set()
     for script in ScriptDirectory.from_config(config).walk_revisions():
@@ -61,20 +60,20 @@ def _emptied(connection: Connection, config: Config) -> frozenset[str]:
 
 
 def upgrade(connection: Connection, *, to: str, place: str) -> None:
-    """Apply what is missing, inside the transaction that the caller began; the caller commits.
+    """Apply the missing migrations in the caller's transaction; the caller commits.
 
     Args:
-        connection: In a transaction that holds the write lock, foreign keys off.
+        connection: In a transaction that holds the write lock, with foreign keys off.
         to: The revision to reach.
-        place: The database as the user knows it.
+        place: The path of the database, for messages.
 
     Raises:
-        StorageError: A table lost rows or a foreign key points nowhere. The caller rolls back.
+        StorageError: A table lost rows, or a foreign key has no target. The caller rolls back.
     """
     config = alembic_config(connection)
     emptied = _emptied(connection, config)
     before = _row_counts(connection)
-    # Alembic keeps the migration that it is at in globals: two databases of one process are upgraded in turn.
+    # Alembic keeps the current migration in globals, so databases of one process are upgraded one after the other.
     with _ONE_AT_A_TIME:
         command.upgrade(config, to)
     after = _row_counts(connection)
@@ -92,7 +91,7 @@ def upgrade(connection: Connection, *, to: str, place: str) -> None:
         )
     if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
         raise StorageError(
-            f"Upgrading the database {place} to {to} would have left references that point nowhere, so "
+            f"Upgrading the database {place} to {to} would have left dangling references, so "
             "nothing was "
             "changed. Please report this; the program that wrote the database still opens it."
         )

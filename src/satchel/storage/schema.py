@@ -1,4 +1,4 @@
-"""Which states of the schema this program knows: the names of the migrations, oldest first."""
+"""The schema revisions that this program knows: the names of the migrations, oldest first."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ REVISIONS: tuple[str, ...] = (
     "0005_token_vectors",
     "0006_inbox",
 )
-"""Every migration in `migrations/versions`, in the order they are applied. Add yours at the end.
+"""Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 
-A database whose revision is not in here was written by a newer program and is refused untouched. The list
-stands here, and not only in the migrations, so that opening a database that is up to date need not import
-Alembic; a test checks that both agree.
+A database with another revision was written by a newer program; it is refused and not changed. The list is here, not
+only in the migrations, so that opening an up-to-date database doesn't import Alembic. A test checks that both agree.
 """
 
 HEAD = REVISIONS[-1]

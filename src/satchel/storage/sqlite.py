@@ -1,4 +1,4 @@
-"""How an SQLite file is looked at, made and connected to."""
+"""Inspects and creates SQLite files and connects to them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,18 @@ __all__ = ["BEGIN", "MEMORY", "create_file", "driver", "look", "make_engine", "r
 
 MEMORY = ":memory:"
 BEGIN = "satchel_begin"
-"""The execution option that says how a connection's transactions begin: "IMMEDIATE" or "DEFERRED"."""
+"""The execution option that says how the transactions of a connection begin: "IMMEDIATE" or "DEFERRED"."""
 
-# File systems of other machines: SQLite's locks and its shared memory do not work across them
-# (sqlite.org/wal.html).
+# Network file systems: SQLite's locks and shared memory don't work across machines (sqlite.org/wal.html).
 _NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "afs", "ncpfs", "fuse.sshfs", "fuse.rclone", "fuse.s3fs"}
 )
 
 
 def driver() -> ModuleType:
-    """The newest SQLite at hand: the one of `pysqlite3` where that is installed, else the standard
-    library's.
-    """
+    """The newest SQLite available: `pysqlite3` if it is installed, otherwise the standard library's."""
     try:
-        # An optional package: SQLite below 3.51.3 has a known corruption bug, and many systems are older.
+        # An optional package: SQLite before 3.51.3 has a known corruption bug, and many systems have an older one.
         from pysqlite3 import dbapi2  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
     except ImportError:
         return sqlite3
@@ -45,15 +42,15 @@ def driver() -> ModuleType:
 
 
 def refuse_network(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> None:
-    """Refuse a folder on a network file system, where the kernel tells which one it is.
+    """Refuse a folder on a network file system, if the kernel says what it is.
 
     Raises:
-        StorageError: It is one.
+        StorageError: The folder is on a network file system.
     """
     try:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
-        return  # Not Linux: nothing to look it up in.
+        return  # Not Linux, so there is no such file.
     longest, kind = -1, ""
     for line in lines:
         left, _, right = line.partition(" - ")
@@ -65,17 +62,16 @@ def refuse_network(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) ->
             longest, kind = len(point.parts), after[0]
     if kind in _NETWORK:
         raise StorageError(
-            f"{folder} is on a network file system ({kind}), where SQLite cannot lock reliably and databases "
-            "get "
-            "corrupted. Choose a folder on a local disk."
+            f"{folder} is on a network file system ({kind}), where SQLite can't lock reliably and "
+            "databases get corrupted. Choose a folder on a local disk."
         )
 
 
 def create_file(path: Path) -> None:
-    """Make an empty file that only its owner can read, unless there is one.
+    """Create an empty file that only its owner can read, unless it exists.
 
-    SQLite gives the write-ahead log the permissions of the database. The file is opened here only when it is
-    made: closing a descriptor of a database that this process has open would drop its locks.
+    SQLite gives the write-ahead log the permissions of the database. An existing file is not opened here, because
+    closing a descriptor of a database that this process has open would release its locks.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,24 +84,23 @@ def create_file(path: Path) -> None:
 
 
 def look(path: Path, *, busy_timeout_ms: int) -> str | None:
-    """Read which schema a database has, without changing a byte of it.
+    """Read the schema revision of a database without changing the file.
 
     Returns:
         The revision, or None for an empty file.
 
     Raises:
-        StorageTooNew: This program does not know the revision.
-        StorageError: It is not one of ours, or cannot be read.
+        StorageTooNew: This program doesn't know the revision.
+        StorageError: It isn't a database of Satchel, or it can't be read.
     """
     place = str(path)
     module = driver()
     try:
         try:
-            # Without a log there is nothing to recover, and SQLite need not make its two files to look at
-            # this one.
+            # Without a write-ahead log there is nothing to recover, and SQLite needn't create its two files.
             tables, row = _peek(module, place, "mode=ro" if Path(f"{place}-wal").exists() else "immutable=1")
         except module.DatabaseError:
-            # Perhaps another process made the log in this moment: look again, with locks.
+            # Another process may have just created the log: read again, with locks.
             tables, row = _peek(module, place, "mode=ro", busy_timeout_ms=busy_timeout_ms)
     except module.Error as error:
         raise explain(error, place) from error
@@ -128,7 +123,7 @@ def look(path: Path, *, busy_timeout_ms: int) -> str | None:
 def _peek(
     module: ModuleType, place: str, how: str, *, busy_timeout_ms: int = 0
 ) -> tuple[set[str], tuple[object] | None]:
-    """The names of a database's tables, and its row of `alembic_version`."""
+    """The names of the tables, and the row in `alembic_version`."""
     connection = module.connect(f"file:{quote(place)}?{how}", uri=True, isolation_level=None)
     try:
         connection.execute(f"PRAGMA busy_timeout={busy_timeout_ms}")
@@ -143,21 +138,21 @@ def _peek(
 
 
 def make_engine(place: str, *, busy_timeout_ms: int) -> Engine:
-    """An engine without a pool: each of the database's threads keeps its own connection."""
+    """An engine without a pool, because each thread of the database keeps its own connection."""
     module = driver()
 
     def connect() -> Any:
-        # The driver must not begin transactions behind our back (`on_begin` does); a connection is used by
-        # one thread at a time and closed by another.
+        # The driver must not begin transactions implicitly; `on_begin` does. A connection is used by one thread at a
+        # time and closed by another.
         name = place if place == MEMORY else f"file:{quote(place)}?mode=rw"
         return module.connect(name, uri=True, isolation_level=None, check_same_thread=False)
 
     def on_connect(connection: Any, _record: object) -> None:
         execute: Callable[[str], Any] = connection.execute
-        # First: the other pragmas may themselves have to wait for a lock.
+        # This comes first, because the other pragmas may have to wait for a lock.
         execute(f"PRAGMA busy_timeout={busy_timeout_ms}")
         execute("PRAGMA foreign_keys=ON")
-        # What is deleted is overwritten with zeros, so that forgotten words do not stay in free pages.
+        # Deleted data is overwritten with zeros, so that forgotten words don't stay in free pages.
         execute("PRAGMA secure_delete=ON")
         if place != MEMORY:
             if execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -165,7 +160,7 @@ def make_engine(place: str, *, busy_timeout_ms: int) -> Engine:
             execute("PRAGMA synchronous=NORMAL")
 
     def on_begin(connection: Connection) -> None:
-        # To the driver itself: SQLAlchemy's way takes 40 µs more, a tenth of what storing a memory does.
+        # Directly through the driver: SQLAlchemy needs 40 µs more, a tenth of what storing a memory takes.
         begin = connection.get_execution_options().get(BEGIN, "IMMEDIATE")
         connection.connection.cursor().execute(f"BEGIN {begin}")
 
@@ -178,11 +173,11 @@ def make_engine(place: str, *, busy_timeout_ms: int) -> Engine:
 
 
 def version_warnings(version: Sequence[int]) -> list[str]:
-    """What is known to be wrong with this version of SQLite."""
+    """Warnings about known defects of this version of SQLite."""
     if tuple(version) < (3, 51, 3):
         dotted = ".".join(str(part) for part in version)
         return [
             f"SQLite {dotted} has a rare corruption bug in its write-ahead log (fixed in 3.51.3). "
-            f"`{sys.executable} -m pip install pysqlite3-binary` brings a newer one where there is a wheel."
+            f"`{sys.executable} -m pip install pysqlite3-binary` installs a newer one if there is a wheel."
         ]
     return []

@@ -1,6 +1,4 @@
-"""Alembic's entry: runs the migrations on the connection that `storage.migrate` hands over, in its
-transaction.
-"""
+"""Alembic's entry point: runs the migrations on the connection and in the transaction of `storage.migrate`."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from alembic import context
 
 context.configure(
     connection=context.config.attributes["connection"],
-    # SQLite cannot alter most of a table: batch mode copies it.
+    # SQLite can't alter most properties of a table; batch mode copies it.
     render_as_batch=True,
 )
 context.run_migrations()
