@@ -38,7 +38,7 @@ class Servers:
     async def tool(self, name: str) -> Tool:
         return {tool.spec.name: tool for tool in await self.toolset.tools()}[name]
 
-    def context(self, *, ask: Ask | None = None, call_id: str = "c1") -> ToolContext:
+    def context(self, *, ask: Ask | None = None, call_id: str = "c1", session_id: str = "s1") -> ToolContext:
         async def tell(data: Mapping[str, Any]) -> None:
             self.progress.append(data)
 
@@ -46,7 +46,7 @@ class Servers:
             return await anyio.to_thread.run_sync(functools.partial(function, *args))
 
         return ToolContext(
-            session_id="s1",
+            session_id=session_id,
             turn=1,
             call_id=call_id,
             cwd=self.folder,

@@ -93,6 +93,9 @@ def offers(request):
     told = json.loads((FOLDER / "offers.json").read_text())
     done = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if MODERN else {}
     match request["method"]:
+        case "resources/list" if told.get("endless"):
+            listed = [{"uri": f"demo://{n}", "name": "n"} for n in range(300)]
+            answer(request, {**done, "resources": listed, "nextCursor": "more"})
         case "resources/list":
             answer(request, {**done, "resources": told.get("resources", [])})
         case "resources/templates/list":
@@ -115,7 +118,7 @@ def offers(request):
             answer(request, {**done, "messages": messages})
 
 
-LOOKS = []
+LOOKS, WAITING = [], []
 
 
 def task(status, **more):
@@ -250,6 +253,19 @@ def call(request):
                 reply = next(r for r in map(json.loads, sys.stdin) if r.get("id") == f"q{number}")
                 reply = reply.get("result") or reply.get("error")
             answer(request, text(json.dumps(reply, sort_keys=True)))
+        case "samples-when-two":
+            WAITING.append(request)
+            if len(WAITING) == 2:
+                send({"jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage", "params": SAMPLE})
+                reply = next(r for r in map(json.loads, sys.stdin) if r.get("id") == "q")
+                for each in WAITING:
+                    answer(each, text(json.dumps(reply.get("result") or reply["error"])))
+        case "progresses-invisibly":
+            token = params["_meta"]["progressToken"]
+            told = {"progressToken": token, "progress": 1, "message": "half\u202e"}
+            send({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
+            error = {"code": -32603, "message": "no\U000e0041"}
+            send({"jsonrpc": "2.0", "id": request["id"], "error": error})
         case "modern-samples" | "modern-asks-roots":
             given = params.get("inputResponses")
             method, asked = (

@@ -103,6 +103,14 @@ async def test_a_resource_that_is_too_long_for_a_message_of_the_protocol_costs_a
 
 
 @requirement("mcp:resources")
+async def test_a_list_of_resources_that_never_ends_is_cut(open_servers: Open, tmp_path: Path) -> None:
+    offering(tmp_path, endless=True)
+    async with open_servers(stranger("offers", tmp_path)) as servers:
+        await servers.names()
+        assert len(await servers.toolset.resources()) == 1_000
+
+
+@requirement("mcp:resources")
 async def test_a_message_that_mentions_a_resource_gets_it_attached_bounded_and_marked(
     open_servers: Open, tmp_path: Path
 ) -> None:

@@ -75,24 +75,24 @@ def test_words_are_read_as_the_fields_ask(elicitation: Elicitation, said: str, e
 @pytest.mark.parametrize(
     ("elicitation", "said", "problem"),
     [
-        (one(type="integer"), "seven", "x: 'seven' is no whole number"),
+        (one(type="integer"), "seven", "x: 'seven' is not a whole number"),
         (one(type="integer", minimum=5), "4", "x: it must be 5 or more"),
         (one(type="number", maximum=5), "6", "x: it must be 5 or less"),
-        (one(type="boolean"), "perhaps", "x: say yes or no"),
-        (one(type="string", enum=["Red"]), "blue", "x: 'blue' is none of Red"),
-        (one(type="string", minLength=3), "ab", "x: at least 3 characters are needed"),
-        (one(type="string", maxLength=1), "ab", "x: at most 1 characters are allowed"),
-        (one(type="string", format="email"), "ann", "x: 'ann' is no e-mail address"),
+        (one(type="boolean"), "perhaps", "x: answer yes or no"),
+        (one(type="string", enum=["Red"]), "blue", "x: 'blue' is not one of Red"),
+        (one(type="string", minLength=3), "ab", "x: it must have at least 3 characters"),
+        (one(type="string", maxLength=1), "ab", "x: it may have at most 1 characters"),
+        (one(type="string", format="email"), "ann", "x: 'ann' is not an e-mail address"),
         (
             one(type="string", format="uri"),
             "no where",
-            "x: 'no where' is no address like https://example.com",
+            "x: 'no where' is not an address like https://example.com",
         ),
-        (one(type="array", items={"enum": ["a"]}, minItems=1), ", ", "x: at least 1 are needed"),
+        (one(type="array", items={"enum": ["a"]}, minItems=1), ", ", "x: choose at least 1"),
         (asked(FORM, required=("name",)), "age: 7", "name is missing"),
-        (asked({"a": {}, "b": {}}), "hello", "'hello' is no line 'name: value' of one of: a, b"),
+        (asked({"a": {}, "b": {}}), "hello", "'hello' is not a line 'name: value' for one of: a, b"),
         (asked({"a": {}, "b": {}}), '{"c": 1}', "there is no field 'c'"),
-        (asked({}), "perhaps", "say yes or decline"),
+        (asked({}), "perhaps", "answer yes or decline"),
     ],
 )
 def test_words_that_are_no_answer_are_told_why(elicitation: Elicitation, said: str, problem: str) -> None:
@@ -118,16 +118,16 @@ def test_a_longer_form_is_asked_for_one_field_after_the_other() -> None:
     ).steps()
     assert [step.question().text for step in steps] == [
         "The MCP server 's' asks: Tell.\n"
-        "Enter alone leaves a field out or takes its default; 'decline' ends it, and nothing is told.\n"
+        "Press Enter to skip a field or take its default. 'decline' ends this, and the server is told nothing.\n"
         "1 of 4: name (text): Your name",
-        "2 of 4: day (date like 2026-01-31, may be left out)",
-        "3 of 4: pet (one of Cat, Dog, Dog where nothing is said)",
-        "4 of 4: sure (yes or no, no where nothing is said)",
+        "2 of 4: day (a date like 2026-01-31, optional)",
+        "3 of 4: pet (one of Cat, Dog, Dog by default)",
+        "4 of 4: sure (yes or no, no by default)",
     ]
     name, day, pet, sure = steps
-    assert read_answer(name, " ").problem == "the server needs this one; 'decline' ends the whole"
+    assert read_answer(name, " ").problem == "this field is required; 'decline' ends this"
     assert read_answer(day, "") == Answer(action="accept", content={})
-    assert read_answer(day, "2026-13-01").problem == "day: '2026-13-01' is no date like 2026-01-31"
+    assert read_answer(day, "2026-13-01").problem == "day: '2026-13-01' is not a date like 2026-01-31"
     assert read_answer(pet, "") == Answer(action="accept", content={"pet": "p2"})
     assert read_answer(pet, "cat") == read_answer(pet, "p1") == Answer(action="accept", content={"pet": "p1"})
     assert read_answer(sure, "") == Answer(action="accept", content={"sure": False})
@@ -139,7 +139,7 @@ def test_a_longer_form_is_asked_for_one_field_after_the_other() -> None:
 def test_an_address_is_shown_and_confirmed() -> None:
     elicitation = Elicitation.read("s", {"message": "Sign in.", "url": "https://h/x\x1b[2J"})
     assert elicitation.question().text == (
-        "The MCP server 's' asks: Sign in.\nOpen this address, if you trust it: https://h/x\ufffd[2J\n"
+        "The MCP server 's' asks: Sign in.\nOpen this address if you trust it: https://h/x<U+001B>[2J\n"
         "Answer 'done' when you have, or 'decline'."
     )
     assert read_answer(elicitation, "done") == Answer(action="accept")

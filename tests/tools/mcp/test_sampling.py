@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Literal
 
+import anyio
 import pytest
 
 from satchel.errors import BudgetExceeded
@@ -128,6 +129,27 @@ async def test_one_call_gets_five_answers_at_most(open_servers: Open) -> None:
         text, _ = await asked_for_an_answer(servers)
     assert len(sampler.requests) == 5
     assert "it has had 5 answers in this call" in text
+
+
+@requirement("mcp:sampling")
+async def test_a_server_that_does_not_say_for_which_of_two_sessions_it_asks_is_refused(
+    open_servers: Open,
+) -> None:
+    sampler = Answering("allow")
+    async with open_servers(stranger("samples-when-two"), sampler=sampler) as servers:
+        tool = await servers.tool("mcp__x__work")
+        texts: list[str] = []
+
+        async def call(session_id: str) -> None:
+            result = await tool.call({}, servers.context(session_id=session_id))
+            texts.append(result.text)
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as group:
+                group.start_soon(call, "s1")
+                group.start_soon(call, "s2")
+    assert all("sampling is possible during a call of one session only" in text for text in texts)
+    assert sampler.requests == []
 
 
 @pytest.mark.parametrize(

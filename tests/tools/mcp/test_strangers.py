@@ -131,6 +131,14 @@ async def test_an_error_of_the_servers_own_leaves_the_connection_as_it_is(open_s
         assert servers.toolset.status()[0].state == "ready"
 
 
+@requirement("tools:invisible-characters")
+async def test_what_a_server_says_of_a_call_hides_nothing(open_servers: Open) -> None:
+    async with open_servers(stranger("progresses-invisibly")) as servers:
+        result = await servers.call("mcp__x__work")
+    assert result.text == "mcp__x__work gave no result: no<U+E0041>."
+    assert [told["message"] for told in servers.progress] == ["half<U+202E>"]
+
+
 async def test_a_call_that_is_never_answered_ends_at_its_limit_and_the_server_is_told(
     open_servers: Open, tmp_path: Path
 ) -> None:

@@ -11,11 +11,12 @@ import anyio
 import anyio.to_thread
 
 from satchel.tools.mcp.cleaning import cleaned
-from satchel.tools.mcp.definitions import Listing, about_server, left_out, read_listing
+from satchel.tools.mcp.definitions import MAX_TOOLS, Listing, about_server, left_out, read_listing
 from satchel.tools.mcp.exchange import Exchange, Failed, InputNeeded
 from satchel.tools.mcp.failures import reason_of
 from satchel.tools.mcp.offers import MAX_OFFERS, Prompt, Resource, prompt_from, resource_from
 from satchel.tools.mcp.tasks import call_as_task, follow, tasks_extension
+from satchel.tools.visible import visible
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
@@ -65,9 +66,8 @@ class Connection:
             limiter: Of the thread in which the schemas are checked.
         """
         self._unreadable.clear()
-        raw: list[Mapping[str, Any]] = []
-        async for page in self._pages(lambda cursor: self._client.list_tools(cursor=cursor)):
-            raw += [_plain(tool) for tool in page.tools]
+        # One more than is allowed, so that the rest is told of.
+        raw = await self._listed(self._client.list_tools, "tools", most=MAX_TOOLS + 1)
         problems: list[str] = []
         self._task_tools = frozenset(
             tool["name"] for tool in raw if tool.get("execution", {}).get("taskSupport") == "required"
@@ -92,30 +92,20 @@ class Connection:
     async def resources(self) -> tuple[Resource, ...]:
         """What it lets be read, then the templates; kept until it says that they changed."""
         if self._resources is None:
-            found = [
-                resource_from(self._server, _plain(each))
-                async for page in self._pages(lambda cursor: self._client.list_resources(cursor=cursor))
-                for each in page.resources
-            ]
+            listed = await self._listed(self._client.list_resources, "resources", most=MAX_OFFERS)
             try:
-                async for page in self._pages(
-                    lambda cursor: self._client.list_resource_templates(cursor=cursor)
-                ):
-                    found += [resource_from(self._server, _plain(each)) for each in page.resource_templates]
+                fetch = self._client.list_resource_templates
+                listed += await self._listed(fetch, "resource_templates", most=MAX_OFFERS - len(listed))
             except Exception as error:  # noqa: BLE001  a boundary: many servers don't know the method
                 self._log(f"no templates: {reason_of(error)}")
-            self._resources = tuple(found[:MAX_OFFERS])
+            self._resources = tuple(resource_from(self._server, each) for each in listed)
         return self._resources
 
     async def prompts(self) -> tuple[Prompt, ...]:
         """Its prompts; kept until it says that they changed."""
         if self._prompts is None:
-            found = [
-                prompt_from(self._server, _plain(each))
-                async for page in self._pages(lambda cursor: self._client.list_prompts(cursor=cursor))
-                for each in page.prompts
-            ]
-            self._prompts = tuple(found[:MAX_OFFERS])
+            listed = await self._listed(self._client.list_prompts, "prompts", most=MAX_OFFERS)
+            self._prompts = tuple(prompt_from(self._server, each) for each in listed)
         return self._prompts
 
     async def _has_any(self, listed: Callable[[], Awaitable[Sequence[Any]]]) -> bool:
@@ -127,14 +117,19 @@ class Connection:
             self._log(f"a list can't be read: {reason_of(error)}")
         return False
 
-    async def _pages(self, fetch: Callable[[str | None], Awaitable[Any]]) -> AsyncIterator[Any]:
+    async def _listed(
+        self, fetch: Callable[..., Awaitable[Any]], field: str, *, most: int
+    ) -> list[dict[str, Any]]:
+        """The entries of a list, from as many pages as it takes to have enough."""
+        found: list[dict[str, Any]] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
-            page = await fetch(cursor)
-            yield page
+            page = await fetch(cursor=cursor)
+            found += [_plain(each) for each in getattr(page, field)[: most - len(found)]]
             cursor = page.next_cursor
-            if cursor is None:
-                return
+            if cursor is None or len(found) >= most:
+                break
+        return found
 
     def _runs_tasks(self) -> bool:
         tasks = self._client.server_capabilities.tasks
@@ -173,7 +168,7 @@ class Connection:
             now_s = anyio.current_time()
             if now_s - shown_s >= PROGRESS_S or (total is not None and progress >= total):
                 shown_s = now_s
-                await tell({"progress": progress, "total": total, "message": (message or "")[:500]})
+                await tell({"progress": progress, "total": total, "message": visible((message or "")[:500])})
 
         async def send(responses: Any, state: str | None) -> Any:
             return await session.call_tool(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from satchel.errors import SatchelError
+from satchel.tools.visible import visible
 
 __all__ = ["first_error", "is_refusal", "load_sdk", "reason_of"]
 
@@ -30,7 +31,7 @@ def first_error(error: BaseException) -> BaseException:
 def reason_of(error: BaseException) -> str:
     """An error as a clause of at most 500 characters."""
     first = first_error(error)
-    text = " ".join(str(first).split())[:500].rstrip(".")
+    text = visible(" ".join(str(first).split())[:500].rstrip("."))
     if text and (isinstance(first, SatchelError) or type(first).__name__ == "MCPError"):
         return text
     return f"{type(first).__name__}: {text}" if text else type(first).__name__

@@ -1,8 +1,8 @@
-"""What a server asks the user (elicitation), as a question of ours; and the user's words as the server's answer.
+"""Turns a server's request for input (elicitation) into questions, and the user's words into the server's answer.
 
-A server asks for a form of a few plain fields, or sends the user to an address. Who is there is asked field after
-field; otherwise one question has the whole form, and is answered with `field: value` lines, or with JSON. Whoever is
-asked reads by whom, and can always decline.
+A server asks for a form of a few plain fields, or sends the user to an address. A user who is present is asked field
+by field. Otherwise one question holds the whole form, and is answered with `field: value` lines or with JSON. Every
+question names the server, and can be declined.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datetime import date, datetime
 from typing import Any, Literal, TypeAlias
 
 from satchel.tools.port import Question
+from satchel.tools.visible import visible
 
 __all__ = ["Answer", "Elicitation", "read_answer"]
 
@@ -23,16 +24,16 @@ Value: TypeAlias = str | int | float | bool | list[str] | None
 _DECLINING = frozenset({"decline", "/decline", "no thanks", "cancel"})
 _YES = frozenset({"yes", "y", "true", "on", "1", "ok", "okay", "accept", "done"})
 _NO = frozenset({"no", "n", "false", "off", "0"})
-_MOST_CHARS = 2_000
-"""Of a server's text in a question: it is read by a person."""
-_MOST_OPTIONS = 20
+_MAX_CHARS = 2_000
+"""Characters of a server's text that a question shows."""
+_MAX_OPTIONS = 20
 _FORMATS = {
-    "date": "date like 2026-01-31",
-    "date-time": "time like 2026-01-31T12:00:00+01:00",
-    "email": "e-mail address",
-    "uri": "address like https://example.com",
+    "date": "a date like 2026-01-31",
+    "date-time": "a time like 2026-01-31T12:00:00+01:00",
+    "email": "an e-mail address",
+    "uri": "an address like https://example.com",
 }
-"""What the formats of the protocol are called."""
+"""The protocol's formats in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +41,11 @@ class Elicitation:
     """What a server wants to know.
 
     Attributes:
-        fields: The form's JSON Schema properties by name; none for a yes or no.
-        required: The names that must be answered.
-        url: Where the user is sent, in place of a form.
-        step: Which field of how many this is, from 1, where a longer form is asked for one field after the other; an
-            empty answer then leaves it out.
+        fields: The form's JSON Schema properties by name; none for a yes-or-no question.
+        required: The names of the fields that must be answered.
+        url: The address that the user is sent to, instead of a form.
+        step: The number of this field, from 1, and of all fields, where a form is asked field by field; an empty
+            answer then skips the field.
     """
 
     server: str
@@ -72,7 +73,7 @@ class Elicitation:
         )
 
     def steps(self) -> tuple[Elicitation, ...]:
-        """The same field by field; itself where it has one or none."""
+        """One elicitation a field; itself where it has one field or none."""
         if len(self.fields) < 2:
             return (self,)
         return tuple(
@@ -91,27 +92,27 @@ class Elicitation:
         """What the user is asked.
 
         Args:
-            problem: Why their last answer could not be taken.
+            problem: Why their last answer was not accepted.
         """
         lines = [f"The MCP server {self.server!r} asks: {_plain(self.message)}"]
         options: tuple[str, ...] = ()
         if self.step is not None:
             number, count = self.step
             name, part = next(iter(self.fields.items()))
-            help = (
-                "Enter alone leaves a field out or takes its default; 'decline' ends it, and nothing is told."
+            lines.append(
+                "Press Enter to skip a field or take its default. 'decline' ends this, and the server is told nothing."
             )
-            lines = [*lines, help] if number == 1 else []
+            lines = lines if number == 1 else []
             lines.append(f"{number} of {count}: {_described(name, part, is_required=name in self.required)}")
         elif self.url:
-            lines.append(f"Open this address, if you trust it: {_plain(self.url)}")
+            lines.append(f"Open this address if you trust it: {_plain(self.url)}")
             lines.append("Answer 'done' when you have, or 'decline'.")
             options = ("done", "decline")
         elif not self.fields:
             options = ("yes", "decline")
         elif len(self.fields) == 1:
             name, part = next(iter(self.fields.items()))
-            options = (*(_plain(title) for title in list(_choices(part))[:_MOST_OPTIONS]), "decline")
+            options = (*(_plain(title) for title in list(_choices(part))[:_MAX_OPTIONS]), "decline")
             lines.append(f"Answer with {_described(name, part, is_required=True)}, or 'decline'.")
         else:
             lines.append("Answer with a line for each field, 'name: value', or 'decline':")
@@ -121,16 +122,16 @@ class Elicitation:
             ]
             options = ("decline",)
         if problem:
-            lines.append(f"(The last answer could not be taken: {problem})")
+            lines.append(f"(Your last answer was not accepted: {problem})")
         return Question(text="\n".join(lines), options=options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the server is told.
+    """The answer to the server.
 
     Attributes:
-        problem: Why the user's words are no answer; then nothing is told yet.
+        problem: Why the user's words can't be read as an answer; then nothing is sent yet.
     """
 
     action: Literal["accept", "decline", "cancel"]
@@ -143,7 +144,7 @@ def read_answer(elicitation: Elicitation, text: str) -> Answer:
 
     Args:
         elicitation: What was asked.
-        text: As typed; empty declines, but for one field of several, which it leaves out.
+        text: As typed. An empty text declines; for one field of several, it skips the field.
     """
     said = text.strip()
     if not said and elicitation.step is not None:
@@ -151,18 +152,18 @@ def read_answer(elicitation: Elicitation, text: str) -> Answer:
         if part.get("default") is not None:
             return Answer(action="accept", content={name: part["default"]})
         if name in elicitation.required:
-            return Answer(action="cancel", problem="the server needs this one; 'decline' ends the whole")
+            return Answer(action="cancel", problem="this field is required; 'decline' ends this")
         return Answer(action="accept", content={})
     if not said or said.lower().rstrip(".!") in _DECLINING:
         return Answer(action="decline")
     if elicitation.url or not elicitation.fields:
         if said.lower().rstrip(".!") in _NO:
             return Answer(action="decline")
-        # An address is visited or not: whatever was said other than yes may be the opposite.
+        # Anything other than a plain yes may mean the opposite.
         if said.lower().rstrip(".!") not in _YES:
-            return Answer(action="cancel", problem="say yes or decline")
+            return Answer(action="cancel", problem="answer yes or decline")
         return Answer(action="accept", content=None if elicitation.url else {})
-    given = _given(elicitation, said)
+    given = _fields_in(elicitation, said)
     if isinstance(given, str):
         return Answer(action="cancel", problem=given)
     content: dict[str, Value] = {}
@@ -180,8 +181,8 @@ def read_answer(elicitation: Elicitation, text: str) -> Answer:
     return Answer(action="accept", content=content)
 
 
-def _given(elicitation: Elicitation, said: str) -> dict[str, Any] | str:
-    """What was said for each field, not yet of the field's type; or why it can't be told."""
+def _fields_in(elicitation: Elicitation, said: str) -> dict[str, Any] | str:
+    """The words for each field, not yet converted; or why they can't be read."""
     names = list(elicitation.fields)
     if said.startswith("{"):
         try:
@@ -196,7 +197,7 @@ def _given(elicitation: Elicitation, said: str) -> dict[str, Any] | str:
         return {names[0]: said[prefix.end() :] if prefix else said}
     folded = {name.casefold(): name for name in names}
     given: dict[str, Any] = {}
-    # Commas separate as well, where what follows one is the name of a field.
+    # A comma separates too, where a field's name follows it.
     pattern = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     parts = re.split(rf"\n|[,;]\s*(?=(?:{pattern})\s*[:=])", said, flags=re.IGNORECASE)
     for part in parts:
@@ -205,16 +206,16 @@ def _given(elicitation: Elicitation, said: str) -> dict[str, Any] | str:
         name, separator, value = re.sub(r"^\s*-\s*", "", part).partition(":" if ":" in part else "=")
         known = folded.get(name.strip().casefold())
         if not separator or known is None:
-            return f"{part.strip()[:80]!r} is no line 'name: value' of one of: {', '.join(names)}"
+            return f"{part.strip()[:80]!r} is not a line 'name: value' for one of: {', '.join(names)}"
         given[known] = value.strip()
     return given
 
 
 def _value(part: Mapping[str, Any], said: Any) -> Value:
-    """What was said in the field's type.
+    """The answer converted to the field's type.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It doesn't fit; says why.
     """
     kind = part.get("type")
     choices = _choices(part)
@@ -225,9 +226,9 @@ def _value(part: Mapping[str, Any], said: Any) -> Value:
         chosen = [_choice(allowed, str(word)) for word in words if str(word)]
         low, high = part.get("minItems"), part.get("maxItems")
         if isinstance(low, int) and len(chosen) < low:
-            raise ValueError(f"at least {low} are needed")
+            raise ValueError(f"choose at least {low}")
         if isinstance(high, int) and len(chosen) > high:
-            raise ValueError(f"at most {high} are allowed")
+            raise ValueError(f"choose at most {high}")
         return chosen
     if choices:
         return _choice(choices, str(said))
@@ -237,20 +238,20 @@ def _value(part: Mapping[str, Any], said: Any) -> Value:
         word = str(said).strip().lower().rstrip(".!")
         if word in _YES | _NO:
             return word in _YES
-        raise ValueError("say yes or no")
+        raise ValueError("answer yes or no")
     if kind in ("integer", "number"):
         return _number(part, said, is_whole=kind == "integer")
     text = said if isinstance(said, str) else json.dumps(said)
     low, high = part.get("minLength"), part.get("maxLength")
     if isinstance(low, int) and len(text) < low:
-        raise ValueError(f"at least {low} characters are needed")
+        raise ValueError(f"it must have at least {low} characters")
     if isinstance(high, int) and len(text) > high:
-        raise ValueError(f"at most {high} characters are allowed")
+        raise ValueError(f"it may have at most {high} characters")
     return _of_format(str(part.get("format", "")), text)
 
 
 def _of_format(kind: str, text: str) -> str:
-    """The text, where it is of one of the protocol's formats as far as can be told."""
+    """The text, after a plausibility check of its format."""
     try:
         match kind:
             case "date":
@@ -264,7 +265,7 @@ def _of_format(kind: str, text: str) -> str:
             case _:
                 pass
     except ValueError:
-        raise ValueError(f"{text[:80]!r} is no {_FORMATS[kind]}") from None
+        raise ValueError(f"{text[:80]!r} is not {_FORMATS[kind]}") from None
     return text
 
 
@@ -272,7 +273,7 @@ def _number(part: Mapping[str, Any], said: Any, *, is_whole: bool) -> int | floa
     try:
         number: int | float = int(str(said).strip()) if is_whole else float(str(said).strip())
     except ValueError:
-        raise ValueError(f"{str(said)[:80]!r} is no {'whole ' if is_whole else ''}number") from None
+        raise ValueError(f"{str(said)[:80]!r} is not a {'whole ' if is_whole else ''}number") from None
     low, high = part.get("minimum"), part.get("maximum")
     if isinstance(low, int | float) and number < low:
         raise ValueError(f"it must be {low} or more")
@@ -282,7 +283,7 @@ def _number(part: Mapping[str, Any], said: Any, *, is_whole: bool) -> int | floa
 
 
 def _choices(part: Mapping[str, Any]) -> dict[str, str]:
-    """The values that a field allows, by what they are called: an `enum`, or titled values (`oneOf`, `anyOf`)."""
+    """The values that a field allows, by title: an `enum`, or titled values (`oneOf`, `anyOf`)."""
     listed, names = part.get("enum"), part.get("enumNames")
     if isinstance(listed, list):
         titles = names if isinstance(names, list) and len(names) == len(listed) else listed
@@ -299,14 +300,14 @@ def _choices(part: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _choice(allowed: Mapping[str, str], said: str) -> str:
-    """The value that is meant, by its name or as it is."""
+    """The value that the user means, given by title or as it is."""
     if not allowed or said in allowed.values():
         return said
     folded = {value.casefold(): value for value in allowed.values()}
     folded |= {title.casefold(): value for title, value in allowed.items()}
     found = folded.get(said.strip().casefold())
     if found is None:
-        raise ValueError(f"{said[:80]!r} is none of {', '.join(list(allowed)[:_MOST_OPTIONS])}")
+        raise ValueError(f"{said[:80]!r} is not one of {', '.join(list(allowed)[:_MAX_OPTIONS])}")
     return found
 
 
@@ -320,7 +321,7 @@ def _described(name: str, part: Mapping[str, Any], *, is_required: bool) -> str:
         "array": "some of",
     }.get(str(part.get("type")), "text")
     what = (
-        f"{'some' if part.get('type') == 'array' else 'one'} of {_plain(', '.join(list(choices)[:_MOST_OPTIONS]))}"
+        f"{'some' if part.get('type') == 'array' else 'one'} of {_plain(', '.join(list(choices)[:_MAX_OPTIONS]))}"
         if choices
         else kind
     )
@@ -329,23 +330,23 @@ def _described(name: str, part: Mapping[str, Any], *, is_required: bool) -> str:
     title = part.get("description") or part.get("title")
     default = part.get("default")
     if default is not None:
-        what += f", {_plain(_shown(choices, default))} where nothing is said"
+        what += f", {_plain(_as_typed(choices, default))} by default"
     elif not is_required:
-        what += ", may be left out"
+        what += ", optional"
     words = f"{_plain(name)} ({what})"
     return f"{words}: {_plain(str(title))}" if title else words
 
 
-def _shown(choices: Mapping[str, str], value: Any) -> str:
-    """A default as the user would say it."""
+def _as_typed(choices: Mapping[str, str], value: Any) -> str:
+    """A default value as the user would type it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(_shown(choices, each) for each in value)
+        return ", ".join(_as_typed(choices, each) for each in value)
     return next((title for title, known in choices.items() if known == value), str(value))
 
 
 def _plain(text: str) -> str:
-    """A stranger's text for a person's screen: bounded, and without characters that move the cursor."""
-    text = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
-    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]} …"
+    """A stranger's text for a person's screen: bounded, with its invisible characters written out."""
+    shown = visible(text[:_MAX_CHARS]).replace("\t", " ")
+    return f"{shown} …" if len(text) > _MAX_CHARS else shown

@@ -261,6 +261,5 @@ def _tool(
         annotations=_READS,
         # Satchel's own word, no stranger's: the protocol's request reads and does nothing else.
         vouched_for=True,
-        pattern_key="uri" if "uri" in properties else "",
     )
     return FunctionTool(spec=spec, function=function)

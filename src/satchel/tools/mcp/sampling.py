@@ -118,7 +118,8 @@ def read_sampling(server: str, params: Mapping[str, Any]) -> SamplingRequest | s
         messages=tuple(messages),
         system=system,
         max_tokens=min(max(int(params.get("maxTokens") or 1), 1), MAX_TOKENS),
-        temperature=min(max(float(temperature), 0.0), 2.0) if temperature is not None else None,
+        # What is out of range, or NaN, is the model's own.
+        temperature=temperature if isinstance(temperature, int | float) and 0 <= temperature <= 2 else None,
         stop_sequences=tuple(str(each) for each in (params.get("stopSequences") or [])[:MAX_STOPS]),
     )
 

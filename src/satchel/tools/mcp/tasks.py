@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from satchel.tools.mcp.exchange import Exchange, Failed
+from satchel.tools.visible import visible
 
 if TYPE_CHECKING:
     from mcp.client import ClientSession
@@ -91,7 +92,7 @@ async def follow(
             exchange.extend()
         if task.get("status") not in ("completed", "failed", "input_required"):
             is_done = True
-            return Failed(reason=f"the task ended as {str(task.get('status'))[:40]!r}{_why(task)}")
+            return Failed(reason=f"the task ended as {visible(str(task.get('status'))[:40])!r}{_why(task)}")
         if not created:
             value = await _send(session, "tasks/result", {"taskId": task_id})
         elif task["status"] == "failed":
@@ -153,14 +154,15 @@ def _pause_s(task: Mapping[str, Any]) -> float:
     for key in ("pollIntervalMs", "pollInterval"):
         wanted = task.get(key)
         if isinstance(wanted, int | float) and not isinstance(wanted, bool):
-            return min(max(wanted / 1000, MIN_POLL_S), MAX_POLL_S)
+            # NaN, which JSON in Python may hold, compares as False.
+            return min(wanted / 1000, MAX_POLL_S) if wanted / 1000 >= MIN_POLL_S else MIN_POLL_S
     return POLL_S
 
 
 def _why(task: Mapping[str, Any]) -> str:
     error = task.get("error")
     message = error.get("message") if isinstance(error, Mapping) else task.get("statusMessage")
-    return f": {' '.join(str(message).split())[:500].rstrip('.')}" if message else ""
+    return f": {visible(' '.join(str(message).split())[:500]).rstrip('.')}" if message else ""
 
 
 class _Types:
