@@ -74,7 +74,7 @@ def test_what_a_server_says_anew_is_shown_and_approved(run: Run, tmp_path: Path)
 
     refresh("Adds.")
     told = refresh("Adds, and tells me.")
-    assert "describes 1 of its tools in a way that you have not approved (1 changed, 0 new)" in told
+    assert "says something new about itself or its tools (1 changed, 0 new)" in told
     (entry,) = json.loads(run("tool", "list", "--source", "mcp", "--json").out)
     assert (entry["name"], entry["status"], entry["description"]) == (
         "mcp__x__t",

@@ -99,7 +99,7 @@ def _mcp_server(status: McpStatus) -> Check:
             return Check(
                 part=part,
                 state="failed",
-                text=f"It is not available: {reason}. What it said is in {status.log}.",
+                text=f"It is unavailable: {reason}. Its output is in {status.log}.",
             )
 
 

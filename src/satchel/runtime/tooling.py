@@ -152,8 +152,9 @@ def _of_server(status: McpStatus) -> list[ToolEntry]:
             source="mcp",
             description=tool.now.description,
             status="changed" if tool.before is not None else "new",
-            reason=f"{tool.name} is not offered: its definition {'changed' if tool.before else 'came'} after the "
-            f"server's tools were accepted. Look at it, then type: satchel tool approve {tool.name}",
+            reason=f"{'The instructions of the server are' if tool.is_server else f'{tool.name} is'} withheld: "
+            f"{'changed' if tool.before else 'new'} since you approved the server. Read the description, then run: "
+            f"satchel tool approve {tool.name}",
             origin=origin,
         )
         for tool in status.withheld
@@ -166,9 +167,9 @@ def _of_server(status: McpStatus) -> list[ToolEntry]:
     ]
     if status.state in ("down", "off", "starting"):
         reason = {
-            "off": "It is switched off (enabled = false).",
-            "starting": f"It is still starting; what it says is in {status.log}.",
-        }.get(status.state, f"It is not available: {status.reason}. What it said is in {status.log}.")
+            "off": "It is disabled (enabled = false).",
+            "starting": f"It is still starting. Its output is in {status.log}.",
+        }.get(status.state, f"It is unavailable: {status.reason}. Its output is in {status.log}.")
         entries.append(
             ToolEntry(
                 name=status.server,

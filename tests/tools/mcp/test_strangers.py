@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
     [
-        ("dies", "it left; the last that it said was: no license key"),
+        ("dies", "it exited; its last output was: no license key"),
         ("garbage", "what it sends is not MCP"),
         ("hangs", "it did not start within 0.5 s"),
     ],
@@ -39,8 +39,8 @@ async def test_a_server_that_does_not_start_costs_a_notice_and_not_the_others(
         assert (status.server, status.state, status.tools, status.reason) == ("bad", "down", (), reason)
         log = tmp_path / "home" / "logs" / "mcp-bad.log"
         assert servers.toolset.take_notices() == (
-            f"The MCP server bad is not available: {reason}. Its tools answer with an error until it is back; "
-            f"what it said is in {log}.",
+            f"The MCP server bad is unavailable: {reason}. Its tools return errors until it is back. "
+            f"Its output is in {log}.",
         )
     async with open_servers(stranger("good", name="good"), stranger("dies", name="bad")) as servers:
         assert await servers.names() == ["mcp__good__work"]
@@ -61,7 +61,7 @@ async def test_a_first_message_does_not_wait_longer_than_it_should(open_servers:
         with anyio.fail_after(5):
             assert await servers.names() == []
         assert servers.toolset.take_notices() == (
-            "The MCP server x is still starting; its tools come with a later message.",
+            "The MCP server x is still starting. Its tools will be available later.",
         )
 
 
@@ -74,7 +74,7 @@ async def test_a_server_that_vanishes_in_a_call_gives_an_error_and_is_back_for_t
         second = await servers.call("mcp__x__work")
     assert first.is_error
     assert first.text == (
-        "mcp__x__work gave no result: the MCP server x went away during the call (it left). "
+        "mcp__x__work gave no result: the MCP server x went away during the call (it exited). "
         "Whether it did what was asked is unknown: check before repeating."
     )
     assert (second.text, second.is_error) == ("back", False)
@@ -90,8 +90,8 @@ async def test_a_server_that_keeps_vanishing_is_started_again_with_pauses_that_g
             said.append((await servers.call("mcp__x__work")).text.split("gave no result: ")[1][:60])
             # Until what went away is ended, it is not down yet.
             await until(lambda: servers.toolset.status()[0].state != "ready")
-        assert said[:2] == ["the MCP server x went away during the call (it left). Whethe"] * 2
-        assert said[2] == "the MCP server x is not available: it left; it is started ag"
+        assert said[:2] == ["the MCP server x went away during the call (it exited). Whet"] * 2
+        assert said[2] == "the MCP server x is unavailable: it exited; it will be resta"
         servers.clock.advance(1.5)
         assert "went away during the call" in (await servers.call("mcp__x__work")).text
 
@@ -250,8 +250,8 @@ async def test_a_changed_definition_is_withheld_until_it_is_approved(
         )
         assert await servers.names() == []
         assert servers.toolset.take_notices() == (
-            "The MCP server x describes 1 of its tools in a way that you have not approved (1 changed, 0 new). They "
-            "are withheld: `satchel tool list --source mcp` shows them, `satchel tool approve NAME` accepts one.",
+            "The MCP server x says something new about itself or its tools (1 changed, 0 new). It is withheld until "
+            "you approve it: `satchel tool list --source mcp` shows it, `satchel tool approve NAME` approves it.",
         )
     async with open_servers(entry) as servers:
         assert await servers.names() == []

@@ -1,4 +1,4 @@
-"""What a server writes to its stderr: in a file, never on the terminal, and never more than so much."""
+"""The log of one server: its stderr goes to a file of bounded size, never to the terminal."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from satchel.tools.visible import visible
+
 __all__ = ["CappedLog"]
 
 MAX_BYTES = 1_000_000
-"""Of the file; the one before is kept beside it as `NAME.1`."""
+"""The size of the file; the previous one is kept beside it as `NAME.1`."""
 
 
 class CappedLog:
-    """Appends to a file that is opened when there is something to write.
+    """Appends to a file, which is opened by the first write.
 
-    A log that can't be written is lost: it must not cost the server.
+    Errors of writing are ignored: a full disk must not stop the server.
     """
 
     def __init__(self, path: Path) -> None:
-        """Take the file's path; its folder is made when it is needed."""
+        """Take the file's path. Its folder is created by the first write."""
         self.path = path
         self._descriptor: int | None = None
         self._size = 0
@@ -29,15 +31,15 @@ class CappedLog:
     def last_words(self) -> str:
         """The last line that the server wrote, cut to 300 characters."""
         lines = self._heard.decode("utf-8", "replace").strip().splitlines()
-        return "".join(c if c.isprintable() else " " for c in lines[-1])[-300:] if lines else ""
+        return visible(lines[-1][-300:]) if lines else ""
 
     def hear(self, data: bytes) -> None:
-        """Append what the server wrote."""
+        """Append the server's output."""
         self._heard = (self._heard + data)[-2_000:]
         self.write(data)
 
     def write(self, data: bytes) -> None:
-        """Append it. A write to the page cache takes microseconds, so this does not go to a thread."""
+        """Append bytes. A write to the page cache takes microseconds, so this needs no thread."""
         with suppress(OSError):
             if self._descriptor is None:
                 self._open()
@@ -49,7 +51,7 @@ class CappedLog:
                 self._size += os.write(self._descriptor, data[:MAX_BYTES])
 
     def close(self) -> None:
-        """Give the descriptor back; a later write opens it again."""
+        """Close the file; a later write opens it again."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

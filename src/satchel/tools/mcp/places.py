@@ -14,7 +14,7 @@ from satchel.errors import ConfigError
 __all__ = ["Lookup", "environment", "filled_in", "folder", "program"]
 
 Lookup: TypeAlias = Callable[[str], str | None]
-"""The value of an environment variable, or None where it is not set."""
+"""Returns the value of an environment variable, or None if it is not set."""
 
 _REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 
@@ -40,7 +40,7 @@ def filled_in(entry: McpServerSettings, lookup: Lookup) -> McpServerSettings:
     """The entry with every `${NAME}` replaced.
 
     Raises:
-        ConfigError: A variable is not set and has no default; names it, and no value.
+        ConfigError: A variable is not set and has no default. The message names it and holds no value.
     """
 
     def fill(text: str) -> str:

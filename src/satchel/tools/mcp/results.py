@@ -19,17 +19,17 @@ from satchel.tools.visible import visible
 __all__ = ["block_text", "keep_file", "resource_text", "tool_result"]
 
 _MOST_BLOCKS = 1_000
-"""Of one result; a server that sends more is cut off with a note."""
+"""Blocks of one result; the rest is left out with a note."""
 
 
 async def tool_result(raw: Mapping[str, Any], context: ToolContext) -> ToolResult:
-    """Make the result that a model gets.
+    """Turn a protocol result into the result that a model gets.
 
-    Images, sound and other bytes are kept in the session's folder for long results, and the model is told where.
+    Images, sound and other bytes are saved in the session's folder for long results, and the text names the file.
 
     Args:
         raw: The protocol's result: `content`, `structuredContent`, `isError`.
-        context: Of the call.
+        context: The call's context.
     """
     content = raw.get("content")
     blocks: Sequence[Any] = content if isinstance(content, list) else ()
@@ -44,12 +44,12 @@ async def tool_result(raw: Mapping[str, Any], context: ToolContext) -> ToolResul
     is_error = raw.get("isError") is True
     text = "\n".join(part for part in parts if part)
     if not text:
-        text = "The tool failed and said nothing." if is_error else "(done; the tool gave no result)"
+        text = "The tool failed without a message." if is_error else "(done; the tool returned nothing)"
     return ToolResult(text=text, is_error=is_error, data=data, untrusted=True)
 
 
 def _says(parts: Sequence[str], data: Any) -> bool:
-    """Whether the text holds the structured content already: servers send both, for old clients."""
+    """Whether the text already holds the structured content: servers send both, for older clients."""
     for part in parts:
         try:
             if json.loads(part) == data:
@@ -61,7 +61,7 @@ def _says(parts: Sequence[str], data: Any) -> bool:
 
 
 async def block_text(block: Mapping[str, Any], context: ToolContext) -> str:
-    """One block of content as text; bytes are kept in a file of the session's, and the text says where."""
+    """One block of content as text; bytes are saved in a file, and the text names it."""
     match block.get("type"):
         case "text":
             return visible(str(block.get("text", "")))
@@ -84,7 +84,7 @@ async def block_text(block: Mapping[str, Any], context: ToolContext) -> str:
 
 
 async def resource_text(resource: Mapping[str, Any], context: ToolContext) -> str:
-    """The contents of a resource as text, under its address; bytes are kept in a file, and the text says where."""
+    """The contents of a resource as text, under its address; bytes are saved in a file, and the text names it."""
     uri = visible(str(resource.get("uri", ""))[:MAX_URI])
     if isinstance(resource.get("text"), str):
         return f"[resource {uri}]\n{visible(resource['text'])}"
@@ -93,7 +93,7 @@ async def resource_text(resource: Mapping[str, Any], context: ToolContext) -> st
 
 
 async def _kept(kind: str, data: Any, mime_type: Any, context: ToolContext) -> str:
-    """Keep bytes in a file, and say what and where."""
+    """Save bytes in a file; a note with their type, size and path."""
     mime = visible(str(mime_type or "application/octet-stream")[:80])
     try:
         content = base64.b64decode(data, validate=True)
@@ -104,12 +104,12 @@ async def _kept(kind: str, data: Any, mime_type: Any, context: ToolContext) -> s
     try:
         await context.blocking(keep_file, path, content)
     except OSError as error:
-        return f"[{kind}, {mime}, {len(content):,} bytes, which could not be kept: {error.strerror}]"
+        return f"[{kind}, {mime}, {len(content):,} bytes, which could not be saved: {error.strerror}]"
     return f"[{kind}, {mime}, {len(content):,} bytes, in {path}]"
 
 
 def keep_file(path: Path, content: bytes) -> None:
-    """Write a file that only the user can read.
+    """Write a file that only its owner can read.
 
     Raises:
         OSError: It can't be written.

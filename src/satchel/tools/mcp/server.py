@@ -1,4 +1,4 @@
-"""One MCP server: started when it is needed, spoken to by any number of calls, started again when it went away."""
+"""One MCP server: started on demand, shared by all calls, and restarted after it failed."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ T = TypeVar("T")
 State: TypeAlias = Literal["idle", "starting", "ready", "down"]
 
 END_S = 15.0
-"""Until a server and all that comes from it are ended: more than the sandbox takes for it."""
+"""For ending a server and all its processes; the sandbox takes less."""
 BACKOFF_S = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
-"""Before the next start, by the number of failures in a row."""
+"""The pause before the next start, by the number of failures in a row."""
 UNKNOWN_TRIES = 6
-"""How often a server whose tools nobody knows yet is started by itself, half a minute in all; then on demand."""
+"""Automatic starts of a server whose tools are not known yet, over half a minute; after that, it starts on demand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,20 +49,20 @@ class Host:
     """What the servers share.
 
     Attributes:
-        environ: Of this process; a server gets only a few variables of it.
+        environ: The environment of this process; a server gets only a few variables of it.
         lookup: Variables that entries refer to.
         cwd: Where programs start: the session's folder where it is trusted, else SATCHEL_HOME. `python -m` and
             `npx` run code from the folder that they start in.
         home: SATCHEL_HOME; a relative path in the user's own settings starts there.
-        logs: The folder for what they write to stderr.
+        logs: The folder of the servers' logs.
         spawn: Runs something in the background until the program ends.
         tell: Takes a notice for the user.
-        changed: Called when the tools on offer are others than before.
-        roots: The folders that servers are told of: the workspace where it is trusted, else none.
-        timeout_s: Of a call, where the entry has no limit of its own.
-        start_s: Until a server has listed its tools.
-        version: Of Satchel, for the server.
-        sampler: Has a session's model answer what a server asks of it; None where there is none.
+        changed: Called when the offered tools have changed.
+        roots: The folders that servers may know of: the workspace if it is trusted, else none.
+        timeout_s: The limit of a call, unless the entry has its own.
+        start_s: The limit for starting a server and reading its lists.
+        version: Satchel's, for the servers.
+        sampler: Answers servers' sampling requests with a session's model; without one, they are refused.
     """
 
     environ: Mapping[str, str] = field(repr=False)
@@ -85,14 +85,14 @@ class Host:
 
 
 Outcome: TypeAlias = "Mapping[str, Any] | Failed | InputNeeded"
-"""The protocol's result of a call, or why there is none."""
+"""The protocol's result of a request, or why there is none."""
 
 
 class McpServer:
-    """One entry. At most one connection, and one process, at a time."""
+    """One entry of the settings, with at most one connection and one process at a time."""
 
     def __init__(self, entry: McpServerSettings, host: Host) -> None:
-        """Take the entry as it is written; nothing is started."""
+        """Take the entry as it is written. Nothing is started."""
         self.entry = entry
         self.state: State = "idle"
         self.reason = ""
@@ -125,17 +125,17 @@ class McpServer:
 
     @property
     def name(self) -> str:
-        """Of the entry."""
+        """The name of the entry."""
         return self.entry.name
 
     @property
     def offered(self) -> tuple[Definition, ...]:
-        """The tools that a model may be told of, in the order of their names."""
+        """The tools that a model may see, sorted by name."""
         return tuple(each for each in self._accepted if each.name not in RESERVED)
 
     @property
     def instructions(self) -> str:
-        """What the server says about the use of its tools, as far as it is accepted; or ""."""
+        """The server's accepted instructions for the use of its tools, or ""."""
         return next((each.description for each in self._accepted if each.name == SERVER), "")
 
     @property
@@ -154,13 +154,13 @@ class McpServer:
 
     @property
     def limit_s(self) -> float:
-        """Of one call."""
+        """The limit of one request."""
         return self.entry.timeout_s if self.entry.timeout_s is not None else self._host.timeout_s
 
     # Starting
 
     def begin(self) -> None:
-        """Start it in the background, unless it runs or its pause after a failure is not over."""
+        """Start it in the background, unless it is running or still pausing after a failure."""
         if self._is_running or self._is_closed or self._pause_s() > 0:
             return
         self._is_running = True
@@ -169,17 +169,17 @@ class McpServer:
         self._host.spawn(self._run)
 
     async def connected(self, limit_s: float) -> str:
-        """Have it running.
+        """Start it if it is not running, and wait until it is ready.
 
         Args:
-            limit_s: Of the wait.
+            limit_s: How long to wait.
 
         Returns:
-            "" when it is ready, else why it is not, as a clause.
+            "" once it is ready, else the reason why it is not, as a clause.
         """
         with anyio.move_on_after(limit_s):
             while self.state == "ready" and self._gone.is_set():
-                # What went away is still being ended.
+                # The old connection is still being closed.
                 await self._changed.wait()
             self.begin()
             while self.state == "starting":
@@ -189,16 +189,16 @@ class McpServer:
         if self.state == "starting":
             return f"it is still starting after {limit_s:g} s"
         pause_s = self._pause_s()
-        return f"{self.reason}; it is started again in {pause_s:.0f} s" if pause_s > 0 else self.reason
+        return f"{self.reason}; it will be restarted in {pause_s:.0f} s" if pause_s > 0 else self.reason
 
     async def relisted(self, limit_s: float) -> str:
-        """Have it running, and its list of tools read anew; the same returns as `connected`."""
+        """Start it if it is not running, and read its list of tools again; returns as `connected`."""
         was_ready = self.state == "ready"
         down = await self.connected(limit_s)
         if down or not was_ready or self._connection is None:
             return down
         with anyio.move_on_after(limit_s) as scope:
-            # A boundary: a stranger's server; whatever it does wrong is told as a reason.
+            # A boundary: a stranger's server. Whatever it does wrong becomes a reason.
             try:
                 await self._relearn()
             except Exception as error:  # noqa: BLE001
@@ -206,7 +206,7 @@ class McpServer:
         return f"it did not list its tools within {limit_s:g} s" if scope.cancelled_caught else ""
 
     async def aclose(self) -> None:
-        """End it and all that comes from it."""
+        """Stop it and all its processes."""
         self._is_closed = True
         if self._is_running:
             self._scope.cancel()
@@ -225,7 +225,7 @@ class McpServer:
         self._changed = anyio.Event()
 
     async def _run(self) -> None:
-        """Serve; a server that nobody knows yet is tried again by itself, with pauses that grow."""
+        """Serve; retry a server whose tools are not known yet, with growing pauses."""
         try:
             while True:
                 await self._serve_once()
@@ -246,7 +246,7 @@ class McpServer:
             return
         self._gone, self._gone_reason, self._refusal = anyio.Event(), "", ""
         self._scope = anyio.CancelScope(deadline=anyio.current_time() + self._host.start_s)
-        # A boundary: a stranger's server; whatever it does wrong is told as a reason.
+        # A boundary: a stranger's server. Whatever it does wrong becomes a reason.
         try:
             with self._scope:
                 await self._serve()
@@ -261,12 +261,12 @@ class McpServer:
             if self._is_closed:
                 self._set("idle")
         if not self._is_closed:
-            said = self.log.last_words if reason in ("", "it left") else ""
-            self._failed(f"it left; the last that it said was: {said}" if said else reason or "it left")
+            said = self.log.last_words if reason in ("", "it exited") else ""
+            self._failed(f"it exited; its last output was: {said}" if said else reason or "it exited")
 
     def _failed(self, reason: str) -> None:
         was_ready = self.state == "ready"
-        # What ran before is started again at once; what did not start will hardly do so in the same second.
+        # A server that was running restarts at once; one that failed to start would only fail again.
         step = self._failures if was_ready else self._failures + 1
         pause_s = BACKOFF_S[min(step, len(BACKOFF_S) - 1)]
         self._failures += 1
@@ -276,8 +276,8 @@ class McpServer:
         if not was_ready and not self._was_told_down:
             self._was_told_down = True
             self._host.tell(
-                f"The MCP server {self.name} is not available: {reason}. Its tools answer with an error until it is "
-                f"back; what it said is in {self.log.path}."
+                f"The MCP server {self.name} is unavailable: {reason}. Its tools return errors until it is back. Its "
+                f"output is in {self.log.path}."
             )
 
     # Serving
@@ -313,7 +313,7 @@ class McpServer:
         try:
             await self._speak(http_transport(entry, self._auth(entry)))
         except Exception as error:
-            # What was ready spoke it; what can't be reached at all is not reached by SSE either.
+            # A server that was ready does speak it, and one that can't be reached has no SSE either.
             if self.state != "starting" or not is_refusal(error):
                 raise
             self.log.write(f"[satchel] no streamable HTTP ({reason_of(error)}); trying SSE\n".encode())
@@ -321,7 +321,7 @@ class McpServer:
             try:
                 await self._speak(sse_transport(entry, self._auth(entry)))
             except Exception:
-                # The older way was a guess; the first error is what the user should read.
+                # SSE was a guess; the first error is the one that helps the user.
                 if self.state == "starting":
                     self.transport = "http"
                     raise error from None
@@ -335,7 +335,7 @@ class McpServer:
             anyio.create_task_group() as group,
         ):
             self._connection = connection
-            # Before the list is read: a change after that must be heard of.
+            # Subscribe before the list is read, so that no change is missed.
             await group.start(connection.follow, self._relearn)
             await self._learn(await connection.tools(self._host.limiter))
             self.protocol = connection.protocol
@@ -348,7 +348,7 @@ class McpServer:
             group.cancel_scope.cancel()
 
     def _leave(self, reason: str) -> None:
-        """The connection ended by the other side."""
+        """Note that the other side closed the connection."""
         if not self._gone.is_set():
             self._gone_reason = reason
             self._gone.set()
@@ -370,7 +370,7 @@ class McpServer:
                 self._host.pins.learn, self.entry, listing.tools, limiter=self._host.limiter
             )
         except SatchelError as error:
-            # Not kept: the next process meets the server anew. For this one it holds.
+            # Holds for this process only; the next one meets the server as new.
             self._host.tell(f"What the MCP server {self.name} offers could not be kept: {error}")
             accepted = {definition.name: definition for definition in listing.tools}
             known = before or Pins(accepted=accepted)
@@ -381,13 +381,13 @@ class McpServer:
         if fresh:
             changed = sum(name in pins.accepted for name in fresh)
             self._host.tell(
-                f"The MCP server {self.name} describes {len(fresh)} of its tools in a way that you have not approved "
-                f"({changed} changed, {len(fresh) - changed} new). They are withheld: "
-                f"`satchel tool list --source mcp` shows them, `satchel tool approve NAME` accepts one."
+                f"The MCP server {self.name} says something new about itself or its tools ({changed} changed, "
+                f"{len(fresh) - changed} new). It is withheld until you approve it: `satchel tool list --source mcp` "
+                "shows it, `satchel tool approve NAME` approves it."
             )
 
     def use(self, pins: Pins) -> None:
-        """Offer what these pins say from now on."""
+        """Offer what these pins accept from now on."""
         before, self.pins = self._accepted, pins
         if self._accepted != before:
             self._host.changed()
@@ -411,12 +411,12 @@ class McpServer:
         answers: Mapping[str, Any] | None = None,
         state: str | None = None,
     ) -> tuple[Outcome, Sequence[str]]:
-        """Call a tool of it; the server is started if it does not run.
+        """Call one of its tools. Starts the server if it is not running.
 
         Args:
-            name: The server's own.
-            input: Fits the schema.
-            caller: On whose behalf.
+            name: The server's own name of the tool.
+            input: Valid against the schema.
+            caller: The caller.
             answers: To what an earlier try asked for (`InputNeeded`), as the protocol has them.
             state: That try's.
 
@@ -433,7 +433,7 @@ class McpServer:
         return await self._request(request, caller)
 
     async def read(self, uri: str, caller: Caller) -> tuple[Outcome, Sequence[str]]:
-        """Read a resource of it; the same returns as `call`."""
+        """Read one of its resources; returns as `call`."""
 
         async def request(connection: Connection, exchange: Exchange) -> Outcome:
             if not self.has_resources:
@@ -447,7 +447,7 @@ class McpServer:
     async def prompt(
         self, name: str, arguments: Mapping[str, str], caller: Caller
     ) -> tuple[Outcome, Sequence[str]]:
-        """Get a prompt of it, by the server's own name; the same returns as `call`."""
+        """Get one of its prompts, by the server's own name; returns as `call`."""
 
         async def request(connection: Connection, exchange: Exchange) -> Outcome:
             return await connection.prompt(name, arguments, exchange)
@@ -455,7 +455,7 @@ class McpServer:
         return await self._request(request, caller)
 
     async def resources(self) -> tuple[Resource, ...] | Failed:
-        """What it lets be read, templates last; nothing where it offers none, or the user has not accepted them."""
+        """Its resources, then its templates."""
         if not self.has_resources:
             return ()
 
@@ -465,7 +465,7 @@ class McpServer:
         return (await self._request(request, Caller()))[0]
 
     async def prompts(self) -> tuple[Prompt, ...] | Failed:
-        """Its prompts; nothing where it offers none."""
+        """Its prompts."""
         if not self.has_prompts:
             return ()
 
@@ -475,18 +475,18 @@ class McpServer:
         return (await self._request(request, Caller()))[0]
 
     async def tell_roots_changed(self) -> None:
-        """Tell it that the folders of `Host.roots` are others now, if it is connected."""
+        """Tell it, if it is connected, that `Host.roots` has changed."""
         if self._connection is not None:
             await self._connection.tell_roots_changed()
 
     async def _request(
         self, request: Callable[[Connection, Exchange], Awaitable[T]], caller: Caller
     ) -> tuple[T | Failed, Sequence[str]]:
-        """Make a request of a server that runs, within its time limit."""
+        """Start the server if necessary, and make a request within its time limit."""
         limit_s = self.limit_s
         down = await self.connected(limit_s)
         if down or self._connection is None:
-            return Failed(reason=f"the MCP server {self.name} is not available: {down}"), ()
+            return Failed(reason=f"the MCP server {self.name} is unavailable: {down}"), ()
         connection, gone = self._connection, self._gone
         exchange = Exchange(
             server=self.name,
@@ -499,7 +499,7 @@ class McpServer:
         exchange.extend()
         outcome: T | Failed = Failed(reason=f"it was stopped after {limit_s:g} s")
         self._exchanges.append(exchange)
-        # A boundary: a stranger's server; whatever it does wrong is an error result.
+        # A boundary: a stranger's server. Whatever it does wrong becomes an error result.
         try:
             with exchange.scope:
                 outcome = await request(connection, exchange)
@@ -524,9 +524,9 @@ class McpServer:
         ):
             self._leave("the connection was closed")
         elif isinstance(first, MCPError) and "Session terminated" in first.message:
-            # An HTTP server that was started again knows nothing of our session.
-            self._leave("it ended our session")
-            return "the server had been started again and knew nothing of the session; try again"
+            # A restarted HTTP server does not know the session any more.
+            self._leave("it ended the session")
+            return "the server was restarted and does not know the session any more; try again"
         if gone.is_set():
             return (
                 f"the MCP server {self.name} went away during the call ({self._gone_reason}). "
@@ -535,7 +535,7 @@ class McpServer:
         return reason_of(error)
 
     async def _respond(self, request: Any) -> Any:
-        """Answer a server of an older revision, which asks in the middle of a request and doesn't say of which."""
+        """Answer a request of a server of an older revision, which does not say for which call it asks."""
         from mcp.types import (  # noqa: PLC0415  loaded in `load_sdk`
             INVALID_REQUEST,
             CreateMessageRequest,
@@ -548,10 +548,10 @@ class McpServer:
             return roots_result(self._host.roots())
         exchanges = [each for each in self._exchanges if each.caller.ask is not None] or self._exchanges
         if isinstance(request, CreateMessageRequest) and len({e.caller.session_id for e in exchanges}) != 1:
-            # Nobody called it, or two sessions did: whose model, and whose money, can't be told.
+            # Nobody called the server, or two sessions did: it is unknown whose model should answer and who pays.
             message = "sampling is possible during a call of one session only"
             return ErrorData(code=INVALID_REQUEST, message=message)
         if not exchanges:
-            # Nobody called it: nothing that the user did can be what it asks about.
+            # Nobody called the server, so the question can't be about anything that the user did.
             return ElicitResult(action="decline")
         return await exchanges[-1].respond(request)

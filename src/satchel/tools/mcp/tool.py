@@ -1,4 +1,4 @@
-"""One tool of an MCP server, as every other tool."""
+"""One tool of an MCP server, behind the same port as every other tool."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from satchel.tools.port import Annotations, Effect, Question, ToolContext, ToolR
 __all__ = ["McpTool", "Pending", "caller_of", "pending_path"]
 
 OUTER_LIMIT_S = 3_600.0
-"""Of a call with the time that the user takes to answer the server; the server's own limit is kept inside."""
+"""The outer limit of a call, with the time that the user takes to answer; the server's own limit holds inside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """A call that waits for the user: their next message answers the server's question.
+    """A call that waits for the user, whose next message answers the server's question.
 
     Attributes:
-        tool: Its full name.
+        tool: The tool's full name.
         key: The server's name for the question.
-        state: What the server wants back as it is.
+        state: The server's own state, to be sent back unchanged.
     """
 
     tool: str
@@ -53,7 +53,7 @@ class Pending:
 
     @classmethod
     def read(cls, text: str) -> Pending | None:
-        """From JSON; None where it is none of ours."""
+        """Read it from JSON; None if it is something else."""
         try:
             match json.loads(text):
                 case {
@@ -69,12 +69,12 @@ class Pending:
 
 
 def caller_of(context: ToolContext) -> Caller:
-    """Whoever made a call."""
+    """The caller of a request that serves a call."""
     return Caller(session_id=context.session_id, ask=context.ask, progress=context.progress)
 
 
 def pending_path(spill_dir: Path, call_id: str) -> Path:
-    """Where a waiting call is kept: beside the session's long results, so that it outlives the process."""
+    """The file of a waiting call: beside the session's long results, so that it outlives the process."""
     return spill_dir / f"question-{hashlib.sha256(call_id.encode()).hexdigest()[:16]}.json"
 
 
@@ -92,7 +92,7 @@ class McpTool:
             input_schema=definition.input_schema,
             source="mcp",
             origin=f"MCP server {server.name}",
-            # What a stranger's server says of itself widens nothing; the user's word for it does.
+            # A server's claims about itself permit nothing unless the user vouches for them.
             annotations=definition.annotations if trusts else Annotations(),
             vouched_for=trusts,
             timeout_s=OUTER_LIMIT_S,
@@ -104,11 +104,11 @@ class McpTool:
         return self._spec
 
     def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
-        """None that we know of."""
+        """None are known."""
         return ()
 
     async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Call it; whatever the server does wrong is an error result."""
+        """Call it. Whatever the server does wrong becomes an error result."""
         outcome, notes = await self._server.call(self._definition.name, input, caller_of(context))
         return await self._result(input, outcome, notes, context)
 
@@ -121,7 +121,7 @@ class McpTool:
         reply = read_answer(pending.elicitation, answer)
         if reply.problem:
             return ToolResult(
-                text=f"The user's answer could not be given to the MCP server {self._server.name}: {reply.problem}. "
+                text=f"The user's answer could not be sent to the MCP server {self._server.name}: {reply.problem}. "
                 f"{again}",
                 is_error=True,
             )
@@ -172,7 +172,7 @@ class McpTool:
             await context.blocking(keep_file, path, pending.to_text().encode())
         except OSError as error:
             return ToolResult(
-                text=f"{self._spec.name} needs an answer of the user, and the question could not be kept in {path}: "
+                text=f"{self._spec.name} needs an answer from the user, and the question could not be saved in {path}: "
                 f"{error.strerror}.",
                 is_error=True,
             )

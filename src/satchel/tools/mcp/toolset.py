@@ -1,4 +1,4 @@
-"""The tools of all MCP servers that are configured, and how the servers are."""
+"""All configured MCP servers: their tools, resources, prompts and instructions, and their states."""
 
 from __future__ import annotations
 
@@ -31,39 +31,44 @@ from satchel.tools.port import Tool, ToolContext
 __all__ = ["McpStatus", "McpToolset", "WithheldTool"]
 
 START_S = 60.0
-"""Until a server has listed its tools: a package runner may have to fetch it first."""
+"""The limit for starting a server: a package runner may have to download it first."""
 FIRST_WAIT_S = 10.0
-"""How long the first message waits for servers whose tools nobody knows yet; they go on starting after it."""
+"""How long the first message waits for servers whose tools are not known yet; they keep starting after that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithheldTool:
-    """A tool that waits for the user's approval, or what the server says of itself.
+    """A tool, or a server's instructions, waiting for the user's approval.
 
     Attributes:
-        name: Its full name; of the server, `mcp__SERVER`.
-        before: How it was when it was accepted, or None where it is new.
-        now: How the server describes it now.
+        name: The tool's full name; for instructions, `mcp__SERVER`.
+        before: The accepted definition, or None if it is new.
+        now: The server's definition now.
     """
 
     name: str
     before: Definition | None
     now: Definition
 
+    @property
+    def is_server(self) -> bool:
+        """Whether these are the server's instructions rather than a tool."""
+        return self.now.name == SERVER
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpStatus:
-    """One server and how it is.
+    """The state of one server.
 
     Attributes:
-        state: "idle" has tools that are known and has not been needed yet; "off" is disabled.
+        state: "idle" means that its tools are known and it has not been needed yet; "off" that it is disabled.
         transport: "stdio", "http" or "sse".
         protocol: The revision that was agreed on, "" before the first connection.
-        tools: The full names of those on offer.
-        withheld: Those that wait for approval.
-        problems: Why others were left out, one sentence each.
+        tools: The full names of the offered tools.
+        withheld: What waits for approval.
+        problems: One sentence for each tool that was left out.
         reason: Why it is down, as a clause, or "".
-        log: Where its own words are.
+        log: The file with its stderr.
     """
 
     server: str
@@ -78,13 +83,13 @@ class McpStatus:
 
 
 class McpToolset:
-    """See `satchel.tools.Toolset`. Owned by whoever opens it; `aclose` ends every server.
+    """See `satchel.tools.Toolset`. Whoever opens it must close it; `aclose` stops every server.
 
-    Tools that were met before are offered at once, without starting anything: their server starts with the first
-    call. A server that was never met is started when this begins, and `tools` waits for it, ten seconds at most.
+    Known tools are offered at once; their server starts with the first call. A server whose tools are not known is
+    started by `begin`, and `tools` waits for it, ten seconds at most.
 
     Attributes:
-        version: Grows whenever the tools on offer change.
+        version: Grows whenever the offered tools change.
     """
 
     def __init__(
@@ -105,24 +110,24 @@ class McpToolset:
         first_wait_s: float = FIRST_WAIT_S,
         start_s: float = START_S,
     ) -> None:
-        """Take the entries; nothing is started.
+        """Take the entries. Nothing is started.
 
         Args:
             entries: By name.
-            home: SATCHEL_HOME: for the definitions that were accepted and for the logs.
+            home: SATCHEL_HOME, which holds the pins and the logs.
             cwd: Where programs start whose entry names no folder. It must be one that the user trusts: `python -m`
                 and `npx` run code from it.
-            environ: Of this process; a server gets PATH, HOME and the like of it.
-            lookup: Gives the variables that entries refer to.
+            environ: The environment of this process; a server gets PATH, HOME and the like of it.
+            lookup: Looks up the variables that entries refer to.
             clock: Measures the pauses after failures.
             spawn: Runs something in the background until the program ends.
-            timeout_s: Of one call, where the entry says nothing else.
-            version: Of Satchel, for the servers.
-            roots: The folders that servers are told of: the workspace where the user trusts it, else none.
-            sampler: Has a session's model answer what a server asks of it; without one, such requests are refused.
-            logins: The logins at remote servers; None is those of the home.
+            timeout_s: The limit of a call, unless the entry has its own.
+            version: Satchel's, for the servers.
+            roots: The folders that servers may know of: the workspace if the user trusts it, else none.
+            sampler: Answers servers' sampling requests with a session's model; without one, they are refused.
+            logins: The logins at remote servers; None uses those of the home.
             first_wait_s: See `tools`.
-            start_s: Until a server has listed its tools; one that takes longer is down.
+            start_s: The limit for starting a server.
         """
         self.version = 0
         self._notices: list[str] = []
@@ -158,13 +163,13 @@ class McpToolset:
         self._waited = False
 
     def begin(self) -> None:
-        """Start those servers in the background whose tools nobody knows yet."""
+        """Start the servers whose tools are not known yet, in the background."""
         for server in self._servers.values():
             if server.pins is None:
                 server.begin()
 
     async def tools(self) -> Sequence[Tool]:
-        """Those on offer, by server and name. The first time, this waits for servers that were never met."""
+        """The offered tools, by server and name. The first call waits for servers whose tools are not known."""
         unknown = [server for server in self._servers.values() if server.pins is None]
         if unknown and not self._waited:
             self._waited = True
@@ -172,12 +177,12 @@ class McpToolset:
             for server in unknown:
                 if server.pins is None and server.state == "starting":
                     self._notices.append(
-                        f"The MCP server {server.name} is still starting; its tools come with a later message."
+                        f"The MCP server {server.name} is still starting. Its tools will be available later."
                     )
         return self.known()
 
     def known(self) -> Sequence[Tool]:
-        """Those on offer that are known by now, by server and name; then those that read resources."""
+        """The offered tools that are known now, by server and name; then the tools for resources."""
         tools: list[Tool] = [tool for server in self._servers.values() for tool in _tools_of(server)]
         return [*tools, *self._resources.tools()]
 
@@ -255,13 +260,13 @@ class McpToolset:
     # How they are
 
     def take_notices(self) -> tuple[str, ...]:
-        """What the user should know and was not told yet."""
+        """The notices for the user since the last call."""
         taken = tuple(self._notices)
         self._notices.clear()
         return taken
 
     def status(self) -> tuple[McpStatus, ...]:
-        """Every server, by name."""
+        """The state of every server, by name."""
         return tuple(
             _status(self._servers[name])
             if name in self._servers
@@ -280,7 +285,7 @@ class McpToolset:
         )
 
     async def refresh(self, limit_s: float = START_S) -> tuple[McpStatus, ...]:
-        """Start every server that does not run, have all lists read anew, and say how they are."""
+        """Start every server that is not running, read all lists again, and return the states."""
 
         async def one(server: McpServer) -> None:
             await server.relisted(limit_s)
@@ -291,27 +296,27 @@ class McpToolset:
         return self.status()
 
     def withheld(self, pattern: str) -> tuple[WithheldTool, ...]:
-        """The tools that wait for approval and whose full name fits, `*` standing for any characters."""
+        """What waits for approval under a name; `*` stands for any characters."""
         return tuple(
             tool for server in self._servers.values() for tool in _withheld(server) if _fits(tool, pattern)
         )
 
     async def approve(self, pattern: str) -> tuple[WithheldTool, ...]:
-        """Offer what waits for approval from now on.
+        """Approve what waits under a name.
 
         Args:
-            pattern: A full name; `*` stands for any characters.
+            pattern: A full name; `*` stands for any characters, and `mcp__SERVER__*` covers the instructions too.
 
         Returns:
             What was approved.
 
         Raises:
             NotFound: Nothing of that name waits.
-            StorageUnwritable: It could not be kept; nothing changed.
+            StorageUnwritable: It could not be saved; nothing changed.
         """
         found = self.withheld(pattern)
         if not found:
-            raise NotFound(f"No tool of an MCP server that fits {pattern!r} waits for approval.")
+            raise NotFound(f"Nothing of an MCP server that matches {pattern!r} is waiting for approval.")
         for server in self._servers.values():
             names = [tool.now.name for tool in _withheld(server) if tool in found]
             if names:
@@ -320,7 +325,7 @@ class McpToolset:
         return found
 
     async def aclose(self) -> None:
-        """End every server."""
+        """Stop every server."""
         async with anyio.create_task_group() as group:
             for server in self._servers.values():
                 group.start_soon(server.aclose)
@@ -344,9 +349,9 @@ def _tools_of(server: McpServer) -> list[McpTool]:
 
 
 def _names(server: McpServer) -> dict[str, str]:
-    """Full names by the server's own, of all that was ever accepted or waits, so that they never move.
+    """Full names by the server's own names. All that was ever accepted is counted in, so that no name changes.
 
-    What the server says of itself is called `mcp__SERVER`.
+    The server's instructions are called `mcp__SERVER`.
     """
     known = {**server.pins.accepted, **server.pins.waiting} if server.pins is not None else {}
     return {
@@ -356,8 +361,8 @@ def _names(server: McpServer) -> dict[str, str]:
 
 
 def _fits(tool: WithheldTool, pattern: str) -> bool:
-    # `mcp__files__*` means everything of the server, with what it says of itself.
-    names = [tool.name, f"{tool.name}__"] if tool.now.name == SERVER else [tool.name]
+    # `mcp__files__*` means everything of the server, its instructions included.
+    names = [tool.name, f"{tool.name}__"] if tool.is_server else [tool.name]
     return any(fnmatch.fnmatchcase(name, pattern) for name in names)
 
 

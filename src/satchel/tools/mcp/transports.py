@@ -68,7 +68,7 @@ async def stdio_transport(
         outgoing_in, outgoing_out = anyio.create_memory_object_stream[SessionMessage](0)
 
         async def read() -> None:
-            reason = "it left"
+            reason = "it exited"
             async with incoming_in:
                 try:
                     reason = await _read_messages(process, incoming_in.send, log)
@@ -135,7 +135,7 @@ async def _read_messages(
             head = head or bytes(rest[:200])
             # Enough is kept to find in it whose answer it would have been.
             del rest[:-200]
-    return "it left"
+    return "it exited"
 
 
 def _refusal(head: bytes, tail: bytes) -> bytes | None:
