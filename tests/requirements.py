@@ -503,6 +503,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "storage:migrations:newer", "DESIGN 9", "A database newer than the program is refused and not touched."),
     built(2, "storage:migrations:oldest", "style 5", "The oldest database migrates to the newest schema."),
     built(2, "storage:errors:locked", "issue 2", "A locked database gives a clear sentence."),
+    built(8, "storage:home-removed", "issue 8", "A home that disappears while it is open gives an error that names the path; nothing hangs, and closing goes well."),
     built(2, "storage:errors:corrupt", "issue 2", "A corrupt database gives a clear sentence and is not touched."),
     built(2, "storage:errors:full", "issue 2", "A full disk or a read-only place gives a clear sentence and loses nothing."),
     built(2, "storage:index:derived", "DESIGN 9", "The text index is derived, rebuildable, and never fails a write."),

@@ -168,8 +168,14 @@ class Database:
             await running
         return running.result()
 
+    def stop_waiting(self) -> None:
+        """From now on, writes wait a second at most for a process that holds the database. Called when a program begins
+        to close: what it still wanted to write must not keep it for long. Closing the database calls it too.
+        """
+        self._give_up_at = min(self._give_up_at, time.monotonic() + _CLOSING_S)
+
     async def _close(self) -> None:
-        self._give_up_at = time.monotonic() + _CLOSING_S
+        self.stop_waiting()
         await self._run(self._write_pool, self._close_connections)
         for pool in {self._write_pool, self._read_pool}:
             pool.shutdown(wait=True)

@@ -1,0 +1,69 @@
+"""What others do while sessions are open: remove the home, or forget words."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import anyio
+import pytest
+
+from satchel.errors import StorageError
+from satchel.models import ModelRequest, Reply, ScriptedModel
+from tests.requirements import requirement
+from tests.runtime.world import opened
+
+pytestmark = pytest.mark.anyio
+
+
+@requirement("storage:home-removed")
+async def test_a_home_that_disappears_is_named_by_every_open_session_and_closing_goes_well(
+    tmp_path: Path,
+) -> None:
+    with anyio.fail_after(30):
+        async with opened(tmp_path, ScriptedModel(lambda _: Reply(text="Yes."))) as satchel:
+            spoken, silent = await satchel.session(), await satchel.session()
+            assert (await spoken.run_turn("hi")).status == "done"
+            shutil.rmtree(tmp_path / "home")
+            for session in (spoken, silent):
+                with pytest.raises(
+                    StorageError, match=rf"{session.path}, was removed while the session was open"
+                ):
+                    await session.run_turn("and now?")
+            # A new one is written into a home that is made again; the database is not there any more.
+            new = await satchel.session()
+            turn = await new.run_turn("start over")
+            assert turn.status == "done"
+            assert "satchel.db was removed while it was open" in turn.notices[0]
+            assert [info.id for info in await satchel.sessions.list()] == [new.id]
+
+
+@requirement("sessions:redact")
+async def test_words_that_are_forgotten_while_a_turn_runs_are_not_sent_or_written_again(
+    tmp_path: Path,
+) -> None:
+    asked, answer = anyio.Event(), anyio.Event()
+
+    async def hold() -> None:
+        asked.set()
+        await answer.wait()
+
+    def reply(request: ModelRequest) -> Reply:
+        return Reply(text="Noted.", before=hold if "Wait" in str(request.messages[-1]) else None)
+
+    model = ScriptedModel(reply)
+    async with opened(tmp_path, model) as satchel:
+        session = await satchel.session()
+        await session.run_turn("My locker code is tangerine seven.")
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as group:
+                group.start_soon(session.run_turn, "Wait for me.")
+                await asked.wait()
+                receipt = await satchel.forget(query="tangerine")
+                answer.set()
+        assert [entry.session_id for entry in receipt.logs.sessions] == [session.id]
+        await session.run_turn("What is next?")
+        assert "tangerine" not in str(model.requests[-1])
+        assert "Wait for me." in str(model.requests[-1])
+        assert session.path is not None
+        assert "tangerine" not in session.path.read_text()
