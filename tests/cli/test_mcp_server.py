@@ -85,7 +85,7 @@ def test_a_remote_server_is_logged_in_to_called_and_logged_out_of(
     add(run, server)
     assert json.loads(run("mcp-server", "list", "--json").out)[0]["logged_in"] is False
     tried = run("mcp-server", "test", "t")
-    assert (tried.code, tried.err.splitlines()[0]) == (1, f"t is not available: {NEEDS_LOGIN}.")
+    assert (tried.code, tried.err.splitlines()[0]) == (1, f"t is unavailable: {NEEDS_LOGIN}.")
     (entry,) = json.loads(run("tool", "list", "--source", "mcp", "--json").out)
     assert (entry["status"], NEEDS_LOGIN in entry["reason"]) == ("down", True)
     assert browser.addresses == []
@@ -132,7 +132,7 @@ def test_a_conversation_says_that_a_server_needs_a_login_and_opens_nothing(
     with serving(scripted(speaks("Hello."))) as model:
         asked = run("ask", "Hi", server=model, environ={"DISPLAY": ":1"})
     assert (asked.code, asked.out) == (0, "Hello.\n")
-    assert f"The MCP server t is not available: {NEEDS_LOGIN}" in asked.err
+    assert f"The MCP server t is unavailable: {NEEDS_LOGIN}" in asked.err
     assert browser.addresses == []
 
 
@@ -310,7 +310,7 @@ HOSTILE: dict[str, tuple[Callable[[Guarded], dict[str, Any]], int, str]] = {
     "redirects to itself for ever": (
         lambda s: {path: moved(path) for path in ("/mcp", PROTECTED, METADATA, "/register")},
         1,
-        "it offers no login that Satchel could find",
+        "the server publishes no way to log in (registration: HTTP 307",
     ),
     "sends registrations elsewhere": (
         lambda s: {"/register": moved("http://127.0.0.1:9/register")},
@@ -320,12 +320,12 @@ HOSTILE: dict[str, tuple[Callable[[Guarded], dict[str, Any]], int, str]] = {
     "gives no token": (
         lambda s: {"/token": as_json({"token_type": "Bearer", "refresh_token": "hunter2"})},
         1,
-        "the answer of the authorization server holds no token",
+        "the authorization server sent no token",
     ),
     "gives a token that is no header": (
         lambda s: {"/token": as_json({"access_token": "hunter2\r\nX: y", "token_type": "Bearer"})},
         1,
-        "holds no token that could be sent",
+        "sent a token that a header can't hold",
     ),
     "refuses the code": (
         lambda s: {"/token": as_json({"error": "invalid_grant", "error_description": "hunter2"}, 400)},
@@ -362,7 +362,7 @@ HOSTILE: dict[str, tuple[Callable[[Guarded], dict[str, Any]], int, str]] = {
     "answers without end": (
         lambda s: {METADATA: (200, {"content-type": "application/json"}, endless)},
         1,
-        "answers with more than 1,000,000 bytes",
+        "sent more than 1,000,000 bytes",
     ),
     "answers ever so slowly": (
         lambda s: {METADATA: (200, {"content-type": "application/json"}, slow)},
@@ -372,13 +372,13 @@ HOSTILE: dict[str, tuple[Callable[[Guarded], dict[str, Any]], int, str]] = {
     "answers compressed": (
         lambda s: {METADATA: (200, {"content-encoding": "gzip"}, b"x")},
         1,
-        "answers compressed, and was not asked to",
+        "sent a compressed response, which was not requested",
     ),
     "is broken": (lambda s: {"/mcp": (500, {}, b"")}, 1, "The MCP server t answers with HTTP 500"),
     "registers nonsense": (
         lambda s: {"/register": as_json({"client_id": None, "secret": "hunter2"}, 201)},
         1,
-        "does not register Satchel (its answer can't be used)",
+        "does not register Satchel (invalid response)",
     ),
 }
 
@@ -406,7 +406,7 @@ def test_a_token_for_another_server_is_not_kept(run: Run, tmp_path: Path, server
     server.users.resource = "https://other.example/mcp"
     done = log_in(run)
     assert done.code == 1
-    assert "the server refuses the token that it was just given (HTTP 401)" in done.err
+    assert "the server refuses the new token (HTTP 401)" in done.err
     assert kept(tmp_path) == []
 
 
@@ -479,6 +479,29 @@ def test_a_program_is_added_listed_tried_and_removed(run: Run, tmp_path: Path) -
     assert config.read_text() == '# Mine.\nmodel = "none"\n'
     assert list((tmp_path / "home" / "pins").iterdir()) == []
     assert run("mcp-server", "remove", "x", "--yes").code == 3
+
+
+@requirement("mcp:commands")
+def test_what_a_server_offers_beside_tools_is_shown(run: Run, tmp_path: Path) -> None:
+    offers = {
+        "resources": [{"uri": f"demo://{number}", "name": f"r{number}"} for number in range(22)],
+        "prompts": [{"name": "greet", "description": "Greets."}],
+    }
+    (tmp_path / "offers.json").write_text(json.dumps(offers))
+    (tmp_path / "instructions.txt").write_text("Ask twice.")
+    run("mcp-server", "add", "x", "--", sys.executable, str(STRANGER), "offers", str(tmp_path))
+    tried = run("mcp-server", "test", "x")
+    lines = [line.split() for line in tried.out.splitlines()]
+    assert (tried.code, lines[0][:2]) == (0, ["x:", "ready"])
+    assert ["@x:demo://0", "r0"] in lines
+    assert lines[-4:] == [
+        ["…", "and", "2", "more", "resources"],
+        ["/mcp__x__greet", "Greets."],
+        ["It", "says", "about", "the", "use", "of", "its", "tools:"],
+        [">", "Ask", "twice."],
+    ]
+    shown = json.loads(run("mcp-server", "test", "x", "--json").out)
+    assert (len(shown["resources"]), shown["instructions"]) == (22, "Ask twice.")
 
 
 @requirement("mcp:commands")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from satchel.config import McpServerSettings, add_mcp_servers, load, read_mcp_file
+from satchel.config import McpServerSettings, add_mcp_servers, load, read_mcp_file, remove_mcp_server
 from satchel.errors import ConfigError, NotFound
 from tests.requirements import requirement
 
@@ -109,3 +109,38 @@ def test_a_file_that_is_none_is_told_in_words(tmp_path: Path, text: str, message
     assert str(caught.value).replace(str(path), "PATH") == message
     with pytest.raises(NotFound):
         read_mcp_file(tmp_path / "not-there.json")
+
+
+@requirement("mcp:import", "mcp:commands")
+@pytest.mark.parametrize(
+    "text",
+    [
+        '# a\n[mcp_servers.a]\ncommand = "x"\n\n[agent]\nmax_rounds = 3\n\n# b\n[mcp_servers.b]\ncommand = "y"\n',
+        '[mcp_servers]\na = { command = "x" }\nb = { command = "y" }\n',
+        'mcp_servers.a.command = "x"\nmcp_servers.b.command = "y"\n',
+        '[mcp_servers.a]\ncommand = "x"\n[mcp_servers.a.env]\nK = "v"\n[mcp_servers.b]\ncommand = "y"\n# end\n',
+    ],
+)
+def test_entries_are_added_and_removed_in_every_form_that_a_section_may_have(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    assert add_mcp_servers(path, (McpServerSettings(name="n", command="z"),)) == ("n",)
+    assert path.read_text().startswith(text.rstrip())
+    remove_mcp_server(path, "a")
+    settings = load({}, cwd=tmp_path, home=tmp_path)
+    assert {name: server.command for name, server in settings.mcp_servers.items()} == {"b": "y", "n": "z"}
+    assert settings.agent.max_rounds == (3 if "max_rounds" in text else 10)
+    with pytest.raises(NotFound):
+        remove_mcp_server(path, "a")
+
+
+def test_a_form_that_can_not_be_added_to_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('mcp_servers = { a = { command = "x" } }\n')
+    with pytest.raises(ConfigError, match="Edit the file yourself"):
+        add_mcp_servers(path, (McpServerSettings(name="n", command="z"),))
+    assert path.read_text() == 'mcp_servers = { a = { command = "x" } }\n'
+    remove_mcp_server(path, "a")
+    assert path.read_text() == ""

@@ -34,6 +34,8 @@ __all__ = ["mcp_server"]
 
 T = TypeVar("T")
 
+_MOST_SHOWN = 20
+"""Resources of a server that `test` shows; a server may have a thousand."""
 _MAX_PASTED = 65_536
 """Characters of an address that is pasted."""
 
@@ -210,14 +212,26 @@ def test(name: str, as_json: bool) -> int:
         return 0 if tried.status.state == "ready" else 1
     status = tried.status
     if status.state != "ready":
-        tell(f"{name} is not available: {status.reason or 'it did not start in time'}.")
-        tell(f"  Its own messages are in {status.log}.")
+        tell(f"{name} is unavailable: {status.reason or 'it did not start in time'}.")
+        tell(f"  Its output is in {status.log}.")
         return 1
     say(f"{name}: ready in {tried.took_s:.1f} s, {status.transport}, protocol {status.protocol}")
     for tool in tried.tools:
         say(f"  {tool.spec.name:40} {one_line(tool.spec.description, 60)}".rstrip())
     if not tried.tools:
         say("  It offers no tools.")
+    for resource in tried.resources[:_MOST_SHOWN]:
+        say(
+            f"  {one_line(resource.mention, 60):40} {one_line(resource.description or resource.name, 60)}".rstrip()
+        )
+    if len(tried.resources) > _MOST_SHOWN:
+        say(f"  … and {len(tried.resources) - _MOST_SHOWN} more resources")
+    for prompt in tried.prompts:
+        say(f"  {f'/{prompt.command}':40} {one_line(prompt.description, 60)}".rstrip())
+    if status.instructions:
+        say("  It says about the use of its tools:")
+        for line in status.instructions.splitlines():
+            say(f"  > {line}".rstrip())
     for withheld in status.withheld:
         tell(f"  ! {withheld.name} waits for your approval: satchel tool approve {withheld.name}")
     for problem in status.problems:
@@ -235,6 +249,11 @@ def _tried_to_json(tried: TriedServer) -> dict[str, Any]:
         "protocol": status.protocol,
         "took_s": round(tried.took_s, 3),
         "tools": [{"name": tool.spec.name, "description": tool.spec.description} for tool in tried.tools],
+        "resources": [
+            {"uri": each.uri, "name": each.name, "description": each.description} for each in tried.resources
+        ],
+        "prompts": [{"name": each.command, "description": each.description} for each in tried.prompts],
+        "instructions": status.instructions,
         "waiting": [withheld.name for withheld in status.withheld],
         "problems": list(status.problems),
         "log": str(status.log),

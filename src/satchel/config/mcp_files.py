@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,17 +29,17 @@ __all__ = [
 ]
 
 _MAX_BYTES = 1_000_000
-"""Of such a file: it is a page or two."""
+"""Of a file of another program, which has a page or two."""
 _REFERENCE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedServers:
-    """What such a file holds.
+    """The contents of such a file.
 
     Attributes:
-        servers: In the order written, each checked as if it stood in our own file.
-        skipped: Why others can't be taken, one sentence each.
+        servers: In the order of the file, each checked like one in a settings file.
+        skipped: Why other entries can't be used, one sentence each.
         written_out: Which values of `env` and `headers` are in the file in plain text, as "NAME.env.KEY".
     """
 
@@ -166,18 +167,18 @@ def _ours(value: Any) -> Any:
 
 
 def add_mcp_servers(path: Path, servers: tuple[McpServerSettings, ...]) -> tuple[str, ...]:
-    """Write entries into a settings file; one whose name stands there already is left as it is.
+    """Add entries to a settings file. An entry whose name the file has already is left unchanged.
 
     Args:
-        path: The file, such as `Settings.config_path`; made where it is missing.
+        path: The file, such as `Settings.config_path`; created if it doesn't exist.
         servers: What to add.
 
     Returns:
         The names that were added.
 
     Raises:
-        ConfigError: The file is broken; it is untouched.
-        StorageUnwritable: It can't be written; it is untouched.
+        ConfigError: The file is invalid; it is unchanged.
+        StorageUnwritable: It can't be written; it is unchanged.
     """
     # Imported when used: it takes longer than everything else here, and only a few commands write.
     import tomlkit  # noqa: PLC0415
@@ -188,41 +189,57 @@ def add_mcp_servers(path: Path, servers: tuple[McpServerSettings, ...]) -> tuple
         if file is not None:
             for _ in check_tables(file.tables, file.where):
                 pass
-        document = tomlkit.parse(file.text if file is not None else "")
-        known = document.get("mcp_servers", {})
-        fresh = [server for server in servers if server.name not in known]
+        known = file.tables.get("mcp_servers", {}) if file is not None else {}
+        fresh = {server.name: server for server in servers if server.name not in known}
         if not fresh:
             return ()
-        if "mcp_servers" not in document:
-            document.append("mcp_servers", tomlkit.table(is_super_table=True))
-        section: Any = document["mcp_servers"]
-        for server in fresh:
-            section.append(server.name, _table(server))
-        replace_file(path, tomlkit.dumps(document))
-    return tuple(server.name for server in fresh)
+        added = tomlkit.document()
+        section = tomlkit.table(is_super_table=True)
+        for name, server in fresh.items():
+            section.append(name, _table(server))
+        added.append("mcp_servers", section)
+        # As text at the end: within a document, tomlkit can't add to every form that the section may have.
+        before = file.text.rstrip("\n") if file is not None else ""
+        text = f"{before}\n\n{tomlkit.dumps(added)}" if before else tomlkit.dumps(added)
+        _replace(path, text, names={*known, *fresh})
+    return tuple(fresh)
 
 
 def remove_mcp_server(path: Path, name: str) -> None:
-    """Take an entry out of a settings file; everything else in it stays as it is.
+    """Remove an entry from a settings file, and change nothing else in it.
 
     Raises:
         NotFound: The file has no such entry.
-        ConfigError: The file is broken; it is untouched.
-        StorageUnwritable: It can't be written; it is untouched.
+        ConfigError: The file is invalid; it is unchanged.
+        StorageUnwritable: It can't be written; it is unchanged.
     """
     import tomlkit  # noqa: PLC0415  see add_mcp_servers
 
     with locked_folder(path.parent):
         file = read_toml(path)
-        document = tomlkit.parse(file.text if file is not None else "")
-        section: Any = document.get("mcp_servers", {})
-        if name not in section:
+        known = file.tables.get("mcp_servers", {}) if file is not None else {}
+        if file is None or name not in known:
             raise NotFound(f"{path} has no [mcp_servers.{name}].")
-        section.remove(name)
+        document = tomlkit.parse(file.text)
+        section: Any = document["mcp_servers"]
+        del section[name]
         if not section:
-            document.remove("mcp_servers")
+            del document["mcp_servers"]
         text = tomlkit.dumps(document).rstrip("\n")
-        replace_file(path, f"{text}\n" if text else "")
+        _replace(path, f"{text}\n" if text else "", names=set(known) - {name})
+
+
+def _replace(path: Path, text: str, *, names: set[str]) -> None:
+    """Write the file, if it then has the servers of exactly these names."""
+    try:
+        found = tomllib.loads(text).get("mcp_servers", {})
+    except tomllib.TOMLDecodeError:
+        found = None
+    if found is None or set(found) != names:
+        raise ConfigError(
+            f"{path}: [mcp_servers] is written in a form that can't be changed here. Edit the file yourself."
+        )
+    replace_file(path, text)
 
 
 def _table(server: McpServerSettings) -> Any:

@@ -1,4 +1,4 @@
-"""Writes settings into a TOML file and leaves what else stands there as it is, comments included."""
+"""Writes settings to a TOML file without changing the rest of it, comments included."""
 
 from __future__ import annotations
 
@@ -28,27 +28,26 @@ __all__ = ["add_permission", "set_value", "write_initial"]
 
 _HEADER: Final = """\
 # Settings of Satchel. `satchel config show` lists all of them with their values, `satchel config set KEY
-# VALUE` changes one. Keys of providers never stand here: they stay in environment variables.
+# VALUE` changes one. API keys do not belong here: keep them in environment variables.
 """
 
 
 def set_value(path: Path, key: str, value: object, *, providers: Iterable[str] = ()) -> Value:
-    """Set one key in a file; the file, and its folder, are made where they are missing.
+    """Set one key in a file. The file and its folder are created if they don't exist.
 
     Args:
         path: The file, such as `Settings.config_path`.
         key: Dotted: "agent.max_rounds", "providers.deepseek.base_url".
-        value: Text stands for the value as in an environment variable; None, or empty text for an optional
-            setting, takes the key out.
+        value: Text is read like an environment variable. None removes the key, as does empty text for an optional
+            setting.
         providers: Providers that exist besides the built-in ones and those in the file: the environment's.
 
     Returns:
-        The value as it is now in the file; None where it was taken out.
+        The value that is now in the file; None if it was removed.
 
     Raises:
-        ConfigError: The file is broken, the key is unknown or the value is not allowed; the file is
-            untouched.
-        StorageUnwritable: The file can't be written; it is untouched.
+        ConfigError: The file is invalid, the key is unknown or the value is not allowed; the file is unchanged.
+        StorageUnwritable: The file can't be written; it is unchanged.
     """
     # Imported when used: it takes longer than everything else here, and only two commands write.
     import tomlkit  # noqa: PLC0415
@@ -65,7 +64,7 @@ def set_value(path: Path, key: str, value: object, *, providers: Iterable[str] =
     with locked_folder(path.parent):
         file = read_toml(path)
         if file is not None:
-            # What is wrong in the file is said now, with its line, and not at the next start.
+            # Errors in the file are reported now, with their line, rather than at the next start.
             for _ in check_tables(file.tables, file.where):
                 pass
         if key in MODEL_KEYS and isinstance(checked, str):
@@ -81,8 +80,8 @@ def set_value(path: Path, key: str, value: object, *, providers: Iterable[str] =
             tomllib.loads(text)
         except (TOMLKitError, tomllib.TOMLDecodeError, ValueError, TypeError) as error:
             raise ConfigError(
-                f"{path}: {key} could not be put in without harming what stands there ({error}). Write it "
-                f"by hand."
+                f"{path}: {key} can't be added without damaging the rest of the file ({error}). Edit the file "
+                "yourself."
             ) from error
         replace_file(path, text)
     return checked
@@ -106,16 +105,16 @@ def _put(document: Any, parts: list[str], value: Any) -> None:
 
 
 def add_permission(path: Path, action: RuleAction, tool: str) -> None:
-    """Write a permission rule down as a `[[permissions]]` of its own, unless it stands there already.
+    """Append a permission rule as a `[[permissions]]` table, unless the file has it already.
 
     Args:
-        path: The file, such as `Settings.config_path`; made where it is missing.
-        action: What happens to calls that fit.
+        path: The file, such as `Settings.config_path`; created if it doesn't exist.
+        action: What happens to calls that match.
         tool: The rule: a tool's name, or a name and a pattern.
 
     Raises:
-        ConfigError: The file is broken; it is untouched.
-        StorageUnwritable: The file can't be written; it is untouched.
+        ConfigError: The file is invalid; it is unchanged.
+        StorageUnwritable: The file can't be written; it is unchanged.
     """
     import tomlkit  # noqa: PLC0415  see set_value
 
@@ -137,11 +136,11 @@ def add_permission(path: Path, action: RuleAction, tool: str) -> None:
 
 
 def write_initial(path: Path, values: Mapping[str, object], *, providers: Iterable[str] = ()) -> Path:
-    """Write a first settings file, as the questions at the first start do.
+    """Write the first settings file, as the first start does.
 
     Args:
         path: `Settings.config_path`; must not exist.
-        values: By dotted key; None is left out.
+        values: By dotted key; those that are None are left out.
         providers: As in `set_value`.
 
     Returns:

@@ -17,6 +17,8 @@ from satchel.runtime.tooling import mcp_tools
 from satchel.tools import Tool
 from satchel.tools.mcp import (
     LoginStore,
+    McpPrompt,
+    McpResource,
     McpStatus,
     McpToolset,
     PinStore,
@@ -24,7 +26,7 @@ from satchel.tools.mcp import (
     listening,
     read_redirect,
 )
-from satchel.tools.mcp.definitions import SERVER
+from satchel.tools.mcp.definitions import RESERVED
 
 __all__ = [
     "KnownServer",
@@ -74,11 +76,15 @@ class TriedServer:
 
     Attributes:
         tools: On offer, by name.
-        took_s: Until they were listed.
+        resources: What it lets be read, templates last.
+        prompts: What users can run as commands.
+        took_s: Until it had listed its tools.
     """
 
     status: McpStatus
     tools: tuple[Tool, ...]
+    resources: tuple[McpResource, ...]
+    prompts: tuple[McpPrompt, ...]
     took_s: float
 
 
@@ -138,7 +144,7 @@ def _known(settings: Settings, entry: McpServerSettings) -> KnownServer:
         address=command if entry.command else mask_address(entry.url),
         file=_file_of(settings, entry.name),
         enabled=entry.enabled,
-        tools=sum(each.name != SERVER for each in pins.offered) if pins is not None else None,
+        tools=sum(each.name not in RESERVED for each in pins.offered) if pins is not None else None,
         waiting=len(pins.waiting) if pins is not None else 0,
         has_login=has_login,
         problem=problem,
@@ -156,7 +162,18 @@ async def try_server(settings: Settings, name: str, *, limit_s: float = TRY_S) -
     async with _toolset(replace(settings, mcp_servers={name: entry}), clock) as toolset:
         begun_s = clock.monotonic_s()
         (status,) = await toolset.refresh(limit_s)
-        return TriedServer(status=status, tools=tuple(toolset.known()), took_s=clock.monotonic_s() - begun_s)
+        took_s = clock.monotonic_s() - begun_s
+        is_ready = status.state == "ready"
+        resources = await toolset.resources() if is_ready else ()
+        prompts = await toolset.prompts() if is_ready else ()
+        problems = (*status.problems, *(toolset.take_notices() if is_ready else ()))
+        return TriedServer(
+            status=replace(status, problems=problems),
+            tools=tuple(tool for tool in toolset.known() if tool.spec.name in status.tools),
+            resources=resources,
+            prompts=prompts,
+            took_s=took_s,
+        )
 
 
 async def log_in(

@@ -148,7 +148,7 @@ async def test_where_a_keyring_works_the_file_holds_no_secret(tmp_path: Path) ->
     # Another address is another server: it gets nothing of this one's.
     assert await store.load(replace(ENTRY, url="https://evil.example/mcp")) is None
     ring.is_locked = True
-    with pytest.raises(StorageError, match=r"^The keyring \(ring\) did not serve: KeyringLocked\.$"):
+    with pytest.raises(StorageError, match=r"^The keyring \(ring\) failed: KeyringLocked\.$"):
         await store.load(ENTRY)
     # What the user just logged in to is not lost because of it.
     assert await store.save(ENTRY, LOGIN) == str(path)

@@ -97,7 +97,7 @@ async def test_a_resource_that_is_too_long_for_a_message_of_the_protocol_costs_a
     async with open_servers(stranger("offers", tmp_path)) as servers:
         result = await servers.call("read_mcp_resource", server="x", uri="demo://huge")
         assert result.text == (
-            "demo://huge could not be read from the MCP server x: the answer is longer than 16 MiB."
+            "demo://huge could not be read from the MCP server x: the response is longer than 16 MiB."
         )
         assert servers.toolset.status()[0].state == "ready"
 

@@ -99,7 +99,7 @@ async def test_a_server_that_keeps_vanishing_is_started_again_with_pauses_that_g
 async def test_what_is_no_message_is_left_out_and_logged(open_servers: Open, tmp_path: Path) -> None:
     async with open_servers(stranger("garbles")) as servers:
         assert (await servers.call("mcp__x__work")).text == "all the same"
-    assert b"[no message] debug: half a li\n" in (tmp_path / "home" / "logs" / "mcp-x.log").read_bytes()
+    assert b"[not a message] debug: half a li\n" in (tmp_path / "home" / "logs" / "mcp-x.log").read_bytes()
 
 
 @pytest.mark.parametrize("behaviour", ["huge", "huge-id-last"])
@@ -110,7 +110,7 @@ async def test_an_answer_of_50_mb_is_refused_and_the_next_call_is_answered(
         for _ in range(2):
             result = await servers.call("mcp__x__work")
             assert result.is_error
-            assert result.text == "mcp__x__work gave no result: the answer is longer than 16 MiB."
+            assert result.text == "mcp__x__work gave no result: the response is longer than 16 MiB."
         assert servers.toolset.status()[0].state == "ready"
 
 

@@ -1,8 +1,8 @@
-"""HTTP to authorization servers: where requests may go, how long they may take, and how much may come back.
+"""HTTP requests to authorization servers, with limits on where they go, how long they take and how much they return.
 
-An MCP server names its authorization server, and that one names its endpoints: every address is a stranger's choice. A
-request goes to the public internet, or to the same kind of place as the MCP server itself, which the user named. The
-address that was checked is the one that is dialled.
+An MCP server names its authorization server, which names its endpoints, so strangers choose every address. Requests may
+go to public addresses, and to addresses of the same kind as the MCP server's own, which the user chose. The connection
+is made to the address that was checked.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from satchel.tools.web.addresses import Resolve, is_public, resolve_name
 __all__ = ["GuardedTransport", "Reach"]
 
 REQUEST_S = 30.0
-"""For one whole answer, however slowly it comes."""
+"""For one whole response."""
 MAX_BYTES = 1_000_000
-"""Of one answer: metadata, a registration and tokens have a few thousand bytes."""
+"""Of one response: metadata, a registration or tokens have a few thousand bytes."""
 _PUBLIC, _PRIVATE, _LOOPBACK = range(3)
 
 
 class Reach:
-    """Decides where requests may go that belong to the login at one MCP server."""
+    """Decides where the requests of a login at one MCP server may go."""
 
     def __init__(self, url: str, *, resolve: Resolve = resolve_name) -> None:
         """Take the MCP server's address; nothing is resolved yet.
@@ -40,10 +40,10 @@ class Reach:
         self._most: int | None = None
 
     async def check(self, url: httpx2.URL) -> str:
-        """The address to dial for a URL.
+        """The address to connect to for a URL.
 
         Raises:
-            Refused: It is not one that a login may lead to.
+            Refused: A login may not lead there.
             SatchelError: The host has no address.
         """
         if url.scheme not in ("https", "http") or not url.host:
@@ -52,7 +52,7 @@ class Reach:
         kinds = [_kind(address) for address in addresses]
         if self._most is None:
             own = [_kind(address) for address in await self._addresses(self._url)]
-            # A server that is reached at several addresses must not open more than the least of them.
+            # A server with addresses of several kinds is treated as the most public of them.
             self._most = min((kind for kind in own if kind is not None), default=_PUBLIC)
         for address, kind in zip(addresses, kinds, strict=True):
             if kind is None or kind > self._most:
@@ -78,12 +78,12 @@ class Reach:
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Sends a request where `Reach` lets it go, and reads the whole answer within the limits."""
+    """Sends requests to the places that `Reach` allows, and reads whole responses within the limits."""
 
     def __init__(self, reach: Reach) -> None:
         """Take the rules."""
         self._reach = reach
-        # No proxy of the environment: it would resolve names itself, past the rules.
+        # Without the proxies of the environment, which would resolve names themselves.
         self._inner = httpx2.AsyncHTTPTransport(retries=0)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -95,7 +95,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             url.copy_with(host=address),
             headers=[*((k, v) for k, v in request.headers.raw if k.lower() != b"accept-encoding")],
             stream=request.stream,
-            # The certificate must be the name's, though the address is dialled.
+            # The certificate is checked against the name, not the address.
             extensions={**request.extensions, "sni_hostname": url.host},
         )
         try:
@@ -119,15 +119,15 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 async def _whole(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
     if response.headers.get("content-encoding", "identity").lower() != "identity":
-        # It was not asked for, and a few bytes of it can be gigabytes.
-        raise SatchelError(f"{_short(request.url)} answers compressed, and was not asked to.")
+        # A few compressed bytes can be gigabytes.
+        raise SatchelError(f"{_short(request.url)} sent a compressed response, which was not requested.")
     body = bytearray()
     if response.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
-        # A stream of events never ends; only its status is of interest here.
+        # An event stream may never end, and only its status is needed.
         async for chunk in response.aiter_raw():
             body += chunk
             if len(body) > MAX_BYTES:
-                raise SatchelError(f"{_short(request.url)} answers with more than {MAX_BYTES:,} bytes.")
+                raise SatchelError(f"{_short(request.url)} sent more than {MAX_BYTES:,} bytes.")
     headers = [
         (k, v) for k, v in response.headers.raw if k.lower() not in (b"content-length", b"transfer-encoding")
     ]
@@ -135,7 +135,7 @@ async def _whole(request: httpx2.Request, response: httpx2.Response) -> httpx2.R
 
 
 def _kind(address: str) -> int | None:
-    """How far inside an address is; None for those that no login leads to, such as a cloud's metadata service."""
+    """What kind an address is; None if no login may lead to it, as with the metadata service of a cloud."""
     if is_public(address):
         return _PUBLIC
     try:
@@ -157,9 +157,9 @@ _INSIDE = tuple(
 )
 """Networks of organisations and homes."""
 _METADATA = ("100.100.100.200", "fd00:ec2::254")
-"""The metadata services of clouds that are in those networks; the others are link-local."""
+"""Metadata services of clouds in those networks; others are link-local."""
 
 
 def _short(url: httpx2.URL) -> str:
-    """The address for a message, without what may be secret."""
+    """The address for a message, without the parts that may be secret."""
     return str(url.copy_with(userinfo=b"", query=None, fragment=None))[:200]

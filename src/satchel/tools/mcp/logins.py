@@ -1,9 +1,8 @@
 """Logins at remote MCP servers: the tokens that OAuth gave, kept in the system's keyring or in a file.
 
-A file under `SATCHEL_HOME/oauth`, readable by its owner alone, says for each server where the login came from. The
-secrets themselves are in the keyring where the package `keyring` finds a working one, and else in the same file. Nobody
-but the code that sends them reads them: they are not part of the settings, are never logged, and are left out of
-backups.
+Each login has a file under `SATCHEL_HOME/oauth`, readable by its owner only. The secrets are in the keyring if the
+package `keyring` finds a working one, and otherwise in the same file. They are not part of the settings, are never
+logged, and are left out of backups.
 """
 
 from __future__ import annotations
@@ -34,40 +33,40 @@ Ts = TypeVarTuple("Ts")
 _FORM = 1
 _SERVICE = "satchel"
 _KEYRING_S = 30.0
-"""A keyring may ask the user to unlock it; longer than this it keeps nobody waiting."""
+"""For a keyring to answer; it may ask the user to unlock it first."""
 _LOCK_S = 60.0
-"""More than two renewals may take, one after the other."""
+"""For the lock: twice the time that a renewal may take."""
 _LOCK_POLL_S = 0.05
 _SECRET = ("client_secret", "access_token", "refresh_token")
 
 
 class LoginNeeded(SatchelError):
-    """A server asks for a login that is missing, was refused or can't be renewed."""
+    """A server needs a login that is missing, was refused or can't be renewed."""
 
     def __init__(self, server: str, why: str = "") -> None:
-        """Say it as a clause.
+        """Make the message, a clause.
 
         Args:
             server: The name of its entry.
-            why: What happened to the login that there was, as a clause; "" where there was none.
+            why: What happened to the existing login, as a clause; "" if there was none.
         """
         super().__init__(f"{f'{why}; ' if why else ''}it needs a login: satchel mcp-server login {server}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """What an authorization server gave.
+    """What an authorization server issued.
 
     Attributes:
         url: The MCP server's.
-        issuer: The authorization server; "" where it publishes no metadata.
-        token_endpoint: Where the tokens are renewed.
-        revocation_endpoint: Where they are revoked, or "".
-        client_id: Ours, as it was registered or set.
+        issuer: The authorization server; "" if it publishes no metadata.
+        token_endpoint: The address that renews the tokens.
+        revocation_endpoint: The address that revokes them, or "".
+        client_id: As registered or set by the user.
         client_auth: How the client authenticates itself: "client_secret_basic", "client_secret_post" or "none".
-        resource: What the tokens are for (RFC 8707), or "" where that is not sent.
-        scope: What was granted, separated by spaces.
-        expires_at: Of the access token, in seconds since 1970; None where it was not told.
+        resource: What the tokens are for (RFC 8707); "" if that is not sent.
+        scope: The granted scopes, separated by spaces.
+        expires_at: Of the access token, in seconds since 1970; None if unknown.
         logged_in_at: Seconds since 1970.
     """
 
@@ -87,19 +86,19 @@ class Login:
 
 
 class SecretStore(Protocol):
-    """Keeps texts outside of SATCHEL_HOME, by name. Every method may raise `StorageError`."""
+    """Stores texts by name, outside SATCHEL_HOME. Every method may raise `StorageError`."""
 
     name: str
-    """As a user knows it."""
+    """What users call it."""
 
     def get(self, name: str) -> str | None:
         """The text, or None."""
 
     def set(self, name: str, text: str) -> None:
-        """Keep it."""
+        """Store it."""
 
     def delete(self, name: str) -> None:
-        """Forget it; nothing happens where there is none."""
+        """Delete it, if it exists."""
 
 
 class KeyringStore:
@@ -125,28 +124,28 @@ class KeyringStore:
             self._do(lambda: self._backend.delete_password(_SERVICE, name))
 
     def _do(self, action: Callable[[], T]) -> T:
-        # A boundary: back ends raise what their system's libraries raise, and their words may hold what was stored.
+        # A boundary: back ends raise what their system's libraries raise, and the message may hold the secret.
         try:
             return action()
         except Exception as error:  # noqa: BLE001
-            raise StorageError(f"The keyring ({self.name}) did not serve: {type(error).__name__}.") from None
+            raise StorageError(f"The keyring ({self.name}) failed: {type(error).__name__}.") from None
 
 
 def system_keyring() -> KeyringStore | None:
-    """The keyring of this system; None where the package is not installed or finds none that works."""
+    """The keyring of this system; None if the package is not installed or finds no working one."""
     try:
         import keyring  # noqa: PLC0415  optional, and 0.2 s
 
         backend = keyring.get_keyring()
-        # The package's own measure: below 1 are the back ends that only fail, or keep nothing.
+        # By the package's rule, back ends below 1 aren't meant for use: they fail, or store nothing.
         return KeyringStore(backend) if backend.priority >= 1 else None
-    # A boundary: back ends look for services when they are found, and fail in ways of their own.
+    # A boundary: looking for back ends runs code of other packages.
     except Exception:  # noqa: BLE001
         return None
 
 
 class LoginStore:
-    """The logins of all servers. Several processes may use it."""
+    """The logins at all servers. Several processes may use it."""
 
     def __init__(
         self, home: Path, *, find_secrets: Callable[[], SecretStore | None] = system_keyring
@@ -155,8 +154,8 @@ class LoginStore:
 
         Args:
             home: SATCHEL_HOME.
-            find_secrets: Finds where tokens are kept, in a thread and when they are needed; None is the login's own
-                file.
+            find_secrets: Called once in a thread, when tokens are needed; returns where to store them, or None for the
+                login's own file.
         """
         self._folder = home / "oauth"
         self._find_secrets = find_secrets
@@ -172,39 +171,39 @@ class LoginStore:
             entry: Filled in.
 
         Raises:
-            StorageError: It is kept in a keyring that does not serve, or the file is damaged.
+            StorageError: The keyring that has it fails, or the file is damaged.
         """
         return await self._in_thread(self._load, entry)
 
     async def save(self, entry: McpServerSettings, login: Login) -> str:
-        """Keep a login in the place of the one before.
+        """Store a login, replacing an earlier one.
 
         Returns:
-            Where its secrets are: the name of the keyring, or the path of the file.
+            The name of the keyring with its secrets, or the path of the file.
 
         Raises:
-            StorageError: It could not be kept.
+            StorageError: It can't be written.
         """
         return await self._in_thread(self._save, entry, login)
 
     async def delete(self, entry: McpServerSettings) -> bool:
-        """Forget a login.
+        """Delete a login.
 
         Returns:
             Whether there was one.
 
         Raises:
-            StorageError: It is in a keyring that does not serve.
+            StorageError: The keyring that has it fails.
         """
         return await self._in_thread(self._delete, entry)
 
     def exists(self, entry: McpServerSettings) -> bool:
-        """Whether there is a login, without opening a keyring."""
+        """Whether there is a login. Does not use a keyring."""
         return self._path(entry).exists()
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        """Keep other processes from renewing at the same time: a refresh token often serves only once.
+        """Keep other processes from renewing at the same time: many refresh tokens can be used only once.
 
         Raises:
             StorageError: Another process holds the lock for too long, or the folder can't be made.
@@ -221,7 +220,7 @@ class LoginStore:
                         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                         break
                     except BlockingIOError:
-                        # Polled, because a thread that waits for the lock could not be cancelled.
+                        # Polled, because a thread that waits for the lock can't be cancelled.
                         await anyio.sleep(_LOCK_POLL_S)
             if scope.cancelled_caught:
                 raise StorageError(f"Another process holds the lock of {self._folder} for too long.")
@@ -240,14 +239,14 @@ class LoginStore:
                 text = self._secrets.get(self._name(path)) if self._secrets is not None else None
                 if text is None:
                     raise StorageError(
-                        f"The tokens are in the keyring {value['keyring']}, which does not have them now."
+                        f"The tokens are in the keyring {value['keyring']}, which no longer has them."
                     )
                 kept = {**kept, **json.loads(text)}
             return Login(**{each.name: kept[each.name] for each in fields(Login)})
         except FileNotFoundError:
             return None
         except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
-            # Its words could quote what is in the file.
+            # The message of the error could quote the file.
             raise StorageError(f"{path} is damaged ({type(error).__name__}). Log in again.") from None
 
     def _save(self, entry: McpServerSettings, login: Login) -> str:
@@ -259,7 +258,7 @@ class LoginStore:
             try:
                 self._secrets.set(self._name(path), json.dumps(secret))
             except StorageError:
-                # A keyring that is locked or full: a login that the user just made must not be lost.
+                # The keyring may be locked; the user's new login must not be lost.
                 pass
             else:
                 self._write(path, {**kept, **dict.fromkeys(_SECRET, "")}, self._secrets.name)
@@ -286,12 +285,12 @@ class LoginStore:
         return True
 
     def _path(self, entry: McpServerSettings) -> Path:
-        # The address is part of the name: what was given for one server is never sent to another.
+        # The address is part of the name, so tokens for one server are never sent to another.
         identity = json.dumps([entry.url, str(entry.base or "")])
         return self._folder / f"{entry.name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.json"
 
     def _name(self, path: Path) -> str:
-        # Of the home too: one user may have several.
+        # One user may have several homes.
         return f"{self._folder.resolve()}/{path.stem}"
 
     async def _in_thread(self, function: Callable[[*Ts], T], *args: *Ts) -> T:

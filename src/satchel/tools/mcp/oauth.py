@@ -1,8 +1,8 @@
-"""OAuth at remote MCP servers: logging in with the SDK's flow, renewing tokens, revoking them.
+"""OAuth for remote MCP servers: logs in with the SDK's flow, renews tokens and revokes them.
 
 The SDK finds the authorization server (RFC 9728, RFC 8414), registers Satchel (RFC 7591) and exchanges the code with
-PKCE. Added here is what it leaves to its user: where requests may lead, limits, messages, and tokens that outlive the
-process. Importing this loads the SDK, which takes 0.7 s: import it when a server is reached.
+PKCE. This module adds limits on where requests may go, messages without secrets, and tokens that outlive the process.
+Importing it loads the SDK, which takes 0.7 s: import it when a server is reached.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from satchel.tools.mcp.redirects import Redirected, clause
 __all__ = ["BearerAuth", "Tokens", "log_in", "revoke"]
 
 EARLY_S = 30.0
-"""Before its end, a token is renewed: a request takes a moment, and clocks differ."""
+"""A token is renewed this long before it expires, since requests take time and clocks differ."""
 _TOKEN = re.compile(r"[\x21-\x7e]{1,32768}")
-"""What fits into a header (RFC 6750 allows less)."""
+"""A value that a header can hold; RFC 6750 allows less."""
 _LONGEST_S = 10 * 365 * 86_400.0
-"""Of a token's life: what is said beyond that is no number of seconds."""
+"""The longest lifetime that is believed."""
 
 Present = Callable[[str], Awaitable[None]]
 """Shows the user an address to open."""
@@ -57,7 +57,7 @@ async def log_in(
     clock: Clock,
     reach: Reach | None = None,
 ) -> Login:
-    """Have the user log in, and get tokens.
+    """Have the user log in, and return the tokens.
 
     Args:
         entry: Filled in.
@@ -81,7 +81,7 @@ async def log_in(
         redirected=redirected,
         reach=reach,
     )
-    # A request that opens no session, whatever the server makes of it.
+    # A request that no server opens a session for.
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     headers = {
         **entry.headers,
@@ -95,13 +95,13 @@ async def log_in(
         raise SatchelError(f"The login at {entry.name} failed: {flow.explained(error)}.") from None
     except ValueError as error:
         raise SatchelError(
-            f"The login at {entry.name} failed: an answer of the authorization server is not as it should be "
+            f"The login at {entry.name} failed: the authorization server sent an invalid response "
             f"({type(error).__name__})."
         ) from None
     login = flow.login(clock.now().timestamp())
     if response.status_code in (401, 403):
         raise SatchelError(
-            f"The login at {entry.name} failed: the server refuses the token that it was just given "
+            f"The login at {entry.name} failed: the server refuses the new token "
             f"(HTTP {response.status_code}). It may be for another server."
         )
     return login
@@ -139,7 +139,7 @@ class _Flow(OAuthClientProvider):
         )
 
     async def _auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """The SDK's, begun by a challenge also where the server answers without a login, as some do to a list."""
+        """The SDK's flow, which starts even if the server answers without a login, as some do for some requests."""
         flow = super()._auth_flow(request)
         try:
             outgoing = await flow.__anext__()
@@ -160,7 +160,7 @@ class _Flow(OAuthClientProvider):
     def _challenge(self, response: httpx2.Response) -> httpx2.Response:
         said = response.headers.get("www-authenticate", "") if response.status_code == 401 else ""
         if self._entry.oauth_scopes:
-            # The first that is found holds, and what the user set comes before what the server asks for.
+            # The SDK uses the first scope that it finds, and the user's setting overrides the server.
             said = f'Bearer scope="{" ".join(self._entry.oauth_scopes)}", {said.partition(" ")[2]}'
         headers = {"www-authenticate": said} if said else {}
         return httpx2.Response(401, headers=headers, request=response.request)
@@ -172,7 +172,7 @@ class _Flow(OAuthClientProvider):
             raise OAuthFlowError("the authorization server does not support PKCE with S256")
         client = self.context.client_info
         if client is not None and client.client_secret and client.token_endpoint_auth_method is None:
-            # RFC 8414: what is not said is "basic".
+            # The default of RFC 8414 is "client_secret_basic".
             supported = (metadata and metadata.token_endpoint_auth_methods_supported) or [
                 "client_secret_basic"
             ]
@@ -189,11 +189,11 @@ class _Flow(OAuthClientProvider):
         return AuthorizationCodeResult(code=back.code, state=back.state, iss=back.issuer)
 
     async def _handle_token_response(self, response: httpx2.Response) -> None:
-        # The SDK's own check, whose errors quote the answer, comes after this one.
+        # Replaces the SDK's check, whose errors quote the response.
         self.context.current_tokens = _read_tokens(response)
 
     def login(self, now: float) -> Login:
-        """What came of it.
+        """The login that the flow obtained.
 
         Args:
             now: Seconds since 1970.
@@ -220,7 +220,7 @@ class _Flow(OAuthClientProvider):
         )
 
     def explained(self, error: OAuthFlowError) -> str:
-        """An error as a clause that holds nothing secret."""
+        """An error as a clause without secrets."""
         text = str(error)
         if isinstance(error, OAuthRegistrationError):
             metadata = self.context.oauth_metadata
@@ -230,9 +230,9 @@ class _Flow(OAuthClientProvider):
                     f"there, and set mcp_servers.{self._entry.name}.oauth_client_id"
                 )
             status = re.match(r"Registration failed: (\d{3}[^\n]{0,200}?not followed\)|\d{3})", text)
-            why = f"HTTP {status[1]}" if status else "its answer can't be used"
+            why = f"HTTP {status[1]}" if status else "invalid response"
             if metadata is None:
-                return f"it offers no login that Satchel could find (registration: {why})"
+                return f"the server publishes no way to log in (registration: {why})"
             return f"the authorization server {metadata.issuer} does not register Satchel ({why})"
         if text.startswith("State parameter mismatch"):
             return "the answer belongs to another login"
@@ -240,7 +240,7 @@ class _Flow(OAuthClientProvider):
 
 
 class _Nothing:
-    """Storage for the SDK that keeps nothing: what comes of a login is kept when it is complete."""
+    """Storage for the SDK that stores nothing: a login is stored when it is complete."""
 
     def __init__(self, registered: OAuthClientInformationFull | None) -> None:
         self._registered = registered
@@ -259,7 +259,7 @@ class _Nothing:
 
 
 class Tokens:
-    """The tokens of one login, renewed when they end; shared by all requests of a connection."""
+    """The tokens of one login, shared by all requests of a connection and renewed when they expire."""
 
     def __init__(
         self,
@@ -279,10 +279,10 @@ class Tokens:
         self._lock = anyio.Lock()
 
     async def current(self) -> Login | None:
-        """The login with a token that has not ended, as far as that is known; None where there is no login.
+        """The login, with a token that has not expired as far as known; None if there is no login.
 
         Raises:
-            LoginNeeded: It ended and can't be renewed.
+            LoginNeeded: It expired and can't be renewed.
             SatchelError: The authorization server can't be reached.
         """
         async with self._lock:
@@ -294,7 +294,7 @@ class Tokens:
             return self._login
 
     async def renewed(self, refused: Login) -> Login:
-        """The login in place of one whose token the server refused; the same raises as `current`."""
+        """The login that replaces one whose token the server refused. Raises the same as `current`."""
         async with self._lock:
             if self._login is None or self._login.access_token == refused.access_token:
                 self._login = await self._renew(refused)
@@ -312,7 +312,7 @@ class Tokens:
                 # Another process renewed it, or the user logged in again.
                 return kept
             if not kept.refresh_token:
-                raise LoginNeeded(self._entry.name, "the login has ended")
+                raise LoginNeeded(self._entry.name, "the login expired")
             response = await _post_form(
                 kept,
                 kept.token_endpoint,
@@ -337,7 +337,7 @@ class Tokens:
 
 
 class BearerAuth(httpx2.Auth):
-    """Puts the token into requests to the MCP server; never opens a browser."""
+    """Adds the token to requests to the MCP server. Never opens a browser."""
 
     def __init__(
         self,
@@ -353,7 +353,7 @@ class BearerAuth(httpx2.Auth):
             entry: With an Authorization header of its own, no login is used.
             store: Has the login.
             clock: Tells when tokens end.
-            on_refused: Told before the error that ends the connection is raised.
+            on_refused: Called before the error that ends the connection is raised.
         """
         has_own = any(name.lower() == "authorization" for name in entry.headers)
         self._name = entry.name
@@ -395,10 +395,10 @@ class BearerAuth(httpx2.Auth):
 
 
 async def revoke(login: Login, *, reach: Reach | None = None) -> bool:
-    """Have the authorization server forget a login.
+    """Have the authorization server revoke a login.
 
     Returns:
-        Whether it did; False where it offers no way.
+        Whether it did; False if it does not support that.
 
     Raises:
         SatchelError: It could not be reached, or refused.
@@ -406,7 +406,7 @@ async def revoke(login: Login, *, reach: Reach | None = None) -> bool:
     if not login.revocation_endpoint:
         return False
     reach = reach or Reach(login.url)
-    # The refresh token first: with it, most servers revoke what came from it.
+    # The refresh token first, since most servers then revoke its access tokens too.
     for hint in ("refresh_token", "access_token"):
         token = getattr(login, hint)
         if token:
@@ -440,10 +440,10 @@ async def _post_form(login: Login, url: str, form: Mapping[str, str], reach: Rea
 
 
 def _read_tokens(response: httpx2.Response) -> OAuthToken:
-    """The tokens in an answer.
+    """The tokens in a response.
 
     Raises:
-        OAuthTokenError: There are none; the message quotes nothing of them.
+        OAuthTokenError: There are none. The message quotes nothing of the response.
     """
     if response.status_code not in (200, 201):
         raise OAuthTokenError(
@@ -452,15 +452,15 @@ def _read_tokens(response: httpx2.Response) -> OAuthToken:
     try:
         tokens = OAuthToken.model_validate_json(response.content)
     except ValueError:
-        raise OAuthTokenError("the answer of the authorization server holds no token") from None
+        raise OAuthTokenError("the authorization server sent no token") from None
     given = (tokens.access_token, *([tokens.refresh_token] if tokens.refresh_token else []))
     if not all(_TOKEN.fullmatch(token) for token in given):
-        raise OAuthTokenError("the answer of the authorization server holds no token that could be sent")
+        raise OAuthTokenError("the authorization server sent a token that a header can't hold")
     return tokens
 
 
 def _error_code(response: httpx2.Response) -> str:
-    """The error code in an answer (RFC 6749 5.2), such as ` (invalid_grant)`, or ""."""
+    """The error code in a response (RFC 6749 5.2), such as ` (invalid_grant)`, or ""."""
     try:
         code = json.loads(response.content)["error"]
     except (ValueError, KeyError, TypeError, RecursionError):

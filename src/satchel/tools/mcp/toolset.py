@@ -66,6 +66,7 @@ class McpStatus:
         protocol: The revision that was agreed on, "" before the first connection.
         tools: The full names of the offered tools.
         withheld: What waits for approval.
+        instructions: What the server says about the use of its tools, as far as it is accepted.
         problems: One sentence for each tool that was left out.
         reason: Why it is down, as a clause, or "".
         log: The file with its stderr.
@@ -77,6 +78,7 @@ class McpStatus:
     protocol: str
     tools: tuple[str, ...]
     withheld: tuple[WithheldTool, ...]
+    instructions: str
     problems: tuple[str, ...]
     reason: str
     log: Path
@@ -277,6 +279,7 @@ class McpToolset:
                 protocol="",
                 tools=(),
                 withheld=(),
+                instructions="",
                 problems=(),
                 reason="",
                 log=Path(),
@@ -385,6 +388,7 @@ def _status(server: McpServer) -> McpStatus:
         protocol=server.protocol,
         tools=tuple(names[definition.name] for definition in server.offered),
         withheld=_withheld(server),
+        instructions=server.instructions,
         problems=server.problems,
         reason=server.reason,
         log=server.log.path,

@@ -1,7 +1,7 @@
-"""The two ways of reaching a server, as the SDK takes them: a program's stdin and stdout, and HTTP.
+"""Transports for the SDK: a program's stdin and stdout, and HTTP.
 
-The SDK's own stdio transport is not used: processes are started through the sandbox, which ends all that comes from
-them, and what a server sends is bounded here.
+The SDK's own stdio transport is not used, because processes start through the sandbox, which ends everything that they
+started. All transports bound what a server sends.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 __all__ = ["MAX_MESSAGE_BYTES", "OnGone", "http_transport", "sse_transport", "stdio_transport"]
 
 MAX_MESSAGE_BYTES = 16 * 2**20
-"""Of one message: an answer that is longer was no answer to a question. Reading this much takes 0.2 s."""
+"""Of one message, far above any useful result. Reading this much takes 0.2 s."""
 MAX_NOISE_LINES = 1_000
-"""Lines on stdout that are no messages, before the connection is given up: some programs print a greeting."""
+"""Lines on stdout that aren't messages before the connection is given up. Some programs print a greeting."""
 CONNECT_S, READ_S = 30.0, 300.0
-"""Of an HTTP connection, and between two pieces of an answer: what the SDK recommends."""
+"""For connecting, and between two parts of a response: the SDK's defaults."""
 
 OnGone: TypeAlias = Callable[[str], None]
-"""Told why a connection ended by the other side."""
+"""Called with the reason when the server ends the connection."""
 
-_TOO_LONG = f"the answer is longer than {MAX_MESSAGE_BYTES // 2**20} MiB"
+_TOO_LONG = f"the response is longer than {MAX_MESSAGE_BYTES // 2**20} MiB"
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15}|"[^"\\]{1,100}")')
 
 
@@ -47,17 +47,17 @@ async def stdio_transport(
     log: Callable[[bytes], None],
     on_gone: OnGone,
 ) -> AsyncIterator[TransportStreams]:
-    """Start the entry's program and speak to it; it and all that comes from it end with the block.
+    """Run the entry's program and talk to it; it and everything that it started end with the block.
 
     Args:
         entry: Filled in.
-        cwd: Where it starts.
+        cwd: The folder that it starts in.
         environ: Its whole environment.
-        log: Takes what it writes to stderr, and what on its stdout is no message.
-        on_gone: Told when it exited or closed its stdout.
+        log: Receives its stderr, and the lines of its stdout that aren't messages.
+        on_gone: Called when it exits or closes its stdout.
 
     Raises:
-        SandboxError: It could not be started.
+        SandboxError: It can't be started.
     """
     from mcp.shared.message import SessionMessage  # noqa: PLC0415  heavy: 0.7 s, see `connection`
 
@@ -83,7 +83,7 @@ async def stdio_transport(
                     text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                     await process.send(text.encode() + b"\n")
             except SandboxError:
-                # Its stdout may go on; but nothing can be asked of it any more.
+                # Its stdout may still be open, but it takes no more requests.
                 on_gone("it closed its input")
                 await incoming_in.aclose()
 
@@ -99,7 +99,7 @@ async def stdio_transport(
 async def _read_messages(
     process: RunningProcess, send: Callable[[Any], Any], log: Callable[[bytes], None]
 ) -> str:
-    """Hand on each line that is a message, until the end; why it came."""
+    """Pass on each line that is a message until the stream ends; returns why it ended."""
     from mcp.shared.message import SessionMessage  # noqa: PLC0415
     from mcp.types import jsonrpc_message_adapter  # noqa: PLC0415
 
@@ -112,7 +112,7 @@ async def _read_messages(
             whole = bytes(rest) + line
             rest.clear()
             if head:
-                # The end of a line that was too long: whoever waits for it is told.
+                # The end of a line that was too long: its request gets an error.
                 refusal = _refusal(head, whole[-200:])
                 head = b""
                 if refusal is None:
@@ -124,7 +124,7 @@ async def _read_messages(
             try:
                 message = jsonrpc_message_adapter.validate_json(whole, by_name=False)
             except (ValueError, RecursionError):
-                log(b"[no message] " + whole[:2_000] + b"\n")
+                log(b"[not a message] " + whole[:2_000] + b"\n")
                 noise += 1
                 if noise > MAX_NOISE_LINES:
                     return "what it sends is not MCP"
@@ -133,13 +133,13 @@ async def _read_messages(
         rest += last
         if len(rest) > MAX_MESSAGE_BYTES:
             head = head or bytes(rest[:200])
-            # Enough is kept to find in it whose answer it would have been.
+            # The last part is kept because the id of the request may be in it.
             del rest[:-200]
     return "it exited"
 
 
 def _refusal(head: bytes, tail: bytes) -> bytes | None:
-    """The answer in place of one that is too long, or None where it can't be told what it answers."""
+    """An error response in place of one that is too long; None if its request can't be identified."""
     start = head.split(b'"result"')[0]
     found = _ID.search(start) or next(reversed(list(_ID.finditer(tail))), None)
     if found is None:
@@ -187,13 +187,13 @@ async def sse_transport(entry: McpServerSettings, auth: Auth) -> AsyncIterator[T
 
 
 def _http_client(headers: Mapping[str, str], auth: Auth) -> Any:
-    """A client whose JSON answers are bounded; the SDK bounds the events of a stream."""
+    """A client that bounds JSON responses; the SDK bounds the events of a stream."""
     import httpx2  # noqa: PLC0415  heavy
 
     async def bound(response: httpx2.Response) -> None:
         if response.headers.get("content-encoding", "identity").lower() != "identity":
-            # It was not asked for, and a few bytes of it can be gigabytes.
-            raise httpx2.ReadError("the answer is compressed, and was not asked to be")
+            # Not requested, and a few compressed bytes can be gigabytes.
+            raise httpx2.ReadError("the response is compressed, although that was not requested")
         if response.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
             response.stream = _Bounded(response.stream)
 
