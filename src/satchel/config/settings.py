@@ -80,7 +80,7 @@ class McpServerSettings:
     Attributes:
         command: The program, or "" for a server with an address.
         env: What it gets beside the few variables that every program needs.
-        cwd: Where it is started; "" is the working directory.
+        cwd: Where it starts; "" is the working folder if that is trusted, else SATCHEL_HOME.
         url: The address, or "" for a program.
         timeout_s: Of one call, without the time that the user takes to answer; None is that of all tools.
         trust_annotations: The user's word that what the server says of its tools (read-only, destructive) is true.
@@ -622,7 +622,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         key="mcp_servers.NAME.cwd",
         kind="text",
         default="",
-        doc="The folder that the program is started in; empty is the working directory.",
+        doc="The folder that the program starts in; empty is the working folder if you trust it, else SATCHEL_HOME.",
     ),
     Setting(
         key="mcp_servers.NAME.url",
