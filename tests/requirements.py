@@ -236,6 +236,9 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(8, "loop:conversation:replay", "issue 8", "What a live session holds and what the replay of its log gives are equal."),
     built(8, "loop:question:resumes", "issue 8", "A call that goes on with the user's answer does so after the answer and its action are on disk."),
     built(8, "loop:turn:resumed", "issue 8", "A turn that the program left unfinished goes on where it stopped and runs no call twice."),
+    built(8, "loop:client-side", "DESIGN 4", "A turn may end with calls that the caller runs; the next message brings their results, in any order."),
+    built(8, "loop:one-way", "issue 8", "A call that the user asks for runs like a model's: schema, hooks, limits, cut and spill, events, errors."),
+    built(8, "loop:data", "issue 8", "A result's data reaches the log, where it is JSON and not too large, and the record of the call."),
     built(2, "loop:no-disk", "DESIGN 2", "The loop imports no disk, no SQL, no HTTP and no configuration."),
     built(2, "loop:assistant-callback", "seed-3 entry API", "What the model says can be followed while it is said."),
     # What a program that embeds it may bring (seed-3 entry API, DESIGN 3.5)

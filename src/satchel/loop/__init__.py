@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from satchel.loop.calls import CallEnvironment, Spill, ToolCallRecord
 from satchel.loop.compaction import compact
 from satchel.loop.emitter import Emit
 from satchel.loop.hooks import Hook, OnAction, OnFinal, OnObservation, OnTurnStart, Refuse, Rewrite
 from satchel.loop.limits import Budget, HardBudget, Limits, PriorSpend, Verdict
 from satchel.loop.pool import ToolPool
 from satchel.loop.prompt import Instructions, PrefixWatch, build_system
-from satchel.loop.rounds import CallEnvironment, Spill, ToolCallRecord
+from satchel.loop.rounds import PermittedByUser, run_call
 from satchel.loop.tokens import TokenEstimator
 from satchel.loop.toolbox import Toolbox
 from satchel.loop.turn import Surface, TurnInput, TurnOutcome, TurnRunner, TurnState, run_turn
@@ -27,10 +28,12 @@ __all__ = [
     "OnFinal",
     "OnObservation",
     "OnTurnStart",
+    "PermittedByUser",
     "PrefixWatch",
     "PriorSpend",
     "Refuse",
     "Rewrite",
+    "run_call",
     "run_turn",
     "Spill",
     "Surface",

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from satchel.errors import BudgetExceeded, ContextOverflow, ModelError, SatchelError
-from satchel.loop.rounds import ToolCallRecord
+from satchel.loop.calls import ToolCallRecord
 from satchel.models.port import ChatModel
 
 __all__ = [

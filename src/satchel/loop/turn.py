@@ -33,12 +33,13 @@ from satchel.events import (
 )
 from satchel.loop import closing
 from satchel.loop.answers import Answer, normalise, read_answer
+from satchel.loop.calls import CallEnvironment, ToolCallRecord
 from satchel.loop.compaction import compact
 from satchel.loop.emitter import Emit, Emitter
 from satchel.loop.hooks import Hook, HookChain
 from satchel.loop.limits import Budget, Limits
 from satchel.loop.prompt import PrefixWatch
-from satchel.loop.rounds import CallEnvironment, Repeats, Round, ToolCallRecord
+from satchel.loop.rounds import Repeats, Round
 from satchel.loop.tokens import TokenEstimator
 from satchel.messages import (
     Block,
@@ -586,6 +587,8 @@ class TurnRunner:
         if question is not None:
             self._question = question
             return self._decide("asking", closing.question_text(self._text_with_calls, question.question))
+        if round.is_left_to_caller:
+            return self._decide("calling", self._text_with_calls)
         if streak > self._inputs.limits.max_repeats:
             return self._decide("limit", closing.repeat_text(streak, self._steps))
         return TurnState.PREPARING

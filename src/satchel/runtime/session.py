@@ -42,11 +42,11 @@ from satchel.loop import (
     TurnOutcome,
     TurnRunner,
     compact,
+    run_call,
 )
 from satchel.messages import Message, TextBlock, Usage
 from satchel.models import ChatModel
 from satchel.runtime.capture import RECALL_PROVIDER, episodes_of, said_in
-from satchel.runtime.direct import run_directly
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.turns import RunningTurn, Step, Turn
 from satchel.runtime.web import close_state
@@ -486,18 +486,19 @@ class Session:
                 show(event)
 
         async with self._turn_lock:
-            return await run_directly(
+            called = await run_call(
                 name,
                 input,
                 # The log's length makes it unique over all times that the session was open.
                 call_id=f"user_{self._journal.last_seq}_{self._direct_calls}",
                 turn=self._conversation.turns,
-                registry=self.tools,
                 environment=self._environment,
                 emit=emit,
                 clock=self._satchel.clock,
-                timeout_s=self._limits.tool_timeout_s,
+                limits=self._limits,
+                hooks=self._hooks,
             )
+        return ToolResult(text=called.result, is_error=called.is_error, data=called.data)
 
     async def note(self, notice: Notice) -> None:
         """Write a notice into the log that belongs to no turn, such as a `/` command and its output."""

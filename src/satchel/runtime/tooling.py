@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,13 @@ import anyio
 from satchel import __version__
 from satchel.clock import Clock
 from satchel.config import Settings
-from satchel.loop import Toolbox
+from satchel.errors import UsageError
+from satchel.events import Event, ToolProgress
+from satchel.loop import CallEnvironment, Limits, PermittedByUser, Toolbox, run_call
+from satchel.runtime.log_redactor import LogRedactor
+from satchel.runtime.spill import spill_into
 from satchel.runtime.web import close_state
-from satchel.tools import Tool, ToolContext
+from satchel.tools import Tool, ToolContext, ToolResult
 from satchel.tools.builtin.standalone import SHIPPED, shipped_path, take_as_seen, to_json
 from satchel.tools.external import ExternalTools, FolderKind, ToolFolder, failure, success
 from satchel.tools.mcp import McpStatus, McpToolset
@@ -221,43 +226,66 @@ async def run_tool(
     tool = registry.get(name)
     if tool is None:
         return _not_offered(satchel, name, registry.close_matches(name))
-    problem = Toolbox([tool]).problem(tool, input)
-    if problem:
-        return failure(problem, "INVALID_INPUT")
     settings = satchel.settings
     state: dict[str, Any] = {}
-    limit_s = tool.spec.timeout_s or settings.agent.tool_timeout_s
-    context = ToolContext(
+    folder = settings.home / "results"
+    redactor = LogRedactor(redacts=settings.memory.redact, pool=satchel.pool)
+    environment = CallEnvironment(
+        tools=Toolbox([_Overwriting(t) if t.spec.name == "file_write" else t for t in registry.tools]),
+        gate=PermittedByUser(),
+        pool=satchel.pool,
+        spill=spill_into(folder, satchel.pool, clean=redactor.redacted_text),
         session_id="",
-        turn=0,
-        call_id="user",
         cwd=settings.cwd,
-        # The user asked for this call in person: they may go wherever they may go.
-        roots=(Path("/"),),
-        spill_dir=settings.home / "results",
+        roots=(),
+        spill_dir=folder,
         state=state,
-        progress=progress,
-        blocking=satchel.pool.run,
-        clock=satchel.clock,
-        timeout_s=limit_s,
         environ=settings.environ,
     )
-    if name == "file_write" and tool.spec.source == "builtin":
-        take_as_seen(input["path"], context)
+
+    async def show(events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, ToolProgress):
+                await progress(event.data)
+
     try:
-        with anyio.move_on_after(limit_s):
-            result = await tool.call(input, context)
-            if tool.spec.source == "external" and isinstance(result.data, dict):
-                return result.data
-            value, is_error = to_json(name, result)
-            return failure(result.text, "TOOL_FAILED") if is_error else success(value)
-    # A boundary: a tool's defect is told like any other failure of it.
-    except Exception as error:  # noqa: BLE001
-        return failure(f"Tool '{name}' failed: {type(error).__name__}: {error}", "TOOL_CRASHED")
+        called = await run_call(
+            name,
+            input,
+            call_id="user",
+            turn=0,
+            environment=environment,
+            emit=show,
+            clock=satchel.clock,
+            # A program reads the result: it gets the whole.
+            limits=Limits(tool_timeout_s=settings.agent.tool_timeout_s, max_result_chars=sys.maxsize),
+        )
+    except UsageError as error:
+        return failure(str(error), "INVALID_INPUT")
     finally:
         with anyio.CancelScope(shield=True):
             await close_state(state)
-    return failure(f"Tool '{name}' timed out after {limit_s:g}s", "TOOL_TIMEOUT")
+    if tool.spec.source == "external" and isinstance(called.data, dict):
+        return called.data
+    if called.error_code not in ("", "TOOL_FAILED"):
+        return failure(called.result, called.error_code)
+    value, is_error = to_json(
+        name, ToolResult(text=called.result, is_error=called.is_error, data=called.data)
+    )
+    return failure(called.result, "TOOL_FAILED") if is_error else success(value)
+
+
+class _Overwriting:
+    """`file_write` without a session, in which the file could have been read before it is replaced."""
+
+    def __init__(self, tool: Tool) -> None:
+        self.spec = tool.spec
+        self.effects = tool.effects
+        self._call = tool.call
+
+    async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        take_as_seen(input["path"], context)
+        return await self._call(input, context)
 
 
 def _not_offered(satchel: Satchel, name: str, close: Sequence[str]) -> dict[str, Any]:

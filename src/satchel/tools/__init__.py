@@ -1,7 +1,7 @@
 """Everything that a model can call: port, registry, permissions, built-ins."""
 
 from satchel.tools.builtin import builtin_tools
-from satchel.tools.function import FunctionTool, function_tool
+from satchel.tools.function import FunctionTool, client_tool, function_tool
 from satchel.tools.permissions import (
     Approval,
     ApprovalRequest,
@@ -19,6 +19,7 @@ from satchel.tools.port import (
     Ask,
     Effect,
     Question,
+    Resumable,
     Source,
     Tool,
     ToolContext,
@@ -43,6 +44,7 @@ __all__ = [
     "PlannedCall",
     "Question",
     "Registry",
+    "Resumable",
     "Rule",
     "Source",
     "StaticToolset",
@@ -52,6 +54,7 @@ __all__ = [
     "ToolSpec",
     "Toolset",
     "builtin_tools",
+    "client_tool",
     "filtered",
     "function_tool",
     "parse_rule",

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from satchel.errors import SatchelError
 from satchel.tools.port import Annotations, Effect, Source, Tool, ToolContext, ToolResult, ToolSpec
 
-__all__ = ["FunctionTool", "function_tool"]
+__all__ = ["FunctionTool", "client_tool", "function_tool"]
 
 Call: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]]
 Effects: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Sequence[Effect]]
@@ -87,3 +87,21 @@ def function_tool(
         function=function,
         effects_of=effects,
     )
+
+
+def client_tool(*, name: str, description: str, input_schema: Mapping[str, Any]) -> Tool:
+    """Make a tool whose calls the program that runs the turn answers itself (see `ToolSpec.client_side`).
+
+    Args:
+        name: See `ToolSpec`.
+        description: For the model.
+        input_schema: JSON Schema of type "object"; a call that does not fit is refused before the program sees it.
+    """
+
+    async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:  # noqa: ARG001  # the port's shape
+        return ToolResult(
+            text=f"{name} is run by the program that brought it, not by Satchel.", is_error=True
+        )
+
+    spec = ToolSpec(name=name, description=description, input_schema=input_schema, client_side=True)
+    return FunctionTool(spec=spec, function=call)

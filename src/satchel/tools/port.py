@@ -69,6 +69,8 @@ class ToolSpec:
         timeout_s: Its own limit, or None for the default.
         vouched_for: The user's own word that `annotations` are true; without it, what a tool that is not
             built in says about itself never widens what it may do.
+        client_side: Whoever runs the turn runs its calls: they end the turn and stay open until the next message
+            brings their results. Nobody is asked for permission.
         pattern_key: The input field that permission patterns match ("command" for `bash(git *)`), or "".
     """
 
@@ -82,6 +84,7 @@ class ToolSpec:
     vouched_for: bool = False
     timeout_s: float | None = None
     pattern_key: str = ""
+    client_side: bool = False
 
     @property
     def definition(self) -> ToolDefinition:
