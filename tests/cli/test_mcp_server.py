@@ -187,7 +187,7 @@ def test_where_no_browser_is_the_address_that_it_ended_at_is_pasted(tmp_path: Pa
         print(back, file=process.stdin)
         said = "".join(lines)
     assert process.returncode == 0
-    assert said.count("That is not the address that this login ends at.") == 2
+    assert said.count("That address does not belong to this login.") == 2
     assert "You are logged in to t" in said
 
 
@@ -212,6 +212,19 @@ def test_who_else_comes_to_the_port_is_sent_away(
     browser.visit = others_first
     assert log_in(run).code == 0
     assert pages == [400, 400, 404]
+
+
+@requirement("mcp:oauth")
+def test_where_nobody_logs_in_the_command_gives_up_and_without_a_display_it_opens_nothing(
+    run: Run, tmp_path: Path, server: Guarded, browser: Browser
+) -> None:
+    add(run, server)
+    done = run("mcp-server", "login", "t", "--timeout", "1")
+    assert (done.code, done.err.splitlines()[-1]) == (
+        1,
+        "satchel: Nobody logged in to t within 1 second. Nothing was changed.",
+    )
+    assert (browser.addresses, kept(tmp_path)) == ([], [])
 
 
 @requirement("mcp:oauth")
@@ -455,7 +468,7 @@ def test_a_program_is_added_listed_tried_and_removed(run: Run, tmp_path: Path) -
         "mcp-server", "add", "x", "--env", "TOKEN=hunter2", "--", sys.executable, str(STRANGER), "good"
     )
     assert added.code == 0
-    assert "The value of x.env.TOKEN is in" in added.err
+    assert "The value of x.env.TOKEN is in plain text in" in added.err
     assert run("mcp-server", "add", "x", "--", "other").code == 2
     (listed,) = json.loads(run("mcp-server", "list", "--json").out)
     assert listed == {
@@ -524,6 +537,16 @@ def test_an_entry_that_is_wrong_is_not_added(
     assert (added.code, said in added.err) == (2, True)
     assert "hunter2" not in added.err
     assert not (tmp_path / "home" / "config.toml").exists()
+
+
+@requirement("mcp:commands")
+def test_a_server_that_the_environment_sets_is_not_removed(run: Run) -> None:
+    environ = {"SATCHEL_MCP_SERVERS_X_COMMAND": "prog"}
+    (listed,) = json.loads(run("mcp-server", "list", "--json", environ=environ).out)
+    assert listed["file"] == "SATCHEL_MCP_SERVERS_X_COMMAND"
+    removed = run("mcp-server", "remove", "x", "--yes", environ=environ)
+    assert removed.code == 2
+    assert "x is set by SATCHEL_MCP_SERVERS_X_COMMAND in the environment. Unset it there." in removed.err
 
 
 @requirement("mcp:commands")

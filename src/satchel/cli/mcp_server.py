@@ -35,9 +35,9 @@ __all__ = ["mcp_server"]
 T = TypeVar("T")
 
 _MOST_SHOWN = 20
-"""Resources of a server that `test` shows; a server may have a thousand."""
+"""Resources that `test` shows; a server may have a thousand."""
 _MAX_PASTED = 65_536
-"""Characters of an address that is pasted."""
+"""Characters of a pasted address."""
 
 
 @click.group("mcp-server")
@@ -48,7 +48,7 @@ def mcp_server() -> None:
 @mcp_server.command("list")
 @json_option
 def list_(as_json: bool) -> None:
-    """List the MCP servers in the settings, and what is known of them. Nothing is started."""
+    """List the MCP servers in the settings and their known state. Starts nothing."""
     servers = known_servers(read_settings())
     if as_json:
         say_json([_to_json(server) for server in servers])
@@ -64,7 +64,7 @@ def list_(as_json: bool) -> None:
 
 
 def _state(server: KnownServer) -> str:
-    """What is known of it, in a few words."""
+    """Its state in a few words."""
     if not server.enabled:
         return "off"
     words = ["never started" if server.tools is None else _count(server.tools, "tool")]
@@ -97,14 +97,16 @@ def _to_json(server: KnownServer) -> dict[str, Any]:
 @click.argument("name", type=Text)
 @click.argument("command", type=Text, nargs=-1)
 @click.option("--url", type=Text, default="", help="The address of a remote server.")
-@click.option("--header", "headers", type=Text, multiple=True, metavar="NAME=VALUE", help="Of every request.")
-@click.option("--env", type=Text, multiple=True, metavar="NAME=VALUE", help="A variable for the program.")
-@click.option("--sse", is_flag=True, help="The address speaks the older HTTP with server-sent events.")
-@click.option("--client-id", type=Text, default="", help="The OAuth client that was registered for you.")
 @click.option(
-    "--client-secret-env", type=Text, default="", help="The variable that holds the client's secret."
+    "--header", "headers", type=Text, multiple=True, metavar="NAME=VALUE", help="A header of every request."
 )
-@click.option("--project", is_flag=True, help="Into the settings of the project instead of yours.")
+@click.option("--env", type=Text, multiple=True, metavar="NAME=VALUE", help="A variable for the program.")
+@click.option("--sse", is_flag=True, help="Use the older HTTP with server-sent events.")
+@click.option(
+    "--client-id", type=Text, default="", help="The OAuth client to log in as, if you registered one."
+)
+@click.option("--client-secret-env", type=Text, default="", help="The environment variable with its secret.")
+@click.option("--project", is_flag=True, help="Add it to the project's settings instead of yours.")
 @json_option
 def add(
     name: str,
@@ -120,7 +122,7 @@ def add(
 ) -> None:
     """Add a server to your settings: a program (`add NAME -- COMMAND ARGS…`), or an address (`add NAME --url URL`).
 
-    Write ${VARIABLE} in place of a secret: it is filled in when the server is reached. `satchel config import-mcp`
+    Write ${VARIABLE} instead of a secret: its value is read when the server is used. `satchel config import-mcp`
     copies the servers of other programs.
     """
     settings = read_settings()
@@ -146,7 +148,7 @@ def add(
         )
     for place in plain_values(server):
         tell(
-            f"! The value of {place} is in {path} as you typed it. A ${{VARIABLE}} would keep it out of there."
+            f"! The value of {place} is in plain text in {path}. Use a ${{VARIABLE}} to keep it out of the file."
         )
     if project and not settings.project_trusted:
         tell("! It is ignored until you trust this folder: satchel config trust")
@@ -172,7 +174,7 @@ def _pairs(option: str, given: Sequence[str]) -> Mapping[str, str]:
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def remove(name: str, yes: bool, as_json: bool) -> None:
-    """Remove a server from the settings, with its login and what you approved of it."""
+    """Remove a server from the settings, with its login and its approvals."""
     settings = read_settings()
     if not yes and name in settings.mcp_servers:
         if not is_terminal(sys.stdin):
@@ -180,8 +182,8 @@ def remove(name: str, yes: bool, as_json: bool) -> None:
         server = next(each for each in known_servers(settings) if each.name == name)
         tell(f"{name}: {server.address}\n  in {server.file}")
         more = ["its login"] if server.has_login else []
-        more += ["what you approved of its tools"] if server.tools is not None else []
-        forgotten = f", and forget {' and '.join(more)}" if more else ""
+        more += ["its approvals"] if server.tools is not None else []
+        forgotten = f", and delete {' and '.join(more)}" if more else ""
         click.confirm(f"Remove it{forgotten}?", abort=True, err=True)
     removed = _run(remove_server, settings, name)
     if as_json:
@@ -196,7 +198,7 @@ def remove(name: str, yes: bool, as_json: bool) -> None:
         return
     tell(f"{name} was removed from {removed.file}.")
     if removed.had_pins:
-        tell("  What you approved of its tools was forgotten.")
+        tell("  Its approvals were deleted.")
     if removed.logged_out is not None:
         tell(f"  {_logged_out(removed.logged_out)}")
 
@@ -205,7 +207,7 @@ def remove(name: str, yes: bool, as_json: bool) -> None:
 @click.argument("name", type=Text)
 @json_option
 def test(name: str, as_json: bool) -> int:
-    """Start a server and show what it offers. The exit code is 1 where it does not serve."""
+    """Start a server and show what it offers. The exit code is 1 if it is unavailable."""
     tried = _run(try_server, read_settings(), name)
     if as_json:
         say_json(_tried_to_json(tried))
@@ -270,7 +272,7 @@ def _tried_to_json(tried: TriedServer) -> dict[str, Any]:
 def login(name: str, no_browser: bool, timeout: float, as_json: bool) -> None:
     """Log in to a remote server in your browser (OAuth).
 
-    The address is printed too, for a browser elsewhere: when that can't open the page that it ends at, paste that
+    The address is also printed, for a browser on another machine. If that browser can't open the last page, paste that
     page's address here.
     """
     settings = read_settings()
@@ -279,9 +281,7 @@ def login(name: str, no_browser: bool, timeout: float, as_json: bool) -> None:
         tell(f"Log in to {name} at this address:\n\n  {address}\n")
         if not no_browser and _has_display(settings.environ):
             await anyio.to_thread.run_sync(webbrowser.open, address)
-        tell(
-            "If the browser can't open the page that it is sent to at the end, paste that page's address here."
-        )
+        tell("If the browser can't open the last page, paste that page's address here.")
 
     async def body() -> Any:
         return await log_in(settings, name, show=show, pasted=_read_pasted, limit_s=timeout)
@@ -295,7 +295,7 @@ def login(name: str, no_browser: bool, timeout: float, as_json: bool) -> None:
 
 
 async def _read_pasted(offer: Callable[[str], bool]) -> None:
-    """Read lines from stdin until one is the address; where stdin can't be waited for, none is read."""
+    """Read lines from stdin until one is the address; returns at once if stdin can't be waited for."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     line = ""
     try:
@@ -309,14 +309,14 @@ async def _read_pasted(offer: Callable[[str], bool]) -> None:
             *whole, line = line.split("\n")
             for each in filter(str.strip, whole):
                 if not offer(each):
-                    tell("That is not the address that this login ends at. It begins with http://127.0.0.1:")
+                    tell("That address does not belong to this login. It should begin with http://127.0.0.1:")
             line = line[-_MAX_PASTED:]
     except (OSError, ValueError):
-        return  # no file, a closed one, or one that is always readable
+        return  # stdin is not a file, is closed, or is a kind of file that can't be waited for
 
 
 def _has_display(environ: Mapping[str, str]) -> bool:
-    # Without one, the standard library opens a browser in the terminal, over this command.
+    # Without a display, the standard library would open a browser in this terminal.
     return sys.platform == "darwin" or bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
 
 
@@ -324,7 +324,7 @@ def _has_display(environ: Mapping[str, str]) -> bool:
 @click.argument("name", type=Text)
 @json_option
 def logout(name: str, as_json: bool) -> None:
-    """Revoke the login at a server, and delete its tokens."""
+    """Revoke the login at a server and delete its tokens."""
     done = _run(log_out, read_settings(), name)
     if as_json:
         say_json({"name": name, "revoked": done.was_revoked, "problem": done.problem})
@@ -335,8 +335,9 @@ def logout(name: str, as_json: bool) -> None:
 def _logged_out(done: LoggedOut) -> str:
     if done.was_revoked:
         return "The login was revoked, and its tokens are deleted."
-    why = f"was not revoked ({done.problem})" if done.problem else "can't be revoked there"
-    return f"The tokens are deleted. The login itself {why}: it may be valid until it ends."
+    if done.problem:
+        return f"The tokens are deleted. Revoking them failed ({done.problem}), so they stay valid until they expire."
+    return "The tokens are deleted. The server does not revoke tokens, so they stay valid until they expire."
 
 
 def _run(function: Callable[[Settings, str], Awaitable[T]], settings: Settings, name: str) -> T:

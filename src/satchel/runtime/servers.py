@@ -1,4 +1,4 @@
-"""Looking after MCP servers one by one: what is known of each, trying one, logging in and out, removing one."""
+"""Management of single MCP servers: their known state, a trial start, logging in and out, and removal."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ __all__ = [
 ]
 
 TRY_S = 60.0
-"""Until a server that is tried has listed its tools: a package runner may have to fetch it first."""
+"""For a server to list its tools; a package runner may have to download it first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownServer:
-    """What is known of a server without starting it.
+    """The known state of a server, without starting it.
 
     Attributes:
         transport: "stdio", "http" or "sse".
-        address: Its command line, or its address without what may be secret in it.
-        file: The settings file that it is in, or the environment variable.
-        tools: How many tools it offers, or None where it was never met.
-        waiting: How many wait for approval.
-        has_login: Whether there is a login; it may have ended.
-        problem: What keeps it from being used, as a sentence, or "".
+        address: Its command line, or its address without the parts that may be secret.
+        file: The settings file or the environment variable that defines it.
+        tools: The number of its tools; None if it was never started.
+        waiting: The number of definitions that wait for approval.
+        has_login: Whether there is a login, which may have expired.
+        problem: Why it can't be used, as a sentence, or "".
     """
 
     name: str
@@ -72,13 +72,13 @@ class KnownServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedServer:
-    """How a server answered.
+    """The result of a trial start.
 
     Attributes:
-        tools: On offer, by name.
-        resources: What it lets be read, templates last.
-        prompts: What users can run as commands.
-        took_s: Until it had listed its tools.
+        tools: Those that it offers, by name.
+        resources: Its resources, templates last.
+        prompts: Its prompts, which users run as commands.
+        took_s: Seconds until it had listed its tools.
     """
 
     status: McpStatus
@@ -90,11 +90,11 @@ class TriedServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedIn:
-    """What came of a login.
+    """The result of a login.
 
     Attributes:
-        issuer: The authorization server, or "" where it publishes nothing about itself.
-        scope: What was granted, separated by spaces.
+        issuer: The authorization server; "" if it publishes no metadata.
+        scope: The granted scopes, separated by spaces.
         kept_in: The name of the keyring, or the path of the file.
     """
 
@@ -105,11 +105,11 @@ class LoggedIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedOut:
-    """What came of a logout.
+    """The result of a logout.
 
     Attributes:
-        was_revoked: The authorization server forgot the login.
-        problem: Why it did not, as a clause, or "" where it offers no way.
+        was_revoked: Whether the authorization server revoked the login.
+        problem: Why revoking failed, as a clause; "" if it did not, or is not supported.
     """
 
     was_revoked: bool
@@ -118,7 +118,7 @@ class LoggedOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """What was removed with a server."""
+    """The result of removing a server."""
 
     file: str
     had_pins: bool
@@ -152,7 +152,7 @@ def _known(settings: Settings, entry: McpServerSettings) -> KnownServer:
 
 
 async def try_server(settings: Settings, name: str, *, limit_s: float = TRY_S) -> TriedServer:
-    """Start a server, also one that is switched off, and have it list its tools.
+    """Start a server, even if it is disabled, and have it list what it offers.
 
     Raises:
         NotFound: There is no such server.
@@ -184,20 +184,20 @@ async def log_in(
     pasted: Callable[[Callable[[str], bool]], Coroutine[Any, Any, None]],
     limit_s: float,
 ) -> LoggedIn:
-    """Have the user log in to a server in a browser, and keep the tokens.
+    """Have the user log in to a server in a browser, and store the tokens.
 
     Args:
-        settings: Have the server.
+        settings: With the server.
         name: Of the server.
         show: Shows the user the address to open.
-        pasted: Hands over the address that a browser on another machine came back to; it is told whether that is the
-            one, and is cancelled when the login is over.
-        limit_s: Of the whole login.
+        pasted: Called with a function that takes the address to which a browser on another machine was redirected, and
+            returns whether it belongs to this login. Cancelled when the login ends.
+        limit_s: For the whole login.
 
     Raises:
         NotFound: There is no such server.
-        UsageError: It is one that no login is for.
-        SatchelError: There is no login now; the one before, if any, is as it was.
+        UsageError: The server is a program, or has an Authorization header.
+        SatchelError: The login failed. An earlier login is unchanged.
     """
     entry = filled_in(_entry(settings, name), settings.secret)
     if not entry.url:
@@ -218,7 +218,7 @@ async def log_in(
     store = LoginStore(settings.home)
     failure: Exception | None = None
     login = None
-    with anyio.move_on_after(limit_s) as scope:
+    with anyio.move_on_after(limit_s):
         async with listening(entry.oauth_redirect_port) as redirects, anyio.create_task_group() as group:
             group.start_soon(pasted, lambda address: redirects.offer(read_redirect(address)))
             try:
@@ -231,23 +231,23 @@ async def log_in(
                     clock=SystemClock(),
                 )
             except SatchelError as error:
-                failure = error  # raised below, where the group can't wrap it
+                failure = error  # raised below, outside the task group, which would wrap it
             group.cancel_scope.cancel()
     if failure is not None:
         raise failure
     if login is None:
-        wait = f"{limit_s:g} seconds" if scope.cancelled_caught else "the time that was given"
-        raise SatchelError(f"Nobody logged in to {name} within {wait}. Nothing was changed.")
+        seconds = "1 second" if limit_s == 1 else f"{limit_s:g} seconds"
+        raise SatchelError(f"Nobody logged in to {name} within {seconds}. Nothing was changed.")
     kept_in = await store.save(entry, login)
     return LoggedIn(issuer=login.issuer, scope=login.scope, kept_in=kept_in)
 
 
 async def log_out(settings: Settings, name: str) -> LoggedOut:
-    """Have the authorization server revoke a login, and forget it, whatever the server says.
+    """Have the authorization server revoke a login, and delete it even if that fails.
 
     Raises:
-        NotFound: There is no such server, or no login at it.
-        StorageError: The login could not be deleted.
+        NotFound: There is no such server, or no login.
+        StorageError: The login can't be deleted.
     """
     entry = filled_in(_entry(settings, name), settings.secret)
     found = await _log_out(settings.home, entry)
@@ -274,19 +274,19 @@ async def _log_out(home: Path, entry: McpServerSettings) -> LoggedOut | None:
 
 
 async def remove_server(settings: Settings, name: str) -> Removed:
-    """Take a server out of the settings, and forget its login and what was approved of it.
+    """Remove a server from the settings, with its login and its approvals.
 
     Raises:
         NotFound: There is no such server.
-        ConfigError: It is set by the environment; nothing was changed.
-        StorageError: Something could not be written.
+        ConfigError: It is defined in the environment. Nothing was changed.
+        StorageError: A file can't be written.
     """
     entry = _entry(settings, name)
     file = _file_of(settings, name)
     if not Path(file).is_absolute():
         raise ConfigError(f"{name} is set by {file} in the environment. Unset it there.")
     logged_out = None
-    # Where a variable is not set, it is not known which login would be its own.
+    # If a variable is not set, its login can't be identified.
     with suppress(ConfigError):
         logged_out = await _log_out(settings.home, filled_in(entry, settings.secret))
     remove_mcp_server(Path(file), name)

@@ -179,7 +179,8 @@ class _Flow(OAuthClientProvider):
             basic = "client_secret_basic" in supported
             client.token_endpoint_auth_method = "client_secret_basic" if basic else "client_secret_post"
         await self._reach.check(httpx2.URL(url))
-        self._state = parse_qs(urlsplit(url).query).get("state", [""])[0]
+        # The last one: an endpoint's address may have a query of its own.
+        self._state = parse_qs(urlsplit(url).query).get("state", [""])[-1]
         await self._present(url)
 
     async def _wait(self) -> AuthorizationCodeResult:
