@@ -54,7 +54,7 @@ def test_other_words_are_a_no_that_the_model_is_told(typed: str) -> None:
             {"path": "a.txt", "content": "1\n2", "deep": {"a": [1]}},
             ["path: a.txt", "content: 1", "    2", 'deep: {"a": [1]}'],
         ),
-        ({"command": "y" * 20_001}, ["y" * 20_000, "[1 characters more are not shown]"]),
+        ({"command": "y" * 20_001}, ["y" * 20_000, "[not shown: 1 more character]"]),
         ({}, []),
         ({"text": ""}, [""]),
     ],
@@ -70,5 +70,5 @@ def test_of_a_files_content_the_beginning_is_shown() -> None:
     assert input_lines(written, subject="path") == [
         "path: a.txt",
         "content: " + "x" * 4_000,
-        "    [1,000 characters more are not shown]",
+        "    [not shown: 1,000 more characters]",
     ]

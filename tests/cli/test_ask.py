@@ -151,7 +151,7 @@ def test_a_question_in_words_says_how_to_answer(run: Run, tmp_path: Path) -> Non
     with serving(scripted(calls(ASKS))) as server:
         ran = run("ask", "Paint it", server=server)
     assert (ran.code, ran.out) == (0, "Red or blue?\n")
-    assert "Answer with: satchel ask --session " in ran.err
+    assert "To answer: satchel ask --session " in ran.err
 
 
 @requirement("cli:ask:session")

@@ -283,7 +283,7 @@ def test_ctrl_c_interrupts_the_answer_and_not_the_program(tmp_path: Path) -> Non
         screen.see("(interrupted)")
         screen.see("›")
         screen.type(CTRL_C)
-        screen.see("Ctrl-D leaves.")
+        screen.see("Press Ctrl-D to leave.")
         screen.type("Are you there?", ENTER)
         screen.see("Still here.")
         screen.see("›")

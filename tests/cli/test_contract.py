@@ -181,5 +181,5 @@ def test_the_program_says_which_model_it_took_by_itself_and_how_to_change_it(run
         asked = run("ask", "Hi", server=server, environ=by_itself)
         talked = run("chat", "--plain", stdin="Hi\n", server=server, environ=by_itself)
         told = run("ask", "Hi", server=server)
-    line = "openai:m-1 answers (the key in OPENAI_API_KEY). Another one: satchel config set model PROVIDER:MODEL\n"
+    line = "openai:m-1 answers (the key in OPENAI_API_KEY). To change it: satchel config set model PROVIDER:MODEL\n"
     assert (asked.out, asked.err, talked.err, told.err) == ("Hello.\n", line, line, "")

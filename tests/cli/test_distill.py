@@ -32,8 +32,8 @@ def test_facts_are_printed_listed_and_their_cost_is_counted(run: Run) -> None:
         assert len(chats(server)) == 3
     assert ran.code == 0
     assert ran.out.endswith("  The user's cat is called Mimi.\n")
-    assert ran.err.startswith("1 windows read, 1 facts stored; ")
-    assert (again.code, again.out, again.err) == (0, "", "Nothing waits: all that was said was read.\n")
+    assert ran.err.startswith("1 window read, 1 fact stored; ")
+    assert (again.code, again.out, again.err) == (0, "", "Nothing is pending: all messages have been read.\n")
     (fact,) = run("memory", "list", "--kind", "fact", "--json").json
     assert (fact["content"], fact["source"]) == (
         "The user's cat is called Mimi.",
@@ -41,8 +41,8 @@ def test_facts_are_printed_listed_and_their_cost_is_counted(run: Run) -> None:
     )
     assert sum(row["calls"] for row in run("usage", "--json").json) == 3
     shown = run("memory", "distill", "--status").out
-    assert "waiting   0 messages\nread      2 messages" in shown
-    assert "windows   1 gave facts" in shown
+    assert "pending   0 messages\nread      2 messages" in shown
+    assert "windows   1 with facts" in shown
 
 
 def test_a_model_that_is_down_is_told_and_shows_in_doctor(run: Run) -> None:
@@ -52,7 +52,7 @@ def test_a_model_that_is_down_is_told_and_shows_in_doctor(run: Run) -> None:
     assert ran.code == 1
     assert "cannot be reached" in ran.err
     status = run("memory", "distill", "--status", server=server)
-    assert "trouble" in status.out
+    assert "error     " in status.out
     assert run("memory", "distill", "--status", "--json", server=server).json["failed_since"] == 1
 
 

@@ -21,7 +21,7 @@ def test_an_import_tells_its_counts_and_an_export_gives_what_another_scope_takes
     assert done.err.splitlines()[:3] == [
         "2 files of claude-code",
         "3 new, 0 known, 1 skipped",
-        "  1 memories with secrets, which were taken out",
+        "  1 memory whose secrets were removed",
     ]
     again = run("memory", "import", str(FILES / "claude"), "--json").json
     assert (again["new"], again["known"], again["skipped"]) == (0, 3, 1)
@@ -41,7 +41,7 @@ def test_imports_that_find_nothing_end_with_the_exit_code_that_says_why(run: Run
     (tmp_path / "empty").mkdir()
     done = run("memory", "import", str(tmp_path / "empty"))
     assert done.code == 2
-    assert "holds no file of a known format" in done.err
+    assert "contains no file of a supported format" in done.err
     assert run("memory", "import", str(FILES), "--from", "diary").code == 2
     assert run("memory", "import", str(FILES), "--dry-run", "--json").json["new"] == 32
     assert run("memory", "stats", "--json").json["memories"] == 0
@@ -62,7 +62,7 @@ def test_the_doctor_fails_while_there_is_a_secret_and_takes_it_out_with_yes(run:
     assert found.json["problems"] == ["1 memory holds something that looks like a secret."]
     kept = run("memory", "doctor", "--fix")
     assert kept.code == 1
-    assert "--yes takes them out" in kept.err
+    assert "--yes removes them" in kept.err
     fixed = run("memory", "doctor", "--fix", "--yes", "--json")
     assert fixed.code == 0
     assert fixed.json["repaired"]["redacted"] == 1

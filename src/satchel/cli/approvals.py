@@ -1,4 +1,4 @@
-"""Asks the user whether calls may run: all calls of a round at once, in one question."""
+"""Asks the user to permit tool calls: one question for all calls of a round."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import anyio
 
 from satchel.cli.editor import LineReader
 from satchel.cli.view import TurnView
+from satchel.runtime.lines import counted
 from satchel.runtime.questions import chosen_option
 from satchel.tools import Approval, ApprovalRequest, Consent, Question
 
@@ -22,21 +23,21 @@ _WORDS: dict[str, Consent] = {
 }  # fmt: skip
 
 _MOST_SHOWN = 20_000
-"""Characters of one text that are shown; nobody judges a longer one by reading it."""
+"""Characters of one text that are shown: nobody reads a longer one before deciding."""
 _MOST_BESIDE = 4_000
-"""The same of a text that does not say what is done, or where: the content of a file."""
+"""The same for a text that does not say what the call does or where, such as the content of a file."""
 _MOST_BLANKS = 16
-"""In a row: more would push what follows off the screen, where it is not seen."""
+"""Blanks in a row: more could push what follows off the screen, unseen."""
 
 
 def input_lines(input: Mapping[str, Any], *, subject: str = "") -> list[str]:
-    """A call's input for who decides on it: nothing is left out without saying so, and every line stands for itself.
+    """A call's input for whoever decides about it. Nothing is left out without a note.
 
-    One text alone stands as it is, several with their names; other data as JSON.
+    A single text is shown as it is, several fields with their names, other data as JSON.
 
     Args:
         input: Of the call.
-        subject: The field that says what is done, where one does; of the others less is shown.
+        subject: The field that says what the call does; less is shown of the others. "" where no field does.
     """
     if len(input) == 1:
         (value,) = input.values()
@@ -53,7 +54,7 @@ def input_lines(input: Mapping[str, Any], *, subject: str = "") -> list[str]:
 
 def _whole(text: str, most: int) -> str:
     if len(text) > most:
-        text = f"{text[:most]}\n[{len(text) - most:,} characters more are not shown]"
+        text = f"{text[:most]}\n[not shown: {counted(len(text) - most, 'more character')}]"
     text = re.sub(
         rf"\n(?:[ \t]*\n){{{_MOST_BLANKS},}}",
         lambda m: f"\n[{m[0].count(chr(10)) - 1:,} empty lines]\n",
@@ -63,11 +64,10 @@ def _whole(text: str, most: int) -> str:
 
 
 def read_answer(text: str, count: int) -> list[Approval] | None:
-    """The answers that a line gives to `count` requests, or None where it can't be understood as one.
+    """Read the user's answer to `count` requests; None where it can't be understood.
 
-    "y", "s", "a" and "n" answer all of them; followed by numbers, those alone, and no to the others; numbers
-    alone mean
-    yes. Other words are a no that the model is told.
+    "y", "s", "a" and "n" answer all requests. Followed by numbers they answer those, and the others get no. Numbers
+    alone mean yes. Any other words mean no, and are passed on to the model.
     """
     words = text.strip().lower().replace(",", " ").split()
     kind: Consent = "once" if words else "no"
@@ -88,21 +88,21 @@ class TerminalApprover:
     """See `satchel.tools.Approver`."""
 
     def __init__(self, reader: LineReader, view: TurnView, *, interrupt: Callable[[], None]) -> None:
-        """Take the terminal.
+        """Use a terminal.
 
         Args:
-            reader: Where the answer is typed.
-            view: Shows what is asked.
-            interrupt: Stops the turn: Ctrl-C at the question means that.
+            reader: Reads the answer.
+            view: Shows the question.
+            interrupt: Stops the turn; called when the user presses Ctrl-C at the question.
         """
         self._reader = reader
         self._view = view
         self._interrupt = interrupt
-        # Calls run side by side, and there is one terminal.
+        # Calls run concurrently, but only one of them can use the terminal.
         self._turn = anyio.Lock()
 
     async def ask(self, question: Question) -> str | None:
-        """Put a tool's question to the user and wait for their words; Ctrl-D turns it down, Ctrl-C stops the turn."""
+        """Ask the user a tool's question. Ctrl-D declines to answer; Ctrl-C stops the turn."""
         async with self._turn:
             self._view.show_question(question.text, question.options)
             try:
@@ -130,10 +130,11 @@ class TerminalApprover:
             else:
                 self._view.note(f"  {number}. {request.call.spec.name}  {''.join(lines)}")
         rules = ", ".join(dict.fromkeys(rule for request in requests for rule in request.rules))
-        self._view.note(f"  y yes · n no · s yes for this session, a yes always: {rules}", "dim")
+        self._view.note(f"  y yes · n no · s yes for this session · a always: {rules}", "dim")
         if len(requests) > 1:
             self._view.note(
-                "  with numbers for some of them: y 1 3 · anything else is told to the model as a no", "dim"
+                "  y 1 3 permits only these calls · any other text means no, and the model gets to read it",
+                "dim",
             )
         while True:
             try:
@@ -143,4 +144,4 @@ class TerminalApprover:
                 return [Approval(answer="no")] * len(requests)
             if answers is not None:
                 return answers
-            self._view.note(f"There are {len(requests)} calls, numbered from 1.", "yellow")
+            self._view.note(f"The calls are numbered from 1 to {len(requests)}.", "yellow")

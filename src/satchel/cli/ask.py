@@ -1,4 +1,4 @@
-"""`satchel ask`: one message, one answer, and out again; for the shell and for programs."""
+"""`satchel ask`: one message and its answer, for the shell and for programs."""
 
 from __future__ import annotations
 
@@ -29,24 +29,28 @@ from satchel.runtime.questions import chosen_option
 __all__ = ["ask", "turn_to_json"]
 
 _MOST_STDIN = 64_000_000
-"""Bytes that a prompt on stdin may have: far beyond any model's window, and what a small machine can hold."""
+"""Bytes of a prompt on stdin: far more than any model's context window, and little enough for a small machine."""
 
 
 @click.command()
 @click.argument("text", nargs=-1, type=Text)
-@click.option("--session", "session_id", type=Text, metavar="ID", help="Go on with this session.")
-@click.option("--last", is_flag=True, help="Go on with this folder's last session.")
+@click.option("--session", "session_id", type=Text, metavar="ID", help="Continue this session.")
+@click.option("--last", is_flag=True, help="Continue this folder's last session.")
 @click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="Ask this model.")
 @click.option("--json", "as_json", is_flag=True, help="Print the turn as JSON.")
 @click.option(
-    "--stream-json", is_flag=True, help="Print each event as a line of JSON while it happens, then the turn."
-)
-@click.option("--no-memory", is_flag=True, help="Show the model no memories, and keep none of this.")
-@click.option(
-    "--private", is_flag=True, help="Keep nothing that is said as memory; fitting memories are shown."
+    "--stream-json", is_flag=True, help="Print each event as a line of JSON when it happens, then the turn."
 )
 @click.option(
-    "--allow", multiple=True, type=Text, metavar="RULE", help='Permit calls that fit, as in "bash(git *)".'
+    "--no-memory", is_flag=True, help="Don't show memories to the model, and remember nothing of this."
+)
+@click.option("--private", is_flag=True, help="Remember nothing of this; relevant memories are shown.")
+@click.option(
+    "--allow",
+    multiple=True,
+    type=Text,
+    metavar="RULE",
+    help='Allow matching calls, such as "bash(git *)"; may be repeated.',
 )
 @click.option(
     "--mode",
@@ -65,15 +69,15 @@ def ask(
     allow: Sequence[str],
     mode: str | None,
 ) -> int:
-    """Ask one thing, print the answer, leave.
+    """Send one message and print the answer.
 
-    TEXT is what you say; "-" reads it from stdin. The exit code is 4 when a call was refused because nobody
-    could be asked, or by a rule: stderr then names the rule that would allow it, or the one that denies it.
+    TEXT is the message; "-" reads it from stdin. The exit code is 4 when a call was denied by a rule, or because
+    nobody could be asked; stderr names the rule that denies the call, or the one that would allow it.
     """
     if session_id is not None and last:
-        raise UsageError("--session and --last exclude each other: give one of them.")
+        raise UsageError("Give either --session or --last, not both.")
     if as_json and stream_json:
-        raise UsageError("--json and --stream-json exclude each other: give one of them.")
+        raise UsageError("Give either --json or --stream-json, not both.")
     words = _words(text)
     settings = read_settings({"model": model, "agent.mode": mode})
 
@@ -97,14 +101,14 @@ def _words(text: Sequence[str]) -> str:
         raw = sys.stdin.buffer.read(_MOST_STDIN + 1)
         if len(raw) > _MOST_STDIN:
             raise UsageError(
-                f"What came on stdin is longer than {_MOST_STDIN // 1_000_000} MB. "
-                "Put it into a file and name the file."
+                f"The text on stdin is longer than {_MOST_STDIN // 1_000_000} MB. "
+                "Save it as a file, and name the file in your message."
             )
         words = raw.decode("utf-8", "replace")
     else:
         words = " ".join(text)
     if not words.strip():
-        raise UsageError('There is nothing to ask: give it as an argument, or "-" and the text on stdin.')
+        raise UsageError('There is no message: give it as an argument, or give "-" and write it to stdin.')
     return words
 
 
@@ -162,7 +166,7 @@ async def _ask(
         except anyio.get_cancelled_exc_class():
             await settled(running)
             if form != "text" and running.turn is not None:
-                # Whoever reads JSON is told how it ended, and in which session it goes on.
+                # A program that reads JSON needs to know how the turn ended, and which session to continue.
                 _print(_with_notices(running.turn, satchel), form=form, is_shown=False)
             raise
         finally:
@@ -174,7 +178,7 @@ async def _ask(
 
 
 def _with_notices(turn: Turn, satchel: Satchel) -> Turn:
-    """What is missing of Satchel belongs to the answer, where nobody is told of it otherwise."""
+    """The turn with the notices about missing parts, which a program would not see otherwise."""
     missing = tuple(notice.text for notice in satchel.notices)
     return replace(turn, notices=tuple(dict.fromkeys((*missing, *turn.notices))))
 
@@ -185,7 +189,7 @@ def _print(turn: Turn, *, form: str, is_shown: bool) -> None:
     elif form == "json":
         say_json(turn_to_json(turn))
     elif not is_shown:
-        # Whoever looks at a terminal has seen what goes to stderr.
+        # On a terminal, the view has written the rest to stderr already.
         told = is_terminal(sys.stderr)
         if turn.status == "failed":
             if not told:
@@ -199,7 +203,7 @@ def _print(turn: Turn, *, form: str, is_shown: bool) -> None:
             if step.was_refused:
                 tell(step.result)
     if form == "text" and turn.status == "asking":
-        tell(f"Answer with: satchel ask --session {turn.session_id} TEXT")
+        tell(f"To answer: satchel ask --session {turn.session_id} TEXT")
 
 
 def turn_to_json(turn: Turn) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`satchel backup` and `satchel restore`: everything in one file, and back again."""
+"""`satchel backup` and `satchel restore`: everything in one file, and back."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from satchel.clock import SystemClock
 from satchel.errors import UsageError
 from satchel.runtime.backup import back_up
 from satchel.runtime.backup import restore as put_back
+from satchel.runtime.lines import counted
 
 __all__ = ["backup", "restore"]
 
@@ -22,20 +23,22 @@ __all__ = ["backup", "restore"]
 @click.argument("file", type=click.Path(path_type=Path))
 @json_option
 def backup(file: Path, as_json: bool) -> None:
-    """Write memories, conversations, settings and tools into FILE, a .tar.gz.
+    """Back up memories, conversations, settings and tools to FILE, a .tar.gz.
 
-    Satchel may be in use meanwhile. Keys of providers are not in it, and neither are models, which are fetched again.
-    What is forgotten later stays in a backup: delete those that it matters for.
+    Satchel may be in use meanwhile. The backup contains neither the providers' keys nor embedding models, which can be
+    fetched again. What you forget later stays in the backup; delete backups for which that matters.
     """
     settings = read_settings()
     place = settings.database_location
     if not isinstance(place, Path):
-        raise UsageError(f"The database {place} is a server's: back it up there.")
+        raise UsageError(f"The database {place} is on a server; back it up there.")
     done = back_up(settings.home, place, file.absolute(), clock=SystemClock())
     if as_json:
         say_json({"file": str(done.path), "files": done.files, "bytes": done.bytes})
     else:
-        tell(f"{done.path}: the memories and {done.files:,} files, {done.bytes:,} bytes.")
+        tell(
+            f"Backed up the memories and {counted(done.files, 'file')} to {done.path} ({done.bytes:,} bytes)."
+        )
 
 
 @click.command()
@@ -43,19 +46,19 @@ def backup(file: Path, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def restore(file: Path, yes: bool, as_json: bool) -> None:
-    """Put what the backup FILE holds in the place of SATCHEL_HOME, which is kept beside it.
+    """Replace SATCHEL_HOME by the backup FILE; the current one is kept beside it.
 
-    What was forgotten since the backup was made comes back with it.
+    What was forgotten since the backup was made comes back.
     """
     settings = read_settings()
     home = settings.home
     if home.exists() and not yes:
         if not is_terminal(sys.stdin):
-            raise UsageError("Restoring needs --yes where nobody can be asked.")
-        click.confirm(f"Put {file} in the place of {home}? What is there now is kept.", abort=True, err=True)
+            raise UsageError("Without a terminal to confirm on, restoring needs --yes.")
+        click.confirm(f"Replace {home} by {file}? The current folder is kept.", abort=True, err=True)
     if settings.database_location != home / "satchel.db":
         tell(
-            f"! The setting database names {settings.database_location}; what is restored is {home / 'satchel.db'}."
+            f"! The setting `database` is {settings.database_location}, but the backup restores {home / 'satchel.db'}."
         )
     done = put_back(file.absolute(), home, clock=SystemClock())
     if as_json:
@@ -67,6 +70,6 @@ def restore(file: Path, yes: bool, as_json: bool) -> None:
             }
         )
         return
-    tell(f"{done.home} holds the memories and {done.files:,} files of {file}.")
+    tell(f"Restored the memories and {counted(done.files, 'file')} from {file} to {done.home}.")
     if done.aside is not None:
-        tell(f"What was there before is in {done.aside}.")
+        tell(f"The previous folder is now {done.aside}.")

@@ -1,4 +1,4 @@
-"""The commands of `satchel memory` that change what is remembered, and show what happened to it."""
+"""The commands of `satchel memory` that change memories, show their history, and undo changes."""
 
 from __future__ import annotations
 
@@ -27,27 +27,28 @@ from satchel.memory import (
     record_to_json,
     related_to_json,
 )
+from satchel.runtime.lines import counted
 
 __all__ = ["edit", "history", "link", "recall", "related", "undo"]
 
-_WHY = click.option(
-    "--why", type=Text, default="", metavar="TEXT", help="What for; it is kept in the history."
-)
+_WHY = click.option("--why", type=Text, default="", metavar="TEXT", help="The reason; the history keeps it.")
 
 
 @click.command()
 @click.argument("id", type=Text)
 @click.argument("content", required=False, type=Text)
-@click.option("--tag", "tags", multiple=True, type=Text, help="All its tags from now on; may be repeated.")
-@click.option("--no-tags", is_flag=True, help="Take all its tags away.")
+@click.option("--tag", "tags", multiple=True, type=Text, help="Replace all its tags; may be repeated.")
+@click.option("--no-tags", is_flag=True, help="Remove all its tags.")
 @click.option("--type", "memory_type", type=click.Choice(get_args(MemoryType)))
-@click.option("--tier", type=click.Choice(get_args(Tier)), help="Takes the tier's priority and rate along.")
+@click.option(
+    "--tier", type=click.Choice(get_args(Tier)), help="Also sets the tier's priority and decay rate."
+)
 @click.option("--importance", type=click.IntRange(1, 5), help="5 is critical.")
 @click.option("--priority", type=click.FloatRange(0, 1))
 @click.option("--speaker", type=Text, metavar="NAME")
 @click.option("--said-at", type=Text, metavar="TIME")
-@click.option("--valid-from", type=Text, metavar="TIME", help='From when on it holds; "" opens it.')
-@click.option("--valid-to", type=Text, metavar="TIME", help='Until when it holds; "" opens it.')
+@click.option("--valid-from", type=Text, metavar="TIME", help='Start of its validity; "" removes the limit.')
+@click.option("--valid-to", type=Text, metavar="TIME", help='End of its validity; "" removes the limit.')
 @_WHY
 @scope_option
 @json_option
@@ -68,7 +69,7 @@ def edit(
     scope: str,
     as_json: bool,
 ) -> None:
-    """Change the memory ID: its CONTENT, or what else is given. `memory undo` takes it back."""
+    """Change the CONTENT or other fields of the memory ID. `memory undo` reverts the change."""
     given: dict[str, Any] = {
         "content": content,
         "tags": [] if no_tags else list(tags) or None,
@@ -84,7 +85,7 @@ def edit(
     if valid_to is not None:
         given["valid_to"] = moment_of(valid_to or None)
     if all(value is None for value in given.values()) and valid_from is None and valid_to is None:
-        raise UsageError("Say what to change: new words after the id, or an option.")
+        raise UsageError("Nothing to change: give new content after the id, or an option.")
 
     async def change(memory: Memory) -> tuple[str | None, MemoryRecord]:
         return await memory.edit(id, why=why, **given), await memory.get(id)
@@ -94,9 +95,7 @@ def edit(
         say_json({"change": made, "memory": record_to_json(record)})
         return
     say(memory_line(record))
-    tell(
-        "Nothing changed." if made is None else f"Change {made}; `satchel memory undo {made}` takes it back."
-    )
+    tell("Nothing changed." if made is None else f"Change {made}; `satchel memory undo {made}` reverts it.")
 
 
 @click.command()
@@ -107,10 +106,10 @@ def edit(
     type=Text,
     default="related",
     show_default=True,
-    help=f"As in SOURCE elaborates TARGET: {', '.join(RELATIONS)}, or any word.",
+    help=f"How SOURCE relates to TARGET: {', '.join(RELATIONS)}, or any word.",
 )
 @click.option("--weight", type=click.FloatRange(0, 1), default=1.0, show_default=True)
-@click.option("--remove", is_flag=True, help="Take the tie away.")
+@click.option("--remove", is_flag=True, help="Remove the link.")
 @_WHY
 @scope_option
 @json_option
@@ -124,16 +123,16 @@ def link(
     scope: str,
     as_json: bool,
 ) -> None:
-    """Tie SOURCE to TARGET. With --relation supersedes, TARGET no longer holds from the time of SOURCE on."""
+    """Link SOURCE to TARGET. With --relation supersedes, TARGET stops being valid when SOURCE was said."""
 
-    async def tie(memory: Memory) -> str | None:
+    async def change(memory: Memory) -> str | None:
         if remove:
             return await memory.unlink(source, target, relation, why=why)
         if relation == "supersedes":
             return await memory.supersede(target, source, why=why)
         return await memory.link(source, target, relation, weight, why=why)
 
-    made = with_memory(tie, scope)
+    made = with_memory(change, scope)
     if as_json:
         say_json({"change": made, "source": source, "target": target, "relation": relation})
     elif made is None:
@@ -144,13 +143,15 @@ def link(
 
 @click.command()
 @click.argument("id", type=Text)
-@click.option("--depth", type=click.IntRange(1, 20), default=2, show_default=True, help="Steps at most.")
-@click.option("--relation", "relations", multiple=True, type=Text, help="Only along these; may be repeated.")
+@click.option("--depth", type=click.IntRange(1, 20), default=2, show_default=True, help="The most steps.")
+@click.option(
+    "--relation", "relations", multiple=True, type=Text, help="Follow only this relation; may be repeated."
+)
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many.")
 @scope_option
 @json_option
 def related(id: str, depth: int, relations: tuple[str, ...], limit: int, scope: str, as_json: bool) -> None:
-    """List what can be reached from the memory ID along ties: nearest first, then the strongest."""
+    """List the memories linked to the memory ID, directly or through others: nearest first, then strongest."""
 
     async def walk(memory: Memory) -> tuple[tuple[Related, ...], list[dict[str, Any]]]:
         found = await memory.related(id, depth, relations or None, limit=limit)
@@ -164,7 +165,7 @@ def related(id: str, depth: int, relations: tuple[str, ...], limit: int, scope: 
         arrow = f"-{one.relation}->" if one.outgoing else f"<-{one.relation}-"
         say(f"{'  ' * (one.depth - 1)}{one.via} {arrow} {one.weight:.2f}  {memory_line(one.memory)}")
     if not found:
-        tell("Nothing is tied to it.")
+        tell("No memory is linked to it.")
 
 
 @click.command()
@@ -172,7 +173,7 @@ def related(id: str, depth: int, relations: tuple[str, ...], limit: int, scope: 
 @scope_option
 @json_option
 def history(id: str, scope: str, as_json: bool) -> None:
-    """Show every change of the memory ID, the first one first. `memory undo` takes one back."""
+    """Show every change of the memory ID, oldest first. `memory undo` reverts one."""
     changes = with_memory(lambda memory: memory.history(id), scope)
     if as_json:
         say_json([change_to_json(change) for change in changes])
@@ -202,7 +203,7 @@ def _change_line(change: Change) -> str:
 def _value(value: object) -> str:
     if isinstance(value, dict) and "relation" in value:
         weight = value["weight"]
-        return "no tie" if weight is None else f"{value['relation']} {weight:g}"
+        return "no link" if weight is None else f"{value['relation']} {weight:g}"
     return "-" if value is None else one_line(str(value), 60)
 
 
@@ -212,7 +213,7 @@ def _value(value: object) -> str:
 @scope_option
 @json_option
 def undo(change: str, why: str, scope: str, as_json: bool) -> None:
-    """Take CHANGE back, an id that `memory history` shows. Undoing that again brings it back."""
+    """Revert CHANGE, an id from `memory history`. Undoing the undo restores it."""
     made = with_memory(lambda memory: memory.undo(change, why=why), scope)
     if as_json:
         say_json({"change": made, "undoes": change})
@@ -223,11 +224,13 @@ def undo(change: str, why: str, scope: str, as_json: bool) -> None:
 @click.command()
 @click.argument("text", nargs=-1, required=True, type=Text)
 @click.option("--limit", type=click.IntRange(1, 100), default=5, show_default=True, help="At most so many.")
-@click.option("--budget", type=click.IntRange(0), default=500, show_default=True, help="Tokens of the block.")
+@click.option(
+    "--budget", type=click.IntRange(0), default=500, show_default=True, help="Token budget of the block."
+)
 @scope_option
 @json_option
 def recall(text: tuple[str, ...], limit: int, budget: int, scope: str, as_json: bool) -> None:
-    """Show what a model would be shown with the message TEXT, and on stderr why not more."""
+    """Show the memories that a model would see with the message TEXT; stderr explains what is left out."""
 
     async def find(memory: Memory) -> Recall:
         return await memory.recall(" ".join(text), limit=limit, budget_tokens=budget)
@@ -239,8 +242,9 @@ def recall(text: tuple[str, ...], limit: int, budget: int, scope: str, as_json: 
         for hit in found.context.memories:
             say(hit_line(hit))
     if not found.context:
-        tell("Nothing would be shown.")
+        tell("No memory would be shown.")
     else:
-        tell(f"{len(found.context.memories)} would be shown, in {found.context.tokens} tokens.")
+        memories = counted(len(found.context.memories), "memory", "memories")
+        tell(f"{memories} would be shown, using {counted(found.context.tokens, 'token')}.")
     for hit, why in found.left_out:
-        tell(f"  not shown, {why}: {memory_line(hit.memory)}")
+        tell(f"  not shown ({why}): {memory_line(hit.memory)}")

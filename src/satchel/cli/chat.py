@@ -26,27 +26,27 @@ __all__ = ["chat"]
 
 
 @click.command()
-@click.option("--session", "session_id", type=Text, metavar="ID", help="Go on with this session.")
-@click.option("--last", is_flag=True, help="Go on with this folder's last session.")
-@click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="Talk with this model.")
+@click.option("--session", "session_id", type=Text, metavar="ID", help="Continue this session.")
+@click.option("--last", is_flag=True, help="Continue this folder's last session.")
+@click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="Use this model.")
 @click.option(
     "--mode",
     type=click.Choice(["ask", "auto", "plan", "bypass"]),
     help="How to decide calls that no rule covers.",
 )
-@click.option("--private", is_flag=True, help="Keep nothing that is said as memory.")
+@click.option("--private", is_flag=True, help="Remember nothing that is said.")
 @click.option(
     "--plain",
     is_flag=True,
-    help="Without taking over the screen: how it always is, until there is a full-screen terminal.",
+    help="Don't take over the screen. Always so until there is a full-screen interface.",
 )
 def chat(
     session_id: str | None, last: bool, model: str | None, mode: str | None, private: bool, plain: bool
 ) -> int:
-    """Talk in the terminal."""
-    del plain  # there is no other screen to choose
+    """Start a conversation in the terminal."""
+    del plain  # there is no other interface to choose yet
     if session_id is not None and last:
-        raise UsageError("--session and --last exclude each other: give one of them.")
+        raise UsageError("Give either --session or --last, not both.")
     overrides = {"model": model, "agent.mode": mode}
     settings = read_settings(overrides)
     if is_terminal(sys.stdin) and is_terminal(sys.stdout) and is_first_start(settings):
@@ -60,14 +60,16 @@ def chat(
 
 
 def _first_start(settings: Settings) -> None:
-    """Ask what answers, unless something is there already that can."""
+    """Ask which model answers, unless one can answer already."""
     choice, _ = anyio.run(partial(list_models, settings, only="none"))
     if choice is not None and choice.name != "none":
         return
-    tell("Welcome to Satchel. Two questions; Enter skips each.")
+    tell("Welcome to Satchel. Two questions; press Enter to skip one.")
     values = ask_settings(settings)
     if any(value is not None for value in values.values()):
-        tell(f"Written to {write_initial(settings.config_path, values, providers=settings.providers)}.")
+        tell(
+            f"Settings written to {write_initial(settings.config_path, values, providers=settings.providers)}."
+        )
 
 
 async def _chat(settings: Settings, *, session_id: str | None, last: bool, private: bool) -> int:

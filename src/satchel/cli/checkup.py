@@ -1,4 +1,4 @@
-"""`satchel memory doctor`: what is wrong with what is remembered, and mending it."""
+"""`satchel memory doctor`: find what is wrong with the memories, and repair it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.stores import memory_of, scope_option, with_home
 from satchel.memory.checkup import Checkup, Repaired, TakenOut, checkup_to_json
 from satchel.runtime.home import Home
+from satchel.runtime.lines import counted
 from satchel.sessions import Words
 
 __all__ = ["doctor"]
@@ -19,29 +20,29 @@ __all__ = ["doctor"]
 
 @click.command()
 @click.option(
-    "--fix", is_flag=True, help="Mend indexes, embed what is missing, take out injected text and secrets."
+    "--fix", is_flag=True, help="Repair the indexes, embed what is missing, remove injected text and secrets."
 )
-@click.option("--yes", is_flag=True, help="Don't ask before secrets are taken out.")
+@click.option("--yes", is_flag=True, help="Don't ask before removing secrets.")
 @scope_option
 @json_option
 def doctor(fix: bool, yes: bool, scope: str, as_json: bool) -> int:
-    """Check what is remembered; the exit code is 1 while something should be mended.
+    """Check the memories; the exit code is 1 while something needs repair.
 
-    It counts duplicates, echoes of what was shown, memories shown after they ceased to hold, faded and undated ones,
-    and secrets; and looks at the indexes and the embedder. With --fix it mends what can be mended. Taking secrets out
-    is for good, from the logs of conversations too, and asked for first.
+    It counts duplicates, echoes of what was shown, memories shown after they became invalid, faded and undated ones,
+    and secrets, and checks the indexes and the embedder. With --fix it repairs what it can. Secrets are removed
+    permanently, from the session logs too, after a confirmation.
     """
     found = with_home(lambda home: memory_of(home).check(), scope)
     repaired: Repaired | None = None
     if fix and (found.problems or found.notes):
-        secrets = _may_take_out(found, yes=yes)
+        secrets = _may_remove_secrets(found, yes=yes)
 
-        async def mend(home: Home) -> tuple[Repaired, Checkup]:
+        async def repair(home: Home) -> tuple[Repaired, Checkup]:
             done = await memory_of(home).repair(secrets=secrets)
-            await _mend_logs(home, done.taken_out)
+            await _redact_logs(home, done.taken_out)
             return done, await memory_of(home).check()
 
-        repaired, found = with_home(mend, scope)
+        repaired, found = with_home(repair, scope)
     if as_json:
         shown = checkup_to_json(found)
         if repaired is not None:
@@ -59,20 +60,22 @@ def doctor(fix: bool, yes: bool, scope: str, as_json: bool) -> int:
     return 1 if found.problems else 0
 
 
-def _may_take_out(found: Checkup, *, yes: bool) -> bool:
+def _may_remove_secrets(found: Checkup, *, yes: bool) -> bool:
     count = found.secrets + found.secret_changes
     if not count or yes:
         return bool(count)
     if not is_terminal(sys.stdin):
-        tell("! Secrets stay where they are: --yes takes them out where nobody can be asked.")
+        tell("! The secrets were not removed. Without a terminal, --yes removes them.")
         return False
     for id in found.secret_ids[:20]:
         tell(f"  {id}")
-    return click.confirm(f"Take the secrets out of {count:,} of them for good?", err=True)
+    return click.confirm(
+        f"Remove the secrets from {counted(count, 'entry', 'entries')} permanently?", err=True
+    )
 
 
-async def _mend_logs(home: Home, taken: Sequence[TakenOut]) -> None:
-    """Take the same secrets out of the logs of the sessions that they were said in."""
+async def _redact_logs(home: Home, taken: Sequence[TakenOut]) -> None:
+    """Remove the same secrets from the logs of the sessions in which they were said."""
     said = [
         Words(text=one.text, session=one.session, turn=one.turn)
         for one in taken
@@ -86,34 +89,34 @@ async def _mend_logs(home: Home, taken: Sequence[TakenOut]) -> None:
 
 def _show(found: Checkup, repaired: Repaired | None) -> None:
     if repaired is not None:
-        for count, what in (
-            (repaired.reindexed, "memories read again for the lexical index"),
-            (repaired.orphans, "rows that belonged to nothing removed"),
-            (repaired.stripped, "memories freed from injected text"),
-            (repaired.emptied, "memories of nothing but injected text forgotten"),
-            (repaired.redacted, "memories without their secrets now"),
-            (repaired.embedded, "memories embedded"),
+        for count, one, many, what in (
+            (repaired.reindexed, "memory", "memories", "indexed again for search by words"),
+            (repaired.orphans, "orphaned row", "orphaned rows", "removed"),
+            (repaired.stripped, "memory", "memories", "cleaned of injected text"),
+            (repaired.emptied, "memory", "memories", "of only injected text forgotten"),
+            (repaired.redacted, "memory", "memories", "redacted"),
+            (repaired.embedded, "memory", "memories", "embedded"),
         ):
             if count:
-                say(f"✓ {count:,} {what}")
+                say(f"✓ {counted(count, one, many)} {what}")
     every = found.memories
     for name, count, of, note in (
-        ("duplicates", found.duplicates, found.facts, "facts in the same words as an earlier one"),
-        ("echoes", found.echoes + found.restated, every, "hold or restate what was shown"),
-        ("stale", found.stale, every, "shown after they had ceased to hold"),
-        ("faded", found.faded, every, "found by search alone"),
-        ("undated", found.undated, every, "nobody knows when they were said"),
-        ("secrets", found.secrets, every, "look like holding one"),
+        ("duplicates", found.duplicates, found.facts, "facts with the same words as an earlier one"),
+        ("echoes", found.echoes + found.restated, every, "contain or restate what was shown"),
+        ("stale", found.stale, every, "shown after they had become invalid"),
+        ("faded", found.faded, every, "found only by search"),
+        ("undated", found.undated, every, "it is unknown when they were said"),
+        ("secrets", found.secrets, every, "seem to contain a secret"),
     ):
         say(f"{name:11} {count:>8,}  {count / max(1, of):>6.1%}  {note}")
     say(f"{'memories':11} {every:>8,}")
-    embedder = found.embedder or "none: memories are found by their words alone"
+    embedder = found.embedder or "none: search uses words only"
     say(f"{'embedder':11} {embedder}")
     for problem in found.problems:
         say(f"✗ {problem}")
     for note in found.notes:
         say(f"· {note}")
     if found.problems and repaired is None:
-        tell("`satchel memory doctor --fix` mends what can be mended.")
+        tell("`satchel memory doctor --fix` repairs what it can.")
     if not found.problems:
-        say("✓ Nothing to mend.")
+        say("✓ Nothing needs repair.")

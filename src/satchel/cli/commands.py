@@ -1,4 +1,4 @@
-"""The tree of commands: groups are imported when they are used, so that `satchel --version` costs nothing."""
+"""Click groups that import a command only when it is used, so that `satchel --version` is fast."""
 
 from __future__ import annotations
 
@@ -12,44 +12,42 @@ __all__ = ["JSON", "LazyGroup", "Text", "json_option"]
 
 
 class LazyGroup(click.Group):
-    """A group with commands that live in modules which are imported when one of them is run."""
+    """A group whose commands are imported when they are run."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
-        """Take the commands.
+        """Make the group.
 
         Args:
             *args: For `click.Group`.
-            **kwargs: The same.
-            lazy: By name, in the order of the help: the place ("satchel.cli.ask:ask") and one line of help.
+            **kwargs: For `click.Group`.
+            lazy: By name, in the order of the help: where the command is ("satchel.cli.ask:ask"), and a line of help.
         """
         super().__init__(*args, **kwargs)
         self._lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they were given."""
+        """The commands, in the order in which they were given."""
         return [*self.commands, *self._lazy]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import it."""
+        """Import a command."""
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
-        # Before a command loads numpy. Reading the settings, which every command does, loads this room anyway.
+        # Before a command imports numpy. Reading the settings, which every command does, imports this room anyway.
         importlib.import_module("satchel.config").prepare_libraries()
         module, _, name = self._lazy[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Without importing them."""
+        """Write the help without importing the commands."""
         with formatter.section("Commands"):
             here = [(name, command.get_short_help_str(100)) for name, command in self.commands.items()]
             formatter.write_dl([*here, *((name, line) for name, (_, line) in self._lazy.items())])
 
 
 class _Text(click.ParamType[str]):
-    """Text from the command line. What is no UTF-8 there is replaced: models, databases and logs hold text
-    only.
-    """
+    """Text from the command line. Invalid UTF-8 is replaced: models, databases and logs take only text."""
 
     name = "text"
 
@@ -63,14 +61,14 @@ class _Json(click.ParamType[dict[str, Any]]):
     name = "json"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        import json  # noqa: PLC0415 - seven milliseconds that most commands need not spend
+        import json  # noqa: PLC0415 - it takes seven milliseconds, and most commands don't need it
 
         if isinstance(value, dict):
             return value
         try:
             parsed = json.loads(value)
         except (ValueError, RecursionError) as error:
-            self.fail(f"it is not JSON: {error}", param, ctx)
+            self.fail(f"this is not JSON: {error}", param, ctx)
         if not isinstance(parsed, dict):
             self.fail('a JSON object is needed, such as \'{"path": "notes.md"}\'.', param, ctx)
         return parsed

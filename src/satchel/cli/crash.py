@@ -1,4 +1,4 @@
-"""A defect of ours, written down for whoever mends it."""
+"""Writes the traceback of an internal error to a log file, for a bug report."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["write_down"]
 
 
 def write_down(error: BaseException, words: Sequence[str]) -> str:
-    """Put the traceback into a log in SATCHEL_HOME.
+    """Write the traceback to a log in SATCHEL_HOME.
 
     Returns:
-        What to tell the user: where it is, or the traceback itself where it could not be written.
+        What to tell the user: the log's path, or the traceback itself where it could not be written.
     """
     try:
         home = load(process_environ(), cwd=Path.cwd()).home
@@ -27,14 +27,12 @@ def write_down(error: BaseException, words: Sequence[str]) -> str:
         folder.mkdir(mode=0o700, exist_ok=True)
         now = SystemClock().now()
         path = folder / f"{now:%Y-%m-%d}_errors.log"
-        # The command's name and no more: its arguments may be what the user said.
+        # The arguments are left out: they may contain what the user said.
         command = " ".join(word for word in words[:2] if word.isidentifier())
         entry = f"{now.isoformat()} satchel {__version__} {command}\n{''.join(traceback.format_exception(error))}\n"
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(entry)
     except (SatchelError, OSError) as failed:
-        return (
-            f"It could not be written down either ({failed}):\n{''.join(traceback.format_exception(error))}"
-        )
-    return f"The details are in {path}. Please report it with them."
+        return f"It could not be logged either ({failed}):\n{''.join(traceback.format_exception(error))}"
+    return f"The details are in {path}. Please include them in a bug report."

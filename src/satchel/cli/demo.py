@@ -1,4 +1,4 @@
-"""`satchel demo`: a guided minute with the real program, in a home that is thrown away afterwards."""
+"""`satchel demo`: a guided minute with the real program, in a temporary home."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OTHER = "How tall is the Eiffel Tower?"
 
 @click.command()
 def demo() -> None:
-    """Show remember, recall, act and forget in a minute; needs no key and leaves nothing behind."""
+    """Show in a minute how Satchel remembers, recalls, acts and forgets; needs no key and leaves nothing behind."""
     models = read_settings().home / "models"
     with tempfile.TemporaryDirectory(prefix="satchel-demo-") as folder:
         home, work = Path(folder) / "home", Path(folder) / "work"
@@ -42,7 +42,7 @@ def demo() -> None:
             environ,
             cwd=work,
             home=home,
-            # Ninety megabytes are not fetched for a minute; by words alone it works as well.
+            # A demo of a minute should not download 90 MB; searching by words alone is enough for it.
             overrides={"model": "none", "memory.embedder": None if models.is_dir() else "none"},
         )
         anyio.run(_demo, settings)
@@ -57,31 +57,34 @@ async def _demo(settings: Settings) -> None:
         with_usage=False,
     )
     async with opened(settings) as satchel:
-        view.note("1. Remember. You tell it something, and leave.", "bold")
+        view.note("1. Remember. You say something, and leave.", "bold")
         session = await satchel.session()
         await _say(session, _SAID, view)
         await session.aclose("left")
 
         view.note(
-            "\n2. Recall. Another day, another conversation; no language model is set up, so it quotes.",
+            "\n2. Recall. Another day, another conversation. Without a language model, Satchel quotes.",
             "bold",
         )
         session = await satchel.session()
         await _say(session, _ASKED, view)
-        view.note("   What does not fit is not brought up:", "dim")
+        view.note("   What is not relevant is not mentioned:", "dim")
         await _say(session, _OTHER, view)
 
-        view.note("\n3. Act. Tools run by /run, and by a model when there is one.", "bold")
+        view.note("\n3. Act. You run tools with /run; a language model would call them itself.", "bold")
         await _run(session, "file_write", {"path": "menu.md", "content": "Risotto, no shellfish\n"}, view)
         await _run(session, "bash", {"command": "cat menu.md && wc -w menu.md"}, view)
 
-        view.note("\n4. Forget. The words go from the store, the index and the session log.", "bold")
+        view.note("\n4. Forget. The words are removed from the store, the index and the session log.", "bold")
         await _forget(satchel, view)
         await session.aclose("left")
         session = await satchel.session()
         await _say(session, _ASKED, view)
         await session.aclose("left")
-    view.note("\nThat was the real program in a folder that is gone now. `satchel` begins your own.", "bold")
+    view.note(
+        "\nThat was the real program, in a temporary folder that is deleted now. Type `satchel` to start your own.",
+        "bold",
+    )
 
 
 async def _say(session: Session, text: str, view: TurnView) -> None:
@@ -98,7 +101,7 @@ async def _run(session: Session, tool: str, input: dict[str, str], view: TurnVie
 
 async def _forget(satchel: Satchel, view: TurnView) -> None:
     if satchel.memory is None:
-        view.note("Memory could not be opened; see above.", "red")
+        view.note("Memory could not be opened (see above).", "red")
         return
     records = [record for record in await satchel.memory.list() if "shellfish" in record.content]
     for record in records:

@@ -1,4 +1,4 @@
-"""`satchel memory distill`: draw facts from what was said, and show how that stands."""
+"""`satchel memory distill`: extract facts from conversations, and show the progress."""
 
 from __future__ import annotations
 
@@ -18,26 +18,30 @@ from satchel.errors import ModelUnavailable, StorageError
 from satchel.memory import DistillReport, DistillStatus, MemoryRecord, WindowResult
 from satchel.memory.distill import report_to_json, status_to_json
 from satchel.messages import Usage
+from satchel.runtime.lines import counted
 
 __all__ = ["distill"]
 
 _OUTCOMES = {
-    "facts": "gave facts",
-    "nothing": "held nothing",
+    "facts": "with facts",
+    "nothing": "without facts",
     "failed": "failed",
-    "given_up": "were given up",
+    "given_up": "given up",
 }
 
 
 @click.command()
-@click.option("--status", is_flag=True, help="Show what waits, what failed and what it cost; read nothing.")
+@click.option(
+    "--status", is_flag=True, help="Show what is pending, what failed and what it cost; extract nothing."
+)
 @click.option("--once", is_flag=True, help="Read one window of a conversation and stop.")
 @json_option
 def distill(status: bool, once: bool, as_json: bool) -> None:
-    """Draw facts from what was said and not yet read for them.
+    """Extract facts from messages that have not been read for them yet.
 
-    A small model says what is worth it, a larger one proposes facts; what has no quote in the words is dropped. While
-    Satchel is open this happens by itself (memory.distill). Interrupted, it goes on where it was.
+    A small model selects the passages worth reading, a larger one proposes facts. A fact whose quote is not in the
+    conversation is dropped. While Satchel is open this runs in the background (memory.distill). An interrupted run
+    resumes where it stopped.
     """
     settings = read_settings()
     if status:
@@ -47,7 +51,7 @@ def distill(status: bool, once: bool, as_json: bool) -> None:
         else:
             say(_status_text(found, settings))
         return
-    # The command does by itself what would go on in the background.
+    # The command itself does the work of the background task.
     report, records = anyio.run(_distill, read_settings({"memory.distill": "off"}), once)
     if as_json:
         say_json(report_to_json(report))
@@ -63,7 +67,7 @@ async def _read_status(settings: Settings) -> DistillStatus:
     async with opened_home(settings) as home:
         if home.memory is None:
             raise StorageError(
-                "Memory is off (memory.enabled) or could not be opened. `satchel doctor` says more."
+                "Memory is off (memory.enabled) or could not be opened. `satchel doctor` shows why."
             )
         return await home.memory.distill_status()
 
@@ -78,7 +82,7 @@ async def _distill(settings: Settings, once: bool) -> tuple[DistillReport, Mappi
 
 
 class _Progress:
-    """Tells each window on a terminal, as it is read."""
+    """Reports each window on a terminal when it has been read."""
 
     def __init__(self) -> None:
         self._is_terminal = is_terminal(sys.stderr)
@@ -95,31 +99,31 @@ class _Progress:
         }.get(window.outcome, f"{window.outcome.replace('_', ' ')}: {window.error}")
         tell(f"session {window.session}, {turns}: {came}")
         for reason in window.dropped:
-            tell(f"  a proposal was dropped: {reason}")
+            tell(f"  proposal dropped: {reason}")
 
 
 def _report_text(report: DistillReport) -> str:
     if not report.windows:
-        return report.stopped or "Nothing waits: all that was said was read."
+        return report.stopped or "Nothing is pending: all messages have been read."
     confirmed = sum(len(window.confirmed) for window in report.windows)
     dropped = sum(len(window.dropped) for window in report.windows)
-    text = f"{len(report.windows)} windows read, {len(report.facts)} facts stored"
+    text = f"{counted(len(report.windows), 'window')} read, {counted(len(report.facts), 'fact')} stored"
     text += f", {confirmed} confirmed" if confirmed else ""
-    text += f", {dropped} proposals dropped" if dropped else ""
+    text += f", {counted(dropped, 'proposal')} dropped" if dropped else ""
     text += f"; {_cost(report.usage)}"
-    return text + (f"; {report.pending} messages wait" if report.pending else "") + "."
+    return text + (f"; {counted(report.pending, 'message')} pending" if report.pending else "") + "."
 
 
 def _status_text(status: DistillStatus, settings: Settings) -> str:
     since = (
-        f", since {status.waiting_since.astimezone():%Y-%m-%d %H:%M}"
+        f" since {status.waiting_since.astimezone():%Y-%m-%d %H:%M}"
         if status.waiting_since is not None
         else ""
     )
     mode = (
         f"in the background, every {settings.memory.distill_every} messages or {settings.memory.distill_after_s:g} s"
         if settings.memory.distill == "auto"
-        else "by `satchel memory distill` alone (memory.distill = off)"
+        else "only by `satchel memory distill` (memory.distill = off)"
     )
     windows = (
         ", ".join(f"{count} {_OUTCOMES.get(name, name)}" for name, count in status.windows.items()) or "none"
@@ -127,17 +131,17 @@ def _status_text(status: DistillStatus, settings: Settings) -> str:
     last = f"{status.last_at.astimezone():%Y-%m-%d %H:%M}" if status.last_at is not None else "never"
     lines = [
         f"runs      {mode}",
-        f"waiting   {status.pending} messages{since}",
-        f"read      {status.read} messages, last {last}",
+        f"pending   {counted(status.pending, 'message')}{since}",
+        f"read      {counted(status.read, 'message')}, last {last}",
         f"facts     {status.facts}",
         f"windows   {windows}",
         f"cost      {_cost(status.usage)}",
     ]
     if status.trouble:
-        lines.append(f"trouble   {status.trouble} ({status.failed_since} attempts)")
+        lines.append(f"error     {status.trouble} ({counted(status.failed_since, 'attempt')})")
     return "\n".join(lines)
 
 
 def _cost(usage: Usage) -> str:
     money = "cost unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
-    return f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out, {money}"
+    return f"{counted(usage.input_tokens, 'token')} in, {usage.output_tokens:,} out, {money}"

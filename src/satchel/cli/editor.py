@@ -1,4 +1,4 @@
-"""Where the user types: a line editor on a terminal, plain lines elsewhere."""
+"""Reads what the user types: a line editor on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Editor", "LineReader", "PlainLines"]
 
 Complete = Callable[[str], Iterable[tuple[str, str]]]
-"""Given the text so far, the completions of its last word, each with a word of help."""
+"""Given the text so far, the completions of its last word, each with a short help text."""
 
 
 class LineReader(Protocol):
@@ -25,18 +25,18 @@ class LineReader(Protocol):
         """The next message, which may have several lines.
 
         Raises:
-            EOFError: There is none any more.
+            EOFError: The input has ended.
             KeyboardInterrupt: The user pressed Ctrl-C.
         """
         ...
 
     async def ask(self, prompt: str) -> str:
-        """The answer to a question of the program: one line, kept nowhere. Raises as `read` does."""
+        """The answer to a question of the program: one line, not kept in the history. Raises as `read` does."""
         ...
 
 
 class PlainLines:
-    """Lines from a pipe or a file. A line that ends with a backslash goes on in the next."""
+    """Lines from a pipe or a file. A line that ends with a backslash continues on the next."""
 
     def __init__(self) -> None:
         self._limiter = anyio.CapacityLimiter(1)
@@ -61,15 +61,15 @@ class PlainLines:
 
 
 class Editor:
-    """A line editor: history, completion, several lines with Alt-Enter, a final backslash, or by pasting."""
+    """A line editor with history and completion. Alt-Enter, a final backslash or pasting gives several lines."""
 
     def __init__(self, *, complete: Complete, recent: Callable[[], AsyncIterator[str]]) -> None:
-        """Make it; the terminal is touched when it reads.
+        """Make an editor; it uses the terminal only while it reads.
 
         Args:
-            complete: Offers completions.
-            recent: What was said before, the newest first, for the arrow keys. It comes from the session logs and is
-                written nowhere else, so what is forgotten there is forgotten here.
+            complete: Gives completions.
+            recent: Earlier messages, the newest first, for the arrow keys. They come from the session logs and are
+                written nowhere else, so that what is forgotten there is forgotten here too.
         """
         self._complete = complete
         self._recent = recent
@@ -77,7 +77,7 @@ class Editor:
 
     @classmethod
     def for_answers(cls) -> Editor:
-        """One that is only asked single questions: it completes nothing and remembers nothing."""
+        """An editor for single questions, without completion and history."""
 
         async def nothing() -> AsyncIterator[str]:
             return
@@ -92,16 +92,16 @@ class Editor:
         # Imported when used, see `ask`.
         from prompt_toolkit.patch_stdout import patch_stdout  # noqa: PLC0415
 
-        # What is said in the background meanwhile goes above the prompt and not through it.
+        # Output from the background appears above the prompt instead of in the middle of it.
         with patch_stdout(raw=True):
-            # In the editor Ctrl-C is a key; the signal belongs to whoever runs the turns.
+            # While the editor reads, Ctrl-C is a key. The signal is for whoever runs the turns.
             return await self._session.prompt_async(
                 prompt, bottom_toolbar=toolbar or None, handle_sigint=False
             )
 
     async def ask(self, prompt: str) -> str:
         """See `LineReader`."""
-        # Imported when used: a tenth of a second that only a terminal needs.
+        # Imported when used: it takes a tenth of a second, and only a terminal needs it.
         from prompt_toolkit import PromptSession  # noqa: PLC0415
 
         once: PromptSession[str] = PromptSession()

@@ -1,6 +1,4 @@
-"""The way in: runs a command and turns whatever ends it into an exit code and one honest line (DESIGN
-3.3).
-"""
+"""The entry point: runs a command, and turns any error into one line and an exit code (DESIGN 3.3)."""
 
 from __future__ import annotations
 
@@ -24,8 +22,9 @@ __all__ = ["main"]
 INTERRUPTED = 130
 
 _OBJECTS_BEFORE_COLLECTING = 100_000
-"""Python looks for cyclic garbage after every 700 new objects: 170 times while SQLAlchemy and numpy are loaded, where
-there is none, for a tenth of the CPU of a short command. So many objects are some megabytes."""
+"""New objects between two searches for cyclic garbage. Python's default of 700 means 170 searches while SQLAlchemy and
+numpy are imported, a tenth of the CPU time of a short command, and they find nothing. This many objects take a few
+megabytes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prepare()
     thresholds = gc.get_threshold()
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTING, *thresholds[1:])
-    # What is frozen is not gone through when the interpreter ends, which takes it all down anyway (30 ms).
+    # Objects that are frozen are not searched when the interpreter ends, which saves 30 ms.
     atexit.register(gc.freeze)
     words = list(sys.argv[1:] if arguments is None else arguments)
     restore = _end_in_good_order()
@@ -48,11 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = root.main(words, prog_name="satchel", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of our output has seen enough. What Python still holds of it must not raise again at
-        # exit.
+        # The reader of the output has closed the pipe. What Python has buffered must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    # The top of the command line: whatever happened is said in one line.
+    # A boundary: every error becomes one line and an exit code.
     except BaseException as error:  # noqa: BLE001
         return _exit_code(error, words)
     finally:
@@ -62,10 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _end_in_good_order() -> Callable[[], None]:
-    """Take SIGTERM and SIGHUP for Ctrl-C: whatever a tool started is ended before we go, and what was said is written.
+    """Treat SIGTERM and SIGHUP as Ctrl-C, so that running tools are stopped and everything said is written.
 
     Returns:
-        Puts back what was before.
+        Restores the handlers.
     """
 
     def interrupt(_number: int, _frame: object) -> None:
@@ -73,7 +71,7 @@ def _end_in_good_order() -> Callable[[], None]:
 
     taken = []
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # Who started us may have said that we shall not hear it, as nohup does.
+        # The parent process may have disabled the signal, as nohup does.
         if signal.getsignal(number) is signal.SIG_DFL:
             with contextlib.suppress(ValueError):  # only the main thread may set it
                 signal.signal(number, interrupt)
@@ -114,7 +112,7 @@ def _exit_code(error: BaseException, words: Sequence[str]) -> int:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors in a group of errors; task groups wrap even a single one."""
+    """The errors in nested exception groups; task groups wrap even a single error."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)
@@ -123,8 +121,8 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _report(error: BaseException, words: Sequence[str]) -> None:
-    """A defect of ours: one line for the user, the traceback into a file."""
+    """Report an internal error: one line for the user, the traceback in a file."""
     what = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-    # Imported now: it is needed once in a blue moon, and every start would pay for it.
+    # Imported only here: it is rarely needed, and every start would pay for it.
     place = importlib.import_module("satchel.cli.crash").write_down(error, words)
     tell(f"satchel: an internal error: {what}\n{place}")

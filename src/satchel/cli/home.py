@@ -1,4 +1,4 @@
-"""A home, open, for commands that only look at what is kept: they need no model and no tools, and start faster."""
+"""Opens a home for commands that need neither a model nor tools; they start faster than with all of Satchel."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["FetchLine", "fetch_line", "opened_home", "tell_notices"]
 async def opened_home(
     settings: Settings, *, with_notices: bool = True, scope: str = "default"
 ) -> AsyncIterator[Home]:
-    """A home, open; what is missing is told on stderr.
+    """An open home; stderr reports the parts that are missing.
 
     Args:
         settings: See `read_settings`.
-        with_notices: Whether it is told.
-        scope: Which memories.
+        with_notices: Whether missing parts are reported.
+        scope: The scope of its memories.
     """
     async with Home.open_scope(scope, settings, progress=fetch_line()) as home:
         if with_notices:
@@ -31,32 +31,34 @@ async def opened_home(
 
 
 def tell_notices(home: Home, *, after: int = 0) -> None:
-    """Say what is missing; but for the first `after` notices, which were told."""
+    """Report the notices of a home on stderr, except for the first `after`, which were reported before."""
     for notice in home.notices[after:]:
         tell(f"! {notice.text}")
 
 
 def fetch_line(*, beside_prompt: bool = False) -> FetchLine | None:
-    """Shows how far the embedding model is fetched, where a person can see it.
+    """Shows the progress of fetching the embedding model; None without a terminal.
 
     Args:
-        beside_prompt: Somebody may be typing meanwhile: it is said once, in a whole line.
+        beside_prompt: The user may be typing meanwhile: show one line once, instead of one that changes.
     """
     return FetchLine(once=beside_prompt) if is_terminal(sys.stderr) else None
 
 
 class FetchLine:
-    """One line on the terminal that tells how far the embedding model is fetched: once in a home's life."""
+    """One line on the terminal with the progress of fetching the embedding model, which happens once in a home."""
 
     def __init__(self, *, once: bool = False) -> None:
         self._once = once
         self._shown = ""
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """What is being done, and the bytes done and in all (0: not known). Called from another thread."""
+        """Show the step, the bytes done, and the bytes in total (0: unknown). Called from another thread."""
         if self._once:
             if not self._shown:
-                self._shown = f"embedding model: {what} {total / 1e6:.0f} MB, this once. Go on meanwhile."
+                self._shown = (
+                    f"embedding model: {what} {total / 1e6:.0f} MB, only once. You can go on meanwhile."
+                )
                 tell(self._shown)
             return
         part = f"{100 * done // total} %" if total else f"{done / 1e6:.0f} MB"

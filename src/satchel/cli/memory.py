@@ -1,4 +1,4 @@
-"""`satchel memory`: what is remembered, with no model in between."""
+"""`satchel memory`: add, search, list, show and forget memories, without a language model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["hit_line", "memory", "memory_line"]
 
 _MOST_SHOWN = 20
 _MOST_ADDED = 16_000_000
-"""Bytes of one memory on stdin; the store takes 16 million characters."""
+"""Bytes of one memory on stdin; the store accepts 16 million characters."""
 
 
 def memory_line(record: MemoryRecord) -> str:
@@ -52,21 +52,21 @@ def hit_line(hit: Hit) -> str:
     return plain(lines.hit_line(hit))
 
 
-# What asks a language model needs all of Satchel, and the rest of memory does not.
+# Commands that use a language model import all of Satchel; the other commands don't need it.
 _LAZY = {
     "export": ("satchel.cli.transfer:export", "Write memories to FILE as JSON lines, or to stdout."),
     "import": (
         "satchel.cli.transfer:import_memories",
-        "Take in memories from PATH: a file, a .zip, or a folder.",
+        "Import memories from PATH: a file, a .zip, or a folder.",
     ),
-    "distill": ("satchel.cli.distill:distill", "Draw facts from what was said; show how that stands."),
-    "edit": ("satchel.cli.changes:edit", "Change a memory; the words it had stay in its history."),
-    "link": ("satchel.cli.changes:link", "Tie two memories, let one supersede another, or take a tie away."),
-    "related": ("satchel.cli.changes:related", "What can be reached from a memory along its ties."),
-    "history": ("satchel.cli.changes:history", "Every change of a memory, and taking one back."),
-    "doctor": ("satchel.cli.checkup:doctor", "Check what is remembered, and mend it."),
-    "undo": ("satchel.cli.changes:undo", "Take a change back."),
-    "recall": ("satchel.cli.changes:recall", "What a model would be shown now, and why not more."),
+    "distill": ("satchel.cli.distill:distill", "Extract facts from conversations, or show the progress."),
+    "edit": ("satchel.cli.changes:edit", "Change a memory; its history keeps the old version."),
+    "link": ("satchel.cli.changes:link", "Link two memories, let one supersede another, or remove a link."),
+    "related": ("satchel.cli.changes:related", "List the memories linked to one."),
+    "history": ("satchel.cli.changes:history", "Show every change of a memory."),
+    "doctor": ("satchel.cli.checkup:doctor", "Check the memories, and repair them."),
+    "undo": ("satchel.cli.changes:undo", "Revert a change."),
+    "recall": ("satchel.cli.changes:recall", "Show what a model would see, and what is left out."),
 }
 
 
@@ -78,7 +78,7 @@ def memory() -> None:
 @memory.command()
 @click.argument("content", nargs=-1, type=Text)
 @click.option(
-    "--tag", "tags", multiple=True, type=Text, help="A word it should also be found by; may be repeated."
+    "--tag", "tags", multiple=True, type=Text, help="A tag that searches find it by; may be repeated."
 )
 @click.option(
     "--type", "memory_type", type=click.Choice(get_args(MemoryType)), default="general", show_default=True
@@ -108,7 +108,7 @@ def add(
     )
     if not words.strip():
         raise UsageError(
-            'There is nothing to remember: give it as an argument, or "-" and the text on stdin.'
+            'There is nothing to remember: give it as an argument, or give "-" and write it to stdin.'
         )
     when = moment_of(said_at)
 
@@ -133,10 +133,10 @@ def add(
     type=click.Choice(get_args(Mode)),
     default="hybrid",
     show_default=True,
-    help="By words and meaning, by words, by meaning; by meaning, importance and age; or by tags and words.",
+    help="How memories are ranked; hybrid uses words and meaning.",
 )
 @filter_options
-@click.option("--superseded", is_flag=True, help="Also what no longer holds.")
+@click.option("--superseded", is_flag=True, help="Include memories that are no longer valid.")
 @scope_option
 @json_option
 def search(
@@ -169,17 +169,17 @@ def search(
     for hit in hits:
         say(hit_line(hit))
     if not hits:
-        tell("Nothing is remembered that fits.")
+        tell("No memory matches.")
 
 
 @memory.command("list")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
-@click.option("--offset", type=click.IntRange(0), default=0, help="Leave out so many first.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many.")
 @filter_options
 @scope_option
 @json_option
 def list_memories(limit: int, offset: int, scope: str, as_json: bool, **given: Any) -> None:
-    """List memories, those said last first."""
+    """List memories, the newest first."""
     wanted = filters_of(given)
 
     async def read(memory: Memory) -> tuple[tuple[MemoryRecord, ...], int]:
@@ -192,9 +192,9 @@ def list_memories(limit: int, offset: int, scope: str, as_json: bool, **given: A
     for record in records:
         say(memory_line(record))
     if not count:
-        tell("No memory fits." if any(given.values()) else "Nothing is remembered yet.")
+        tell("No memory matches." if any(given.values()) else "There are no memories yet.")
     elif count > offset + len(records):
-        tell(f"… and {count - offset - len(records)} more: --offset {offset + len(records)} goes on.")
+        tell(f"… and {count - offset - len(records)} more: use --offset {offset + len(records)}.")
 
 
 @memory.command()
@@ -202,7 +202,7 @@ def list_memories(limit: int, offset: int, scope: str, as_json: bool, **given: A
 @scope_option
 @json_option
 def show(id: str, scope: str, as_json: bool) -> None:
-    """Show one memory whole, and where it comes from."""
+    """Show one memory in full, with its source."""
     record = with_memory(lambda memory: memory.get(id), scope)
     if as_json:
         say_json(record_to_json(record))
@@ -221,10 +221,10 @@ def show(id: str, scope: str, as_json: bool) -> None:
 
 @memory.command()
 @click.argument("ids", nargs=-1, type=Text)
-@click.option("--query", type=Text, metavar="TEXT", help="Those that have every telling word of it.")
-@click.option("--session", type=Text, metavar="ID", help="Those that come from this session.")
-@click.option("--before", type=Text, metavar="TIME", help="Those that were said before then.")
-@click.option("--all", "everything", is_flag=True, help="All of the scope.")
+@click.option("--query", type=Text, metavar="TEXT", help="Memories that contain all its significant words.")
+@click.option("--session", type=Text, metavar="ID", help="Memories from this session.")
+@click.option("--before", type=Text, metavar="TIME", help="Memories from before that time.")
+@click.option("--all", "everything", is_flag=True, help="All memories of the scope.")
 @click.option("--preview", is_flag=True, help="Only show what would be forgotten.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @scope_option
@@ -240,18 +240,17 @@ def forget(
     scope: str,
     as_json: bool,
 ) -> None:
-    """Forget memories for good: the words, their vectors, their index entries and changes, and the words in the
-    session logs.
+    """Forget memories permanently: their words, vectors, index entries and changes, and the words in the session logs.
 
-    Name them by their IDS, or by --query, --session, --before or --all (several of these: what fits all of them);
-    --scope alone names everything in that scope.
-    What is forgotten can't be brought back, not by the same source either.
+    Select them by IDS, or by --query, --session, --before or --all; several options select what matches all of them.
+    --scope alone selects everything in that scope. What is forgotten can't be restored, and importing the same source
+    again does not bring it back.
     """
     if not (ids or query or session or before or everything):
-        # A scope that is named alone is meant whole, and not the one that is meant where none is named.
+        # A scope that is given alone is meant in full; the default scope, which nobody gave, is not.
         named = click.get_current_context().get_parameter_source("scope")
         if named is not click.core.ParameterSource.COMMANDLINE:
-            raise UsageError("Say what to forget: ids, --query, --session, --before, --scope, or --all.")
+            raise UsageError("Select what to forget: ids, --query, --session, --before, --scope, or --all.")
         everything = True
     moment = moment_of(before)
 
@@ -280,7 +279,8 @@ def forget(
             say_json({"preview": planned.to_json()})
         for record in records:
             (tell if as_json else say)(memory_line(record))
-        tell(f"{len(records)} would be forgotten; nothing was.")
+        memories = lines.counted(len(records), "memory", "memories")
+        tell(f"Preview: {memories} would be forgotten. Nothing was deleted.")
         return
     if not yes:
         for record in records[:_MOST_SHOWN]:
@@ -288,9 +288,11 @@ def forget(
         if len(records) > _MOST_SHOWN:
             tell(f"… and {len(records) - _MOST_SHOWN} more")
         if not is_terminal(sys.stdin):
-            raise UsageError("Forgetting needs --yes where nobody can be asked.")
+            raise UsageError("Without a terminal to confirm on, forgetting needs --yes.")
         click.confirm(
-            "Forget this for good?" if len(records) == 1 else "Forget these for good?", abort=True, err=True
+            "Forget this permanently?" if len(records) == 1 else "Forget these permanently?",
+            abort=True,
+            err=True,
         )
     asked = [gone.id for gone in planned.store.forgotten if gone.because_of is None]
     receipt = with_home(lambda home: home.forget(asked), scope)
@@ -308,7 +310,7 @@ def forget(
 @scope_option
 @json_option
 def stats(scope: str, as_json: bool) -> None:
-    """Count what is remembered."""
+    """Count the memories."""
     found = with_memory(lambda memory: memory.stats(), scope)
     values: dict[str, Any] = asdict(found)
     for name in ("oldest", "newest"):

@@ -1,4 +1,4 @@
-"""`satchel model`: which language models there are, whether one works, and the embedding model."""
+"""`satchel model`: list and test language models, and fetch the embedding model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model() -> None:
 @click.argument("provider", required=False, type=Text)
 @json_option
 def list_(provider: str | None, as_json: bool) -> None:
-    """Show which model serves and why, and what each provider has; PROVIDER shows all models of one."""
+    """Show which model answers and why, and the models of each provider, or all models of PROVIDER."""
     settings = read_settings()
 
     async def body() -> None:
@@ -53,7 +53,7 @@ def list_(provider: str | None, as_json: bool) -> None:
             )
             return
         if choice is not None:
-            tell(f"{choice.name} serves: {choice.why}.")
+            tell(f"{choice.name} answers: {choice.why}.")
         for entry in providers:
             shown = entry.models if provider else entry.models[:_MOST_SHOWN]
             for name in shown:
@@ -71,9 +71,7 @@ def list_(provider: str | None, as_json: bool) -> None:
 @click.argument("name", required=False, type=Text)
 @json_option
 def test(name: str | None, as_json: bool) -> None:
-    """Ask a model two small things: a greeting, and to call a tool. NAME is PROVIDER:MODEL, or the one that
-    serves.
-    """
+    """Ask a model for a greeting, and to call a tool. NAME is PROVIDER:MODEL; default: the model that answers."""
     settings = read_settings({"model": name})
 
     async def body() -> None:
@@ -91,9 +89,9 @@ def test(name: str | None, as_json: bool) -> None:
                 }
             )
             return
-        say(f"{found.name} answers: {one_line(found.text) or '(nothing)'}")
+        say(f"{found.name} answers: {one_line(found.text) or '(no text)'}")
         tools = "calls tools" if found.calls_tools else "does not call tools"
-        tell(f"{tools} · first sign after {found.first_ms:.0f} ms, whole answer {found.total_ms:.0f} ms")
+        tell(f"{tools} · first token after {found.first_ms:.0f} ms, complete after {found.total_ms:.0f} ms")
         if usage_line(found.usage):
             tell(usage_line(found.usage))
 
@@ -102,7 +100,7 @@ def test(name: str | None, as_json: bool) -> None:
 
 @model.command()
 def fetch() -> None:
-    """Fetch the embedding model now, instead of at the first search; about 90 MB, once."""
+    """Fetch the embedding model (about 90 MB) now instead of at the first search."""
     settings = read_settings()
 
     async def body() -> None:

@@ -1,4 +1,4 @@
-"""What every command that talks to models does first: open it, and tell what is missing."""
+"""Opens Satchel for the commands that talk to models, and reports what is missing."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _REFUSED = 4
 
 
 async def tell_choice(satchel: Satchel) -> None:
-    """Say on stderr which model Satchel took by itself, and how to take another; that there is none, answers say."""
+    """Report which model Satchel chose by itself, and how to change it. Without a model, the answers say so."""
     if satchel.settings.model or satchel.has_given_model:
         return
     choice = await satchel.choice()
     if choice.name != "none":
-        tell(f"{choice.name} answers ({choice.why}). Another one: satchel config set model PROVIDER:MODEL")
+        tell(f"{choice.name} answers ({choice.why}). To change it: satchel config set model PROVIDER:MODEL")
 
 
 @asynccontextmanager
 async def opened(
     settings: Settings, *, with_notices: bool = True, beside_prompt: bool = False
 ) -> AsyncIterator[Satchel]:
-    """Satchel, open; what is missing is told on stderr.
+    """An open Satchel; stderr reports the parts that are missing.
 
     Args:
         settings: See `read_settings`.
-        with_notices: Whether it is told.
+        with_notices: Whether missing parts are reported.
         beside_prompt: See `fetch_line`.
     """
     async with Satchel.open(settings, progress=fetch_line(beside_prompt=beside_prompt)) as satchel:
@@ -47,14 +47,14 @@ async def opened(
 
 
 async def settled(running: RunningTurn) -> None:
-    """Interrupt a turn, unless it is over, and let it write down how it ended."""
+    """Interrupt a turn unless it is over, and wait until its end is recorded."""
     running.cancel()
     with anyio.CancelScope(shield=True):
-        # Whoever followed the turn was told of its error.
+        # Whoever followed the turn got its error.
         with contextlib.suppress(SatchelError):
             await running.result()
 
 
 def exit_code_of(turn: Turn) -> int:
-    """What a command ends with for which this was the turn (DESIGN 3.3)."""
+    """The exit code of a command whose turn this was (DESIGN 3.3)."""
     return _REFUSED if turn.was_refused else _EXIT[turn.status]

@@ -1,4 +1,4 @@
-"""`satchel memory reindex`: the vectors of the store, made anew."""
+"""`satchel memory reindex`: compute missing vectors, or switch to another embedder."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from satchel.cli.settings import read_settings
 from satchel.config import set_value
 from satchel.errors import EmbedderError, StorageError
 from satchel.memory import Reindexed
+from satchel.runtime.lines import counted
 
 __all__ = ["EmbeddingLine", "reindex"]
 
@@ -24,20 +25,18 @@ __all__ = ["EmbeddingLine", "reindex"]
     "--embedder",
     type=Text,
     metavar="NAME",
-    help="Go over to this embedder, and set memory.embedder to it when it is done.",
+    help="Switch to this embedder, and set memory.embedder when that is done.",
 )
+@click.option("--calibrate", is_flag=True, help="Calibrate the embedder on example messages.")
 @click.option(
-    "--calibrate", is_flag=True, help="Show the embedder the example messages that surfacing measures with."
-)
-@click.option(
-    "--drop-old", is_flag=True, help="Remove vectors of embedders out of use now, not after a week."
+    "--drop-old", is_flag=True, help="Remove the vectors of unused embedders now instead of after a week."
 )
 @json_option
 def reindex(embedder: str | None, calibrate: bool, drop_old: bool, as_json: bool) -> None:
-    """Give every memory the vectors that it lacks.
+    """Compute the vectors that memories lack.
 
-    With another embedder its vectors are made beside the old ones, which serve until all are there. Interrupted, it
-    goes on where it was.
+    The vectors of another embedder are computed beside the old ones, which stay in use until all are there. An
+    interrupted run resumes where it stopped.
     """
     settings = read_settings({"memory.embedder": embedder})
     line = EmbeddingLine()
@@ -61,37 +60,37 @@ def reindex(embedder: str | None, calibrate: bool, drop_old: bool, as_json: bool
     else:
         _tell(done, switched=embedder is not None)
     if done.trouble is not None:
-        raise EmbedderError(f"{done.embedder} did not take over, and nothing is lost. {done.trouble}")
+        raise EmbedderError(f"The switch to {done.embedder} is not complete; nothing is lost. {done.trouble}")
 
 
 def _tell(done: Reindexed, *, switched: bool) -> None:
-    tell(f"{done.embedded:,} memories embedded with {done.embedder}.")
+    tell(f"{counted(done.embedded, 'memory', 'memories')} embedded with {done.embedder}.")
     if switched and done.in_use:
-        tell(f"Searches go by {done.embedder} from now on (memory.embedder in the settings).")
+        tell(f"Searches use {done.embedder} from now on (memory.embedder in the settings).")
     for name in done.dropped:
         tell(f"The vectors of {name} were removed.")
     if done.calibration is not None:
         found = done.calibration
         tell(
-            f"Calibrated on {found.examples} example messages: two of them are {found.mean:.2f} ± "
-            f"{found.deviation:.2f} alike, and it tells {found.told_apart:.0%} of them right."
+            f"Calibrated on {counted(found.examples, 'example message')}: mean similarity {found.mean:.2f} ± "
+            f"{found.deviation:.2f}, {found.told_apart:.0%} classified correctly."
         )
 
 
 class EmbeddingLine:
-    """One line that counts, where a person can see it."""
+    """One line on the terminal that counts embedded memories."""
 
     def __init__(self) -> None:
         self._shown = False
 
     def __call__(self, done: int, total: int) -> None:
-        """So many of them are done."""
+        """Show the count."""
         if is_terminal(sys.stderr):
             self._shown = True
             print(f"\r\x1b[K{done:,} of {total:,} memories embedded", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the line, so that what comes next begins on a new one."""
         if self._shown:
             print(file=sys.stderr)
             self._shown = False

@@ -1,4 +1,4 @@
-"""`satchel` itself: the tree of commands, and what happens without one."""
+"""The `satchel` command: its subcommands, and what happens without one."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from satchel.cli.output import is_terminal
 __all__ = ["root"]
 
 _COMMANDS = {
-    "chat": ("satchel.cli.chat:chat", "Talk in the terminal."),
-    "ask": ("satchel.cli.ask:ask", "Ask one thing and leave."),
+    "chat": ("satchel.cli.chat:chat", "Start a conversation in the terminal."),
+    "ask": ("satchel.cli.ask:ask", "Send one message and print the answer."),
     "session": ("satchel.cli.session:session", "List, show, search, export and delete conversations."),
     "memory": ("satchel.cli.memory:memory", "Add, search, list, show and forget memories."),
     "tool": ("satchel.cli.tool:tool", "List, show, run, approve and write tools."),
     "mcp-server": ("satchel.cli.mcp_server:mcp_server", "List, add, try and remove MCP servers, and log in."),
     "model": ("satchel.cli.model:model", "List and test language models, fetch the embedding model."),
     "config": ("satchel.cli.config:config", "Show and change the settings."),
-    "usage": ("satchel.cli.usage:usage", "Tokens and money, by day and model."),
-    "doctor": ("satchel.cli.doctor:doctor", "Check that everything works, and say what does not."),
-    "backup": ("satchel.cli.backup:backup", "Write everything into one file."),
-    "restore": ("satchel.cli.backup:restore", "Put a backup in the place of what is there, which is kept."),
-    "demo": ("satchel.cli.demo:demo", "A guided minute with the real program; needs no key."),
+    "usage": ("satchel.cli.usage:usage", "Show tokens and cost by day and model."),
+    "doctor": ("satchel.cli.doctor:doctor", "Check that everything works."),
+    "backup": ("satchel.cli.backup:backup", "Back up everything to one file."),
+    "restore": ("satchel.cli.backup:restore", "Replace everything by a backup; the current state is kept."),
+    "demo": ("satchel.cli.demo:demo", "Show the program in a guided minute; needs no key."),
 }
 
 
@@ -40,8 +40,8 @@ _COMMANDS = {
 def root(context: click.Context) -> None:
     """Satchel: an agent that remembers you.
 
-    Without a command it opens a conversation; without a terminal it reads one prompt from stdin, answers and
-    leaves.
+    Without a command it starts a conversation; without a terminal it reads a message from stdin and prints the
+    answer.
     """
     if context.invoked_subcommand is not None:
         return

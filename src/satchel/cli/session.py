@@ -1,4 +1,4 @@
-"""`satchel session`: the conversations, as they were."""
+"""`satchel session`: list, show, search, export and delete conversations."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def session() -> None:
 
 @session.command("list")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
-@click.option("--here", is_flag=True, help="Only those of this working directory.")
+@click.option("--here", is_flag=True, help="Only sessions of this working directory.")
 @json_option
 def list_sessions(limit: int, here: bool, as_json: bool) -> None:
-    """List the sessions, the one that was active last first."""
+    """List the sessions, the most recent first."""
     cwd = str(Path.cwd().resolve()) if here else None
     infos = [info for info in _with_sessions(lambda store: store.list()) if cwd in (None, info.cwd)]
     shown = infos[:limit]
@@ -51,21 +51,21 @@ def list_sessions(limit: int, here: bool, as_json: bool) -> None:
     for info in shown:
         say(session_line(info))
     if not infos:
-        tell("There are no sessions yet. `satchel` begins one.")
+        tell("There are no sessions yet. `satchel` starts one.")
     elif len(infos) > limit:
-        tell(f"… and {len(infos) - limit} more: --limit shows them.")
+        tell(f"… and {len(infos) - limit} more: use --limit to show them.")
 
 
 @session.command()
 @click.argument("id", type=Text)
 @json_option
 def show(id: str, as_json: bool) -> None:
-    """Show a conversation; ID may be the beginning of one."""
+    """Show a conversation; ID may be the beginning of an id."""
 
     async def read(store: SessionStore) -> dict[str, Any] | str:
         info, log = await store.info(id), await store.load(id)
         for skipped in log.skipped:
-            tell(f"! line {skipped.line} of {log.path} can't be read: {skipped.reason}")
+            tell(f"! Line {skipped.line} of {log.path} can't be read: {skipped.reason}")
         return to_json(info, log.records) if as_json else to_markdown(info, log.records)
 
     shown = _with_sessions(read)
@@ -82,7 +82,7 @@ def show(id: str, as_json: bool) -> None:
 def search(query: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Search everything that was said, and the tools' inputs and outputs.
 
-    All words must be there, each as the beginning of a word; words in double quotes stand together.
+    All words must occur, each as the beginning of a word. Words in double quotes must be adjacent.
     """
     hits = _with_sessions(lambda store: store.search(" ".join(query), limit=limit))
     if as_json:
@@ -91,7 +91,7 @@ def search(query: tuple[str, ...], limit: int, as_json: bool) -> None:
         for hit in hits:
             say(f"{hit.session_id}  turn {hit.turn}, {hit.kind}: {hit.snippet}")
     if not hits:
-        tell(f"Nothing was said with {' '.join(query)!r} in it.")
+        tell(f"No conversation contains {' '.join(query)!r}.")
 
 
 def _hit_to_json(hit: SearchHit) -> dict[str, Any]:
@@ -112,11 +112,14 @@ def _hit_to_json(hit: SearchHit) -> dict[str, Any]:
     "--format", "form", type=click.Choice(["markdown", "json"]), default="markdown", show_default=True
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="A file; it is not overwritten. Default: stdout."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The file; an existing one is not overwritten. Default: stdout.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def export(id: str, form: str, output: Path | None, as_json: bool) -> None:
-    """Export a whole conversation as Markdown or JSON."""
+    """Export a conversation as Markdown or JSON."""
     is_json = as_json or form == "json"
     text = _with_sessions(lambda store: store.export(id, form="json" if is_json else "markdown"))
     if output is None:
@@ -126,7 +129,7 @@ def export(id: str, form: str, output: Path | None, as_json: bool) -> None:
         with output.open("x", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
     except FileExistsError:
-        raise UsageError(f"{output} exists already. Choose another name, or remove it first.") from None
+        raise UsageError(f"{output} already exists. Choose another name, or remove it first.") from None
     except OSError as error:
         raise StorageUnwritable(f"{output} can't be written: {error.strerror}.") from error
     tell(f"Written to {output}.")
@@ -137,9 +140,9 @@ def export(id: str, form: str, output: Path | None, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def delete(ids: tuple[str, ...], yes: bool, as_json: bool) -> None:
-    """Delete conversations: their logs, for good.
+    """Delete the logs of conversations permanently.
 
-    What was remembered from them stays in memory; `satchel memory forget` forgets it.
+    Memories of them stay; `satchel memory forget --session ID` forgets those.
     """
 
     async def find(store: SessionStore) -> list[SessionInfo]:
@@ -150,8 +153,8 @@ def delete(ids: tuple[str, ...], yes: bool, as_json: bool) -> None:
         for info in infos:
             tell(session_line(info))
         if not is_terminal(sys.stdin):
-            raise UsageError("Deleting needs --yes where nobody can be asked.")
-        click.confirm("Delete them for good?", abort=True, err=True)
+            raise UsageError("Without a terminal to confirm on, deleting needs --yes.")
+        click.confirm("Delete permanently?", abort=True, err=True)
 
     async def remove(store: SessionStore) -> list[str]:
         return [await store.delete(info.id) for info in infos]

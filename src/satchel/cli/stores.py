@@ -1,4 +1,4 @@
-"""Opens the store of memories for a command, in the scope that it is asked for."""
+"""Opens the memory store for a command, in the scope of its `--scope` option."""
 
 from __future__ import annotations
 
@@ -38,46 +38,52 @@ def scope_option(function: F) -> F:
         type=Text,
         metavar="NAME",
         default="default",
-        help='Which memories: "default" are your own, "project" those of this project, or any other name, such as '
-        '"session:ID". A scope is a store of its own.',
+        help='Which memories: "default" (your own), "project" (those of this project), or any other name, such as '
+        '"session:ID". Each scope is separate.',
     )(function)
 
 
 _FILTERS = (
     click.option(
-        "--kind", type=click.Choice(get_args(Kind)), help="What was said, what is known, or summaries."
+        "--kind", type=click.Choice(get_args(Kind)), help="Episodes (verbatim), facts, or summaries."
     ),
     click.option(
-        "--type", "memory_type", type=click.Choice(get_args(MemoryType)), help="Only those of this type."
+        "--type", "memory_type", type=click.Choice(get_args(MemoryType)), help="Only memories of this type."
     ),
-    click.option("--tier", type=click.Choice(get_args(Tier)), help="Only those of this tier."),
-    click.option("--tag", "tags", multiple=True, type=Text, help="Only those with this tag; all of several."),
-    click.option("--speaker", type=Text, metavar="NAME", help="Only what this one said."),
-    click.option("--session", type=Text, metavar="ID", help="Only those that come from this session."),
-    click.option("--since", type=Text, metavar="TIME", help="Only what was said then or later."),
-    click.option("--until", type=Text, metavar="TIME", help="Only what was said before then."),
-    click.option("--as-of", type=Text, metavar="TIME", help="Only what was believed then."),
+    click.option("--tier", type=click.Choice(get_args(Tier)), help="Only memories of this tier."),
+    click.option(
+        "--tag",
+        "tags",
+        multiple=True,
+        type=Text,
+        help="Only memories with this tag; may be repeated.",
+    ),
+    click.option("--speaker", type=Text, metavar="NAME", help="Only what this person said."),
+    click.option("--session", type=Text, metavar="ID", help="Only memories from this session."),
+    click.option("--since", type=Text, metavar="TIME", help="Only what was said at that time or later."),
+    click.option("--until", type=Text, metavar="TIME", help="Only what was said before that time."),
+    click.option("--as-of", type=Text, metavar="TIME", help="Only what was believed at that time."),
 )
 
 
 def filter_options(function: F) -> F:
-    """Adds the options that filter memories; the command gets them all in keywords, see `filters_of`."""
+    """Adds the options that filter memories; the command passes its keyword arguments to `filters_of`."""
     for option in reversed(_FILTERS):
         function = option(function)
     return function
 
 
 def filters_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The filters of `Memory.search` and `Memory.list` from the options that were given."""
+    """The options as the filters of `Memory.search` and `Memory.list`."""
     times = {name: moment_of(given[name]) for name in ("since", "until", "as_of")}
     return {**given, **times}
 
 
 def with_home(function: Callable[[Home], Awaitable[T]], scope: str = "default") -> T:
-    """Run something with the home open, and its memory in a scope.
+    """Run a function with the home open and its memory in a scope.
 
     Raises:
-        UsageError: "project" is asked for where there is none.
+        UsageError: The scope is "project", and there is no project here.
     """
 
     async def body() -> T:
@@ -98,7 +104,7 @@ def with_home(function: Callable[[Home], Awaitable[T]], scope: str = "default") 
 
 
 def with_memory(function: Callable[[Memory], Awaitable[T]], scope: str = "default") -> T:
-    """Run something with the memories of a scope; what does not serve as it should is told on stderr."""
+    """Run a function with the memories of a scope; stderr reports a part of memory that does not work."""
 
     async def body(home: Home) -> T:
         found = await function(memory_of(home))
@@ -117,20 +123,20 @@ def memory_of(home: Home) -> Memory:
     """
     if home.memory is None:
         raise StorageError(
-            "Memory is off (memory.enabled) or could not be opened. `satchel doctor` says what is wrong."
+            "Memory is off (memory.enabled) or could not be opened. `satchel doctor` shows why."
         )
     return home.memory
 
 
 def moment_of(text: str | None) -> datetime | None:
-    """A time as it is typed; None stays None.
+    """Parse a time that the user typed; None stays None.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The text is not a time.
     """
     if text is None:
         return None
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{text!r} is no time. Write it as 2026-03-01 or 2026-03-01T18:30.") from None
+        raise UsageError(f"{text!r} is not a time. Write it as 2026-03-01 or 2026-03-01T18:30.") from None

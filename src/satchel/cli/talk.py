@@ -1,4 +1,4 @@
-"""A conversation in the terminal: reads what the user says, shows what happens, until they leave."""
+"""A conversation in the terminal: reads messages and commands, and shows what happens, until the user leaves."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from satchel.runtime.recap import last_exchanges
 __all__ = ["Talk", "said_before"]
 
 _MOST_SESSIONS, _MOST_SAID, _MOST_WAIT_S = 10, 200, 0.3
-"""How far the arrow keys go back: so many sessions and messages, and what can be read before somebody waits."""
+"""How far the arrow keys go back: sessions, messages, and seconds of reading before the user would notice."""
 
 _MOST_RECAPPED = 3
 """Exchanges that are shown where a conversation goes on: enough to know it again, and less than a screen."""
@@ -47,13 +47,13 @@ class Talk:
     """One run of `satchel chat`.
 
     Attributes:
-        satchel: Open, and owned by the caller.
-        reader: Where the user types.
-        view: What shows the turns.
+        satchel: Opened and closed by the caller.
+        reader: Reads what the user types.
+        view: Shows the turns.
     """
 
     def __init__(self, satchel: Satchel, session: Session, *, reader: LineReader, view: TurnView) -> None:
-        """Take over an open session; it is closed at the end."""
+        """Talk in an open session, which is closed at the end."""
         self.satchel = satchel
         self.reader = reader
         self.view = view
@@ -66,7 +66,7 @@ class Talk:
 
     @property
     def session(self) -> Session:
-        """The conversation that goes on."""
+        """The current session."""
         return self._session
 
     @property
@@ -75,11 +75,11 @@ class Talk:
         return model_name(self._session)
 
     def note(self, text: str) -> None:
-        """What they may want to know."""
+        """Show a line beside the conversation."""
         self.view.note(text, "dim")
 
     def interrupt(self) -> None:
-        """Stop what runs now; the conversation goes on."""
+        """Stop the running turn or command; the conversation continues."""
         if self._running is not None:
             self._running.cancel()
         elif self._work is not None:
@@ -146,7 +146,7 @@ class Talk:
             try:
                 text = await self.reader.read("› ", toolbar=f"{self.model_name} · session {self._session.id}")
             except KeyboardInterrupt:
-                self.note("Ctrl-D leaves.")
+                self.note("Press Ctrl-D to leave.")
                 continue
             except EOFError:
                 return
@@ -231,7 +231,7 @@ class Talk:
                 self._note_end(exit_code_of(running.turn))
 
     def _note_end(self, code: int) -> None:
-        """A program that talks to us is told at the end what the worst of its turns came to; a person has seen it."""
+        """Without a terminal, the exit code reports the worst turn; at a terminal, the user has seen it."""
         if not is_terminal(sys.stdin):
             self._code = max(self._code, code)
 
@@ -256,7 +256,7 @@ class Talk:
         await self._greet()
 
     def approver(self) -> TerminalApprover | None:
-        """Asks the user, where there is one."""
+        """Asks the user; None without a terminal."""
         if not is_terminal(sys.stdin):
             return None
         return TerminalApprover(self.reader, self.view, interrupt=self.interrupt)
@@ -267,7 +267,7 @@ class Talk:
 
 
 async def said_before(satchel: Satchel) -> AsyncIterator[str]:
-    """What the user said in earlier sessions, the newest first, for the arrow keys."""
+    """The user's messages in earlier sessions, the newest first, for the arrow keys."""
     began_s = satchel.clock.monotonic_s()
     seen: set[str] = set()
     for info in (await satchel.sessions.list())[:_MOST_SESSIONS]:
@@ -276,7 +276,7 @@ async def said_before(satchel: Satchel) -> AsyncIterator[str]:
         try:
             log = await satchel.sessions.load(info.id)
         except SatchelError:
-            continue  # a log that can't be read gives no history and is told of elsewhere
+            continue  # a log that can't be read is reported when it is opened
         for record in reversed(log.records):
             if isinstance(record.event, TurnStart) and record.event.message.text not in seen:
                 seen.add(record.event.message.text)
@@ -287,19 +287,17 @@ async def said_before(satchel: Satchel) -> AsyncIterator[str]:
 
 @contextmanager
 def _quiet_keys() -> Iterator[None]:
-    """Between two prompts, keep what is typed from showing in an answer, and as it was typed: it waits for the next
-    prompt. Ctrl-C stays a signal.
-    """
+    """Between two prompts, keep what is typed for the next one without echoing it. Ctrl-C stays a signal."""
     if not is_terminal(sys.stdin):
         yield
         return
-    # Not there on every system, and of no use without a terminal.
+    # Not available on every system, and only useful with a terminal.
     import termios  # noqa: PLC0415
 
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
     quiet = [*before]
-    # Enter would arrive at the editor as another key.
+    # Otherwise Enter would reach the editor as another key.
     quiet[0] = before[0] & ~termios.ICRNL
     quiet[3] = before[3] & ~(termios.ECHO | termios.ICANON)
     termios.tcsetattr(fd, termios.TCSADRAIN, quiet)

@@ -1,4 +1,4 @@
-"""`satchel tool`: which tools there are, what one takes, running one by hand, and writing a new one."""
+"""`satchel tool`: list, show, run, approve and create tools."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["tool"]
 T = TypeVar("T")
 
 _MOST_STDIN = 64_000_000
-"""Bytes of input on stdin: far beyond what a tool is given by a model."""
+"""Bytes of input on stdin: far more than a model passes to a tool."""
 _SOURCES = ("builtin", "external", "capability", "mcp")
 
 
@@ -42,7 +42,7 @@ def _with_satchel(function: Callable[[Satchel], Awaitable[T]]) -> T:
 
 @click.group()
 def tool() -> None:
-    """List, show, run, approve and write tools.
+    """List, show, run, approve and create tools.
 
     A tool is any executable in SATCHEL_HOME/tools that prints its schema for --schema, and for a call reads JSON from
     stdin and prints JSON.
@@ -50,10 +50,10 @@ def tool() -> None:
 
 
 @tool.command("list")
-@click.option("--source", type=click.Choice(_SOURCES), help="Only those from there.")
+@click.option("--source", type=click.Choice(_SOURCES), help="Only tools from this source.")
 @json_option
 def list_(source: str | None, as_json: bool) -> None:
-    """List all tools, and what lies in the tools' folders and is none, with the reason."""
+    """List all tools, and the files in the tools' folders that can't be used, with the reason."""
     entries = [entry for entry in _with_satchel(list_tools) if source in (None, entry.source)]
     if as_json:
         say_json([_entry_to_json(entry) for entry in entries])
@@ -63,7 +63,7 @@ def list_(source: str | None, as_json: bool) -> None:
         if entry.reason and (entry.status != "available" or entry.source != "builtin"):
             tell(f"  ! {entry.reason}")
     if not entries:
-        tell("There are none.")
+        tell("There are no tools.")
 
 
 def _entry_to_json(entry: ToolEntry) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _entry_to_json(entry: ToolEntry) -> dict[str, Any]:
 @click.argument("name", type=Text)
 @json_option
 def show(name: str, as_json: bool) -> None:
-    """Show what a tool is for and what it takes."""
+    """Show a tool's description and input."""
 
     async def find(satchel: Satchel) -> dict[str, Any]:
         registry = await satchel.tools()
@@ -194,10 +194,10 @@ def refresh(as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def approve(name: str, yes: bool, as_json: bool) -> None:
-    """Take an executable, or the description of an MCP server's tool, as it is now for good.
+    """Approve an executable, or the description of an MCP server's tool, as it is now.
 
-    One that changed is not run before. NAME is the tool's name, or the path of its file; mcp__SERVER__* stands for all
-    that wait of a server. On a terminal you are asked after it was shown.
+    A tool that has changed is not used before that. NAME is the tool's name or the path of its file; mcp__SERVER__*
+    means all tools of a server that wait for approval. On a terminal, what is approved is shown first.
     """
     if name.startswith("mcp__"):
         _approve_described(name, yes=yes, as_json=as_json)
@@ -208,7 +208,7 @@ def approve(name: str, yes: bool, as_json: bool) -> None:
             for entry in await list_tools(satchel):
                 if entry.source == "external" and name in (entry.name, entry.origin):
                     tell(f"{entry.name}  {entry.origin}\n  {entry.reason}".rstrip())
-            click.confirm("Did you look at it, and may it be run?", abort=True, err=True)
+            click.confirm("Have you reviewed it, and may it run?", abort=True, err=True)
         return await satchel.external.approve(name)
 
     record = _with_satchel(take)
@@ -220,14 +220,14 @@ def approve(name: str, yes: bool, as_json: bool) -> None:
 
 
 def _approve_described(name: str, *, yes: bool, as_json: bool) -> None:
-    """Accept what an MCP server says of its tools now."""
+    """Approve an MCP server's current descriptions of its tools."""
 
     async def take(satchel: Satchel) -> list[str]:
         if not yes and is_terminal(sys.stdin):
             for tool in satchel.mcp.withheld(name):
                 for line in described_lines(tool):
                     tell(line)
-            click.confirm("Did you read it, and may a model be told that?", abort=True, err=True)
+            click.confirm("Have you read it, and may models see it?", abort=True, err=True)
         return [line for tool in await satchel.mcp.approve(name) for line in described_lines(tool)]
 
     lines = _with_satchel(take)
@@ -239,7 +239,7 @@ def _approve_described(name: str, *, yes: bool, as_json: bool) -> None:
 
 
 def described_lines(tool: WithheldTool) -> list[str]:
-    """What a server says of a tool now, with what differs from what was accepted."""
+    """A server's current description of a tool, and how it differs from the approved one."""
     before = _said_lines(tool.before) if tool.before is not None else []
     now = _said_lines(tool.now)
     return [
@@ -254,21 +254,23 @@ def _said_lines(definition: McpDefinition) -> list[str]:
     hints = ", ".join(f"{key}={str(value).lower()}" for key, value in definition.hints.items())
     return [
         *(f"description: {line}" for line in definition.description.splitlines()),
-        # What can't be seen is written out: it may be what the change is about.
+        # Invisible characters are escaped: they may be what has changed.
         *(f"{json.dumps(name)}: {json.dumps(part)}" for name, part in properties.items()),
-        *([f"it says of itself: {hints}"] if hints else []),
+        *([f"annotations: {hints}"] if hints else []),
     ]
 
 
 @tool.command()
 @click.argument("name", type=Text)
-@click.option("--lang", type=click.Choice(LANGUAGES), default="python", show_default=True, help="In what.")
 @click.option(
-    "--dir", "folder", type=click.Path(path_type=Path), help="Where to; default: SATCHEL_HOME/tools."
+    "--lang", type=click.Choice(LANGUAGES), default="python", show_default=True, help="The language."
+)
+@click.option(
+    "--dir", "folder", type=click.Path(path_type=Path), help="The folder. Default: SATCHEL_HOME/tools."
 )
 @json_option
 def new(name: str, lang: str, folder: Path | None, as_json: bool) -> None:
-    """Write a new tool that works, with a test that passes: the place to begin from."""
+    """Create a working tool with a passing test, as a starting point."""
     settings = read_settings()
     path, test = new_tool(folder or settings.home / "tools", name, language=lang)
     if as_json:
@@ -276,4 +278,4 @@ def new(name: str, lang: str, folder: Path | None, as_json: bool) -> None:
         return
     say(str(path))
     say(str(test))
-    tell(f"Change it, test it with {test}, then: satchel tool approve {name}")
+    tell(f"Edit it, test it with {test}, then approve it: satchel tool approve {name}")

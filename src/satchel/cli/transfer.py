@@ -1,4 +1,4 @@
-"""`satchel memory export` and `satchel memory import`: memories out of a store and into it."""
+"""`satchel memory export` and `satchel memory import`: write memories to a file, and read them from one."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from satchel.memory.transfer import (
     import_report_to_json,
 )
 from satchel.runtime.home import Home
+from satchel.runtime.lines import counted
 
 __all__ = ["export", "import_memories"]
 
@@ -43,12 +44,12 @@ def export(
 ) -> None:
     """Write memories to FILE as JSON lines, or to stdout.
 
-    Everything that is known of them is in it: fields, edges, history, and what was forgotten, by hashes. Vectors are
-    made anew by `import`. A filter chooses among the memories, and leaves out what was forgotten.
+    The export contains all fields, links and changes, and hashes of what was forgotten; `import` computes the vectors
+    again. With a filter, it contains only the matching memories, and nothing about forgotten ones.
     """
     wanted = filters_of(given)
     if file == "-" and as_json:
-        raise UsageError("Memories go to stdout already; give a FILE to have the report as JSON.")
+        raise UsageError("The memories go to stdout; give a FILE to get the report as JSON.")
 
     async def carry(home: Home) -> ExportReport:
         if file == "-":
@@ -64,8 +65,8 @@ def export(
         say_json(export_report_to_json(report))
         return
     tell(
-        f"{report.memories:,} memories, {report.edges:,} edges, {report.changes:,} changes and "
-        f"{report.tombstones:,} notes of what was forgotten exported."
+        f"Exported {counted(report.memories, 'memory', 'memories')}, {counted(report.edges, 'link')}, "
+        f"{counted(report.changes, 'change')} and {counted(report.tombstones, 'record')} of forgotten memories."
     )
 
 
@@ -77,21 +78,20 @@ def export(
     type=click.Choice(get_args(ImportSource)),
     default="auto",
     show_default=True,
-    help="What wrote it; auto looks at each file.",
+    help="The format; auto detects it for each file.",
 )
 @scope_option
-@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--dry-run", is_flag=True, help="Only count; write nothing.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def import_memories(
     path: str, source: ImportSource, scope: str, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    """Take in memories from PATH: a file, a .zip, or a folder.
+    """Import memories from PATH: a file, a .zip, or a folder.
 
-    Known are Satchel's own export, the file of the MCP memory server, transcripts of Claude Code (~/.claude/projects)
-    and Codex (~/.codex/sessions), the export of ChatGPT, folders of Markdown, and exports of mem0. Dates are kept,
-    secrets are taken out, the output of tools stays outside. Importing again adds nothing, and goes on where it was
-    interrupted.
+    Supported: Satchel's own export, the MCP memory server's file, transcripts of Claude Code (~/.claude/projects) and
+    Codex (~/.codex/sessions), ChatGPT's export, folders of Markdown, and mem0's export. Dates are kept; secrets and
+    tool output are removed. Importing the same file again adds nothing; an interrupted import resumes.
     """
     if not yes and not dry_run and is_terminal(sys.stdin) and is_terminal(sys.stderr):
         where = "memory" if scope == "default" else f"the scope {scope}"
@@ -108,41 +108,41 @@ def import_memories(
         _tell(report)
     if not report.files:
         raise UsageError(
-            f"{plain(path)} holds no file of a known format ({', '.join(get_args(ImportSource)[1:])}). "
+            f"{plain(path)} contains no file of a supported format ({', '.join(get_args(ImportSource)[1:])}). "
             "Nothing was imported."
         )
 
 
 def _tell(report: ImportReport) -> None:
     for kind, count in report.files.items():
-        tell(f"{count:,} {'file' if count == 1 else 'files'} of {kind}")
-    would = " (nothing was written: --dry-run)" if report.dry_run else ""
+        tell(f"{counted(count, 'file')} of {kind}")
+    would = " (dry run: nothing was written)" if report.dry_run else ""
     skipped = sum(report.skipped.values())
     tell(f"{report.new:,} new, {report.known:,} known, {skipped:,} skipped{would}")
-    for count, what in (
-        (report.edges, "edges"),
-        (report.changes, "changes"),
-        (report.tombstones, "notes of what was forgotten"),
-        (report.redacted, "memories with secrets, which were taken out"),
-        (report.stripped, "memories with text that Satchel had put there, which was taken out"),
+    for count, one, many in (
+        (report.edges, "link", "links"),
+        (report.changes, "change", "changes"),
+        (report.tombstones, "record of a forgotten memory", "records of forgotten memories"),
+        (report.redacted, "memory whose secrets were removed", "memories whose secrets were removed"),
+        (report.stripped, "memory cleaned of injected text", "memories cleaned of injected text"),
     ):
         if count:
-            tell(f"  {count:,} {what}")
+            tell(f"  {counted(count, one, many)}")
     for reason, count in report.skipped.items():
         tell(f"  ! {count:,} skipped: {reason}")
     for example in report.examples[:_SHOWN_EXAMPLES]:
         tell(f"      {example.where}")
     for reason, count in report.ignored.items():
-        tell(f"  {count:,} left out on purpose: {reason}")
+        tell(f"  {count:,} left out: {reason}")
 
 
 @contextmanager
 def _bar() -> Iterator[Callable[[TransferProgress], None]]:
-    """A bar on a terminal, and nothing elsewhere."""
+    """A progress bar on a terminal; nothing elsewhere."""
     if not is_terminal(sys.stderr):
         yield _silent
         return
-    # Imported when a person waits: it takes a tenth of a second.
+    # Imported only for a terminal: it takes a tenth of a second.
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
@@ -169,4 +169,4 @@ def _bar() -> Iterator[Callable[[TransferProgress], None]]:
 
 
 def _silent(_: TransferProgress) -> None:
-    """Nobody looks."""
+    """Show nothing."""

@@ -1,4 +1,4 @@
-"""`satchel usage`: tokens and money, from the session logs."""
+"""`satchel usage`: tokens and cost, from the session logs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["usage"]
 
 @click.command()
 @click.option(
-    "--days", type=click.IntRange(1), default=30, show_default=True, help="Of the newest so many days of use."
+    "--days", type=click.IntRange(1), default=30, show_default=True, help="The most recent days with any use."
 )
 @json_option
 def usage(days: int, as_json: bool) -> None:
-    """Show tokens and money by day and model."""
+    """Show tokens and cost by day and model."""
 
     async def body() -> tuple[UsageRow, ...]:
         async with opened_home(read_settings(), with_notices=False) as satchel:
@@ -41,4 +41,4 @@ def usage(days: int, as_json: bool) -> None:
     elif summed:
         say(usage_table(row for row in rows if row.day in newest))
     else:
-        tell("No model was asked yet.")
+        tell("No model has been used yet.")

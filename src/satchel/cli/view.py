@@ -1,4 +1,4 @@
-"""A turn on the screen: the answer as it comes, what the tools do, which memory was shown, what it cost."""
+"""A turn on the terminal: the answer while it arrives, tool calls and results, surfaced memories, and the cost."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ _LINE_STYLES = {"plain": "dim", "added": "green", "removed": "red", "active": "b
 
 
 def has_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether colours are welcome there: on a terminal that can show them, unless NO_COLOR is set
-    (no-color.org).
-    """
+    """Whether to use colours: on a terminal that can show them, unless NO_COLOR is set (no-color.org)."""
     return is_terminal(stream) and not environ.get("NO_COLOR") and environ.get("TERM", "") not in ("dumb", "")
 
 
@@ -78,7 +76,7 @@ def _progress(data: Mapping[str, Any]) -> str:
 
 
 class TurnView:
-    """Shows the events of turns, one after the other."""
+    """Shows the events of turns in their order."""
 
     def __init__(
         self,
@@ -89,14 +87,14 @@ class TurnView:
         monotonic_s: Callable[[], float],
         with_usage: bool = True,
     ) -> None:
-        """Make it.
+        """Make a view.
 
         Args:
-            text_out: Where the answer goes while it comes; None shows everything but the answer.
+            text_out: Where the answer goes while it arrives; None shows everything except the answer.
             notes_out: Where everything else goes.
             environ: For NO_COLOR and TERM.
             monotonic_s: A clock.
-            with_usage: Whether a line of tokens and money closes a turn.
+            with_usage: Whether a line with tokens and cost ends a turn.
         """
         self._notes = notes_out
         self._has_colour = has_colour(notes_out, environ)
@@ -118,7 +116,7 @@ class TurnView:
         self._inputs: dict[str, Mapping[str, Any]] = {}
 
     def note(self, text: str, *styles: str) -> None:
-        """A line beside the answer; its words are made harmless."""
+        """Show a line beside the answer; control characters are replaced."""
         if self._text is not None:
             self._text.finish()
         words = plain(text)
@@ -128,12 +126,12 @@ class TurnView:
         self._notes.flush()
 
     def finish(self) -> None:
-        """Leave the screen so that something else can be written."""
+        """Complete the answer's last line, so that something else can be written."""
         if self._text is not None:
             self._text.finish()
 
     def show(self, event: Event) -> None:
-        """Show what happened."""
+        """Show an event."""
         match event:
             case TurnStart():
                 self._streamed, self._said, self._question, self._failure = False, "", None, None
@@ -152,16 +150,16 @@ class TurnView:
                 self._refused.add(call_id)
                 self.note(f"✗ {tool}: {one_line(reason, 300)}", "yellow")
             case Action(tool="ask_user") | Observation(tool="ask_user", is_error=False):
-                pass  # the question itself ends the turn
+                pass  # the turn ends with the question, which is shown then
             case Action(tool=tool, input=input, call_id=call_id):
-                # What ends in no time needs no progress.
+                # The first progress is shown only after a while: most calls end before that.
                 self._progressed_s = self._monotonic_s()
                 self._inputs[call_id] = input
                 self.note(self._fitted(f"● {tool}  {describe_call(tool, input)}".rstrip()), "cyan")
             case ToolProgress(tool=tool, data=data):
                 self._progressed(tool, data)
             case Observation(call_id=call_id) if call_id in self._refused:
-                self._refused.remove(call_id)  # what its permission said was shown
+                self._refused.remove(call_id)  # the reason was shown with the permission
             case Observation():
                 self._observed(event)
             case Compaction(before_tokens=before, after_tokens=after):
@@ -171,7 +169,7 @@ class TurnView:
             case Notice(text=text):
                 self.note(f"! {one_line(text, 1000)}", "yellow")
             case Failure(part="model" | "turn"):
-                self._failure = event  # it ends the turn, whose last words tell of it
+                self._failure = event  # it ends the turn, and `Final` says why
             case Failure():
                 self._failed(event)
             case AskUser():
@@ -228,7 +226,7 @@ class TurnView:
             self._text.feed(text)
 
     def _answered(self, said: str) -> None:
-        # Endpoints that answer in one piece stream nothing.
+        # Some endpoints answer in one piece, without deltas.
         if not self._streamed:
             self._feed(said)
         self.finish()
@@ -236,7 +234,7 @@ class TurnView:
         self._said = said or self._said
 
     def _progressed(self, tool: str, data: Mapping[str, Any]) -> None:
-        # A tool may tell a hundred times in a second; nobody reads that.
+        # A tool may report its progress a hundred times a second.
         now_s = self._monotonic_s()
         if now_s - self._progressed_s >= _PROGRESS_S and (text := one_line(_progress(data), 80)):
             self._progressed_s = now_s
@@ -250,13 +248,13 @@ class TurnView:
         if shown.summary:
             heading += f": {shown.summary}"
         mark, style = ("✗", "red") if event.is_error else ("↳", "dim")
-        # An error is read to its end; everything else has its place on one line.
+        # Errors are shown in full; everything else fits one line.
         self.note(
             f"  {mark} {one_line(heading, 300)}" if event.is_error else self._fitted(f"  {mark} {heading}"),
             style,
         )
         if event.round == 0:
-            return  # whoever ran the tool by hand prints the whole result
+            return  # `/run` prints the full result itself
         for line in shown.lines:
             self.note(self._fitted(f"    {line.text}"), _LINE_STYLES[line.style])
 
@@ -284,7 +282,7 @@ class TurnView:
         elif final.status == "cancelled":
             self.note("(interrupted)", "yellow")
         elif rest.strip():
-            # What Satchel itself has to say about how the turn ended.
+            # Satchel's own words about how the turn ended.
             self.note(
                 rest.strip(),
                 *(["red"] if final.status == "failed" else ["yellow"] if final.status == "limit" else []),

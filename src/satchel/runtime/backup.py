@@ -1,4 +1,4 @@
-"""Everything that a home holds, in one file, and back again."""
+"""Backs up a home to one file, and restores it."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _FORMAT: Final = 1
 _MANIFEST: Final = "satchel-backup.json"
 _END: Final = "satchel-backup.end"
 _OWN: Final = (_MANIFEST, _END)
-"""What is the backup's and no file of the home."""
+"""Entries that belong to the backup and are not files of the home."""
 _LEFT_OUT: Final = ("models", "logs", "cache", "oauth")
-"""What is fetched again, what tells of defects only, and logins, which a stolen backup would give away."""
+"""Left out: files that can be fetched again, logs of errors, and logins, which a stolen backup would give away."""
 _MAX_BYTES: Final = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """What was backed up: files beside the databases, and the bytes of the file that was written."""
+    """A finished backup: `files` besides the database, and the size of the archive in bytes."""
 
     path: Path
     files: int
@@ -43,7 +43,7 @@ class Backup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What was restored; `aside` is where the home that was there before is now, or None where there was none."""
+    """A finished restore; `aside` is where the previous home is now, or None if there was none."""
 
     home: Path
     files: int
@@ -51,23 +51,23 @@ class Restored:
 
 
 def back_up(home: Path, database: Path, target: Path, *, clock: Clock) -> Backup:
-    """Write the memories, the conversations, the settings and the tools of a home into one .tar.gz.
+    """Write the memories, conversations, settings and tools of a home to one .tar.gz.
 
-    Others may go on using the home: the database is copied as of one moment, and the logs after it, so that they lack
-    nothing that it has.
+    The home may be in use: the database is copied as of one moment, and the logs after it, so that the logs contain
+    everything that the database does.
 
     Args:
         home: SATCHEL_HOME.
-        database: The file of the memories; it need not be in the home.
-        target: Replaced when all is written.
-        clock: Tells when.
+        database: The database file; it need not be in the home.
+        target: Replaced when the backup is complete.
+        clock: For the time of the backup.
 
     Raises:
         NotFound: There is no home.
-        StorageError: Something can't be read or written; what was at `target` is untouched.
+        StorageError: Something can't be read or written; a file at `target` is unchanged.
     """
     if not home.is_dir():
-        raise NotFound(f"There is no home at {home}, so there is nothing to back up.")
+        raise NotFound(f"There is no folder {home}, so there is nothing to back up.")
     if target.is_dir():
         raise StorageUnwritable(f"{target} is a folder; name a file, such as {target / 'satchel.tar.gz'}.")
     part = target.with_name(f".{target.name}.{os.getpid()}")
@@ -86,7 +86,7 @@ def back_up(home: Path, database: Path, target: Path, *, clock: Clock) -> Backup
                 try:
                     archive.add(path, name, recursive=False)
                 except FileNotFoundError:
-                    continue  # it went away meanwhile
+                    continue  # it was removed meanwhile
                 count += 1
             _put(archive, _END, {"files": count})
         size = part.stat().st_size
@@ -94,7 +94,7 @@ def back_up(home: Path, database: Path, target: Path, *, clock: Clock) -> Backup
         note_copy(home, target, clock=clock)
     except OSError as error:
         raise StorageUnwritable(
-            f"The backup {target} could not be written: {error.strerror or error}. What was there is untouched."
+            f"The backup {target} could not be written: {error.strerror or error}. An existing file there is unchanged."
         ) from error
     finally:
         for path in (part, copy):
@@ -104,25 +104,25 @@ def back_up(home: Path, database: Path, target: Path, *, clock: Clock) -> Backup
 
 
 def restore(archive: Path, home: Path, *, clock: Clock) -> Restored:
-    """Put what a backup holds in the place of a home; the home that was there is kept beside it.
+    """Replace a home by a backup; the previous home is kept beside it.
 
     Args:
-        archive: What `back_up` wrote.
+        archive: A file that `back_up` wrote.
         home: SATCHEL_HOME.
-        clock: Names the folder that keeps what was there.
+        clock: For the name of the folder that keeps the previous home.
 
     Raises:
         NotFound: There is no such file.
-        StorageCorrupt: It is no backup, or a damaged one; nothing was changed.
+        StorageCorrupt: It is not a backup, or damaged; nothing was changed.
         StorageTooNew: A newer Satchel wrote it; nothing was changed.
         Refused: The home is in use by another process; nothing was changed.
         StorageError: Something can't be read or written.
     """
     if not archive.is_file():
-        raise NotFound(f"There is no backup {str(archive)!r}.")
+        raise NotFound(f"There is no file {str(archive)!r}.")
     if is_in_use(home / "satchel.db"):
         raise Refused(
-            f"{home} is in use by another process. End it, then restore again; nothing was changed."
+            f"{home} is in use by another process. Stop it, and restore again. Nothing was changed."
         )
     stamp = clock.now().strftime("%Y%m%d-%H%M%S")
     fresh = home.with_name(f"{home.name}.restoring-{os.getpid()}")
@@ -135,7 +135,7 @@ def restore(archive: Path, home: Path, *, clock: Clock) -> Restored:
         if home.exists():
             aside = home.with_name(f"{home.name}.before-restore-{stamp}")
             if aside.exists():
-                raise StorageUnwritable(f"{aside} is there already; move it away and restore again.")
+                raise StorageUnwritable(f"{aside} already exists; move it away and restore again.")
             home.rename(aside)
         try:
             fresh.rename(home)
@@ -144,7 +144,7 @@ def restore(archive: Path, home: Path, *, clock: Clock) -> Restored:
                 aside.rename(home)
             raise
         if aside is not None and (aside / "models").is_dir():
-            # They are no backup's, and would be fetched again.
+            # Backups don't contain the models; keep those that have been fetched.
             (aside / "models").rename(home / "models")
     except OSError as error:
         raise StorageUnwritable(f"{home} could not be replaced: {error.strerror or error}.") from error
@@ -159,7 +159,7 @@ def _manifest(clock: Clock) -> dict[str, Any]:
 
 @contextmanager
 def _written(path: Path) -> Iterator[tarfile.TarFile]:
-    """A new archive that only its owner can read, on the disk when this ends."""
+    """A new archive that only its owner can read; at the end it is synced to disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as stream:
         with tarfile.open(fileobj=stream, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
@@ -176,7 +176,7 @@ def _put(archive: tarfile.TarFile, name: str, value: dict[str, Any]) -> None:
 
 
 def _files(home: Path, others: set[Path]) -> Iterator[tuple[Path, str]]:
-    """The files of a home that belong into a backup, with their names in it; links stay outside."""
+    """The files of a home for a backup, with their names in it; symlinks are left out."""
     for folder, folders, names in os.walk(home):
         here = Path(folder)
         if here == home:
@@ -194,7 +194,7 @@ def _files(home: Path, others: set[Path]) -> Iterator[tuple[Path, str]]:
 
 
 def _unpack(path: Path, target: Path) -> int:
-    """Write the files of a backup into a folder; gives how many there were beside the database."""
+    """Write the files of a backup to a folder; returns their number, without the database."""
     count = size = 0
     try:
         with tarfile.open(path, "r:gz") as archive:
@@ -202,11 +202,11 @@ def _unpack(path: Path, target: Path) -> int:
             stream = archive.extractfile(first) if first is not None and first.name == _MANIFEST else None
             manifest = json.loads(stream.read(1 << 20)) if stream is not None else {}
             if not isinstance(manifest, dict) or "satchel-backup" not in manifest:
-                raise StorageCorrupt(f"{path} is no backup of Satchel's. Nothing was changed.")
+                raise StorageCorrupt(f"{path} is not a Satchel backup. Nothing was changed.")
             if manifest["satchel-backup"] != _FORMAT or manifest.get("schema") not in REVISIONS:
                 raise StorageTooNew(
-                    f"A newer Satchel wrote the backup {path} (its schema is {manifest.get('schema')!r}, and this "
-                    f"program knows up to {HEAD!r}). Upgrade Satchel; nothing was changed."
+                    f"A newer version of Satchel wrote the backup {path} (schema {manifest.get('schema')!r}; this "
+                    f"version supports up to {HEAD!r}). Upgrade Satchel. Nothing was changed."
                 )
             ended = False
             for entry in archive:
@@ -217,7 +217,7 @@ def _unpack(path: Path, target: Path) -> int:
                 name = PurePosixPath(entry.name)
                 if not entry.isreg() or name.is_absolute() or ".." in name.parts or not name.parts:
                     raise StorageCorrupt(
-                        f"{path} holds {entry.name!r}, which is no file of a home. Nothing was changed."
+                        f"{path} contains {entry.name!r}, which does not belong in a backup. Nothing was changed."
                     )
                 size += entry.size
                 content = archive.extractfile(entry)
@@ -233,14 +233,14 @@ def _unpack(path: Path, target: Path) -> int:
                     shutil.copyfileobj(content, out, 1 << 20)
                 os.utime(place, (entry.mtime, entry.mtime))
                 count += entry.name != "satchel.db"
-            # The checksum of it all stands at the end of the file.
+            # The checksum is at the end of the file.
             while archive.fileobj.read(1 << 20):
                 pass
             if not ended:
-                raise StorageCorrupt(f"{path} was cut short. Nothing was changed.")
+                raise StorageCorrupt(f"{path} is incomplete. Nothing was changed.")
     except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
         raise StorageCorrupt(
-            f"{path} is no backup of Satchel's, or a damaged one: {error}. Nothing was changed."
+            f"{path} is not a Satchel backup, or is damaged: {error}. Nothing was changed."
         ) from error
     except StorageError:
         raise

@@ -1,4 +1,4 @@
-"""Copies of what is remembered outside the store: where they were written, so that forgetting can name them."""
+"""Records where backups and exports were written, so that forgetting can name the copies that it does not change."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LIST: Final = "copies.jsonl"
 
 
 def note_copy(home: Path, copy: Path, *, clock: Clock) -> None:
-    """Keep in a home that a copy of what it remembers was written: a backup, or an export."""
+    """Record in a home that a copy of its memories was written: a backup or an export."""
     if copy.absolute() in _noted(home):
         return
     line = json.dumps({"file": str(copy.absolute()), "at": clock.now().isoformat()}) + "\n"
-    # The copy is good without the note, and where the home can't be written, nothing can be forgotten either.
+    # A copy without this record is still good, and in a home that is not writable nothing can be forgotten either.
     with suppress(OSError):
         descriptor = os.open(home / _LIST, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
@@ -28,11 +28,11 @@ def note_copy(home: Path, copy: Path, *, clock: Clock) -> None:
 
 
 def copies_of(home: Path, *folders: Path) -> list[Path]:
-    """Files and folders that hold what a home remembered once, and are still there.
+    """Existing files and folders that may contain a home's memories.
 
     Args:
-        home: SATCHEL_HOME: what was noted in it, what is in its `backups`, and what a restore put aside beside it.
-        folders: Where copies from before a migration lie, besides the home itself.
+        home: SATCHEL_HOME: its recorded copies, its `backups`, and the folders that restores have kept beside it.
+        folders: Further folders with backups from migrations.
     """
     found = {path for path in _noted(home) if path.exists()}
     for folder in (home, home / "backups", *folders):
@@ -44,7 +44,7 @@ def copies_of(home: Path, *folders: Path) -> list[Path]:
 
 
 def _noted(home: Path) -> set[Path]:
-    """What the list names; lines that were cut by a crash name nothing."""
+    """The recorded paths; a line that a crash has cut is ignored."""
     try:
         lines = (home / _LIST).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What `satchel doctor` looks at: each part is tried, and says what is wrong and what to do about it."""
+"""The checks of `satchel doctor`: each part is tried; a failed check says what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from satchel.memory import Memory
 from satchel.models.embedding import find_weights
 from satchel.runtime.endpoints import verify_model
 from satchel.runtime.home import untrusted_project
+from satchel.runtime.lines import counted
 from satchel.runtime.web import engines_of, missing_for_browser
 from satchel.storage import Database
 from satchel.tools.mcp import McpStatus
@@ -28,18 +29,18 @@ if TYPE_CHECKING:
 __all__ = ["Check", "examine"]
 
 _MOST_MCP_S = 20.0
-"""How long doctor waits for the servers, which start side by side."""
+"""Seconds that doctor waits for the servers, which start concurrently."""
 
 State: TypeAlias = Literal["ok", "warning", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One part and how it is.
+    """The state of one part.
 
     Attributes:
-        state: It works; it works and could be better; it does not work.
-        text: What was found and, unless all is well, what to do.
+        state: "ok", "warning" for a part that works with limits, or "failed".
+        text: What was found and, unless the state is ok, what to do.
     """
 
     part: str
@@ -48,7 +49,7 @@ class Check:
 
 
 async def examine(satchel: Satchel, database: Database | None) -> tuple[Check, ...]:
-    """Try every part. What is broken is told, never raised."""
+    """Check every part. Failures are reported, never raised."""
     checks = [
         Check(part="program", state="ok", text=f"Satchel {__version__}, Python {platform.python_version()}"),
         _home(satchel.settings.home),
@@ -72,10 +73,10 @@ async def _external(satchel: Satchel) -> Check:
     await satchel.external.discover()
     offered = len(await satchel.external.tools())
     unused = [entry.name for entry in satchel.external.entries if entry.status in ("skipped", "changed")]
-    text = "1 executable is a tool" if offered == 1 else f"{offered} executables are tools"
+    text = f"{counted(offered, 'executable')} can be used as {'a tool' if offered == 1 else 'tools'}"
     if unused or not satchel.external.is_available:
         why = "" if satchel.external.is_available else f" {' '.join(satchel.external.notices)}"
-        text += f"; not used: {', '.join(unused) or 'all'}.{why} `satchel tool list` says why."
+        text += f"; not used: {', '.join(unused) or 'all'}.{why} `satchel tool list` shows the reason."
         return Check(part="tools", state="warning", text=text)
     return Check(part="tools", state="ok", text=f"{text}.")
 
@@ -84,12 +85,15 @@ def _mcp_server(status: McpStatus) -> Check:
     part = f"MCP server {status.server}"
     match status.state:
         case "off":
-            return Check(part=part, state="warning", text="It is switched off (enabled = false).")
+            return Check(part=part, state="warning", text="Switched off (enabled = false).")
         case "ready":
-            text = f"{len(status.tools)} tools, {status.transport}, protocol {status.protocol}"
+            text = f"{counted(len(status.tools), 'tool')}, {status.transport}, protocol {status.protocol}"
             count = len(status.withheld)
             if count:
-                text += f"; {count} more wait for approval: `satchel tool list --source mcp` shows them"
+                waiting = f"{count} more {'waits' if count == 1 else 'wait'} for approval"
+                text += (
+                    f"; {waiting}: `satchel tool list --source mcp` shows {'it' if count == 1 else 'them'}"
+                )
             text = "; ".join([text, *status.problems])
             return Check(
                 part=part, state="warning" if status.withheld or status.problems else "ok", text=text
@@ -109,12 +113,12 @@ def _home(home: Path) -> Check:
     except OSError as error:
         return Check(part="home", state="failed", text=f"{home} can't be reached: {error.strerror}.")
     if not os.access(home, os.W_OK | os.X_OK):
-        return Check(part="home", state="failed", text=f"{home} can't be written: nothing said can be kept.")
+        return Check(part="home", state="failed", text=f"{home} is not writable: nothing can be saved.")
     free_mb = shutil.disk_usage(home).free // 2**20
     if free_mb < 200:
-        return Check(part="home", state="warning", text=f"{home}: only {free_mb} MB are free on its disk.")
+        return Check(part="home", state="warning", text=f"{home}: only {free_mb} MB of disk space are free.")
     if stat.S_IMODE(found.st_mode) & 0o077:
-        text = f"{home} can be entered by other users of this machine. Type: chmod 700 {home}"
+        text = f"Other users of this machine can read {home}. Fix: chmod 700 {home}"
         return Check(part="home", state="warning", text=text)
     return Check(part="home", state="ok", text=str(home))
 
@@ -145,7 +149,9 @@ async def _sessions(satchel: Satchel) -> Check:
     except SatchelError as error:
         return Check(part="sessions", state="failed", text=str(error))
     return Check(
-        part="sessions", state="ok", text=f"{len(sessions)} sessions, {sum(s.turns for s in sessions)} turns"
+        part="sessions",
+        state="ok",
+        text=f"{counted(len(sessions), 'session')}, {counted(sum(s.turns for s in sessions), 'turn')}",
     )
 
 
@@ -154,7 +160,9 @@ async def _memory(satchel: Satchel) -> list[Check]:
     if satchel.memory is None:
         if settings.memory.enabled:
             return []
-        return [Check(part="memory", state="warning", text="Memory is off (memory.enabled = false).")]
+        return [
+            Check(part="memory", state="warning", text="Memory is switched off (memory.enabled = false).")
+        ]
     try:
         stats = await satchel.memory.stats()
         pending = stats.memories - stats.embedded
@@ -162,13 +170,13 @@ async def _memory(satchel: Satchel) -> list[Check]:
             Check(
                 part="memory",
                 state="ok",
-                text=f"{stats.memories} memories, {pending} of them wait for a vector",
+                text=f"{counted(stats.memories, 'memory', 'memories')}, {pending:,} of them without a vector yet",
             )
         ]
     except SatchelError as error:
         return [Check(part="memory", state="failed", text=str(error))]
     if not settings.memory.capture:
-        text = "What is said is not kept (memory.capture = false)."
+        text = "Conversations are not remembered (memory.capture = false)."
         checks.append(Check(part="memory", state="warning", text=text))
     checks.append(await _distilling(satchel, satchel.memory))
     checks.append(_embedder(satchel))
@@ -176,35 +184,37 @@ async def _memory(satchel: Satchel) -> list[Check]:
 
 
 async def _distilling(satchel: Satchel, memory: Memory) -> Check:
-    """Whether facts are drawn from what was said."""
+    """Whether facts are extracted from conversations."""
     try:
         status = await memory.distill_status()
         choice = None if satchel.has_given_model else await satchel.choice()
     except SatchelError as error:
         return Check(part="distilling", state="failed", text=str(error))
-    waiting = f"{status.facts} facts from {status.read} messages, {status.pending} wait"
+    read = counted(status.read, "message")
+    progress = f"{counted(status.facts, 'fact')} from {read}, {status.pending:,} pending"
     if status.trouble:
-        text = f"{waiting}; {status.failed_since} attempts failed, the last: {status.trouble}"
+        attempts = counted(status.failed_since, "attempt")
+        text = f"{progress}; {attempts} failed, the last with: {status.trouble}"
         return Check(part="distilling", state="failed", text=text)
     if given_up := status.windows.get("given_up", 0):
-        text = f"{waiting}; {given_up} windows were given up after three answers that could not be read"
+        text = f"{progress}; gave up {counted(given_up, 'window')} after three unreadable answers"
         return Check(part="distilling", state="warning", text=text)
     if choice is not None and choice.name == "none":
-        text = f"{waiting}: without a language model no facts are drawn from what is said; it serves word for word."
+        text = f"{progress}. Without a language model, no facts are extracted; conversations are recalled verbatim."
         return Check(part="distilling", state="warning", text=text)
     if satchel.settings.memory.distill == "off":
         return Check(
             part="distilling",
             state="ok",
-            text=f"{waiting}, for `satchel memory distill` (memory.distill = off)",
+            text=f"{progress}; runs only by `satchel memory distill` (memory.distill = off)",
         )
-    return Check(part="distilling", state="ok", text=waiting)
+    return Check(part="distilling", state="ok", text=progress)
 
 
 def _embedder(satchel: Satchel) -> Check:
     name = satchel.settings.memory.embedder
     if name == "none":
-        text = 'Search goes by words alone (memory.embedder = "none").'
+        text = 'Search uses words only (memory.embedder = "none").'
         return Check(part="embedder", state="warning", text=text)
     degraded = satchel.memory.degraded if satchel.memory is not None else None
     if degraded:
@@ -215,7 +225,7 @@ def _embedder(satchel: Satchel) -> Check:
         except EmbedderError as error:
             return Check(part="embedder", state="failed", text=str(error))
         if folder is None:
-            text = "The embedding model is not here yet: the first search fetches it, or type: satchel model fetch"
+            text = "The embedding model is not installed yet. The first search fetches it, or type: satchel model fetch"
             return Check(part="embedder", state="warning", text=text)
         return Check(part="embedder", state="ok", text=f"{name}, in {folder}")
     return Check(part="embedder", state="ok", text=name)
@@ -229,7 +239,9 @@ async def _model(satchel: Satchel) -> Check:
     failed = "; ".join(f"{tried.name}: {tried.reason}" for tried in choice.failed)
     if choice.name == "none":
         return Check(
-            part="model", state="warning", text=f"none: {choice.why}. Satchel recalls only. {failed}".strip()
+            part="model",
+            state="warning",
+            text=f"none: {choice.why}. Satchel only recalls memories. {failed}".strip(),
         )
     chosen = f"{choice.name} ({choice.why})"
     try:
@@ -241,23 +253,23 @@ async def _model(satchel: Satchel) -> Check:
 
 def _web(settings: Settings) -> list[Check]:
     if not settings.web.enabled:
-        return [Check(part="web", state="ok", text="The web tools are off (web.enabled = false).")]
+        return [Check(part="web", state="ok", text="The web tools are switched off (web.enabled = false).")]
     engines = engines_of(settings)
     usable = [f"{entry.name} ({entry.text})" for entry in engines if entry.engine is not None]
     missing = [f"{entry.name} ({entry.text})" for entry in engines if entry.engine is None]
-    text = f"by {', then '.join(usable)}" if usable else "by nothing: web_search is not offered"
+    text = f"with {', then '.join(usable)}" if usable else "no engine is set up, so there is no web_search"
     if missing:
         text += f"; not set up: {', '.join(missing)}"
     search = Check(part="web search", state="ok" if usable else "warning", text=text)
     lacking = missing_for_browser(settings)
     found = find_chromium(settings.web.chromium, settings.environ)
-    browser = " ".join(lacking) if lacking else f"{found}, by playwright"
+    browser = " ".join(lacking) if lacking else f"{found}, with playwright"
     return [search, Check(part="browser", state="warning" if lacking else "ok", text=browser)]
 
 
 def _ripgrep(satchel: Satchel) -> Check:
     found = shutil.which("rg", path=satchel.settings.environ.get("PATH"))
     if found is None:
-        text = "ripgrep is not installed: grep and glob work and are slower. Install the package ripgrep."
+        text = "ripgrep is not installed. grep and glob work without it, but are slower. Install the package ripgrep."
         return Check(part="ripgrep", state="warning", text=text)
     return Check(part="ripgrep", state="ok", text=found)

@@ -194,7 +194,7 @@ def _file_read(_input: Mapping[str, Any], text: str) -> Shown:
     numbered = sum(1 for row in rows if re.match(r" *-?\d+\t", row))
     if not numbered:
         return Shown(summary=one_line(text))
-    part = re.fullmatch(r"\[(lines .*?)(?:; go on with .*)?\]", rows[-1])
+    part = re.fullmatch(r"\[(lines .*?)(?:; (?:continue|go on) with .*)?\]", rows[-1])
     return Shown(summary=part[1] if part else counted(numbered, "line"))
 
 

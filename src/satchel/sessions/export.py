@@ -82,7 +82,7 @@ def to_markdown(info: SessionInfo, records: Sequence[Record]) -> str:
                 parts.append(f"**Question:** {event.question}")
             case Compaction() as event:
                 parts.append(
-                    f"*(Older messages were summed up: {event.before_tokens} → {event.after_tokens} tokens.)*"
+                    f"*(Older messages were summarised: {event.before_tokens} → {event.after_tokens} tokens.)*"
                 )
             case Final() as event:
                 if event.turn not in answered and event.text:

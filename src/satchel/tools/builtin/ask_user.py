@@ -1,4 +1,4 @@
-"""The tool `ask_user`: ends the turn with a question, whose answer becomes the call's result."""
+"""The tool `ask_user`: ends the turn with a question; the answer becomes the call's result."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from satchel.tools.port import Annotations, Question, Tool, ToolContext, ToolRes
 
 __all__ = ["ask_user_tool"]
 
-DESCRIPTION = """Ask the user and wait for the answer. Only for what you can't find out yourself and would \
-have to guess: a choice that is theirs, a fact that only they know, leave for something that can't be \
-undone. One question; `options` are suggestions, they may answer otherwise."""
+DESCRIPTION = """Ask the user a question and wait for the answer. Use it only for what you need and can't find out \
+yourself: a choice that is theirs, a fact that only they know, or permission for something that can't be undone. Ask \
+one question at a time. `options` are suggestions; the user may give another answer. Don't repeat the question in your \
+text: it is shown to the user."""
 
 
 def ask_user_tool() -> Tool:

@@ -1,4 +1,4 @@
-"""The tool `bash`: runs a command on the host, in a working directory that lasts as long as the session."""
+"""The tool `bash`: runs a command on the host; its working directory lasts as long as the session."""
 
 from __future__ import annotations
 
@@ -20,37 +20,35 @@ __all__ = ["bash_tool"]
 STATE_KEY = "bash.cwd"
 MAX_TIMEOUT_S = 600
 SPARE_S = 5.0
-"""What the loop waits longer than the command may take, so that a command that is stopped can still tell what
-it wrote."""
+"""Seconds that the loop allows beyond a command's limit, so that a stopped command's output is still returned."""
 MAX_OUTPUT_BYTES = 1_048_576
 MAX_CWD_BYTES = 8192
 SHOWN_BYTES = 262_144
-"""So much output is shown while it comes; of a flood behind it only the size is told, each time that it
-doubles."""
+"""Output that is shown while the command runs; of what follows only the size is reported, each time it doubles."""
 SINGLE_PIECES = 200
 GATHERED_CHARS = 4096
-"""After so many pieces, small ones are gathered to this: a program may write its output letter by letter."""
+"""After `SINGLE_PIECES` pieces, small ones are joined up to this size: a program may write letter by letter."""
 QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
-"""There is no terminal: no colours, no pager that waits for a key, no question for a password."""
+"""Without a terminal there are no colours, and no pager or password prompt that would wait for input."""
 GIT_SETTINGS = {"safe.bareRepository": "explicit", "core.fsmonitor": "false"}
 SCRIPT = f"""_satchel_fd=${REPORT_FD}; unset {REPORT_FD} BASH_ENV ENV
 trap 'printf "%s\\0" "$PWD" >"/dev/fd/$_satchel_fd"' EXIT
 eval " $1"
 """
-"""Runs the command, its first argument, in the shell itself, and reports where it ended."""
+"""Runs the command, its first argument, in the shell itself, and reports the working directory at its end."""
 
 DESCRIPTION = """Run a shell command (bash) and get its exit code, stdout and stderr. The working directory \
-lasts from call to call (`cd` works, also out of the project); variables do not. No terminal and no stdin. \
-Everything that the command started is ended with it, `&` and nohup included: run a server and its test in \
-one command. Calls of one round run side by side: join what depends on each other with &&. Prefer \
-file_read, file_edit, glob and grep to cat, sed, find and grep."""
+persists between calls (`cd` works, also outside the project); variables don't. There is no terminal and no stdin. \
+When the command ends, everything that it started is stopped, including `&` and nohup: run a server and its test in \
+one command. Calls of one round run concurrently: join dependent commands with &&. Prefer file_read, file_edit, glob \
+and grep to cat, sed, find and grep."""
 
 
 def bash_tool(*, default_timeout_s: float) -> Tool:
     """Make the tool.
 
     Args:
-        default_timeout_s: How long a command may take that says nothing about it.
+        default_timeout_s: The time limit of a call that sets none.
     """
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
@@ -69,7 +67,7 @@ def bash_tool(*, default_timeout_s: float) -> Tool:
             on_output=progress.tell,
         )
         ended_in = _reported(result.report)
-        # Of commands that run side by side, those that stay where they were must not undo another's `cd`.
+        # Of concurrent commands, one that does not change its directory must not undo another's `cd`.
         if ended_in is not None and ended_in != started_in:
             context.state[STATE_KEY] = str(ended_in)
         return _result(result, limit_s, ended_in or started_in, note, context)
@@ -84,7 +82,7 @@ def bash_tool(*, default_timeout_s: float) -> Tool:
                 "type": "number",
                 "exclusiveMinimum": 0,
                 "maximum": MAX_TIMEOUT_S,
-                "description": f"Seconds after which it is stopped. Default {default_timeout_s:g}.",
+                "description": f"Seconds after which the command is stopped. Default: {default_timeout_s:g}.",
             },
         },
         required=["command"],
@@ -95,7 +93,7 @@ def bash_tool(*, default_timeout_s: float) -> Tool:
 
 
 class _Progress:
-    """Shows output as it comes, decoded piece by piece, up to `SHOWN_BYTES` and in not too many pieces."""
+    """Reports output while it arrives, up to `SHOWN_BYTES` and in a bounded number of pieces."""
 
     def __init__(self, context: ToolContext) -> None:
         self._context = context
@@ -108,7 +106,7 @@ class _Progress:
         self._next_total = 2 * SHOWN_BYTES
 
     async def tell(self, stream: StreamName, chunk: bytes) -> None:
-        """Take one piece of output."""
+        """Report one piece of output."""
         self._total += len(chunk)
         if self._total <= SHOWN_BYTES:
             self._pending[stream] += self._decoders[stream].decode(chunk)
@@ -124,11 +122,11 @@ class _Progress:
 
 def _checked(command: str) -> str:
     if "\0" in command:
-        raise UsageError("The command holds a NUL character, which no shell takes.")
+        raise UsageError("The command contains a NUL character, which no shell accepts.")
     try:
         command.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"The command holds a lone surrogate at character {error.start + 1}.") from error
+        raise UsageError(f"The command contains a lone surrogate at character {error.start + 1}.") from error
     return command
 
 
@@ -155,18 +153,18 @@ def _environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _folder(context: ToolContext) -> tuple[Path, str]:
-    """Where the command starts, and what to say if that is not where the last one ended."""
+    """The directory in which the command starts, and a note if the last command ended in another one."""
     last = context.state.get(STATE_KEY)
     if last is None:
         return context.cwd, ""
     if Path(last).is_dir():
         return Path(last), ""
     del context.state[STATE_KEY]
-    return context.cwd, f"{shown(last)} is gone; the command ran in {shown(str(context.cwd))}."
+    return context.cwd, f"{shown(last)} no longer exists; the command ran in {shown(str(context.cwd))}."
 
 
 def _reported(report: bytes) -> Path | None:
-    """The folder that the shell reported last, or None where it did not, or was made to report nonsense."""
+    """The folder that the shell reported last; None where it reported none, or something that is no folder."""
     *folders, _ = report.split(b"\0")
     if not folders:
         return None
@@ -176,7 +174,7 @@ def _reported(report: bytes) -> Path | None:
 
 def _result(result: ProcessResult, limit_s: float, cwd: Path, note: str, context: ToolContext) -> ToolResult:
     if result.timed_out:
-        outcome = f"stopped after {limit_s:g} s, with all that it had started"
+        outcome = f"stopped after {limit_s:g} s, with everything that it had started"
     elif result.signal is not None:
         outcome = f"ended by signal {result.signal}"
     else:
@@ -188,7 +186,7 @@ def _result(result: ProcessResult, limit_s: float, cwd: Path, note: str, context
             rows += [f"{name}:", text]
     if result.left_behind:
         were = "process was" if result.left_behind == 1 else "processes were"
-        rows.append(f"[{result.left_behind} background {were} still running and ended with the command]")
+        rows.append(f"[{result.left_behind} background {were} still running and stopped with the command]")
     if note:
         rows.append(f"[{note}]")
     if cwd != context.cwd:

@@ -1,4 +1,4 @@
-"""What a file's bytes are: text in some encoding, an image with its size, or another known kind."""
+"""Recognises a file's content: text and its encoding, an image and its size, or another known format."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from dataclasses import dataclass
 __all__ = ["SAMPLE_BYTES", "Encoding", "describe_binary", "detect_encoding"]
 
 SAMPLE_BYTES = 65_536
-"""How much of a file's beginning is looked at."""
+"""Bytes at the beginning of a file that are examined."""
 CERTAIN_BYTES = 32
-"""Below so many non-ASCII bytes a guess between single-byte encodings is a coin toss: Western European is
-taken."""
+"""With fewer non-ASCII bytes, single-byte encodings can't be told apart; Western European is assumed."""
 CANDIDATES = [
     "cp1252",
     "cp1250",
@@ -28,11 +27,11 @@ CANDIDATES = [
     "big5",
     "euc_kr",
 ]
-"""The encodings that text without a mark is seen in; more candidates make short texts come out as exotic
-ones."""
+"""The usual encodings of text without a byte-order mark. With more candidates, short texts would be mistaken for
+exotic ones."""
 HOLE = re.compile(rb"\0{512,}")
 BOMS = (
-    # The longer first: the mark of UTF-32-LE begins with that of UTF-16-LE.
+    # Longer marks first: the mark of UTF-32-LE begins with that of UTF-16-LE.
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF8, "utf-8"),
@@ -68,39 +67,39 @@ MAGIC = (
 )
 
 NEVER_TEXT = (b"%PDF-", b"\xff\xd8\xff", *(magic for magic, _ in MAGIC if max(magic) > 127))
-"""What a file begins with that is none even where it holds no NUL so far."""
+"""Beginnings of binary files that may not contain a NUL byte in the sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How a text file is written: a codec's name, without its mark, and the mark (BOM) in front, or b""."""
+    """A text file's encoding: the codec's name, and the byte-order mark at the beginning, or b""."""
 
     name: str
     bom: bytes = b""
 
     @property
     def is_wide(self) -> bool:
-        """Whether a line break is more than the byte 0x0A."""
+        """Whether a line break takes more than one byte."""
         return self.name.startswith(("utf-16", "utf-32"))
 
     @property
     def errors(self) -> str:
-        """How undecodable bytes are kept so that they are written back as they were."""
+        """The error handler that preserves undecodable bytes."""
         return "surrogateescape" if self.name == "utf-8" else "strict"
 
 
 def detect_encoding(sample: bytes) -> Encoding | None:
-    """The encoding of a file that begins with `sample`; None where it is not text."""
+    """The encoding of a file that begins with `sample`; None if it is not text."""
     for bom, name in BOMS:
         if sample.startswith(bom):
             return Encoding(name, bom)
     if sample and not sample.strip(b"\0"):
         return None
-    # A log that was emptied while it was written to, or a sparse one, has a hole of NULs between its lines.
+    # A sparse file, or a log that was truncated while open, has a run of NULs between its lines.
     sample = HOLE.sub(b"", sample)
     if b"\0" in sample or sample.startswith(NEVER_TEXT):
         return None
-    # The sample may end within a character.
+    # The sample may end in the middle of a character.
     decoder = codecs.getincrementaldecoder("utf-8")("strict")
     try:
         decoder.decode(sample)
@@ -110,7 +109,7 @@ def detect_encoding(sample: bytes) -> Encoding | None:
 
 
 def describe_binary(head: bytes, size: int) -> str:
-    """What a file that is not text is, in words, with its size."""
+    """A description of a file that is not text, with its size."""
     what = _image(head) or next((words for magic, words in MAGIC if head.startswith(magic)), "")
     if not what and head[257:262] == b"ustar":
         what = "a tar archive"
@@ -121,7 +120,7 @@ def describe_binary(head: bytes, size: int) -> str:
 
 def _guess(sample: bytes) -> Encoding | None:
     controls = sum(sample.count(byte) for byte in (*range(8), *range(14, 27), *range(28, 32)))
-    # Text hardly holds control characters; what is compressed or compiled has one byte in nine.
+    # Text has hardly any control characters; in compressed or compiled data one byte in nine is one.
     if controls > len(sample) / 100:
         return None
     if sum(byte > 127 for byte in sample) >= CERTAIN_BYTES:

@@ -1,4 +1,4 @@
-"""Shows what changed in a text."""
+"""Shows the changes between two texts."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ __all__ = ["unified_diff"]
 
 CONTEXT_LINES = 3
 MAX_LINES = 200
-"""More of a difference is not shown: who made it knows it."""
+"""Lines of a diff that are returned: the model made the change and knows it."""
 COMPARED_LINES = 3000
-"""The comparison takes time by the square of this; what differs over more lines is only counted."""
+"""The comparison takes time quadratic in the number of lines; above this, changes are only counted."""
 
 
 def unified_diff(before: str, after: str, name: str) -> str:
     """The change as a unified diff with line numbers, cut after `MAX_LINES`.
 
     Args:
-        before: The text before, and `after` afterwards; compared line by line.
-        after: See `before`.
-        name: The file's, for the head of the diff.
+        before: The old text.
+        after: The new text.
+        name: The file's name, for the head of the diff.
     """
     old, new = before.splitlines(), after.splitlines()
-    # What is equal at both ends is most of a file, and need not be compared.
+    # The equal lines at both ends are most of a file, and need not be compared.
     start = 0
     while start < min(len(old), len(new)) and old[start] == new[start]:
         start += 1
@@ -32,7 +32,7 @@ def unified_diff(before: str, after: str, name: str) -> str:
     start, end = max(0, start - CONTEXT_LINES), max(0, end - CONTEXT_LINES)
     old_part, new_part = old[start : len(old) - end], new[start : len(new) - end]
     if max(len(old_part), len(new_part)) > COMPARED_LINES:
-        return f"{len(old):,} lines became {len(new):,}."
+        return f"The file had {len(old):,} lines and now has {len(new):,}."
     rows = [f"--- {name}", f"+++ {name}"]
     groups = difflib.SequenceMatcher(None, old_part, new_part, autojunk=False).get_grouped_opcodes(
         CONTEXT_LINES
@@ -50,9 +50,9 @@ def unified_diff(before: str, after: str, name: str) -> str:
             rows += [f"-{line}" for line in old_part[old_from:old_to]]
             rows += [f"+{line}" for line in new_part[new_from:new_to]]
     if len(rows) == 2:
-        return "Only white space at the ends of lines differs."
+        return "Only line endings changed."
     if len(rows) > MAX_LINES:
-        rows = [*rows[:MAX_LINES], f"[… {len(rows) - MAX_LINES:,} more lines of the difference]"]
+        rows = [*rows[:MAX_LINES], f"[… {len(rows) - MAX_LINES:,} more lines of the diff]"]
     return "\n".join(rows)
 
 

@@ -1,6 +1,4 @@
-"""The tool `file_edit`: replaces a piece of a text file exactly, and says what is in the way when it
-can't.
-"""
+"""The tool `file_edit`: replaces an exact piece of a text file, or explains why that is not possible."""
 
 from __future__ import annotations
 
@@ -23,12 +21,12 @@ __all__ = ["file_edit_tool"]
 
 LISTED_LINES = 10
 COMPARED_LINES = 2000
-"""So many lines are compared with the text that was not found, to show the nearest."""
+"""Lines that are compared with a text that was not found, to show the nearest."""
 
-DESCRIPTION = """Replace text in a file, exactly: `old` has to be in the file once, character for character \
-with its white space (without file_read's line numbers), or use `replace_all`. If it is there more than \
-once, give more of the text around it. Line endings and encoding stay. Gives the difference. Refused if the \
-file changed since you read it."""
+DESCRIPTION = """Replace an exact text in a file. `old` must occur in the file exactly once, including its white space \
+and without file_read's line numbers, unless you use `replace_all`. If it occurs more than once, include more of the \
+surrounding text. Line endings and encoding are kept. Returns the diff. Fails if the file has changed since you read \
+it."""
 
 
 def file_edit_tool(fence: Fence) -> Tool:
@@ -57,11 +55,11 @@ def file_edit_tool(fence: Fence) -> Tool:
         properties={
             "path": {
                 "type": "string",
-                "description": "The file; relative paths start at the session's folder.",
+                "description": "The file; relative paths start in the session's folder.",
             },
             "old": {"type": "string", "description": "The text to replace."},
-            "new": {"type": "string", "description": "What takes its place; may be empty."},
-            "replace_all": {"type": "boolean", "description": "Replace every occurrence. Default false."},
+            "new": {"type": "string", "description": "The text that replaces it; may be empty."},
+            "replace_all": {"type": "boolean", "description": "Replace every occurrence. Default: false."},
         },
         required=["path", "old", "new"],
         annotations=Annotations(read_only=False, destructive=True, idempotent=False, open_world=False),
@@ -72,9 +70,9 @@ def file_edit_tool(fence: Fence) -> Tool:
 
 def _edit(place: Place, old: str, new: str, replace_all: bool, seen: Seen | None) -> tuple[ToolResult, Seen]:
     if not old:
-        raise UsageError("`old` is empty. Say which text to replace; a new file is written with file_write.")
+        raise UsageError("`old` is empty. Give the text to replace; use file_write for a new file.")
     if old == new:
-        raise UsageError("`old` and `new` are the same: nothing to do.")
+        raise UsageError("`old` and `new` are identical: there is nothing to do.")
     data, state = read_whole(place)
     now = look(state, data)
     if seen is not None and not seen.is_still(now):
@@ -89,9 +87,8 @@ def _edit(place: Place, old: str, new: str, replace_all: bool, seen: Seen | None
         raise UsageError(f"`old` is not in {place.name}.{_nearest(text, old)}")
     if count > 1 and not replace_all:
         raise UsageError(
-            f"`old` is in {place.name} {count} times: {_line_numbers(text, old)}. Give more of the text "
-            f"around the one you "
-            "mean, or set replace_all."
+            f"`old` occurs {count} times in {place.name}: {_line_numbers(text, old)}. Include more of the text around "
+            "the occurrence that you mean, or set replace_all."
         )
     changed = text.replace(old, new)
     written = _encode(place, changed, new, encoding)
@@ -109,31 +106,31 @@ def _decode(place: Place, data: bytes, encoding: Encoding) -> str:
         return data[len(encoding.bom) :].decode(encoding.name, encoding.errors)
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{place.name} looks like {encoding.name}, but byte {error.start + 1:,} is none. Use bash to "
-            f"change it."
+            f"{place.name} seems to be {encoding.name}, but byte {error.start + 1:,} is not valid in it. Use bash to "
+            "change the file."
         ) from error
 
 
 def _encode(place: Place, text: str, new: str, encoding: Encoding) -> bytes:
     try:
-        # What is inserted has to be clean; what was there before goes back as it was.
+        # What is inserted must be valid; what was there before is written back unchanged.
         new.encode(encoding.name)
         return encoding.bom + text.encode(encoding.name, encoding.errors)
     except UnicodeEncodeError as error:
         char = new[error.start : error.start + 1] if error.object == new else ""
         raise UsageError(
-            f"`new` holds {char!r}, which can't be written in {place.name}: it is {encoding.name}."
+            f"`new` contains {char!r}, which {encoding.name}, the encoding of {place.name}, can't represent."
         ) from error
 
 
 def _with_line_ends_of(text: str, old: str, new: str) -> tuple[str, str]:
-    """Both texts with the file's line endings, where the file has CRLF and they have not."""
+    """Both texts with the file's line endings, where the file uses CRLF and they don't."""
     breaks, windows = text.count("\n"), text.count("\r\n")
     if not windows or "\r\n" in old:
         return old, new
     if "\n" in old and old not in text:
         old = old.replace("\n", "\r\n")
-    # A single-line `old` says nothing about its line's end: most lines of the file decide.
+    # A single-line `old` does not show its line ending: the file's most common one decides.
     if "\r\n" not in new and ("\r\n" in old or ("\n" not in old and windows * 2 >= breaks)):
         new = new.replace("\n", "\r\n")
     return old, new
@@ -154,31 +151,31 @@ def _line_numbers(text: str, old: str) -> str:
 
 
 def _nearest(text: str, old: str) -> str:
-    """What may have been meant, for a text that was not found."""
+    """A hint at what may have been meant, for a text that was not found."""
     lines = text.splitlines()
     wanted = old.splitlines()
     if wanted and all(re.match(r"\s*-?\d+\t", line) for line in wanted if line):
-        return " It seems to begin with line numbers: leave those out."
+        return " It seems to begin with line numbers: leave them out."
     at = _same_but_for_space(lines, wanted)
     if at is not None:
         found = "\n".join(lines[at : at + len(wanted)])
-        return f" With other white space it is at line {at + 1}:\n{found}"
+        return f" With different white space it is at line {at + 1}:\n{found}"
     probe = max(wanted, key=lambda line: len(line.strip()), default="")
     if not probe.strip():
         return ""
-    # Long lines are compared by their beginning: the time grows by the square of the length.
+    # Of long lines only the beginning is compared: the time grows with the square of the length.
     candidates = {
         line.strip()[:200]: number for number, line in reversed(list(enumerate(lines[:COMPARED_LINES], 1)))
     }
     close = difflib.get_close_matches(probe.strip()[:200], candidates, n=3, cutoff=0.6)
     if not close:
-        return " Nothing like it is there either: read the file again."
+        return " Nothing similar is there either: read the file again."
     shown = "\n".join(f"{candidates[line]:>6}\t{lines[candidates[line] - 1][:200]}" for line in close)
     return f" The nearest lines are:\n{shown}"
 
 
 def _same_but_for_space(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
-    """Where `wanted` is in `lines` if white space counts for nothing; an index, or None."""
+    """The index of `wanted` in `lines` if white space is ignored, or None."""
     bare = ["".join(line.split()) for line in wanted]
     if not any(bare):
         return None

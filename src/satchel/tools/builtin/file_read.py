@@ -1,4 +1,4 @@
-"""The tool `file_read`: a page of a text file with line numbers, or what else the file is."""
+"""The tool `file_read`: a page of a text file with line numbers, or a description of any other file."""
 
 from __future__ import annotations
 
@@ -21,25 +21,24 @@ __all__ = ["file_read_tool"]
 
 PAGE_LINES = 2000
 PAGE_CHARS = 26_000
-"""A page with its numbers and its footer stays below the 30,000 characters that a result may have by
-default."""
+"""A page with line numbers and footer stays below the 30,000 characters that a result may have by default."""
 LINE_CHARS = 2000
-"""Longer lines are cut, so that one of them does not push the others out of the page."""
+"""Longer lines are cut, so that one line does not fill the page."""
 CHUNK_BYTES = 1_048_576
 LONG_LINE_BYTES = 4 * PAGE_CHARS
-"""Of a line no more is held than could be shown: a character is at most four bytes."""
+"""Bytes of a line that are kept in memory: what can be shown, at most four bytes for each character."""
 FOLDER_ENTRIES = 100
 NULS = re.compile("\0{2,}")
 
-DESCRIPTION = """Read a text file. Gives its lines as `number<TAB>text`, at most 2000 lines or about 26,000 \
-characters a call; the last line in brackets says how to go on. Use `offset` and `limit` to page; a \
-negative `offset` counts from the end (-50: the last 50 lines) and is fast in huge files. Images, archives \
-and other binary files are only described. Read a file before you edit or overwrite it."""
+DESCRIPTION = """Read a text file. Returns its lines as `number<TAB>text`, at most 2000 lines or about 26,000 \
+characters per call; a last line in brackets says how to continue. Use `offset` and `limit` for pages; a negative \
+`offset` counts from the end (-50: the last 50 lines) and is fast even in huge files. Images, archives and other \
+binary files are only described. Read a file before you edit or overwrite it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """One line, at most `LONG_LINE_BYTES` of it, and the places where it and the next one begin."""
+    """One line, cut to `LONG_LINE_BYTES`, and the offsets at which it and the next line begin."""
 
     data: bytes
     start: int
@@ -49,22 +48,22 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """A file's bytes that were read already."""
+    """A file that was read into memory."""
 
     data: bytes
 
     def read(self, at: int, count: int) -> bytes:
-        """Up to so many bytes from a place; b"" behind the end."""
+        """Up to `count` bytes from an offset; b"" at the end."""
         return self.data[at : at + count]
 
     def skip_hole(self, at: int) -> int:
-        """The next place from `at` on where there may be a line break."""
+        """The next offset from `at` on at which there may be a line break."""
         return at
 
 
 @dataclass(frozen=True, slots=True)
 class _Disk:
-    """A file that is read where it is looked at."""
+    """A file of which only the needed parts are read."""
 
     handle: int
     size: int
@@ -74,7 +73,7 @@ class _Disk:
         return os.pread(self.handle, count, at)
 
     def skip_hole(self, at: int) -> int:
-        """As in `_Memory`: the hole of a sparse file takes as long to read as if it held something."""
+        """As in `_Memory`. Reading through a hole of a sparse file would take as long as reading data."""
         try:
             return os.lseek(self.handle, at, os.SEEK_DATA)
         except OSError:
@@ -111,22 +110,21 @@ def file_read_tool(fence: Fence) -> Tool:
         properties={
             "path": {
                 "type": "string",
-                "description": "The file; relative paths start at the session's folder.",
+                "description": "The file; relative paths start in the session's folder.",
             },
             "offset": {
                 "type": "integer",
-                "description": "First line, counted from 1; negative from the end. Default 1.",
+                "description": "The first line, counted from 1, or negative from the end. Default: 1.",
             },
             "limit": {
                 "type": "integer",
                 "minimum": 1,
-                "description": f"How many lines. Default {PAGE_LINES}.",
+                "description": f"The number of lines. Default: {PAGE_LINES}.",
             },
             "column": {
                 "type": "integer",
                 "minimum": 1,
-                "description": "First character of the line `offset`, to read on in a line that was cut. "
-                "Default 1.",
+                "description": "The first character of the line `offset`, to continue a line that was cut. Default: 1.",
             },
         },
         required=["path"],
@@ -137,7 +135,7 @@ def file_read_tool(fence: Fence) -> Tool:
 
 
 class _Page:
-    """One call: what is asked for, and what was seen of the file by it. `read` blocks."""
+    """One call: what it asks for, and what it has seen of the file. `read` blocks."""
 
     def __init__(self, *, place: Place, offset: int, limit: int, column: int, before: Seen | None) -> None:
         self.seen: Seen | None = None
@@ -148,14 +146,14 @@ class _Page:
         self._before = before
 
     def read(self) -> ToolResult:
-        """Read as much as is shown, and no more."""
+        """Read only what is shown."""
         handle = self._place.open()
         try:
             state = os.fstat(handle)
             if stat.S_ISDIR(state.st_mode):
                 raise UsageError(self._folder(handle))
             if not stat.S_ISREG(state.st_mode):
-                raise UsageError(f"{self._place.name} is {describe_kind(state.st_mode)}, no file to be read.")
+                raise UsageError(f"{self._place.name} is {describe_kind(state.st_mode)}, not a regular file.")
             head = os.pread(handle, SAMPLE_BYTES, 0)
             encoding = detect_encoding(head)
             if encoding is None:
@@ -173,9 +171,8 @@ class _Page:
     def _whole(self, handle: int, state: os.stat_result, encoding: Encoding) -> ToolResult:
         if state.st_size > 8 * WHOLE_BYTES:
             raise UsageError(
-                f"{self._place.name} is {state.st_size:,} bytes of {encoding.name}, too large to be "
-                f"paged. Convert it: "
-                f"iconv -f {encoding.name} -t utf-8."
+                f"{self._place.name} has {state.st_size:,} bytes of {encoding.name}, too many to read in pages. "
+                f"Convert it: iconv -f {encoding.name} -t utf-8."
             )
         raw = _read_all(handle, 8 * WHOLE_BYTES)
         self.seen = look(state, raw)
@@ -188,7 +185,7 @@ class _Page:
             return ToolResult(text=f"{self._place.name} is empty.")
         first = max(1, total + 1 + self._offset) if self._offset < 0 else self._offset
         if first > total:
-            raise UsageError(f"{self._place.name} has {total:,} lines; there is no line {first:,}.")
+            raise UsageError(f"{self._place.name} has only {total:,} lines; there is no line {first:,}.")
 
         source = _Memory(data)
         start, number = _find_line(source, first, at=0, number=1)
@@ -234,11 +231,11 @@ class _Page:
                 at_end = False
                 break
             text = NULS.sub(_count_nuls, line.data.decode(encoding.name, "replace").removesuffix("\r"))
-            # Who asks for a place in a long line wants to see that line.
+            # A call that names a column wants to see that line.
             allowed = room if column > 1 and not rows else LINE_CHARS
             if len(text) > allowed or line.is_cut:
                 go_on = f"offset={number}, column={column + allowed}"
-                text = f"{text[:allowed]} [… line goes on: {go_on}]"
+                text = f"{text[:allowed]} [… line continues: {go_on}]"
             if len(text) > room and rows:
                 at_end = False
                 break
@@ -258,13 +255,13 @@ class _Page:
         if at_end:
             return "" if first == 1 else "[end of the file]"
         of = "" if total is None else f" of {total:,}"
-        return f"[lines {first} to {last}{of}; go on with offset={last + 1}]"
+        return f"[lines {first} to {last}{of}; continue with offset={last + 1}]"
 
     def _folder(self, handle: int) -> str:
         names = sorted(os.listdir(handle))
         listed = ", ".join(shown(name) for name in names[:FOLDER_ENTRIES])
         more = f" and {len(names) - FOLDER_ENTRIES:,} more" if len(names) > FOLDER_ENTRIES else ""
-        holds = f" It holds: {listed}{more}." if names else " It is empty."
+        holds = f" It contains: {listed}{more}." if names else " It is empty."
         return f"{self._place.name} is a folder.{holds} Use glob to find files in it."
 
 
@@ -282,12 +279,12 @@ def _read_all(handle: int, limit: int) -> bytes:
 
 
 def _find_line(source: _Source, wanted: int, *, at: int, number: int) -> tuple[int, int]:
-    """Where a line begins, and its number.
+    """The offset at which a line begins, and its number.
 
     Args:
         source: The file.
-        wanted: The line's number; where the file has fewer, its end and the number of the line there are given.
-        at: A place before it, where line `number` begins.
+        wanted: The line's number. In a file with fewer lines, the result is its end and the number of the line there.
+        at: An offset before it, at which line `number` begins.
         number: See `at`.
     """
     while number < wanted and (chunk := source.read(at := source.skip_hole(at), CHUNK_BYTES)):
@@ -304,9 +301,9 @@ def _find_line(source: _Source, wanted: int, *, at: int, number: int) -> tuple[i
 
 
 def _find_from_end(source: _Source, size: int, lines: int, begin: int) -> int:
-    """Where the last `lines` lines of a file begin."""
+    """The offset at which the last `lines` lines of a file begin."""
     end = size
-    # The break that ends the last line begins no line.
+    # The line break at the end of the last line does not begin another line.
     if source.read(size - 1, 1) == b"\n":
         end -= 1
     while end > begin:
@@ -325,7 +322,7 @@ def _find_from_end(source: _Source, size: int, lines: int, begin: int) -> int:
 
 
 def _lines(source: _Source, at: int) -> Iterator[_Line]:
-    """The lines from a place where one begins."""
+    """The lines from an offset at which one begins."""
     buffer, base, here = b"", at, 0
     while True:
         place = buffer.find(b"\n", here)
@@ -348,7 +345,7 @@ def _lines(source: _Source, at: int) -> Iterator[_Line]:
 
 
 def _skip_columns(source: _Source, at: int, columns: int, encoding: Encoding) -> int:
-    """The place of a character in a line that begins at `at`; the line's end where it is shorter."""
+    """The offset of a character in the line that begins at `at`, or the end of a shorter line."""
     decoder = codecs.getincrementaldecoder(encoding.name)("surrogateescape")
     while chunk := source.read(at, CHUNK_BYTES):
         line, *rest = chunk.split(b"\n", 1)
@@ -359,7 +356,7 @@ def _skip_columns(source: _Source, at: int, columns: int, encoding: Encoding) ->
         if rest:
             return at + len(line)
         columns -= len(text)
-        # A character that the chunk cuts in two is read again whole.
+        # A character that the chunk splits is read again in full.
         at += len(line) - pending
         decoder.reset()
         if len(chunk) < CHUNK_BYTES:

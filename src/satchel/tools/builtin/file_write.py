@@ -1,4 +1,4 @@
-"""The tool `file_write`: writes a whole file, and never over something that the model has not seen."""
+"""The tool `file_write`: writes a whole file, and never overwrites what the model has not seen."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResul
 
 __all__ = ["file_write_tool", "read_whole"]
 
-DESCRIPTION = """Write a whole text file as UTF-8, creating it and its folders where needed. A file that \
-exists is replaced only if you have read it in this session and it has not changed since. To change part of \
-a file use file_edit."""
+DESCRIPTION = """Write a whole text file as UTF-8, creating it and its folders if needed. An existing file is replaced \
+only if you have read it in this session and it has not changed since. To change part of a file, use file_edit."""
 
 
 def file_write_tool(fence: Fence) -> Tool:
@@ -40,7 +39,7 @@ def file_write_tool(fence: Fence) -> Tool:
         properties={
             "path": {
                 "type": "string",
-                "description": "The file; relative paths start at the session's folder.",
+                "description": "The file; relative paths start in the session's folder.",
             },
             "content": {"type": "string", "description": "Its whole content."},
         },
@@ -55,8 +54,8 @@ def read_whole(place: Place) -> tuple[bytes, os.stat_result]:
     """A regular file's content and state.
 
     Raises:
-        NotFound: There is none.
-        UsageError: It is something else, or too large to be held.
+        NotFound: There is no such file.
+        UsageError: It is not a regular file, or too large to keep in memory.
         Refused: It can't be read.
     """
     handle = place.open()
@@ -65,10 +64,10 @@ def read_whole(place: Place) -> tuple[bytes, os.stat_result]:
         if stat.S_ISDIR(state.st_mode):
             raise UsageError(f"{place.name} is a folder.")
         if not stat.S_ISREG(state.st_mode):
-            raise UsageError(f"{place.name} is {describe_kind(state.st_mode)}, no file to be changed.")
+            raise UsageError(f"{place.name} is {describe_kind(state.st_mode)}, not a regular file.")
         if state.st_size > WHOLE_BYTES:
             raise UsageError(
-                f"{place.name} has {state.st_size:,} bytes, more than can be changed here. Use bash."
+                f"{place.name} has {state.st_size:,} bytes, too many to change with this tool. Use bash."
             )
         with os.fdopen(os.dup(handle), "rb") as file:
             return file.read(), state
@@ -90,19 +89,18 @@ def _write(place: Place, content: str, seen: Seen | None) -> tuple[ToolResult, S
     except NotFound:
         written = place.replace(data, expected=None)
         lines = content.count("\n") + (content != "" and not content.endswith("\n"))
-        text = f"Created {place.name}: {lines:,} lines, {len(data):,} bytes."
+        text = f"Created {place.name}: {lines:,} {'line' if lines == 1 else 'lines'}, {len(data):,} bytes."
         return ToolResult(text=text, data={"path": str(place.path), "created": True}), look(written, data)
     now = look(state, before)
     if before and seen is None:
         raise UsageError(
-            f"{place.name} exists and was not read in this session. Read it first, so that nothing is "
-            f"lost unseen, or use "
-            "file_edit."
+            f"{place.name} exists and was not read in this session. Read it first, so that you know what is replaced, "
+            "or use file_edit."
         )
     if seen is not None and not seen.is_still(now):
         raise UsageError(f"{place.name} has changed since it was read. Read it again, then write.")
     if before == data:
-        return ToolResult(text=f"{place.name} has that content already."), now
+        return ToolResult(text=f"{place.name} already has this content."), now
     written = place.replace(data, expected=state)
     change = unified_diff(before.decode(errors="replace"), content, place.name)
     return (

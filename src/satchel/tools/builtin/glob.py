@@ -23,10 +23,10 @@ __all__ = ["glob_tool"]
 
 SHOWN = 200
 MAGIC = frozenset("*?[{")
-DESCRIPTION = """Find files by a glob pattern, newest first (at most 200). `*.py` looks in the folder \
-itself, `**/*.py` in all folders below; also `?`, `[ab]`, `{a,b}`. A pattern that ends in `/` finds \
-folders. Leaves out `.git`, symlinks and what .gitignore names, unless `path` is in an ignored folder. To \
-search in files use grep."""
+DESCRIPTION = """Find files by a glob pattern, newest first (at most 200). `*.py` matches in the folder itself, \
+`**/*.py` also in all folders below; `?`, `[ab]` and `{a,b}` work too. A pattern that ends in `/` finds folders. Skips \
+`.git`, symlinks and ignored files (.gitignore), unless `path` is in an ignored folder. To search file contents, use \
+grep."""
 
 
 def glob_tool(fence: Fence) -> Tool:
@@ -36,10 +36,10 @@ def glob_tool(fence: Fence) -> Tool:
         above, pattern = _split(input["pattern"])
         base = fence.locate(input.get("path", "."), context)
         place = fence.locate(str(base.path / above), context)
-        # Whether the call may run was decided by its `path`.
+        # The permission for this call was decided by its `path`.
         if not place.path.is_relative_to(base.path):
             raise UsageError(
-                f"{shown(input['pattern'])} leads out of {base.name}. Give the folder as `path`."
+                f"{shown(input['pattern'])} leads outside of {base.name}. Give the folder as `path`."
             )
         wants_folders = pattern.endswith("/")
         found = await _find(place, pattern, context, wants_folders=wants_folders)
@@ -51,13 +51,15 @@ def glob_tool(fence: Fence) -> Tool:
         if not names:
             hint = ""
             if "**" not in pattern:
-                hint = f" Only that folder was looked at: **/{shown(pattern)} looks below it too."
+                hint = (
+                    f" Only this folder was searched; **/{shown(pattern)} also searches the folders below it."
+                )
             return ToolResult(text=f"Nothing in {place.name} matches {shown(pattern)}.{hint}", data=[])
         rows = names[:SHOWN]
         if len(found) >= MAX_ENTRIES:
-            rows.append(f"[stopped after {MAX_ENTRIES:,} files; narrow the pattern or the path]")
+            rows.append(f"[stopped after {MAX_ENTRIES:,} files; use a narrower pattern or path]")
         elif len(names) > SHOWN:
-            rows.append(f"[{SHOWN} of {len(names):,}; narrow the pattern or the path to see the others]")
+            rows.append(f"[{SHOWN} of {len(names):,}; use a narrower pattern or path to see the others]")
         return ToolResult(
             text="\n".join(rows), data=names[:SHOWN], untrusted=fence.is_outside(place, context)
         )
@@ -67,8 +69,8 @@ def glob_tool(fence: Fence) -> Tool:
         name="glob",
         description=DESCRIPTION,
         properties={
-            "pattern": {"type": "string", "description": "As **/*.py or src/*.{ts,tsx}."},
-            "path": {"type": "string", "description": "The folder to look in. Default: the session's."},
+            "pattern": {"type": "string", "description": "Such as **/*.py or src/*.{ts,tsx}."},
+            "path": {"type": "string", "description": "The folder to search. Default: the session's folder."},
         },
         required=["pattern"],
         annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
@@ -77,9 +79,9 @@ def glob_tool(fence: Fence) -> Tool:
 
 
 def _split(pattern: str) -> tuple[str, str]:
-    """The folders that a pattern begins with, without magic, and the rest: ("src/app", "*.py")."""
+    """The leading folders of a pattern without wildcards, and the rest: ("src/app", "*.py")."""
     if not pattern.strip("/"):
-        raise UsageError("The pattern is empty. As an example, **/*.py finds all Python files.")
+        raise UsageError("The pattern is empty. For example, **/*.py finds all Python files.")
     folder_slash = "/" if pattern.endswith("/") else ""
     names = pattern.removesuffix("/").split("/")
     plain = 0
@@ -87,7 +89,7 @@ def _split(pattern: str) -> tuple[str, str]:
         plain += 1
     rest = names[plain:]
     if ".." in rest:
-        raise UsageError("`..` can't stand behind `*`, `?`, `[` or `{`. Give the folder as `path`.")
+        raise UsageError("`..` can't follow `*`, `?`, `[` or `{`. Give the folder as `path`.")
     above = "/".join(names[:plain])
     return (above or "/") if pattern.startswith("/") else above, "/".join(rest) + folder_slash
 
@@ -96,8 +98,8 @@ async def _find(place: Place, pattern: str, context: ToolContext, *, wants_folde
     compiled = GlobPattern(pattern)
     ripgrep = find_ripgrep(context.environ)
     if not stat.S_ISDIR((await context.blocking(_state, place)).st_mode):
-        raise UsageError(f"{place.name} is no folder.")
-    # Without `**` a walk that enters only where something can match is the faster one.
+        raise UsageError(f"{place.name} is not a folder.")
+    # Without `**`, a walk that enters only folders in which something can match is faster.
     if ripgrep is not None and "**" in pattern and not wants_folders:
         return await _find_by_ripgrep(ripgrep, place.path, compiled, context)
     stopped = threading.Event()
@@ -108,7 +110,7 @@ async def _find(place: Place, pattern: str, context: ToolContext, *, wants_folde
     try:
         return await context.blocking(find)
     finally:
-        # A thread can't be cancelled; this one looks here at every file.
+        # A thread can't be cancelled; this one checks the flag at every file.
         stopped.set()
 
 

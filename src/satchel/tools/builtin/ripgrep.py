@@ -1,4 +1,4 @@
-"""Runs ripgrep so that it sees the same files as `tree.walk`."""
+"""Finds ripgrep, and the options with which it sees the same files as `tree.walk`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SAME_FILES = (
     "--color=never",
     "--null",
 )
-"""Only `.gitignore` files count, also outside of a repository; hidden files are seen, `.git` is not."""
+"""Apply only `.gitignore` files, also outside a repository; include hidden files, but not `.git`."""
 
 
 def find_ripgrep(environ: Mapping[str, str]) -> str | None:
-    """Where `rg` is on the PATH of `environ`, or None."""
+    """The path of `rg` on the PATH of `environ`, or None."""
     return shutil.which("rg", path=environ.get("PATH", ""))

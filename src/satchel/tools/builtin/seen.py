@@ -1,4 +1,4 @@
-"""What a session has seen of files, so that none is overwritten that changed since."""
+"""What a session has seen of files, so that no file is overwritten that has changed since."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["WHOLE_BYTES", "Seen", "last_seen", "look", "remember"]
 
 STATE_KEY = "file.seen"
 WHOLE_BYTES = 10_485_760
-"""Up to this size a file is read as a whole, so that its content can be compared; larger ones are paged."""
+"""Files up to this size are read completely, so that their content can be compared; larger ones are read in pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +34,14 @@ class Seen:
     next_byte: int = 0
 
     def is_still(self, other: Seen) -> bool:
-        """Whether the file is the same as in `other`: by content where both know it."""
+        """Whether the file is unchanged in `other`; compared by content if both know it."""
         if self.digest and other.digest:
             return self.digest == other.digest
         return (self.size, self.mtime_ns, self.inode) == (other.size, other.mtime_ns, other.inode)
 
 
 def look(state: os.stat_result, content: bytes | None) -> Seen:
-    """What is seen of a file now; `content` is the whole of it, or None."""
+    """A file's current state; `content` is all of it, or None if it was not read completely."""
     digest = "" if content is None else hashlib.sha256(content).hexdigest()
     return Seen(size=state.st_size, mtime_ns=state.st_mtime_ns, inode=state.st_ino, digest=digest)
 
@@ -53,5 +53,5 @@ def last_seen(context: ToolContext, path: Path) -> Seen | None:
 
 
 def remember(context: ToolContext, path: Path, seen: Seen) -> None:
-    """Keep it for as long as the session is open."""
+    """Remember a file's state as long as the session is open."""
     context.state.setdefault(STATE_KEY, {})[str(path)] = seen

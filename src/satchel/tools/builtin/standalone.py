@@ -1,4 +1,4 @@
-"""The file and shell tools as programs of their own, under the contract of external tools (seed-1).
+"""The file and shell tools as stand-alone programs that follow the contract of external tools (seed-1).
 
 `NAME --schema` prints the definition; a call reads JSON from stdin and prints JSON: the result, or
 `{"error", "error_code"}` and exit code 1. The programs in `libexec/` call `main`.
@@ -36,12 +36,11 @@ T = TypeVar("T")
 SHIPPED: Final = ("bash", "file_read", "file_write", "file_edit", "glob", "grep")
 
 _DESCRIPTIONS: Final[Mapping[str, str]] = {
-    "bash": "Run a shell command (bash) and get its exit code, stdout and stderr. No terminal and no stdin. "
-    "Everything that the command started is ended with it.",
-    "file_write": "Write a whole text file as UTF-8, creating it and its folders where needed; a file that exists is "
-    "replaced.",
+    "bash": "Run a shell command (bash) and get its exit code, stdout and stderr. There is no terminal and no stdin. "
+    "When the command ends, everything that it started is stopped.",
+    "file_write": "Write a whole text file as UTF-8, creating it and its folders if needed. Replaces an existing file.",
 }
-"""Where a program has no session, the tool promises something else."""
+"""Descriptions that differ because a program has no session."""
 _TEXT: Final = {"text": {"type": "string"}}
 _RETURNS: Final[Mapping[str, Mapping[str, Any]]] = {
     "bash": {
@@ -108,7 +107,7 @@ def main(name: str) -> int:
     if arguments == ["--schema"]:
         return _print(flat_schema(name), code=0)
     if arguments:
-        return _wrong(f"{name} takes --schema, or no argument and JSON on stdin.")
+        return _wrong(f"{name} takes --schema, or no arguments and JSON on stdin.")
     try:
         input = json.loads(sys.stdin.buffer.read())
     except (ValueError, RecursionError) as error:
@@ -135,7 +134,7 @@ def _tool(name: str) -> Tool:
 
 
 def _problem(tool: Tool, input: Any) -> str:
-    """What is wrong with an input, or ""."""
+    """Why an input is invalid, or "" if it is valid."""
     problems = InputSchema(tool.spec.input_schema).problems(input)
     return f"The input is wrong: {problems[0]}" if problems else ""
 
@@ -147,7 +146,7 @@ async def _call(tool: Tool, input: Mapping[str, Any]) -> ToolResult:
         turn=0,
         call_id="",
         cwd=Path.cwd(),
-        # Who runs a program may use it wherever they may go.
+        # The user who runs a program may use it wherever their own permissions allow.
         roots=(Path("/"),),
         spill_dir=Path.cwd(),
         state={},
@@ -163,12 +162,12 @@ async def _call(tool: Tool, input: Mapping[str, Any]) -> ToolResult:
 
 
 def take_as_seen(path: str, context: ToolContext) -> None:
-    """Let a call without a session replace a file as it is now: there was none in which it could have been read."""
+    """Allow a call without a session to replace a file: there is no session in which it could have been read."""
     try:
         place = Fence(home=None).locate(path, context, writing=True)
         content, state = read_whole(place)
     except SatchelError:
-        return  # the call itself will say what is the matter
+        return  # the call itself will report what is wrong
     remember(context, place.path, look(state, content))
 
 

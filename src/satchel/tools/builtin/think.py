@@ -1,4 +1,4 @@
-"""The tool `think`: room to reason between calls, for models that have none of their own."""
+"""The tool `think`: lets models without reasoning of their own reason between calls."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 
 __all__ = ["think_tool"]
 
-DESCRIPTION = """Write down a thought: to weigh what a result means, or to plan before acting on it. Does \
-nothing else."""
+DESCRIPTION = """Write down a thought, to consider what a result means or to plan the next step. It has no other \
+effect."""
 
 
 def think_tool() -> Tool:

@@ -1,4 +1,4 @@
-"""The tool `todo`: the list of what is to be done in a session."""
+"""The tool `todo`: a session's to-do list."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["todo_tool"]
 
 STATE_KEY = "todo.items"
 SIGNS = {"pending": "[ ]", "doing": "[~]", "done": "[x]"}
-DESCRIPTION = """Keep a list for work of three steps or more. Give the whole list each time: it replaces \
-the one before; without `items` it is only shown. Keep one item `doing`, and set it `done` as soon as it \
-is."""
+DESCRIPTION = """Keep a to-do list for work of three or more steps. Give the whole list each time: it replaces the \
+previous one. Without `items`, the list is only returned. Mark one item as `doing` at a time, and mark it as `done` as \
+soon as it is done."""
 
 
 def todo_tool() -> Tool:

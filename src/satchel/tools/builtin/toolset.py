@@ -1,4 +1,4 @@
-"""All built-in tools, in the order that a model is told of them."""
+"""All built-in tools, in the order in which models see them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ def builtin_tools(*, home: Path | None = None, bash_timeout_s: float = 30.0) -> 
     """The built-in tools.
 
     Args:
-        home: SATCHEL_HOME, in which the file tools write nothing; None where there is none.
-        bash_timeout_s: How long a command of `bash` may take that says nothing about it (`[agent]
-            tool_timeout_s`).
+        home: SATCHEL_HOME, which the file tools never write to; None for programs without one.
+        bash_timeout_s: The time limit of a `bash` command that sets none (`[agent] tool_timeout_s`).
     """
     fence = Fence(home=home)
     return StaticToolset(

@@ -1,4 +1,4 @@
-"""Walks a folder tree as a programmer sees it: without `.git`, what `.gitignore` names, and symlinks."""
+"""Walks a folder tree without `.git`, ignored files (`.gitignore`) and symlinks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_ENTRIES", "Found", "GlobPattern", "walk"]
 
 MAX_ENTRIES = 200_000
-"""A walk ends after so many files and folders; a large source tree has half of it."""
+"""A walk ends after this many files and folders; a large source tree has half as many."""
 MAX_IGNORE_BYTES = 1_048_576
 MAX_ALTERNATIVES = 64
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -102,10 +102,10 @@ def walk(base: Path, *, pattern: GlobPattern | None, goes_on: Callable[[], bool]
     """Every file and folder below `base`, a folder's names in byte order, folders before what they hold.
 
     Args:
-        base: A folder, without symlinks; what rules ignore it itself do not count.
-        pattern: Only what it matches is given, and only folders where it can match are entered; None gives
-            all.
-        goes_on: Asked at every entry; the walk ends when it says no.
+        base: A folder, without symlinks; rules that ignore this folder itself are not applied.
+        pattern: Only matching entries are yielded, and only folders in which something can match are entered; None
+            yields everything.
+        goes_on: Called at every entry; the walk ends when it returns False.
     """
     ignore = _Ignore.above(base)
     try:
@@ -166,7 +166,7 @@ def _walk(
 
 
 class _Ignore:
-    """The `.gitignore` files that count in one folder, the nearest last, each with where its paths begin."""
+    """The `.gitignore` files that apply in one folder, the nearest last, each with the beginning of its paths."""
 
     def __init__(self, specs: tuple[tuple[str, str, GitIgnoreSpec], ...] = ()) -> None:
         # For each: how the walk's paths begin there, what to put before the rest, and the rules.
@@ -183,7 +183,7 @@ class _Ignore:
             if spec is not None:
                 way = base.relative_to(folder).as_posix() + "/"
                 specs.insert(0, ("", way, spec))
-        # Who asks for an ignored folder by name wants to see into it.
+        # Somebody who names an ignored folder wants to see its content.
         for _, way, spec in specs:
             if spec.check_file(way).include:
                 return cls()
@@ -213,14 +213,14 @@ def _read_spec(path: Path | str, folder: int | None = None) -> GitIgnoreSpec | N
             lines = file.read(MAX_IGNORE_BYTES).decode("utf-8", "surrogateescape").splitlines()
         except OSError:
             return None
-    # Imported when used: most calls of most tools walk nothing.
+    # Imported when used: most calls of most tools walk no folders.
     from pathspec import GitIgnoreSpec  # noqa: PLC0415
 
     rules = [line for line in lines if line.strip() and not line.startswith("#")]
     try:
         return GitIgnoreSpec.from_lines(rules)
     except ValueError:
-        # One rule that nobody understands must not hide the others.
+        # One invalid rule must not disable the others.
         return GitIgnoreSpec.from_lines([rule for rule in rules if _is_rule(rule)])
 
 
@@ -247,6 +247,6 @@ def _without_braces(pattern: str) -> list[str]:
             todo += [text[: match.start()] + choice + text[match.end() :] for choice in match[1].split(",")]
         if len(done) + len(todo) > MAX_ALTERNATIVES:
             raise UsageError(
-                f"The pattern stands for more than {MAX_ALTERNATIVES} patterns. Use fewer braces."
+                f"The pattern expands to more than {MAX_ALTERNATIVES} patterns. Use fewer braces."
             )
     return done[::-1]
