@@ -49,7 +49,7 @@ async def test_lines_are_numbered_and_pages_say_how_to_go_on(session: Session) -
     assert rows(await session("file_read", path="a.txt", offset=2, limit=2)) == [
         "     2\ttwo",
         "     3\tthree",
-        "[lines 2 to 3 of 4; go on with offset=4]",
+        "[lines 2 to 3 of 4; continue with offset=4]",
     ]
     assert rows(await session("file_read", path="a.txt", offset=4)) == ["     4\tfour", "[end of the file]"]
     assert rows(await session("file_read", path="a.txt", offset=-2)) == [
@@ -60,7 +60,7 @@ async def test_lines_are_numbered_and_pages_say_how_to_go_on(session: Session) -
     assert rows(await session("file_read", path="a.txt", offset=-99, limit=1))[0] == "     1\tone"
     assert rows(await session("file_read", path="a.txt", offset=0, limit=1))[0] == "     1\tone"
     assert refusal(await session("file_read", path="a.txt", offset=5)) == (
-        "a.txt has 4 lines; there is no line 5."
+        "a.txt has only 4 lines; there is no line 5."
     )
 
 
@@ -80,7 +80,7 @@ async def test_a_page_stays_below_what_a_result_may_have(session: Session) -> No
         assert len(page) < 30_000
         *lines, last = page.split("\n")
         read += lines
-        if "go on with" not in last:
+        if "continue with" not in last:
             break
         offset = int(last.rpartition("=")[2].rstrip("]"))
     assert [int(line.split("\t")[0]) for line in read] == list(range(1, 5001))
@@ -90,7 +90,7 @@ async def test_a_long_line_is_cut_and_can_be_read_on(session: Session) -> None:
     text = "".join(chr(ord("a") + number % 26) for number in range(70_000)) + "é" * 1000
     (session.cwd / "a.txt").write_text(f"short\n{text}\nend\n", encoding="utf-8")
     lines = rows(await session("file_read", path="a.txt"))
-    assert lines[1] == f"     2\t{text[:2000]} [… line goes on: offset=2, column=2001]"
+    assert lines[1] == f"     2\t{text[:2000]} [… line continues: offset=2, column=2001]"
     assert lines[2] == "     3\tend"
     pieces = [text[:2000]]
     column = 2001
@@ -98,7 +98,7 @@ async def test_a_long_line_is_cut_and_can_be_read_on(session: Session) -> None:
         line = rows(await session("file_read", path="a.txt", offset=2, column=column))[0].removeprefix(
             "     2\t"
         )
-        piece, _, rest = line.partition(" [… line goes on: ")
+        piece, _, rest = line.partition(" [… line continues: ")
         pieces.append(piece)
         if not rest:
             break
@@ -115,7 +115,7 @@ async def test_a_log_of_a_gigabyte_is_paged_from_both_ends(session: Session) -> 
         file.write(b"\nlast but one\nlast\n")
     assert rows(await session("file_read", path="big.log", limit=1)) == [
         f"     1\thead 1 {'x' * 100}",
-        "[lines 1 to 1; go on with offset=2]",
+        "[lines 1 to 1; continue with offset=2]",
     ]
     assert rows(await session("file_read", path="big.log", offset=-2)) == [
         "    -2\tlast but one",
@@ -231,7 +231,7 @@ async def test_missing_files_and_folders_get_a_hint(session: Session) -> None:
         "There is no scr/a. Nor is there a folder "
     )
     assert refusal(await session("file_read", path="src")) == (
-        "src is a folder. It holds: settings.py. Use glob to find files in it."
+        "src is a folder. It contains: settings.py. Use glob to find files in it."
     )
     assert refusal(await session("file_read", path="src/settings.py/x")).startswith(
         "src/settings.py/x can't be reached"
@@ -241,12 +241,12 @@ async def test_missing_files_and_folders_get_a_hint(session: Session) -> None:
 
 async def test_what_is_no_file_is_refused_and_nothing_hangs(session: Session) -> None:
     os.mkfifo(session.cwd / "pipe")
-    assert refusal(await session("file_read", path="pipe")) == "pipe is a named pipe, no file to be read."
+    assert refusal(await session("file_read", path="pipe")) == "pipe is a named pipe, not a regular file."
     assert refusal(await session("file_write", path="pipe", content="x")) == (
-        "pipe is a named pipe, no file to be changed."
+        "pipe is a named pipe, not a regular file."
     )
     assert refusal(await session("file_edit", path="pipe", old="a", new="b")) == (
-        "pipe is a named pipe, no file to be changed."
+        "pipe is a named pipe, not a regular file."
     )
     with socket.socket(socket.AF_UNIX) as server:
         old = Path.cwd()
@@ -268,7 +268,7 @@ async def test_devices_are_refused(open_session: Callable[..., Session], project
 async def test_odd_names_are_escaped_and_can_be_used(session: Session) -> None:
     for name in ("a\nb.txt", "tab\t.txt", os.fsdecode(b"raw\xff.txt"), "\u202ereversed.txt"):
         assert (await session("file_write", path=name, content="x")).text == (
-            f"Created {shown(name)}: 1 lines, 1 bytes."
+            f"Created {shown(name)}: 1 line, 1 byte."
         )
         assert rows(await session("file_read", path=name)) == ["     1\tx"]
         assert "\n" not in shown(name)
@@ -340,7 +340,7 @@ async def test_links_in_a_circle_and_into_nothing(session: Session) -> None:
     assert "symlink" in refusal(await session("file_read", path="a"))
     assert refusal(await session("file_read", path="nothing")).startswith("There is no missing.")
     assert (await session("file_write", path="nothing", content="x")).text == (
-        "Created missing: 1 lines, 1 bytes."
+        "Created missing: 1 line, 1 byte."
     )
 
 
@@ -442,7 +442,7 @@ async def test_what_was_not_read_is_not_overwritten(session: Session) -> None:
     assert result.text == "Replaced a.sh.\n--- a.sh\n+++ a.sh\n@@ -1,1 +1,1 @@\n-one\n+two"
     assert stat.S_IMODE(path.stat().st_mode) == 0o750
     assert (await session("file_write", path="a.sh", content="two\n")).text == (
-        "a.sh has that content already."
+        "a.sh already has this content."
     )
     path.write_text("theirs\n")
     assert "has changed since it was read" in refusal(
@@ -515,7 +515,7 @@ async def test_several_matches_are_counted_and_their_lines_named(session: Sessio
     path = session.cwd / "a.py"
     path.write_text("x = 1\ny = 2\nx = 1\n" + "x = 1\n" * 20)
     text = refusal(await session("file_edit", path="a.py", old="x = 1", new="x = 3"))
-    assert "is in a.py 22 times: lines 1, 3, 4, 5, 6, 7, 8, 9, 10, 11, …" in text
+    assert "occurs 22 times in a.py: lines 1, 3, 4, 5, 6, 7, 8, 9, 10, 11, …" in text
     result = await session("file_edit", path="a.py", old="x = 1", new="x = 3", replace_all=True)
     assert result.text.startswith("Replaced 22 times in a.py.\n")
     assert path.read_text() == "x = 3\ny = 2\nx = 3\n" + "x = 3\n" * 20
@@ -524,12 +524,12 @@ async def test_several_matches_are_counted_and_their_lines_named(session: Sessio
 async def test_what_is_not_there_gets_the_nearest(session: Session) -> None:
     (session.cwd / "a.py").write_text("def f():\n\treturn 1\n\ndef go(a):\n    pass\n")
     assert refusal(await session("file_edit", path="a.py", old="def f():\n    return 1", new="")) == (
-        "`old` is not in a.py. With other white space it is at line 1:\ndef f():\n\treturn 1"
+        "`old` is not in a.py. With different white space it is at line 1:\ndef f():\n\treturn 1"
     )
     assert refusal(await session("file_edit", path="a.py", old="def go(b):", new="")) == (
         "`old` is not in a.py. The nearest lines are:\n     4\tdef go(a):\n     1\tdef f():"
     )
-    assert "leave those out" in refusal(
+    assert "leave them out" in refusal(
         await session("file_edit", path="a.py", old="     1\tdef f():", new="")
     )
     assert "read the file again" in refusal(await session("file_edit", path="a.py", old="qqqqqqqqqq", new=""))
@@ -597,7 +597,7 @@ async def test_what_the_encoding_can_not_hold_is_refused(session: Session) -> No
     path = session.cwd / "a.txt"
     path.write_bytes("café\n".encode("cp1252"))
     text = refusal(await session("file_edit", path="a.txt", old="caf", new="→"))
-    assert text == "`new` holds '→', which can't be written in a.txt: it is cp1252."
+    assert text == "`new` contains '→', which cp1252, the encoding of a.txt, can't represent."
     (session.cwd / "b.txt").write_text("a")
     assert "holds '\\ud800'" in refusal(await session("file_edit", path="b.txt", old="a", new="x\ud800"))
     (session.cwd / "c.bin").write_bytes(b"a\0b")
@@ -640,7 +640,7 @@ def test_a_difference_applied_to_the_old_text_gives_the_new(before: list[str], a
     old, new = "\n".join(before), "\n".join(after)
     diff = unified_diff(old, new, "f").split("\n")
     if old.splitlines() == new.splitlines():
-        assert diff == ["Only white space at the ends of lines differs."]
+        assert diff == ["Only line endings changed."]
         return
     lines = old.splitlines()
     offset = 0

@@ -530,7 +530,7 @@ async def test_a_new_file_elsewhere_can_be_written_once_allowed(
     await one.decide([planned])
     assert (
         await session("file_write", **planned.input)
-    ).text == f"Created {tmp_path.resolve()}/new/a.txt: 1 lines, 1 bytes."
+    ).text == f"Created {tmp_path.resolve()}/new/a.txt: 1 line, 1 byte."
 
 
 # ---- Questions

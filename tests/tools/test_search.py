@@ -121,14 +121,14 @@ async def test_glob_patterns_mean_what_shells_mean_by_them(engine: Session) -> N
 async def test_glob_says_what_may_have_been_meant(engine: Session) -> None:
     fill(engine.cwd, TREE)
     assert (await engine("glob", pattern="*.py")).text == (
-        "Nothing in . matches *.py. Only that folder was looked at: **/*.py looks below it too."
+        "Nothing in . matches *.py. Only this folder was searched; **/*.py also searches the folders below it."
     )
     assert (await engine("glob", pattern="**/*.rs")).text == "Nothing in . matches **/*.rs."
     for pattern, text in {
-        "": "The pattern is empty. As an example, **/*.py finds all Python files.",
-        "/": "The pattern is empty. As an example, **/*.py finds all Python files.",
+        "": "The pattern is empty. For example, **/*.py finds all Python files.",
+        "/": "The pattern is empty. For example, **/*.py finds all Python files.",
         "**/../x": "`..` can't stand behind `*`, `?`, `[` or `{`. Give the folder as `path`.",
-        "../*": "../* leads out of .. Give the folder as `path`.",
+        "../*": "../* leads outside of .. Give the folder as `path`.",
         "/etc/*": "",
         "nowhere/*.py": "There is no nowhere.",
         "README.md/*.py": "README.md is no folder.",
@@ -146,7 +146,7 @@ async def test_a_glob_leads_out_of_no_folder_that_was_asked_for(
     (tmp_path / "other" / "a.py").touch()
     wide = open_session(project, roots=[tmp_path])
     for pattern in ("../other/*.py", f"{tmp_path}/other/*.py"):
-        assert "leads out of ." in (await wide("glob", pattern=pattern)).text
+        assert "leads outside of ." in (await wide("glob", pattern=pattern)).text
     assert (await wide("glob", pattern="*.py", path="../other")).data == [
         str((tmp_path / "other" / "a.py").resolve())
     ]
@@ -157,7 +157,7 @@ async def test_many_files_are_cut_with_a_word(engine: Session) -> None:
         (engine.cwd / f"f{number}").touch()
     result = await engine("glob", pattern="**/f*")
     assert len(result.text.split("\n")) == 201
-    assert result.text.endswith("[200 of 250; narrow the pattern or the path to see the others]")
+    assert result.text.endswith("[200 of 250; use a narrower pattern or path to see the others]")
 
 
 async def test_links_are_not_followed_and_odd_names_are_escaped(engine: Session, tmp_path: Path) -> None:

@@ -63,7 +63,9 @@ async def test_a_folder_that_is_gone_sends_the_shell_home(session: Session) -> N
     (session.cwd / "sub").rmdir()
     result = await session("bash", command="pwd")
     assert result.data["stdout"] == f"{session.cwd}\n"
-    assert result.text.endswith(f"[{session.cwd / 'sub'} is gone; the command ran in {session.cwd}.]")
+    assert result.text.endswith(
+        f"[{session.cwd / 'sub'} no longer exists; the command ran in {session.cwd}.]"
+    )
 
 
 async def test_a_command_can_not_report_a_folder_that_is_none(session: Session) -> None:
@@ -126,7 +128,7 @@ async def test_a_command_over_its_time_is_ended_with_all_it_started(session: Ses
     command = "exec 9>lifeline; echo held; setsid -f sleep 1000; sleep 1000 | sleep 1000"
     result = await session("bash", command=command, timeout_s=0.5)
     assert result.is_error
-    assert result.text == "stopped after 0.5 s, with all that it had started\nstdout:\nheld"
+    assert result.text == "stopped after 0.5 s, with everything that it had started\nstdout:\nheld"
     with anyio.fail_after(20):
         await anyio.wait_readable(reader)
     assert os.read(reader, 10) == b""
@@ -136,7 +138,7 @@ async def test_a_command_over_its_time_is_ended_with_all_it_started(session: Ses
 async def test_background_processes_end_with_the_call_and_it_says_so(session: Session) -> None:
     result = await session("bash", command="sleep 1000 & echo started")
     assert result.text == (
-        "exit code: 0\nstdout:\nstarted\n[1 background process was still running and ended with the command]"
+        "exit code: 0\nstdout:\nstarted\n[1 background process was still running and stopped with the command]"
     )
 
 
@@ -145,7 +147,7 @@ async def test_it_ends_before_the_loop_would_cut_it_off(
 ) -> None:
     hurried = open_session(project, timeout_s=5.2)
     result = await hurried("bash", command="echo early; sleep 1000", timeout_s=60)
-    assert result.text == "stopped after 0.2 s, with all that it had started\nstdout:\nearly"
+    assert result.text == "stopped after 0.2 s, with everything that it had started\nstdout:\nearly"
 
 
 async def test_there_is_no_stdin_no_terminal_and_no_colour(session: Session) -> None:
@@ -174,8 +176,8 @@ async def test_without_bash_no_other_shell_runs_the_command(
 @pytest.mark.parametrize(
     ("command", "text"),
     [
-        ("echo a\0b", "The command holds a NUL character, which no shell takes."),
-        ("echo \ud800", "The command holds a lone surrogate at character 6."),
+        ("echo a\0b", "The command contains a NUL character, which no shell accepts."),
+        ("echo \ud800", "The command contains a lone surrogate at character 6."),
     ],
 )
 async def test_what_no_shell_takes_is_said(session: Session, command: str, text: str) -> None:

@@ -89,7 +89,7 @@ def _write(place: Place, content: str, seen: Seen | None) -> tuple[ToolResult, S
     except NotFound:
         written = place.replace(data, expected=None)
         lines = content.count("\n") + (content != "" and not content.endswith("\n"))
-        text = f"Created {place.name}: {lines:,} {'line' if lines == 1 else 'lines'}, {len(data):,} bytes."
+        text = f"Created {place.name}: {_counted(lines, 'line')}, {_counted(len(data), 'byte')}."
         return ToolResult(text=text, data={"path": str(place.path), "created": True}), look(written, data)
     now = look(state, before)
     if before and seen is None:
@@ -109,3 +109,7 @@ def _write(place: Place, content: str, seen: Seen | None) -> tuple[ToolResult, S
         ),
         look(written, data),
     )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
