@@ -534,7 +534,7 @@ async def test_what_is_not_there_gets_the_nearest(session: Session) -> None:
     )
     assert "read the file again" in refusal(await session("file_edit", path="a.py", old="qqqqqqqqqq", new=""))
     assert "is empty" in refusal(await session("file_edit", path="a.py", old="", new="x"))
-    assert "are the same" in refusal(await session("file_edit", path="a.py", old="def", new="def"))
+    assert "are identical" in refusal(await session("file_edit", path="a.py", old="def", new="def"))
 
 
 @requirement("tools:file-edit:changed")
@@ -599,7 +599,7 @@ async def test_what_the_encoding_can_not_hold_is_refused(session: Session) -> No
     text = refusal(await session("file_edit", path="a.txt", old="caf", new="→"))
     assert text == "`new` contains '→', which cp1252, the encoding of a.txt, can't represent."
     (session.cwd / "b.txt").write_text("a")
-    assert "holds '\\ud800'" in refusal(await session("file_edit", path="b.txt", old="a", new="x\ud800"))
+    assert "contains '\\ud800'" in refusal(await session("file_edit", path="b.txt", old="a", new="x\ud800"))
     (session.cwd / "c.bin").write_bytes(b"a\0b")
     assert refusal(await session("file_edit", path="c.bin", old="a", new="b")) == (
         "c.bin is not text: binary, 3 bytes."

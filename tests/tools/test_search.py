@@ -127,7 +127,7 @@ async def test_glob_says_what_may_have_been_meant(engine: Session) -> None:
     for pattern, text in {
         "": "The pattern is empty. For example, **/*.py finds all Python files.",
         "/": "The pattern is empty. For example, **/*.py finds all Python files.",
-        "**/../x": "`..` can't stand behind `*`, `?`, `[` or `{`. Give the folder as `path`.",
+        "**/../x": "`..` can't follow `*`, `?`, `[` or `{`. Give the folder as `path`.",
         "../*": "../* leads outside of .. Give the folder as `path`.",
         "/etc/*": "",
         "nowhere/*.py": "There is no nowhere.",
