@@ -239,6 +239,9 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(8, "loop:client-side", "DESIGN 4", "A turn may end with calls that the caller runs; the next message brings their results, in any order."),
     built(8, "loop:one-way", "issue 8", "A call that the user asks for runs like a model's: schema, hooks, limits, cut and spill, events, errors."),
     built(8, "loop:data", "issue 8", "A result's data reaches the log, where it is JSON and not too large, and the record of the call."),
+    built(8, "loop:hooks:context", "issue 8", "A hook may add text to the user's message; it is bounded, marked where it comes from outside, and replayed."),
+    built(8, "loop:hooks:requests", "issue 8", "A hook sees each request to the model."),
+    built(8, "loop:tokens:counter", "issue 8", "A caller's token counter serves until a provider counts; one that lies or raises is reported once."),
     built(2, "loop:no-disk", "DESIGN 2", "The loop imports no disk, no SQL, no HTTP and no configuration."),
     built(2, "loop:assistant-callback", "seed-3 entry API", "What the model says can be followed while it is said."),
     # What a program that embeds it may bring (seed-3 entry API, DESIGN 3.5)
@@ -247,7 +250,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     planned(8, "embed:token-counter", "seed-3 entry API", "A session takes its own token counter; one that fails or lies is reported and bounded."),
     planned(8, "embed:sinks", "seed-3 entry API", "A session takes its own history sinks, which receive every logged event in order."),
     planned(8, "embed:model", "seed-3 LLM adapter", "The model may be a name, a ChatModel or a callable; a callable may give text, blocks or a message."),
-    planned(8, "embed:hooks", "seed-3 entry API", "Hooks may append context to a turn and see each request that goes to the model."),
+    built(8, "embed:hooks", "seed-3 entry API", "Hooks may append context to a turn and see each request that goes to the model."),
     planned(8, "embed:examples", "issue 8", "Each of these is documented with an example that a test runs."),
 
     # ---- Sessions (seed-3 history, DESIGN 3.1, 9)

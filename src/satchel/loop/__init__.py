@@ -5,16 +5,27 @@ from __future__ import annotations
 from satchel.loop.calls import CallEnvironment, Spill, ToolCallRecord
 from satchel.loop.compaction import compact
 from satchel.loop.emitter import Emit
-from satchel.loop.hooks import Hook, OnAction, OnFinal, OnObservation, OnTurnStart, Refuse, Rewrite
+from satchel.loop.hooks import (
+    AddContext,
+    Hook,
+    OnAction,
+    OnFinal,
+    OnObservation,
+    OnRequest,
+    OnTurnStart,
+    Refuse,
+    Rewrite,
+)
 from satchel.loop.limits import Budget, HardBudget, Limits, PriorSpend, Verdict
 from satchel.loop.pool import ToolPool
 from satchel.loop.prompt import Instructions, PrefixWatch, build_system
 from satchel.loop.rounds import PermittedByUser, run_call
-from satchel.loop.tokens import TokenEstimator
+from satchel.loop.tokens import TokenCounter, TokenEstimator
 from satchel.loop.toolbox import Toolbox
 from satchel.loop.turn import Surface, TurnInput, TurnOutcome, TurnRunner, TurnState, run_turn
 
 __all__ = [
+    "AddContext",
     "Budget",
     "build_system",
     "CallEnvironment",
@@ -27,6 +38,7 @@ __all__ = [
     "OnAction",
     "OnFinal",
     "OnObservation",
+    "OnRequest",
     "OnTurnStart",
     "PermittedByUser",
     "PrefixWatch",
@@ -37,6 +49,7 @@ __all__ = [
     "run_turn",
     "Spill",
     "Surface",
+    "TokenCounter",
     "TokenEstimator",
     "Toolbox",
     "ToolCallRecord",

@@ -55,6 +55,7 @@ async def compact(
     focus: str = "",
     keep_part: float = 0.3,
     session_id: str = "",
+    on_request: Callable[[ModelRequest], Awaitable[None]] | None = None,
 ) -> Compaction | None:
     """Replace older messages by a summary that the model writes.
 
@@ -73,6 +74,7 @@ async def compact(
         keep_part: The part of the model's window, in (0, 1), that the newest messages may keep; never more
             than a third of what there is.
         session_id: For providers that route by it.
+        on_request: Sees the request for the summary.
 
     Returns:
         The event, whose `messages` are the history from here on; None where there is nothing to leave out.
@@ -92,7 +94,13 @@ async def compact(
     if model.provider != "none":
         try:
             summary, usage = await _summarise(
-                older, model=model, emit=emit, estimator=estimator, focus=focus, session_id=session_id
+                older,
+                model=model,
+                emit=emit,
+                estimator=estimator,
+                focus=focus,
+                session_id=session_id,
+                on_request=on_request,
             )
         except ModelError as error:
             text = f"The model could not summarise the older messages, so they were left out: {error}"
@@ -240,6 +248,7 @@ async def _summarise(
     estimator: TokenEstimator,
     focus: str,
     session_id: str,
+    on_request: Callable[[ModelRequest], Awaitable[None]] | None,
 ) -> tuple[str, Usage]:
     """Have the model write the summary.
 
@@ -258,6 +267,8 @@ async def _summarise(
         max_tokens=min(_SUMMARY_TOKENS, max(256, window // 8)),
         session_id=session_id,
     )
+    if on_request is not None:
+        await on_request(request)
     answer = Answer()
 
     async def emit_notices(event: Event) -> None:

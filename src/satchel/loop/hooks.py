@@ -1,8 +1,8 @@
-"""Hooks and middlewares: what a program that embeds the loop may see, change and refuse.
+"""Hooks: what a program that embeds the loop may see, add, change and refuse.
 
-A hook is any object with one or more of the four methods below, awaited or not. One that throws or takes too long is
-reported as a `Failure` and passed over: the turn goes on as if it had not been there. What must never be
-passed over belongs into the permission gate, not into a hook.
+A hook is any object with one or more of the methods below, async or not. One that raises or takes too long is reported
+as a `Failure` and passed over: the turn goes on as if it were not there. What must never be passed over belongs in the
+permission gate, not in a hook.
 """
 
 from __future__ import annotations
@@ -14,18 +14,51 @@ from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import anyio
 
-from satchel.events import Action, Failure, Final, TurnStart
+from satchel.events import Action, ContextAdded, Event, Failure, Final, Notice, TurnStart
+from satchel.loop.calls import OUTSIDE_MARK
 from satchel.loop.emitter import Emitter
+from satchel.messages import clean_text
+from satchel.models.port import ModelRequest
 from satchel.tools.port import ToolResult
 
-__all__ = ["Hook", "HookChain", "OnAction", "OnFinal", "OnObservation", "OnTurnStart", "Refuse", "Rewrite"]
+__all__ = [
+    "AddContext",
+    "Hook",
+    "HookChain",
+    "OnAction",
+    "OnFinal",
+    "OnObservation",
+    "OnRequest",
+    "OnTurnStart",
+    "Refuse",
+    "Rewrite",
+]
 
 T = TypeVar("T")
+
+_MOST_CONTEXT = 20_000
+"""Characters that one hook may add to a message: about 5,000 tokens. The rest is left out with a notice, because what a
+hook adds stays in the conversation and is paid for with every request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddContext:
+    """Add text to the user's message, below their words and the memory that was surfaced.
+
+    Attributes:
+        untrusted: The text comes from outside; the model is told so.
+    """
+
+    text: str
+    untrusted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """Run the call with this input instead. It is validated and permitted like any other."""
+    """Run the call with this input instead. It is validated and permitted like any other.
+
+    A call that the caller runs is not rewritten: the caller gets it as the model asked for it.
+    """
 
     input: Mapping[str, Any]
 
@@ -41,8 +74,21 @@ class Refuse:
 class OnTurnStart(Protocol):
     """Sees each turn begin."""
 
-    async def on_turn_start(self, start: TurnStart) -> None:
-        """Called after the message is on disk and before a model is asked."""
+    async def on_turn_start(self, start: TurnStart) -> AddContext | str | None:
+        """Called after the message is on disk and before a model is asked.
+
+        Returns:
+            Text to add to the message, up to 20,000 characters; None adds nothing.
+        """
+        ...
+
+
+@runtime_checkable
+class OnRequest(Protocol):
+    """Sees each request to the model, those for summaries included."""
+
+    async def on_request(self, request: ModelRequest) -> None:
+        """Called before the request is sent. It can't be changed here."""
         ...
 
 
@@ -73,33 +119,54 @@ class OnFinal(Protocol):
         ...
 
 
-Hook: TypeAlias = OnTurnStart | OnAction | OnObservation | OnFinal
+Hook: TypeAlias = OnTurnStart | OnRequest | OnAction | OnObservation | OnFinal
 
 
 class HookChain:
     """The hooks of a turn, called one after the other in the order inputs."""
 
     def __init__(self, hooks: Sequence[Hook], *, emitter: Emitter, limit_s: float) -> None:
-        """Sort the hooks by what they listen to, once."""
+        """Sort the hooks by what they listen to, once; `limit_s` is the time that each call of one may take."""
         self._emitter = emitter
         self._limit_s = limit_s
         self._on_turn_start = [hook for hook in hooks if isinstance(hook, OnTurnStart)]
+        self._on_request = [hook for hook in hooks if isinstance(hook, OnRequest)]
         self._on_action = [hook for hook in hooks if isinstance(hook, OnAction)]
         self._on_observation = [hook for hook in hooks if isinstance(hook, OnObservation)]
         self._on_final = [hook for hook in hooks if isinstance(hook, OnFinal)]
 
     @property
     def hears_final(self) -> bool:
-        """Whether any hook waits for the turn's end."""
+        """Whether any hook listens for the turn's end."""
         return bool(self._on_final)
 
     async def turn_started(self, start: TurnStart) -> None:
-        """Tell all."""
+        """Show the turn's beginning, and emit what the hooks add to its message."""
         for hook in self._on_turn_start:
-            await self._guard("on_turn_start", hook, hook.on_turn_start, start)
+            added = await self._guard("on_turn_start", hook, hook.on_turn_start, start)
+            if isinstance(added, str):
+                added = AddContext(text=added)
+            if isinstance(added, AddContext) and added.text.strip():
+                await self._add_context(start.turn, type(hook).__name__, added)
+
+    async def _add_context(self, turn: int, source: str, added: AddContext) -> None:
+        text = clean_text(added.text[:_MOST_CONTEXT])
+        if added.untrusted:
+            text = f"{OUTSIDE_MARK}\n{text}"
+        events: list[Event] = [ContextAdded(turn=turn, source=source, text=text, untrusted=added.untrusted)]
+        left_out = len(added.text) - _MOST_CONTEXT
+        if left_out > 0:
+            note = f"The hook {source} added {len(added.text):,} characters; the last {left_out:,} were left out."
+            events.append(Notice(part="hooks", text=note))
+        await self._emitter(*events)
+
+    async def request(self, request: ModelRequest) -> None:
+        """Show a request."""
+        for hook in self._on_request:
+            await self._guard("on_request", hook, hook.on_request, request)
 
     async def action(self, action: Action) -> Action | Refuse:
-        """Let all see the call, each what the one before made of it; the first refusal holds."""
+        """Show the call, to each hook as the one before it left it; the first refusal holds."""
         for hook in self._on_action:
             answer = await self._guard("on_action", hook, hook.on_action, action)
             if isinstance(answer, Refuse):
@@ -109,7 +176,7 @@ class HookChain:
         return action
 
     async def observation(self, action: Action, result: ToolResult) -> ToolResult:
-        """Let all see the result, each what the one before made of it."""
+        """Show the result, to each hook as the one before it left it."""
         for hook in self._on_observation:
             answer = await self._guard("on_observation", hook, hook.on_observation, action, result)
             if isinstance(answer, ToolResult):
@@ -117,7 +184,7 @@ class HookChain:
         return result
 
     async def final(self, final: Final) -> None:
-        """Tell all."""
+        """Show how the turn ended."""
         for hook in self._on_final:
             await self._guard("on_final", hook, hook.on_final, final)
 

@@ -50,6 +50,7 @@ from satchel.messages import (
     ToolUseBlock,
     Usage,
     clean_text,
+    size_of_message,
     text_of,
 )
 from satchel.models.port import ChatModel, Completion, ModelRequest
@@ -285,6 +286,7 @@ class TurnRunner:
             inbox=self._inputs.inbox,
         )
         await self._emitter(start)
+        await self._sample_tokens(start.message.text)
         await self._add_context(start, recent)
         return self._resume_call(start) if start.resumes else TurnState.PREPARING
 
@@ -399,6 +401,7 @@ class TurnRunner:
             estimator=self._inputs.estimator,
             keep_part=self._inputs.limits.keep_part,
             session_id=self._inputs.environment.session_id,
+            on_request=self._hooks.request,
         )
         self._compacted_size = self._conversation.size
         if event is None:
@@ -408,6 +411,11 @@ class TurnRunner:
         await self._emitter(event)
         self._compacted_size = self._conversation.size
         return True
+
+    async def _sample_tokens(self, *texts: str) -> None:
+        failure = self._inputs.estimator.sample(texts)
+        if failure is not None:
+            await self._emitter(failure)
 
     def _spend(self, usage: Usage) -> None:
         self._usage += usage
@@ -429,6 +437,7 @@ class TurnRunner:
         if broken:
             text = f"{broken} The provider has to read the whole conversation anew."
             await self._emitter(Notice(part="cache", text=text))
+        await self._hooks.request(request)
         answer = self._answer = Answer()
         try:
             await read_answer(
@@ -464,8 +473,18 @@ class TurnRunner:
     async def _accept_answer(self, completion: Completion) -> TurnState:
         self._rounds += 1
         self._has_overflowed = False
+        estimator = self._inputs.estimator
         if not completion.usage.estimated:
-            self._inputs.estimator.learn(self._request_size, completion.usage.input_tokens)
+            estimator.learn(self._request_size, completion.usage.input_tokens)
+        elif estimator.has_counter:
+            # The adapter's guess knows nothing of the caller's counter.
+            said = size_of_message(completion.message)
+            usage = replace(
+                completion.usage,
+                input_tokens=estimator.tokens(self._request_size),
+                output_tokens=estimator.tokens(said),
+            )
+            completion = replace(completion, usage=usage)
         # The round is there before the answer is: whatever stops the turn from here on answers its calls.
         self._answer = None
         calls = completion.message.tool_uses
@@ -474,6 +493,7 @@ class TurnRunner:
         text = self._text_with_calls = completion.message.text
         self._last_text = text or self._last_text
         await self._emitter(self._record(completion))
+        await self._sample_tokens(text)
         if not calls:
             return self._finish(completion.stop_reason, text)
         exceeded = await self._exceeded_budget(ahead_tokens=0)
@@ -584,6 +604,7 @@ class TurnRunner:
         await round.run()
         streak, question = round.streak, round.question
         self._keep_results(round)
+        await self._sample_tokens(*(step.result for step in round.steps))
         if question is not None:
             self._question = question
             return self._decide("asking", closing.question_text(self._text_with_calls, question.question))
