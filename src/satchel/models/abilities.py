@@ -1,4 +1,4 @@
-"""What was found out about models: kept in one file, so that it is found out once per model and endpoint."""
+"""Stores what Satchel has learnt about models in one file, so that it learns it once per model and endpoint."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from satchel.clock import Clock
 
 __all__ = ["AbilityStore"]
 
-# Servers and models are upgraded: what was found out is asked anew after a month.
+# Servers and models are upgraded, so this is tried again after a month.
 KEPT_FOR: Final = timedelta(days=30)
 
-# One entry per model and endpoint; what is larger is not ours.
+# One entry per model and endpoint; a larger file is not ours.
 _MAX_FILE_BYTES: Final = 1_000_000
 
 
@@ -32,19 +32,19 @@ class _Found:
 
 
 class AbilityStore:
-    """Whether a model at an endpoint takes tool definitions.
+    """Whether a model at an endpoint supports tool definitions.
 
-    The file is a hint, never a truth to rely on: one that is missing, broken or cannot be written costs one
-    refused request more, no error. Two processes that write at the same time may lose one entry of the two;
-    it is found out again. Entries are forgotten 30 days after they were written.
+    The file is only a hint. If it is missing, broken or not writable, the cost is one more refused request, not an
+    error. If two processes write at the same time, one entry may be lost and is learnt again. Entries expire 30 days
+    after they were written.
     """
 
     def __init__(self, path: Path | None, *, clock: Clock) -> None:
-        """Take the file's path; nothing is read before the first question.
+        """Store the path; nothing is read before the first query.
 
         Args:
-            path: A JSON file; its folder need not exist. None keeps everything in memory.
-            clock: Tells how old an entry is.
+            path: A JSON file, whose folder need not exist. None keeps everything in memory.
+            clock: Determines the age of an entry.
         """
         self._path = path
         self._clock = clock
@@ -52,7 +52,7 @@ class AbilityStore:
         self._writers = anyio.CapacityLimiter(1)
 
     def native_tools(self, *, endpoint: str, model: str) -> bool | None:
-        """Whether the model takes tool definitions there, or None where that is not known (any more)."""
+        """Whether the model supports tool definitions at that endpoint; None if that is not known or too old."""
         if self._found is None:
             self._found = self._read()
         found = self._found.get(_key(endpoint, model))
@@ -61,7 +61,7 @@ class AbilityStore:
         return found.native_tools
 
     async def remember_native_tools(self, *, endpoint: str, model: str, native: bool) -> None:
-        """Keep what was found out, for this process and, where the file can be written, for later ones."""
+        """Store the result for this process and, if the file is writable, for later ones."""
         if self.native_tools(endpoint=endpoint, model=model) is native:
             return
         found = _Found(native_tools=native, at=self._clock.now())
@@ -91,7 +91,7 @@ class AbilityStore:
         }
 
     def _write(self, path: Path, key: str, found: _Found) -> None:
-        # What other processes wrote meanwhile is kept.
+        # Keep what other processes have written meanwhile.
         entries = {
             name: entry for name, entry in {**self._read(), key: found}.items() if self._is_fresh(entry)
         }
@@ -102,7 +102,7 @@ class AbilityStore:
                 for name, entry in sorted(entries.items())
             },
         }
-        # A full disk or a read-only home costs a refused request next time, nothing more.
+        # With a full disk or a read-only home, the cost is one refused request next time.
         with suppress(OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

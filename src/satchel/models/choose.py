@@ -1,4 +1,4 @@
-"""Which model serves where none is configured, and why: a key, a running Ollama, else none."""
+"""Chooses the model when none is configured: by a key, a running Ollama, or none; and says why."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ __all__ = [
     "small_model_of",
 ]
 
-# A server on this machine answers at once or is not there.
+# A local server answers immediately or isn't running.
 _LOCAL_LIMIT_S: Final = 0.5
 _LIST_LIMIT_S: Final = 5.0
 
-# The models that serve where only a provider's key is there: of each provider's current ones, the one that it
-# offers for everyday work, at a middle price (November 2026). Providers that are not here are asked for their
-# list.
+# The default models for providers of which only the key is known: the provider's current model for everyday work, at a
+# medium price (November 2026). For providers that are not listed here, the endpoint's list of models decides.
 _DEFAULTS: Final[Mapping[str, str]] = {
     "anthropic": "claude-sonnet-5-5",
     "openai": "gpt-6.1-terra",
@@ -42,8 +41,8 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "gemini": "gemini-3.8-flash",
 }
 
-# The models for small work in the background: of each provider's current ones, the cheapest that follows
-# instructions well (prices of November 2026). Where a provider is not here, its one model does both.
+# The models for small tasks in the background: the provider's cheapest current model that follows instructions well
+# (prices of November 2026). For providers that are not listed here, one model does both.
 _SMALL: Final[Mapping[str, str]] = {
     "anthropic": "claude-haiku-5-5",
     "openai": "gpt-6-luna",
@@ -63,12 +62,12 @@ Outcome: TypeAlias = Literal["chosen", "failed", "absent"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """One possibility that was looked at.
+    """One option that was considered.
 
     Attributes:
-        name: The provider, or "provider:model" where it came to that.
-        outcome: It was chosen; it should have served and could not; it is not set up.
-        reason: Why, in words for people.
+        name: The provider, or "provider:model" if a model was determined.
+        outcome: "chosen"; "failed": it is configured but unavailable; "absent": it is not configured.
+        reason: Why, for display.
     """
 
     name: str
@@ -78,12 +77,12 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The model that serves.
+    """The chosen model.
 
     Attributes:
-        name: As `open_model` takes it; "none" where no language model could be found.
-        why: In words for people: "the key in ANTHROPIC_API_KEY".
-        tried: Everything that was looked at, in order.
+        name: A name for `open_model`; "none" if no language model was found.
+        why: The reason, for display: "the key in ANTHROPIC_API_KEY".
+        tried: All options that were considered, in order.
     """
 
     name: str
@@ -92,15 +91,15 @@ class Choice:
 
     @property
     def failed(self) -> tuple[Tried, ...]:
-        """What is set up and could not serve: the user wants to know."""
+        """The options that are configured but unavailable, which the user should know."""
         return tuple(tried for tried in self.tried if tried.outcome == "failed")
 
 
 async def choose_model(settings: Settings) -> Choice:
-    """Choose: the configured model, else the first key in the environment, else a running Ollama, else none.
+    """Choose the configured model, or the provider of the first key in the environment, or a running Ollama, or none.
 
-    A model that is configured is taken as it is, reachable or not: it is for the user to change. Otherwise a
-    provider serves with its default model, or with the first chat model that it lists.
+    A configured model is used whether it is reachable or not, because only the user should change it. Otherwise a
+    provider's default model is used, or the first chat model that it lists.
 
     Raises:
         ConfigError: The configured model's provider is unknown.
@@ -138,14 +137,14 @@ async def choose_model(settings: Settings) -> Choice:
 
 
 def small_model_of(name: str, settings: Settings) -> str:
-    """The model for small work beside another: what the settings say, else the small one of the same provider.
+    """The model for small tasks beside another model: the configured one, or the small one of the same provider.
 
     Args:
-        name: The model that serves, as "provider:model".
-        settings: `small_model` wins; a provider that was moved to another address has unknown models.
+        name: The current model, as "provider:model".
+        settings: `small_model` takes precedence; a provider at another address has unknown models.
 
     Returns:
-        As `open_model` takes it; `name` itself where no smaller one is known.
+        A name for `open_model`; `name` itself if no smaller model is known.
     """
     if settings.small_model:
         return settings.small_model
@@ -163,8 +162,8 @@ async def check_model(name: str, settings: Settings) -> tuple[str, ...] | None:
         there is no endpoint.
 
     Raises:
-        ConfigError: There is no such provider, or no such file.
-        ModelAuthError: There is no key, or it is refused.
+        ConfigError: The provider or the file doesn't exist.
+        ModelAuthError: The key is missing or refused.
         NoModelList: The endpoint can be reached and lists no models.
         ModelUnavailable: It can't be reached.
     """
@@ -183,11 +182,11 @@ async def available_models(provider: ProviderSettings, settings: Settings) -> tu
     """The chat models that an endpoint lists, in its order.
 
     Raises:
-        ModelAuthError: It refuses the key.
+        ModelAuthError: The endpoint refuses the key.
         NoModelList: It can be reached and gives no list.
         ModelUnavailable: It can't be reached.
     """
-    # It comes with both SDKs; a list is asked for seldom.
+    # Imported here because it is expensive and lists are rarely requested.
     import httpx2  # noqa: PLC0415
 
     base_url = provider.base_url.rstrip("/")
@@ -234,7 +233,7 @@ def _names_in(body: Any) -> list[str]:
     for entry in listed if isinstance(listed, list) else ():
         name = (entry.get("id") or entry.get("name")) if isinstance(entry, dict) else entry
         if isinstance(name, str) and name:
-            # Gemini lists its models with a prefix that its own endpoint takes or leaves.
+            # Gemini lists its models with a prefix that its endpoint doesn't need.
             names.append(name.removeprefix("models/"))
     return names
 
@@ -245,7 +244,7 @@ async def default_model(provider: ProviderSettings, settings: Settings) -> str:
     That is the provider's configured model, else Satchel's default for it, else the first model that it lists.
 
     Raises:
-        ModelError: It has to be asked for its list, and gives none that can be chosen from.
+        ModelError: The endpoint's list is needed and has no usable model.
     """
     if provider.model:
         return provider.model
@@ -255,7 +254,7 @@ async def default_model(provider: ProviderSettings, settings: Settings) -> str:
     try:
         models = await available_models(provider, settings)
     except NoModelList:
-        # Some endpoints serve one model under any name and list nothing.
+        # Some endpoints serve one model under any name and have no list.
         return default or "default"
     if default in models:
         return default
@@ -265,7 +264,7 @@ async def default_model(provider: ProviderSettings, settings: Settings) -> str:
 
 
 def _why_possible(provider: ProviderSettings, settings: Settings) -> str | None:
-    """Why a provider may serve, or None where nothing speaks for it."""
+    """Why a provider can be used, or None if nothing suggests it."""
     if settings.secret(provider.env_api_key) is not None:
         return f"the key in {provider.env_api_key}"
     if provider.builtin and _is_moved(provider):
@@ -274,18 +273,18 @@ def _why_possible(provider: ProviderSettings, settings: Settings) -> str | None:
 
 
 def _is_moved(provider: ProviderSettings) -> bool:
-    """Somebody gave it another address than the built-in one."""
+    """Whether the provider has another address than the built-in one."""
     own = builtin_providers({}).get(provider.name)
     return own is None or own.base_url != provider.base_url
 
 
 async def _running(provider: ProviderSettings, settings: Settings) -> str | Tried:
-    """The first chat model of a server on this machine, or why there is none."""
+    """The first chat model of a local server, or why there is none."""
     parts = urlsplit(provider.base_url)
     where = _host(provider)
     try:
         with anyio.fail_after(_LOCAL_LIMIT_S):
-            # A look at the port is cheap; the HTTP client is loaded only where somebody listens.
+            # Checking the port is cheap; the HTTP client is loaded only if a server listens.
             stream = await anyio.connect_tcp(parts.hostname or "127.0.0.1", parts.port or 11434)
             await stream.aclose()
     except (OSError, TimeoutError):

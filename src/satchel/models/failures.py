@@ -1,8 +1,8 @@
-"""What an endpoint's refusal means: which error it is, who must act, and what to tell them.
+"""Converts an endpoint's error response into a typed error that says who must act and what to do.
 
-Endpoints agree on little: the status says roughly who is at fault, the words say the rest. The texts below
-were seen from Anthropic, OpenAI, DeepSeek, OpenRouter, Groq, Mistral, Gemini, Ollama, vLLM, llama.cpp, LM
-Studio and TGI.
+Endpoints agree on little: the status says roughly who is at fault, and the text says the rest. The texts below were
+observed from Anthropic, OpenAI, DeepSeek, OpenRouter, Groq, Mistral, Gemini, Ollama, vLLM, llama.cpp, LM Studio and
+TGI.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from satchel.errors import (
 
 __all__ = ["Endpoint", "failure_of", "message_in", "retry_after_s"]
 
-# How endpoints call tools when they speak of them, and of the parameter itself.
+# The words that endpoints use for tools, and the names of the parameter.
 _TOOLS: Final = r"(?:tools?|function[ _]?call(?:ing|s)?|tool[ _]?(?:use|calls?|calling|choice))"
 _FIELD: Final = r"\b(?:tools|tool_choice|functions)\b"
 
@@ -46,8 +46,8 @@ _NO_TOOLS: Final = re.compile(
     re.IGNORECASE,
 )
 
-# Endpoints that nobody has met yet say it in words of their own: tools, and that they cannot be had. A refusal of
-# one tool's schema or of a broken history speaks of tools too, and is another matter.
+# Unknown endpoints use their own words: something about tools, and that they are unavailable. Errors about the schema
+# of one tool or about a broken history also mention tools but are a different matter.
 _ABOUT_TOOLS: Final = re.compile(
     r"\b(?:tools?|functions?)\b|\b(?:tool|function)[ _-]?(?:us|call|choice)", re.IGNORECASE
 )
@@ -56,7 +56,7 @@ _CANNOT: Final = re.compile(
     r"|n't (?:support|accept|take)|\bun(?:supported|available|recogni[sz]ed|known|expected)|\bcan(?:not|'t)\b|disabled",
     re.IGNORECASE,
 )
-_OTHER_MATTER: Final = re.compile(
+_NOT_ABOUT_SUPPORT: Final = re.compile(
     r"tool_use_id|tool_call_id|tool_result|tool_use`? (?:ids?|blocks?)|schema|role ['\"`]?tool|duplicate|too many"
     r"|names?\b|signature",
     re.IGNORECASE,
@@ -78,7 +78,7 @@ _NO_CREDIT: Final = re.compile(
     re.IGNORECASE,
 )
 
-_COMES_BACK: Final = re.compile(r"(?:retry|try again) in \d", re.IGNORECASE)
+_RETRY_LATER: Final = re.compile(r"(?:retry|try again) in \d", re.IGNORECASE)
 
 _BAD_KEY: Final = re.compile(
     r"invalid[_ ](?:x-)?api[_ -]?key|incorrect api key|authentication[_ ](?:error|fails)|api key not valid"
@@ -90,18 +90,18 @@ _OVERLOADED: Final = re.compile(
     r"overloaded|rate[_ ]limit|capacity|try again|temporarily|timed? ?out", re.IGNORECASE
 )
 
-# Longer words of an endpoint are cut: some answer with a whole page of HTML.
+# Longer texts are truncated, because some endpoints answer with a whole HTML page.
 _MAX_WORDS: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """What a message about an endpoint needs to know.
+    """The information about an endpoint that error messages need.
 
     Attributes:
         provider: The provider's name in the configuration.
-        model: The model that was asked.
-        place: Its address without user and password, or "" for the provider's own.
+        model: The requested model.
+        place: Its address without user and password; "" for the provider's default address.
         env_api_key: The variable that holds the key, or "".
     """
 
@@ -112,20 +112,20 @@ class Endpoint:
 
     @property
     def name(self) -> str:
-        """How it is called in messages: provider, model and place."""
+        """The name in messages: provider, model and place."""
         where = f" at {self.place}" if self.place else ""
         return f"{self.provider}:{self.model}{where}"
 
 
 def message_in(body: Any) -> str:
-    """What an error's body says, in its own words; "" where it says nothing."""
+    """The message in the body of an error response; "" if there is none."""
     if isinstance(body, list) and body:
         # Gemini puts its error into a list.
         body = body[0]
     match body:
         case {"error": {"message": str(message), **rest}}:
             details = [str(rest[key]) for key in ("type", "code") if isinstance(rest.get(key), str)]
-            # OpenRouter hides what the real endpoint said one level deeper.
+            # OpenRouter nests the message of the upstream endpoint one level deeper.
             if isinstance(metadata := rest.get("metadata"), Mapping) and metadata.get("raw"):
                 details.append(str(metadata["raw"]))
             words = " ".join([message, *(f"({detail})" for detail in details if detail not in message)])
@@ -144,11 +144,11 @@ def message_in(body: Any) -> str:
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
-    """The seconds that an endpoint asks to wait, or None where it asks nothing.
+    """The delay in seconds that an endpoint requests, or None.
 
     Args:
-        headers: With lower-case names, or a mapping that does not care.
-        now: Against which a date in `Retry-After` is read.
+        headers: With lower-case names, or a case-insensitive mapping.
+        now: The reference time for a date in `Retry-After`.
     """
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = headers.get(name)
@@ -169,14 +169,14 @@ def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
 def failure_of(
     status: int | None, body: Any, *, endpoint: Endpoint, offered_tools: bool, wait_s: float | None = None
 ) -> ModelError:
-    """The error that an endpoint's refusal is.
+    """The typed error for an endpoint's error response.
 
     Args:
         status: The HTTP status, or None for an error in the middle of a stream.
-        body: The body as JSON data, or as text where it is none.
-        endpoint: Who was asked.
-        offered_tools: The request had tool definitions.
-        wait_s: What the endpoint asked to wait.
+        body: The body as JSON data, or as text if it isn't JSON.
+        endpoint: The endpoint that answered.
+        offered_tools: Whether the request had tool definitions.
+        wait_s: The delay that the endpoint requested.
     """
     said = message_in(body)
     code = status if status is not None else _status_in(body)
@@ -187,9 +187,9 @@ def failure_of(
 
     if offered_tools and code not in (401, 402, 403, 429) and _refuses_tools(code, said):
         return ToolsUnsupported(what)
-    # Gemini says "exceeded your current quota" of a limit per minute too, and then when to come back.
-    comes_back = wait_s is not None or bool(_COMES_BACK.search(said))
-    if code == 402 or (code in (None, 400, 403, 429) and _NO_CREDIT.search(said) and not comes_back):
+    # Gemini also says "exceeded your current quota" for a limit per minute, and then says when to retry.
+    is_temporary = wait_s is not None or bool(_RETRY_LATER.search(said))
+    if code == 402 or (code in (None, 400, 403, 429) and _NO_CREDIT.search(said) and not is_temporary):
         return ModelAuthError(
             f"{what} The account behind {key} has no credit left: top it up, or choose another model."
         )
@@ -218,12 +218,12 @@ def _refuses_tools(code: int | None, said: str) -> bool:
         code in (400, 404, 405, 422, 501)
         and bool(_ABOUT_TOOLS.search(said))
         and bool(_CANNOT.search(said))
-        and not _OTHER_MATTER.search(said)
+        and not _NOT_ABOUT_SUPPORT.search(said)
     )
 
 
 def _status_in(body: Any) -> int | None:
-    """The status that an error in a stream stands for, where it says so."""
+    """The status that corresponds to an error in a stream, if it says so."""
     error = body.get("error") if isinstance(body, Mapping) else None
     if not isinstance(error, Mapping):
         return None
@@ -239,7 +239,7 @@ def _status_in(body: Any) -> int | None:
         case "billing_error":
             return 402
         case "invalid_request_error":
-            # Some endpoints file what passes under this name too.
+            # Some endpoints use this name for temporary failures, too.
             return None if _OVERLOADED.search(str(error.get("message", ""))) else 400
         case _:
             return None

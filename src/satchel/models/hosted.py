@@ -1,8 +1,8 @@
-"""What all models behind an HTTP endpoint share: ask through the official SDK, read, name the failure.
+"""The common part of all models behind an HTTP endpoint: send through the official SDK, read, classify failures.
 
-The SDKs keep what they are good at (keys, addresses, headers, connections, error classes). Requests go
-through their documented door for raw bodies and come back as the raw response: building typed objects for
-every chunk, and walking the whole history for every request, is most of what they cost.
+The SDKs handle keys, addresses, headers, connections and error classes. Requests use their documented method for raw
+bodies and return the raw response, because most of the SDKs' cost is building typed objects for every chunk and
+checking the whole history for every request (decision 7).
 """
 
 from __future__ import annotations
@@ -38,22 +38,21 @@ __all__ = ["Answer", "Delta", "HostedModel", "Result", "estimated_usage"]
 
 Delta: TypeAlias = TextDelta | ThinkingDelta | ToolInputDelta
 
-# A local model may read a long prompt for minutes before its first word; the SDKs' own limit is the same 600
-# s.
+# A local model may need minutes to read a long prompt; the SDKs' own limit is also 600 s.
 READ_LIMIT_S: Final = 600.0
 CONNECT_LIMIT_S: Final = 10.0
 CLOSE_LIMIT_S: Final = 1.0
 
-# More than any model can say in one answer (1,000,000 tokens of 4 characters): what goes on is a runaway.
+# More than any model can say in one answer (1,000,000 tokens of 4 characters), so a longer answer is a runaway.
 MAX_ANSWER_CHARS: Final = 4_000_000
 
 # A request has fewer optional parameters than this.
-MAX_MENDS: Final = 6
+MAX_ADAPTATIONS: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A whole answer. `usage` is None where the endpoint gave no counts."""
+    """A complete answer. `usage` is None if the endpoint reported none."""
 
     blocks: tuple[Block, ...]
     stop_reason: StopReason
@@ -62,33 +61,33 @@ class Result:
 
 
 class Answer(Protocol):
-    """Puts one answer together from what comes over the wire."""
+    """Assembles one answer from what arrives over the wire."""
 
     @property
     def is_finished(self) -> bool:
-        """The endpoint said why it stopped: the answer is whole."""
+        """Whether the endpoint said why it stopped, so that the answer is complete."""
 
     def feed(self, data: dict[str, Any]) -> list[Delta]:
-        """Take the data of one event of the stream."""
+        """Add the data of one event of the stream."""
         ...
 
     def feed_whole(self, body: dict[str, Any]) -> list[Delta]:
-        """Take an answer that came in one piece."""
+        """Add an answer that arrived in one piece."""
         ...
 
     def result(self) -> Result:
-        """The answer as it is by now."""
+        """The answer so far."""
         ...
 
 
 def estimated_usage(sent_bytes: int, blocks: tuple[Block, ...]) -> Usage:
-    """The usage where the endpoint gave none: a token for each 4 bytes, the usual rule for English text."""
+    """An estimate for endpoints that report no usage: one token for 4 bytes, the usual rule for English text."""
     said = sum(len(str(getattr(block, "text", "") or getattr(block, "input", ""))) for block in blocks)
     return Usage(input_tokens=sent_bytes // 4, output_tokens=(said + 3) // 4, estimated=True)
 
 
 class HostedModel(ABC):
-    """A `ChatModel` behind one endpoint. Subclasses say what goes over the wire."""
+    """A `ChatModel` behind one endpoint. Subclasses define the wire format."""
 
     _path: str
 
@@ -103,15 +102,15 @@ class HostedModel(ABC):
         random: Random | None = None,
         sleep: Callable[[float], Any] = anyio.sleep,
     ) -> None:
-        """Take what is needed to ask; nothing is imported and no connection is made before the first request.
+        """Store the parameters. Nothing is imported and no connection is made before the first request.
 
         Args:
             settings: The provider's entry in the configuration.
             model: The model's name there.
-            api_key: The key, or None where there is none.
+            api_key: The key, or None.
             clock: For `Retry-After` dates.
-            policy: When to ask again; None takes the default.
-            random: For the jitter of the waits.
+            policy: When to retry; None means the default.
+            random: For the jitter of the delays.
             sleep: Waits between two attempts.
         """
         self._settings = settings
@@ -144,7 +143,7 @@ class HostedModel(ABC):
 
     @property
     def context_window(self) -> int | None:
-        """As configured, or as the table of prices knows it."""
+        """The configured value, or the one in the table of prices."""
         if not self._window_known:
             self._window_known = True
             self._window = known_window(
@@ -166,40 +165,39 @@ class HostedModel(ABC):
 
     @abstractmethod
     def _sdk(self) -> ModuleType:
-        """The official SDK, imported when it is first needed."""
+        """The official SDK; imported on the first call."""
 
     @abstractmethod
     def _connect(self, sdk: Any, api_key: str, timeout: httpx2.Timeout) -> Any:
-        """The SDK's client; it retries nothing itself."""
+        """The SDK's client, without retries."""
 
     @abstractmethod
     def _body(self, request: ModelRequest) -> bytes:
-        """The request as it goes over the wire."""
+        """The request in the wire format."""
 
     @abstractmethod
     def _answer(self, request: ModelRequest) -> Answer:
-        """An empty answer to fill."""
+        """An empty answer."""
 
     @abstractmethod
-    def _mend(self, refusal: str, sent: bytes) -> bool:
-        """Leave out of later requests what the endpoint refused in this one.
+    def _adapt_to(self, refusal: str, sent: bytes) -> bool:
+        """Change later requests according to what the endpoint refused in this one.
 
         Returns:
-            Whether anything was left out, so that asking again makes sense.
+            Whether anything was changed, so that the request can be sent again.
         """
 
     async def _attempt(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         offered_tools = bool(request.tools)
-        for mends_left in reversed(range(MAX_MENDS + 1)):
+        for retries_left in reversed(range(MAX_ADAPTATIONS + 1)):
             body = self._body(request)
             try:
                 response = await self._post(body, offered_tools)
                 break
             except ModelRejected as refusal:
-                # Only a plain refusal may be about an optional parameter; the subclasses say what it is
-                # about.
+                # Only a plain refusal can be about an optional parameter; subclasses of the error have another cause.
                 plain = type(refusal) is ModelRejected
-                if not plain or not mends_left or not self._mend(str(refusal), body):
+                if not plain or not retries_left or not self._adapt_to(str(refusal), body):
                     raise
         else:  # pragma: no cover  the last refusal was raised
             raise AssertionError
@@ -214,7 +212,7 @@ class HostedModel(ABC):
                     if chars > MAX_ANSWER_CHARS:
                         break
         finally:
-            # Given up or whole: the connection is let go of at once, also while this task is being cancelled.
+            # Complete or abandoned: release the connection immediately, also while this task is being cancelled.
             with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
                 await response.aclose()
         result = answer.result()
@@ -229,12 +227,12 @@ class HostedModel(ABC):
         )
 
     async def _post(self, body: bytes, offered_tools: bool) -> httpx2.Response:
-        """Send, and give the response with its body unread.
+        """Send the request and return the response with its body unread.
 
         Raises:
-            ModelError: It was refused, or nothing came back.
+            ModelError: The request was refused, or there was no response.
         """
-        # It comes with the SDKs and is as heavy as they are.
+        # Imported here because it is as expensive as the SDKs, which depend on it.
         import httpx2  # noqa: PLC0415
 
         sdk: Any = self._sdk()
@@ -268,10 +266,10 @@ class HostedModel(ABC):
     async def _read(
         self, response: httpx2.Response, answer: Answer, offered_tools: bool
     ) -> AsyncGenerator[list[Delta], None]:
-        """What comes, in the batches that the network makes; at the end the answer is whole.
+        """Yield deltas in the batches of the network; at the end the answer is complete.
 
         Raises:
-            ModelError: The stream was cut, or held an error instead.
+            ModelError: The stream was cut off or contained an error.
         """
         import httpx2  # noqa: PLC0415  see `_post`
 
@@ -284,7 +282,7 @@ class HostedModel(ABC):
                 yield self._deltas(reader.finish(), answer, offered_tools)
             else:
                 yield self._whole(await response.aread(), answer, offered_tools)
-                # Some endpoints leave the reason out of an answer in one piece, which nothing can have cut.
+                # Some endpoints omit the reason in an answer in one piece, which can't have been cut off.
                 if not answer.is_finished and not answer.result().blocks:
                     raise ModelUnavailable(f"{self._endpoint.name} answered with JSON that holds no answer.")
                 return
@@ -302,13 +300,13 @@ class HostedModel(ABC):
         return deltas
 
     def _whole(self, body: bytes, answer: Answer, offered_tools: bool) -> list[Delta]:
-        """An answer that did not come as a stream, whether one was asked for or not."""
+        """An answer that didn't arrive as a stream, whether one was requested or not."""
         text = body.decode("utf-8", "replace")
         value = _json_object(text)
         if value is not None:
             return answer.feed_whole(self._checked(value, text, offered_tools))
         if text.lstrip().startswith(("data:", "event:", ":")):
-            # A stream under another name.
+            # A stream with the wrong content type.
             reader = EventReader()
             return self._deltas([*reader.feed(body), *reader.finish()], answer, offered_tools)
         raise ModelRejected(
@@ -318,7 +316,7 @@ class HostedModel(ABC):
         )
 
     def _checked(self, value: dict[str, Any] | None, data: str, offered_tools: bool) -> dict[str, Any]:
-        """The event's data, where it is no error."""
+        """The data of the event, unless it is an error."""
         if value is None:
             raise ModelUnavailable(f"{self._endpoint.name} sent an event that is not JSON: {data[:200]}")
         if value.get("error"):
@@ -335,7 +333,7 @@ class HostedModel(ABC):
         """The key to send.
 
         Raises:
-            ModelAuthError: There is none though one is needed, or it cannot be one.
+            ModelAuthError: A required key is missing, or it can't be a key.
         """
         key, variable = self._api_key, self._settings.env_api_key
         if key is None:
@@ -343,7 +341,7 @@ class HostedModel(ABC):
                 raise ModelAuthError(
                     f"{self._endpoint.name} needs a key: set {variable}, or choose another model."
                 )
-            # The SDKs want one; endpoints without keys ignore it.
+            # The SDKs require a key; endpoints without keys ignore it.
             return "none"
         if not (key.isascii() and key.isprintable()):
             raise ModelAuthError(
@@ -352,13 +350,13 @@ class HostedModel(ABC):
         return key
 
     def _is_at_home(self) -> bool:
-        """The address is the one that is built in for a hosted provider: the provider runs it itself."""
+        """Whether the address is the built-in one of a hosted provider, so that the provider itself runs it."""
         own = builtin_providers({}).get(self._settings.name)
         return own is not None and bool(own.env_api_key) and own.base_url == self._settings.base_url
 
 
 def _json(text: str) -> Any:
-    """The JSON data that the text is, or the text where it is none."""
+    """The text as JSON data, or the text if it isn't JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

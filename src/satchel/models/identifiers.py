@@ -1,4 +1,4 @@
-"""Names and ids of calls, within what each provider admits."""
+"""Names and ids of calls, in the form that each provider accepts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _NOT_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def wire_id(call_id: str, *, max_length: int) -> str:
-    """The id as a provider admits it: letters, digits, `_` and `-`, at most `max_length` characters.
+    """The id in a form that providers accept: letters, digits, `_` and `-`, at most `max_length` characters.
 
-    An id that fits stays as it is; another one always gives the same, and two different ones differ.
+    A valid id is unchanged. Other ids map deterministically to distinct valid ones.
     """
     if call_id and len(call_id) <= max_length and not _NOT_IN_ID.search(call_id):
         return call_id
@@ -25,24 +25,24 @@ def wire_id(call_id: str, *, max_length: int) -> str:
 
 
 def wire_name(tool: str) -> str:
-    """The tool's name as providers admit it, [a-zA-Z0-9_-]{1,64}: a model may call one that never was."""
+    """The tool's name in a form that providers accept, [a-zA-Z0-9_-]{1,64}; a model may have invented the tool."""
     return _NOT_IN_ID.sub("_", tool)[:64] or "unnamed"
 
 
 class CallIds:
-    """Gives each call of an answer an id that is unique in the conversation.
+    """Gives each call in an answer an id that is unique in the conversation.
 
-    Some endpoints send none, or the same for every answer ("call_0"). What is made instead depends on the
-    conversation alone, so that the same answer to the same history gets the same id.
+    Some endpoints send no id, or the same one in every answer ("call_0"). Generated ids depend only on the
+    conversation, so the same answer to the same history gets the same id.
     """
 
     def __init__(self, taken: Callable[[], Set[str]], *, seed: Callable[[], str] | None = None) -> None:
-        """Take the doors to the history; they are opened when the first id is asked for, and made, only.
+        """Store callables that read the history. Each is called only when it is needed.
 
         Args:
-            taken: The ids that are in the history.
-            seed: A text that goes into every id that is made, so that it differs from those of histories before
-                this one; None counts only.
+            taken: Returns the ids in the history.
+            seed: Returns a text that is part of every generated id, so that ids differ from those of earlier
+                histories; None only counts.
         """
         self._look_up = taken
         self._seed = seed
@@ -50,10 +50,10 @@ class CallIds:
 
     @classmethod
     def of(cls, request: ModelRequest) -> CallIds:
-        """The ids of an answer to this request.
+        """The ids for an answer to this request.
 
-        A compacted history begins with another message than the one before it, so that what is made after it differs
-        from what was made before, though the session's log holds both.
+        A compacted history begins with another message than the history before it. Therefore ids that are generated
+        after compaction differ from earlier ones, although the session log contains both.
         """
 
         def taken() -> set[str]:
@@ -66,7 +66,7 @@ class CallIds:
         return cls(taken, seed=seed)
 
     def claim(self, proposed: str) -> str:
-        """The id to use for a call that the endpoint named `proposed` (perhaps "")."""
+        """The id for a call that has the id `proposed` (perhaps "") in the endpoint's answer."""
         if self._taken is None:
             self._taken = set(self._look_up())
         chosen, number = proposed, len(self._taken)

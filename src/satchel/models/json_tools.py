@@ -1,7 +1,7 @@
-"""The second layer of tool calling (seed-3): JSON in the text, where tool definitions are not taken.
+"""The second layer of tool calling (seed-3): JSON in the text, for endpoints that don't support tool definitions.
 
-Both classes wrap any `ChatModel` and are one: the tools are told in the system text, calls and results in the
-history become text, and the answer is read back into the same blocks that native calls give.
+Both classes wrap a `ChatModel` and implement the same port. The system text describes the tools, calls and results in
+the history become text, and the answer is parsed into the same blocks that native calls produce.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ These tools exist; the arguments must fit the JSON Schema given:
 
 
 def instructions(tools: Sequence[ToolDefinition]) -> str:
-    """The part of the system text that tells the tools: the same bytes for the same tools."""
+    """The part of the system text that describes the tools; the same tools always give the same bytes."""
     lines = [
         json.dumps(
             {"tool": tool.name, "description": tool.description, "input": tool.input_schema},
@@ -56,7 +56,7 @@ def instructions(tools: Sequence[ToolDefinition]) -> str:
 
 
 def answer_schema(tools: Sequence[ToolDefinition]) -> dict[str, Any]:
-    """The JSON Schema of an answer, for endpoints that can hold a model to one."""
+    """The JSON Schema of an answer, for endpoints that can enforce one."""
     calls = [
         {
             "type": "object",
@@ -81,29 +81,29 @@ def _object(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class JsonTools:
-    """A `ChatModel` whose tool calls travel as JSON in text."""
+    """A `ChatModel` that sends and receives tool calls as JSON in text."""
 
     def __init__(self, inner: ChatModel) -> None:
-        """Take the model to wrap; it is closed with this one."""
+        """Store the model to wrap; closing this object closes it."""
         self._inner = inner
         self._cache: MessageCache[Message] = MessageCache(limit=_CACHE_CHARS, weigh=_weight)
         self._tools: tuple[ToolDefinition, ...] = ()
-        self._told = ""
+        self._tools_text = ""
         self._schema: dict[str, Any] = {}
 
     @property
     def provider(self) -> str:
-        """The wrapped model's."""
+        """The value of the wrapped model."""
         return self._inner.provider
 
     @property
     def model(self) -> str:
-        """The wrapped model's."""
+        """The value of the wrapped model."""
         return self._inner.model
 
     @property
     def context_window(self) -> int | None:
-        """The wrapped model's."""
+        """The value of the wrapped model."""
         return self._inner.context_window
 
     async def aclose(self) -> None:
@@ -113,7 +113,7 @@ class JsonTools:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """See `ChatModel.stream`."""
         reader = AnswerReader()
-        async with aclosing(_generator(self._inner.stream(self._in_text(request)))) as events:
+        async with aclosing(_generator(self._inner.stream(self._as_text(request)))) as events:
             async for event in events:
                 match event:
                     case TextDelta(text=text) if request.tools:
@@ -139,27 +139,27 @@ class JsonTools:
         yield replace(
             completion,
             blocks=(*thinking, *blocks),
-            # An answer that was cut at its limit is cut, whatever could be read of it.
+            # A truncated answer stays truncated, whatever could be parsed.
             stop_reason="tool_use"
             if calls and completion.stop_reason != "max_tokens"
             else completion.stop_reason,
         )
 
-    def _in_text(self, request: ModelRequest) -> ModelRequest:
-        """The request without tools: they are told in the system text, and the history is text."""
+    def _as_text(self, request: ModelRequest) -> ModelRequest:
+        """The request without tools: the system text describes them, and the history is text."""
         messages: list[Message] = []
         names: dict[str, str] = {}
         for message in request.messages:
             names.update((call.id, call.name) for call in message.tool_uses)
-            messages.append(self._cache.get(message, lambda message: _message_in_text(message, names)))
+            messages.append(self._cache.get(message, lambda message: _message_as_text(message, names)))
         if not request.tools:
             return replace(request, messages=messages)
         tools = tuple(request.tools)
         if tools != self._tools:
-            self._tools, self._told, self._schema = tools, instructions(tools), answer_schema(tools)
+            self._tools, self._tools_text, self._schema = tools, instructions(tools), answer_schema(tools)
         return replace(
             request,
-            system=f"{request.system}\n\n{self._told}" if request.system else self._told,
+            system=f"{request.system}\n\n{self._tools_text}" if request.system else self._tools_text,
             messages=messages,
             tools=(),
             response_schema=self._schema,
@@ -167,9 +167,9 @@ class JsonTools:
 
 
 class AdaptiveTools:
-    """A `ChatModel` that calls tools natively, until its endpoint refuses: then by JSON, and so from then on.
+    """A `ChatModel` that uses native tool calls until its endpoint refuses them, and JSON from then on.
 
-    What was found out is remembered per model and endpoint.
+    The result is remembered per model and endpoint.
     """
 
     def __init__(
@@ -180,13 +180,13 @@ class AdaptiveTools:
         abilities: AbilityStore,
         endpoint: str,
     ) -> None:
-        """Take the model, how it shall call tools, and where to remember what was found out.
+        """Store the model, the configured way of calling tools, and where results are remembered.
 
         Args:
-            inner: The model; it is closed with this one.
-            tool_use: As configured; only "auto" finds out.
-            abilities: What is known of models.
-            endpoint: The address under which it is remembered; without user and password.
+            inner: The model; closing this object closes it.
+            tool_use: The configured way; only "auto" tries.
+            abilities: Stores what is known about models.
+            endpoint: The address under which the result is remembered, without user and password.
         """
         self._inner = inner
         self._json = JsonTools(inner)
@@ -196,17 +196,17 @@ class AdaptiveTools:
 
     @property
     def provider(self) -> str:
-        """The wrapped model's."""
+        """The value of the wrapped model."""
         return self._inner.provider
 
     @property
     def model(self) -> str:
-        """The wrapped model's."""
+        """The value of the wrapped model."""
         return self._inner.model
 
     @property
     def context_window(self) -> int | None:
-        """The wrapped model's."""
+        """The value of the wrapped model."""
         return self._inner.context_window
 
     async def aclose(self) -> None:
@@ -231,7 +231,7 @@ class AdaptiveTools:
                     yield event
             return
         except ToolsUnsupported:
-            # It is refused before anything is streamed, so the answer starts anew in the other layer.
+            # The refusal comes before anything is streamed, so the answer can start again in the other layer.
             await self._abilities.remember_native_tools(
                 endpoint=self._endpoint, model=self.model, native=False
             )
@@ -241,11 +241,11 @@ class AdaptiveTools:
 
 
 def _generator(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent, None]:
-    """The stream as something that can be closed; a plain iterator becomes one."""
-    return events if isinstance(events, AsyncGenerator) else _passed_on(events)
+    """The stream as a generator, which can be closed."""
+    return events if isinstance(events, AsyncGenerator) else _forwarded(events)
 
 
-async def _passed_on(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent, None]:
+async def _forwarded(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent, None]:
     async for event in events:
         yield event
 
@@ -254,10 +254,10 @@ def _weight(message: Message) -> int:
     return sum(len(block.text) for block in message.blocks if isinstance(block, TextBlock))
 
 
-def _message_in_text(message: Message, names: Mapping[str, str]) -> Message:
-    """A message whose calls and results are text, in the form that the model is told to use."""
+def _message_as_text(message: Message, names: Mapping[str, str]) -> Message:
+    """The message with calls and results as text, in the form that the instructions describe."""
     if message.role == "assistant":
-        return Message(role="assistant", blocks=tuple(_answer_in_text(message)))
+        return Message(role="assistant", blocks=tuple(_answer_as_text(message)))
     results = [block for block in message.blocks if isinstance(block, ToolResultBlock)]
     rest = tuple(block for block in message.blocks if isinstance(block, TextBlock))
     if not results:
@@ -265,8 +265,8 @@ def _message_in_text(message: Message, names: Mapping[str, str]) -> Message:
     return Message(role="user", blocks=(TextBlock(text=_observation(results, names)), *rest))
 
 
-def _answer_in_text(message: Message) -> list[Block]:
-    calls = [_call_in_text(call) for call in message.tool_uses]
+def _answer_as_text(message: Message) -> list[Block]:
+    calls = [_call_as_text(call) for call in message.tool_uses]
     text = "\n\n".join(block.text for block in message.blocks if isinstance(block, TextBlock) and block.text)
     if not calls:
         return [TextBlock(text=json.dumps({"final": text}, ensure_ascii=False))] if text else []
@@ -275,12 +275,12 @@ def _answer_in_text(message: Message) -> list[Block]:
     return [TextBlock(text=f"{text}\n{line}" if text else line)]
 
 
-def _call_in_text(call: ToolUseBlock) -> dict[str, Any]:
+def _call_as_text(call: ToolUseBlock) -> dict[str, Any]:
     return {"tool": call.name, "input": call.unparsed if call.input is None else call.input}
 
 
 def _observation(results: Sequence[ToolResultBlock], names: Mapping[str, str]) -> str:
-    """The results as seed-3 writes them back."""
+    """The results in the format of seed-3."""
     if len(results) == 1:
         value = {"observation": results[0].content, "tool": names.get(results[0].tool_use_id, "")}
     else:

@@ -1,4 +1,4 @@
-"""From a model's name in the configuration to the model."""
+"""Opens a model by its name in the configuration."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ __all__ = ["open_model", "split_name"]
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """The provider and the model of "provider:model"; the model is "" where only a provider is named."""
+    """The provider and the model in "provider:model"; the model is "" if only a provider is named."""
     provider, _, model = name.strip().partition(":")
     return provider.strip(), model.strip()
 
 
 def open_model(name: str, settings: Settings, *, abilities: AbilityStore, clock: Clock) -> ChatModel:
-    """The model of that name. Nothing is imported, connected or loaded before it is first asked.
+    """The model with that name. Nothing is imported, connected or loaded before the first request.
 
     Args:
         name: "provider:model", "gguf:PATH" or "none".
-        settings: Where the providers are.
-        abilities: What was found out about models, and where to remember what will be.
-        clock: For the dates that endpoints ask to wait for.
+        settings: The providers.
+        abilities: Stores what is known about models.
+        clock: For `Retry-After` dates.
 
     Raises:
-        ConfigError: The provider is unknown, or the name lacks its model.
+        ConfigError: The provider is unknown, or no model is named.
     """
     provider_name, model = split_name(name)
     provider = settings.provider(provider_name)
@@ -50,11 +50,10 @@ def open_model(name: str, settings: Settings, *, abilities: AbilityStore, clock:
     endpoint = _endpoint_of(provider)
     inner: ChatModel
     if provider.kind == "gguf":
-        # xllamacpp is an extra: its adapter is imported for the user's own files only.
+        # Imported here because xllamacpp is an extra that only model files need.
         from satchel.models.gguf.client import GGUFModel  # noqa: PLC0415
 
-        # A file has no endpoint that could refuse tools; its template may drop them silently, so JSON is the
-        # rule.
+        # A file has no endpoint that could refuse tools, and its template may drop them silently, so use JSON.
         inner = GGUFModel(provider, model)
         tool_use = "json" if provider.tool_use == "auto" else provider.tool_use
         return AdaptiveTools(inner, tool_use=tool_use, abilities=abilities, endpoint=endpoint)
@@ -63,7 +62,7 @@ def open_model(name: str, settings: Settings, *, abilities: AbilityStore, clock:
 
 
 def _hosted(provider: ProviderSettings, model: str, settings: Settings, clock: Clock) -> HostedModel:
-    # One program talks to one of them: the other's adapter stays out of memory.
+    # A program usually needs only one of them, so the other adapter is not imported.
     if provider.kind == "anthropic":
         from satchel.models.anthropic.client import AnthropicModel  # noqa: PLC0415
 
@@ -74,7 +73,7 @@ def _hosted(provider: ProviderSettings, model: str, settings: Settings, clock: C
 
 
 def _endpoint_of(provider: ProviderSettings) -> str:
-    """The address under which abilities are remembered, without user and password."""
+    """The address under which abilities are stored, without user and password."""
     if not provider.base_url:
         return provider.name
     parts = urlsplit(provider.base_url)

@@ -1,7 +1,7 @@
-"""The two ports of this room: a language model that streams, and an embedding model.
+"""The two ports of this room: a language model that streams its answers, and an embedding model.
 
-`ChatModel` is not a conversation: it holds no history, runs no tool, writes nothing. Three ways of calling
-tools (native, JSON in text, none) reach the caller as the same blocks.
+A `ChatModel` is not a conversation: it keeps no history, runs no tools and writes nothing. The three ways of calling
+tools (native, JSON in text, none) produce the same blocks for the caller.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "Vectors",
 ]
 
-# Written as text: numpy is heavy, and only embedders need it.
+# A string, because numpy is expensive to import and only embedders need it.
 Vectors: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.float32]]"
 
 
@@ -49,12 +49,12 @@ class ModelRequest:
     """One request.
 
     Attributes:
-        system: The system text; its bytes stay the same during a session, so that it can be cached.
-        messages: A valid history (see `Message`), ending with a user's message.
-        tools: In a fixed order; empty where none may be called.
-        max_tokens: Of output; None takes the model's own.
-        response_schema: A JSON Schema that the text of the answer must fit, where the endpoint can do that.
-        session_id: For providers that route by it, so that a prefix cache is hit.
+        system: The system text. Its bytes don't change during a session, so that it can be cached.
+        messages: A valid history (see `Message`) that ends with a message of the user.
+        tools: In a fixed order; empty if no tool may be called.
+        max_tokens: The limit for the output; None uses the model's own.
+        response_schema: A JSON Schema that the text of the answer must match, if the endpoint supports it.
+        session_id: For providers that use it for routing, so that requests reach the same prefix cache.
     """
 
     system: str
@@ -68,11 +68,11 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """The end of a stream, always its last event: the whole answer.
+    """The complete answer; always the last event of a stream.
 
     Attributes:
         provider: The name of the provider's entry in the configuration.
-        model: What the endpoint says it ran.
+        model: The model that the endpoint says it used.
     """
 
     blocks: tuple[Block, ...]
@@ -83,13 +83,13 @@ class Completion:
 
     @property
     def message(self) -> Message:
-        """The answer as a message of the assistant."""
+        """The answer as an assistant message."""
         return Message(role="assistant", blocks=self.blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retrying:
-    """A request failed for a passing reason and is sent again after `delay_s`; nothing was streamed twice."""
+    """A request failed temporarily and is sent again after `delay_s`; nothing is streamed twice."""
 
     attempt: int
     delay_s: float
@@ -105,7 +105,7 @@ class ChatModel(Protocol):
     Attributes:
         provider: The name of the provider's entry in the configuration ("anthropic", "none", …).
         model: The model's name at that provider.
-        context_window: Tokens that a request and its answer may have together, or None where unknown.
+        context_window: The maximum number of tokens of a request and its answer together; None if unknown.
     """
 
     @property
@@ -116,18 +116,18 @@ class ChatModel(Protocol):
     def context_window(self) -> int | None: ...  # noqa: D102
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Ask, and give what comes as it comes; exactly one `Completion`, last.
+        """Send the request and yield events as they arrive; exactly one `Completion` comes last.
 
         Closing the iterator early, or cancelling the task that reads it, ends the request.
 
         Raises:
-            ModelAuthError, ModelRejected, ContextOverflow, ModelUnavailable: See `satchel.errors`. Passing
-                failures were retried by then, as long as nothing had been streamed.
+            ModelAuthError, ModelRejected, ContextOverflow, ModelUnavailable: See `satchel.errors`. Temporary
+                failures have been retried before, unless something had been streamed already.
         """
         ...
 
     async def aclose(self) -> None:
-        """Give back its connections. It may be called twice."""
+        """Close the connections. It may be called twice."""
 
 
 EmbedRole: TypeAlias = Literal["query", "document"]
@@ -135,15 +135,15 @@ EmbedRole: TypeAlias = Literal["query", "document"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderInfo:
-    """What is known of an embedding model; it belongs to the model, never to the code that uses it.
+    """The properties of an embedding model, which no code may assume.
 
     Attributes:
-        id: Names model, weights and form so that equal ids give equal vectors ("minilm-l6-v2/int8").
-        dimension: Length of a vector; 0 where only the first answer of an endpoint will tell.
-        max_tokens: Longer texts are cut; the caller chunks before.
-        threshold: Cosine above which two texts speak of the same thing, calibrated for this model.
-        token_dimension: Length of a token's vector; 0 where it gives none (see `TokenEmbedder`).
-        query_prefix: Put before a query, and `document_prefix` before a stored text, by the embedder itself.
+        id: Identifies model, weights and precision, so that equal ids mean equal vectors ("minilm-l6-v2/int8").
+        dimension: The length of a vector; 0 if it is known only after the endpoint's first answer.
+        max_tokens: Longer texts are truncated, so the caller splits them.
+        threshold: The cosine above which two texts are about the same thing, calibrated for this model.
+        token_dimension: The length of a token's vector; 0 without token vectors (see `TokenEmbedder`).
+        query_prefix: The embedder prepends it to a query, and `document_prefix` to a stored text.
     """
 
     id: str
@@ -159,40 +159,40 @@ class EmbedderInfo:
 class Embedder(Protocol):
     """An embedding model.
 
-    Calls may come from several tasks; it orders them itself and never blocks the event loop.
+    It may be called from several tasks at once, and never blocks the event loop.
     """
 
     @property
     def info(self) -> EmbedderInfo: ...  # noqa: D102
 
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
-        """Embed.
+        """Embed texts.
 
         Args:
-            texts: Any number, any of them empty; not changed.
-            role: Whether they are asked with or stored.
+            texts: Any number of texts, which may be empty; not modified.
+            role: Whether they are queries or stored documents.
 
         Returns:
             Shape (len(texts), dimension), float32, every row finite and of unit length.
 
         Raises:
-            EmbedderError: It cannot serve now; the message says why and what to do.
+            EmbedderError: The embedder is unavailable; the message says why and what to do.
         """
         ...
 
     async def aclose(self) -> None:
-        """Give back threads and memory. It may be called twice."""
+        """Release threads and memory. It may be called twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenVectors:
-    """A text, token by token.
+    """The token vectors of a text.
 
     Attributes:
         vectors: Shape (tokens, `EmbedderInfo.token_dimension`), float32, every row of unit length, in the order of
-            the text. Marks that the model adds are left out, so an empty text has 0 rows.
-        spans: Where each token stands: shape (tokens, 2), int32, first character and the one after the last,
-            counted in the text as it was given.
+            the text. Special tokens of the model are left out, so an empty text has 0 rows.
+        spans: The position of each token: shape (tokens, 2), int32, the first character and the one after the last,
+            in the original text.
     """
 
     vectors: Vectors
@@ -201,21 +201,21 @@ class TokenVectors:
 
 @runtime_checkable
 class TokenEmbedder(Embedder, Protocol):
-    """An embedder that can also give a vector for each token, for late interaction. Not every one can; those
-    that can have a `token_dimension` in their record.
+    """An embedder that also returns a vector for each token, for late interaction. Its record has a
+    `token_dimension`.
     """
 
     async def embed_tokens(
         self, texts: Sequence[str], role: EmbedRole
     ) -> tuple[Vectors, Sequence[TokenVectors]]:
-        """Embed each text as a whole and by its tokens, in one pass of the model.
+        """Embed each text and its tokens in one pass of the model.
 
         Args:
             texts: As in `embed`.
             role: As in `embed`.
 
         Returns:
-            What `embed` gives, and the tokens of each text, both in the order of `texts`.
+            The result of `embed`, and the tokens of each text, both in the order of `texts`.
 
         Raises:
             EmbedderError: As in `embed`.

@@ -1,4 +1,4 @@
-"""What was made of a message once, so that a round maps only what is new in the history."""
+"""A cache of what was computed for each message, so that a round converts only new messages."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ T = TypeVar("T")
 
 
 class MessageCache(Generic[T]):
-    """Remembers one value per message object.
+    """Stores one value per message object.
 
-    Messages are frozen, so a message that is the same object has the same value. The cache holds the message
-    beside its value: an id cannot come to mean another message while it is here.
+    Messages are frozen, so the same object always has the same value. The cache keeps a reference to the message, so
+    that its id can't be reused while the entry exists.
     """
 
     def __init__(self, *, limit: int, weigh: Callable[[T], int]) -> None:
-        """Take the bound.
+        """Set the bound.
 
         Args:
-            limit: Sum of the weights that are kept; what was not used for longest goes first.
-            weigh: The weight of a value, such as its length in bytes.
+            limit: The maximum sum of weights; the least recently used entries are dropped first.
+            weigh: Returns the weight of a value, such as its length in bytes.
         """
         self._limit = limit
         self._weigh = weigh
@@ -33,7 +33,7 @@ class MessageCache(Generic[T]):
         self._entries: OrderedDict[int, tuple[Message, T]] = OrderedDict()
 
     def get(self, message: Message, make: Callable[[Message], T]) -> T:
-        """The message's value; `make` is called where it is not there."""
+        """The value of the message; `make` computes it if it isn't cached."""
         key = id(message)
         entry = self._entries.get(key)
         if entry is not None:

@@ -1,4 +1,4 @@
-"""What a model call costs, and how long a model's window is, by a maintained table that needs no network."""
+"""The price of a model call and the size of a model's context window, from a maintained offline table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from satchel.messages import Usage
 
 __all__ = ["known_window", "priced"]
 
-# The table names a few providers otherwise than our configuration does.
+# Providers whose name in the table differs from the one in our configuration.
 _NAMES: Final = {"gemini": "google", "xai": "x-ai"}
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "host.docker.internal"})
 
@@ -20,17 +20,17 @@ def _is_local(base_url: str) -> bool:
 
 
 def priced(usage: Usage, *, provider: str, base_url: str, model: str) -> Usage:
-    """The usage with what it costs, or as it is where the model has no known price.
+    """The usage with its cost, or unchanged if the price of the model is unknown.
 
     Args:
         usage: The counts.
         provider: The provider's name in the configuration.
-        base_url: The endpoint's address: what runs on this machine is not priced.
+        base_url: The endpoint's address; endpoints on this machine have no price.
         model: As the endpoint names it.
     """
     if _is_local(base_url):
         return usage
-    # Only a turn with a hosted model needs it: 0.13 s and 11 MB.
+    # Imported here because it takes 0.13 s and 11 MB, and only hosted models need it.
     from genai_prices import Usage as PricedUsage  # noqa: PLC0415
     from genai_prices import calc_price  # noqa: PLC0415
 
@@ -52,10 +52,10 @@ def priced(usage: Usage, *, provider: str, base_url: str, model: str) -> Usage:
 
 
 def known_window(*, provider: str, base_url: str, model: str) -> int | None:
-    """The tokens that a model can take, or None where that is not known or it runs on this machine."""
+    """The context window of a model in tokens; None if it is unknown or the model runs on this machine."""
     if _is_local(base_url):
         return None
-    # As above: only where a hosted model is used.
+    # Imported here for the same reason as above.
     from genai_prices import Usage as PricedUsage  # noqa: PLC0415
     from genai_prices import calc_price  # noqa: PLC0415
 
@@ -69,6 +69,6 @@ def known_window(*, provider: str, base_url: str, model: str) -> int | None:
 
 
 def _places(provider: str, base_url: str) -> list[dict[str, Any]]:
-    """How the table may be asked: by address, which is surest, then by name."""
+    """The queries for the table: by address, which is most reliable, then by name."""
     by_name = {"provider_id": _NAMES.get(provider, provider)}
     return [{"provider_api_url": base_url}, by_name] if base_url else [by_name]

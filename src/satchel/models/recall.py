@@ -1,4 +1,4 @@
-"""No language model at all: answers with the surfaced memories, quoted, and says that it is nothing more."""
+"""The stand-in for a language model: it answers with quotes from surfaced memories and says that it does only this."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ HOW_TO_ADD_A_MODEL: Final = (
 _NOTHING: Final = "I remember nothing that fits."
 _NOTED: Final = "Noted."
 
-# Words that open a question or a request to look something up, in the languages that questions arrive in
-# most.
+# Words that begin a question or a request to look something up, in the most common languages.
 _ASKS: Final = re.compile(
     r"^\W*(?:who|whom|whose|what|when|where|which|why|how|do|does|did|is|are|was|were|am|can|could|will|would|shall|should"
     r"|have|has|had|may|tell|show|list|find|search|recall|remind|remember when|give|look up"
@@ -33,28 +32,28 @@ _ASKS: Final = re.compile(
 
 
 class RecallModel:
-    """A `ChatModel` that answers from the memory in the newest message and from nothing else.
+    """A `ChatModel` that answers only from the memories in the newest message.
 
-    It calls no tools, keeps nothing between two requests, and the same request always gets the same answer.
+    It calls no tools and keeps no state; the same request always gets the same answer.
     """
 
     def __init__(self, *, provider: str = "none") -> None:
-        """Take the provider's name in the configuration."""
+        """Store the provider's name in the configuration."""
         self._provider = provider
 
     @property
     def provider(self) -> str:
-        """As given."""
+        """The provider's name in the configuration."""
         return self._provider
 
     @property
     def model(self) -> str:
-        """It has no name but what it does."""
+        """A fixed name."""
         return "recall"
 
     @property
     def context_window(self) -> int | None:
-        """It reads only the newest message: no window ever fills."""
+        """None: it reads only the newest message, so no window can fill up."""
         return None
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
@@ -71,7 +70,7 @@ class RecallModel:
         )
 
     async def aclose(self) -> None:
-        """There is nothing to give back."""
+        """There is nothing to close."""
 
 
 def _answer(messages: Sequence[Message]) -> str:
@@ -82,7 +81,7 @@ def _answer(messages: Sequence[Message]) -> str:
         opening = "This is what I remember:" if is_question else f"{_NOTED} It brings back:"
         parts = [f"{opening}\n" + "\n".join(memories)]
     elif notices := [block.text for block in newest.blocks if _is_notice(block)]:
-        # Why nothing was looked up: "nothing that fits" would be another thing.
+        # The notices say why nothing was searched, which is not the same as finding nothing.
         parts = notices
     else:
         parts = [_NOTHING if is_question else _NOTED]
@@ -103,13 +102,13 @@ def _is_question(text: str) -> bool:
 
 
 def _memories(message: Message) -> list[str]:
-    """The lines of the surfaced memory, word for word, with their sources, without marks and heading."""
+    """The lines of the memory block with their sources, word for word, without tags and heading."""
     lines: list[str] = []
     for block in message.blocks:
         if isinstance(block, TextBlock) and block.origin == "memory":
             lines += [line for line in block.text.splitlines() if line.strip() and not _is_mark(line)]
     items = [position for position, line in enumerate(lines) if _is_item(line)]
-    # What stands before the first item is addressed to a language model.
+    # The text before the first item is addressed to a language model.
     return lines[items[0] :] if items else lines
 
 

@@ -1,4 +1,4 @@
-"""Asks again when a request failed for a passing reason, as long as nothing of the answer was shown."""
+"""Retries requests that failed temporarily, unless a part of the answer was already shown."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ __all__ = ["RetryPolicy", "retried"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often and how soon.
+    """How often and how soon to retry.
 
-    The waits double from `first_delay_s` up to `longest_delay_s`, each shortened by up to half at random so
-    that many clients do not come back together. The defaults are close to those of the official SDKs (two
-    retries from 0.5 s, at most 8 s), with one more try since a turn is worth more than a single request.
+    The delays double from `first_delay_s` up to `longest_delay_s`. Each is shortened by a random share of up to one
+    half, so that many clients don't return at the same time. The defaults are close to those of the official SDKs (two
+    retries from 0.5 s, at most 8 s), with one more retry because a turn is worth more than a single request.
 
     Attributes:
         retries: Requests after the first.
-        longest_asked_s: An endpoint that asks to wait longer than this is not waited for: the user is told
-            instead.
+        longest_asked_s: If an endpoint asks for a longer delay than this, the request fails and the user is told.
     """
 
     retries: int = 3
@@ -35,7 +34,7 @@ class RetryPolicy:
     longest_asked_s: float = 60.0
 
     def delay_s(self, attempt: int, asked_s: float | None, random: Random) -> float:
-        """Seconds to wait after the failed attempt number `attempt`, counted from 1."""
+        """The delay in seconds after failed attempt number `attempt`, counted from 1."""
         delay = min(self.first_delay_s * 2.0 ** (attempt - 1), self.longest_delay_s)
         delay *= 1 - random.random() / 2
         return max(delay, asked_s or 0.0)
@@ -48,11 +47,11 @@ async def retried(
     random: Random,
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
 ) -> AsyncIterator[ModelEvent]:
-    """The events of the first attempt that gets through; `Retrying` before each one after the first.
+    """The events of the first attempt that succeeds, with a `Retrying` event before each retry.
 
     Raises:
-        ModelUnavailable: The last attempt failed, or one failed after its first event had been given on: what
-            was shown is never shown twice, so it is not asked again.
+        ModelUnavailable: The last attempt failed, or an attempt failed after its first event. Such an attempt is not
+            retried, because nothing may be shown twice.
     """
     number = 0
     while True:

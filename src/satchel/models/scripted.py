@@ -1,4 +1,4 @@
-"""A model that says what it was told to: for tests, demonstrations and benchmarks that need no endpoint."""
+"""A model with scripted answers, for tests, demonstrations and benchmarks without an endpoint."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Call:
     """A call in a scripted reply.
 
     Attributes:
-        input: The arguments; or a text that is sent as it is, such as one that does not parse.
-        id: "" lets the model count: call_1, call_2, …
+        input: The arguments, or a text that is sent unchanged, for example because it doesn't parse.
+        id: If empty, the model numbers its calls: call_1, call_2, …
     """
 
     name: str
@@ -32,16 +32,16 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """One answer of a scripted model, in the order of its fields.
+    """One answer of a scripted model; its parts are sent in the order of the fields.
 
     Attributes:
         retrying: Retries that are reported before anything else.
-        before: Awaited before the first delta: a barrier that holds the answer back.
-        chunk: Characters of a delta; 0 sends each piece whole.
+        before: Awaited before the first delta, for example to delay the answer.
+        chunk: The number of characters in a delta; 0 sends each part in one delta.
         between: Awaited before each delta after the first.
-        error: Raised instead of the end, after the deltas.
-        cut: The stream ends without its finish reason: `ModelUnavailable`, as an adapter would raise it.
-        stop_reason: None takes "tool_use" where there are calls, else "end_turn".
+        error: Raised after the deltas, instead of the end.
+        cut: The stream ends without its finish reason; raises `ModelUnavailable`, as an adapter would.
+        stop_reason: None means "tool_use" if there are calls, otherwise "end_turn".
     """
 
     text: str = ""
@@ -65,10 +65,10 @@ Script: TypeAlias = (
 
 
 class ScriptedModel:
-    """A `ChatModel` without an endpoint. It records what it was asked in `requests`.
+    """A `ChatModel` without an endpoint. It records its requests in `requests`.
 
-    A list of replies is given in its order, and the model refuses to answer once it is used up; a function is
-    asked for each reply. A text alone is a reply with that text, an error alone is raised at once.
+    A list of replies is sent in order; when it is used up, the model raises an error. A function is called for each
+    reply. A string is a reply with that text, and an error is raised immediately.
     """
 
     def __init__(
@@ -79,29 +79,29 @@ class ScriptedModel:
         model: str = "scripted",
         context_window: int | None = None,
     ) -> None:
-        """Take the script and what the model says about itself."""
+        """Store the script and the properties of the model."""
         self._script = script
         self._provider = provider
         self._model = model
         self._context_window = context_window
-        self._given = 0
+        self._position = 0
         self._calls = 0
         self.requests: list[ModelRequest] = []
         self.is_closed = False
 
     @property
     def provider(self) -> str:
-        """As given."""
+        """The provider that was passed to the constructor."""
         return self._provider
 
     @property
     def model(self) -> str:
-        """As given."""
+        """The model name that was passed to the constructor."""
         return self._model
 
     @property
     def context_window(self) -> int | None:
-        """As given."""
+        """The context window that was passed to the constructor."""
         return self._context_window
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
@@ -129,24 +129,24 @@ class ScriptedModel:
         yield Completion(
             blocks=blocks,
             stop_reason=reply.stop_reason or ("tool_use" if reply.calls else "end_turn"),
-            usage=reply.usage or _counted(request, blocks),
+            usage=reply.usage or _estimated(request, blocks),
             provider=self._provider,
             model=self._model,
         )
 
     async def aclose(self) -> None:
-        """Note that it was closed."""
+        """Record that it was closed."""
         self.is_closed = True
 
     async def _next(self, request: ModelRequest) -> Reply:
         if callable(self._script):
             made = self._script(request)
             reply = await made if inspect.isawaitable(made) else made
-        elif self._given < len(self._script):
-            reply = self._script[self._given]
-            self._given += 1
+        elif self._position < len(self._script):
+            reply = self._script[self._position]
+            self._position += 1
         else:
-            raise ModelUnavailable(f"The script has {self._given} replies and was asked for one more.")
+            raise ModelUnavailable(f"The script has {self._position} replies and was asked for one more.")
         if isinstance(reply, ModelError):
             raise reply
         return Reply(text=reply) if isinstance(reply, str) else reply
@@ -185,8 +185,8 @@ def _pieces(text: str, chunk: int) -> list[str]:
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
-def _counted(request: ModelRequest, blocks: tuple[Block, ...]) -> Usage:
-    """Tokens by the rule of four characters, so that budgets and windows can be tested."""
+def _estimated(request: ModelRequest, blocks: tuple[Block, ...]) -> Usage:
+    """Tokens estimated as four characters each, so that budgets and windows can be tested."""
     sent = len(request.system) + sum(
         _length(block) for message in request.messages for block in message.blocks
     )

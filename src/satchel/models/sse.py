@@ -1,4 +1,4 @@
-"""Server-sent events, read from the pieces in which the network delivers them."""
+"""Parses server-sent events from the pieces that the network delivers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class EventReader:
-    """Takes bytes, gives the `data` of each event. Names, ids and comments are left out."""
+    """Takes bytes and yields the `data` of each event. Names, ids and comments are ignored."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
         self._data: list[bytes] = []
 
     def feed(self, piece: bytes) -> Iterator[str]:
-        """The events that this piece ends."""
+        """The events that this piece completes."""
         if b"\n" not in piece and b"\r" not in piece:
-            # A line that comes in many pieces is joined once, when it ends.
+            # A line in many pieces is joined only once, at its end.
             self._rest.append(piece)
             return
         piece = b"".join((*self._rest, piece))
-        # A lone CR at the end may be the first half of CRLF: it waits for what follows.
+        # A CR at the end may be the first half of CRLF, so it is held until the next piece.
         held = piece.endswith(b"\r")
         lines = _LINE_END.split(piece[:-1] if held else piece)
         last = lines.pop()
@@ -33,7 +33,7 @@ class EventReader:
             yield from self._line(line)
 
     def finish(self) -> Iterator[str]:
-        """The event that the end of the stream ends: some servers leave out its empty line."""
+        """The event that the end of the stream completes, because some servers omit the final empty line."""
         rest = b"".join(self._rest).rstrip(b"\r")
         self._rest = []
         if rest:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AnthropicModel"]
 
-# The endpoint wants a limit. Every model since Claude 3.7 gives this much; older ones say how much they give.
+# The endpoint requires a limit. Every model since Claude 3.7 allows this much; older ones report their limit.
 _MAX_TOKENS: Final = 16_000
 _TOO_MANY: Final = re.compile(r"max_tokens: \d+ > (\d+)")
 _NO_STREAM: Final = re.compile(r"\bstream(?:ing)?\b", re.IGNORECASE)
@@ -32,10 +32,9 @@ _CACHE_BYTES: Final = 16_000_000
 class AnthropicModel(HostedModel):
     """See `satchel.models.port.ChatModel`.
 
-    Prompt caching is on: the tools and the system text are marked, the end of the newest message, and the end
-    of the user's message before it, which is where the request before this one ended. A provider looks only
-    some 20 blocks back from a mark, so without the third mark a round of many calls would miss what the round
-    before had written.
+    Prompt caching is on. Cache marks are set on the tools and the system text, on the end of the newest message, and on
+    the end of the previous user message, where the previous request ended. The provider looks back only some 20 blocks
+    from a mark, so without the third mark a round with many calls would miss the cache entry of the round before.
     """
 
     _path = "/v1/messages"
@@ -50,13 +49,13 @@ class AnthropicModel(HostedModel):
         self._tools: tuple[tuple[ToolDefinition, ...], bool, bytes] = ((), False, b"[]")
 
     def _sdk(self) -> ModuleType:
-        # 1 s and 65 MB: only a program that talks to such an endpoint pays for it.
+        # Imported here because it takes 1 s and 65 MB, and only programs that use such an endpoint need it.
         import anthropic  # noqa: PLC0415
 
         return anthropic
 
     def _connect(self, sdk: Any, api_key: str, timeout: httpx2.Timeout) -> Any:
-        # The SDK adds /v1 itself; addresses are often written with it.
+        # The SDK adds /v1; configured addresses often contain it.
         base_url = self._settings.base_url.rstrip("/").removesuffix("/v1")
         return sdk.AsyncAnthropic(
             api_key=api_key,
@@ -64,14 +63,13 @@ class AnthropicModel(HostedModel):
             max_retries=0,
             timeout=timeout,
             open_telemetry=False,
-            # The SDK sends the key as a bearer token; endpoints that follow the format often know the older
-            # header.
+            # The SDK sends the key as a bearer token; compatible endpoints often know only the older header.
             default_headers=None if self._is_at_home() else {"X-Api-Key": api_key},
         )
 
     def _body(self, request: ModelRequest) -> bytes:
         limit = request.max_tokens or self._settings.max_tokens or self._max_tokens
-        head: dict[str, Any] = {"model": self._model, "max_tokens": min(limit, self._max_tokens_most(limit))}
+        head: dict[str, Any] = {"model": self._model, "max_tokens": min(limit, self._capped(limit))}
         if self._streams:
             head["stream"] = True
         if request.temperature is not None and self._takes_temperature:
@@ -85,14 +83,14 @@ class AnthropicModel(HostedModel):
         parts.append(b"}")
         return b"".join(parts)
 
-    def _max_tokens_most(self, limit: int) -> int:
-        # Once an endpoint has said how much it gives, no request asks for more.
+    def _capped(self, limit: int) -> int:
+        # Once an endpoint has reported its limit, no request asks for more.
         return limit if self._max_tokens == _MAX_TOKENS else self._max_tokens
 
     def _messages(self, request: ModelRequest) -> list[bytes]:
         messages = request.messages
         if not request.tools and any(_has_calls(message) for message in messages):
-            # Rare (a summary, a closing message): mapped anew, so that the cache keeps the usual form.
+            # Rare (a summary, a closing message): converted without the cache, which keeps the usual form.
             return [part for message in messages if (part := self._encoded(message, calls_as_text=True))]
         users = [position for position, message in enumerate(messages) if message.role == "user"]
         marked = set(users[-2:]) if self._caches else set()
@@ -116,7 +114,7 @@ class AnthropicModel(HostedModel):
     def _answer(self, request: ModelRequest) -> MessagesAnswer:
         return MessagesAnswer(CallIds.of(request))
 
-    def _mend(self, refusal: str, sent: bytes) -> bool:
+    def _adapt_to(self, refusal: str, sent: bytes) -> bool:
         if (found := _TOO_MANY.search(refusal)) and f'"max_tokens":{found[1]},'.encode() not in sent:
             self._max_tokens = int(found[1])
             return True

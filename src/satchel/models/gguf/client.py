@@ -1,4 +1,4 @@
-"""A GGUF file, run inside the process by xllamacpp, on a thread of its own."""
+"""Runs a GGUF file inside the process with xllamacpp, on its own thread."""
 
 from __future__ import annotations
 
@@ -25,25 +25,24 @@ from satchel.models.port import Completion, ModelEvent, ModelRequest
 
 __all__ = ["GGUFModel"]
 
-# What fits most files and 2 GB of memory; `context_window` of the provider sets another.
+# Fits most files and 2 GB of memory; `context_window` of the provider overrides it.
 _CONTEXT: Final = 8192
-# Without a limit a small model may go on until the window is full.
+# Without a limit, a small model may continue until its context window is full.
 _MAX_TOKENS: Final = 2048
-# Two threads of llama.cpp on a busy machine of two cores spin and are slower than one.
+# On a busy machine with two cores, two threads of llama.cpp spin and are slower than one.
 _THREADS: Final = 1
 _ESCAPED_CLASS: Final = re.compile(r"\\[A-Za-z]")
-r"""\d, \w, \b and the like."""
+r"""Classes such as \d, \w and \b."""
 
 
 class GGUFModel:
-    """A `ChatModel` in the process. It is loaded at the first request, and answers one request at a time.
+    """A `ChatModel` in the process. It is loaded on the first request and answers one request at a time.
 
-    Answers are held to `response_schema` by a grammar. A request that is given up stops at the model's next
-    token.
+    A grammar enforces `response_schema`. A cancelled request stops at the model's next token.
     """
 
     def __init__(self, settings: ProviderSettings, model: str) -> None:
-        """Take the file's path; nothing is loaded yet."""
+        """Store the path of the file; nothing is loaded yet."""
         self._settings = settings
         self._path = Path(model).expanduser()
         self._server: Any = None
@@ -62,14 +61,14 @@ class GGUFModel:
 
     @property
     def context_window(self) -> int | None:
-        """As configured, else 8192."""
+        """The configured value, or 8192."""
         return self._settings.context_window or _CONTEXT
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """See `ChatModel.stream`.
 
         Raises:
-            ConfigError: The extra is not installed, or there is no such file.
+            ConfigError: The extra is not installed, or the file doesn't exist.
             ModelUnavailable: The file could not be loaded.
         """
         thread = self._own_thread()
@@ -77,20 +76,20 @@ class GGUFModel:
         send, receive = anyio.create_memory_object_stream[dict[str, Any] | ModelError | ConfigError](
             float("inf")
         )
-        is_given_up = False
+        is_cancelled = False
 
-        def take(chunk: dict[str, Any]) -> bool:
-            # It runs on the model's thread; True ends the answer.
-            return is_given_up or not _tell(send, chunk, token)
+        def on_chunk(chunk: dict[str, Any]) -> bool:
+            # This runs on the model's thread; True ends the answer.
+            return is_cancelled or not _send(send, chunk, token)
 
-        thread.submit(self._answer, request, take, send, token)
+        thread.submit(self._answer, request, on_chunk, send, token)
         body = _body(request, self._settings.max_tokens)
         answer = ChatAnswer(CallIds.of(request))
         try:
             async for event in self._events(receive, answer, bool(request.tools)):
                 yield event
         finally:
-            is_given_up = True
+            is_cancelled = True
             receive.close()
             send.close()
         result = answer.result()
@@ -103,7 +102,7 @@ class GGUFModel:
         )
 
     async def aclose(self) -> None:
-        """Let go of the model's memory, once the answer that is under way has stopped."""
+        """Release the model's memory once the current answer has stopped."""
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.submit(self._unload)
@@ -131,18 +130,18 @@ class GGUFModel:
             raise ModelUnavailable(f"{self._endpoint.name} stopped before its answer was whole.")
 
     def _answer(
-        self, request: ModelRequest, take: Any, send: MemoryObjectSendStream[Any], token: Any
+        self, request: ModelRequest, on_chunk: Any, send: MemoryObjectSendStream[Any], token: Any
     ) -> None:
-        """On the model's thread: load where needed, answer, and say that it is over."""
+        """Runs on the model's thread: load the model if needed, answer, and signal the end."""
         try:
             self._load()
-            self._server.handle_chat_completions(_body(request, self._settings.max_tokens), take)
+            self._server.handle_chat_completions(_body(request, self._settings.max_tokens), on_chunk)
         except (ConfigError, ModelError) as error:
-            _tell(send, error, token)
-        except Exception as error:  # noqa: BLE001  the boundary to foreign native code: whatever it raises is its failure
-            _tell(send, ModelUnavailable(f"{self._endpoint.name} failed: {error}."), token)
+            _send(send, error, token)
+        except Exception as error:  # noqa: BLE001  the boundary to native code: any exception is a failure of the model
+            _send(send, ModelUnavailable(f"{self._endpoint.name} failed: {error}."), token)
         finally:
-            _tell(send, None, token)
+            _send(send, None, token)
 
     def _load(self) -> None:
         if self._server is not None:
@@ -150,7 +149,7 @@ class GGUFModel:
         if not self._path.is_file():
             raise ConfigError(f"There is no model file {self._path}. Name it as gguf:/path/to/model.gguf.")
         try:
-            # The extra `local`: 34 MB that only a user of own files needs.
+            # Part of the extra `local`: 34 MB that only users of model files need.
             import xllamacpp  # noqa: PLC0415
         except ImportError as error:
             raise ConfigError(
@@ -165,7 +164,7 @@ class GGUFModel:
         parameters.warmup = False
         parameters.verbosity = -1
         parameters.ui = False
-        # The library opens a port on loopback whether it is wanted or not: nobody knows its key.
+        # The library always opens a port on loopback; a random key keeps others out.
         parameters.api_keys = [secrets.token_urlsafe(32)]
         try:
             self._server = xllamacpp.Server(parameters)
@@ -199,8 +198,8 @@ def _body(request: ModelRequest, max_tokens: int | None) -> dict[str, Any]:
 
 
 def _for_grammar(schema: Any) -> Any:
-    """The schema without the patterns that the grammar's maker does not know: it would accept any text in their place,
-    and complain on stderr at each request. The tools check their input by the whole schema.
+    """The schema without patterns that the grammar converter doesn't support. It would accept any text for them and
+    print a warning for each request. Tools validate their input against the complete schema.
     """
     if isinstance(schema, Mapping):
         return {
@@ -211,11 +210,11 @@ def _for_grammar(schema: Any) -> Any:
     return [_for_grammar(value) for value in schema] if isinstance(schema, list | tuple) else schema
 
 
-def _tell(send: MemoryObjectSendStream[Any], what: Any, token: Any) -> bool:
-    """Hand something to the loop's side; None says that nothing more comes.
+def _send(send: MemoryObjectSendStream[Any], what: Any, token: Any) -> bool:
+    """Send an item to the event loop; None signals the end.
 
     Returns:
-        Whether somebody is there to take it: not where the request was given up, or the program is ending.
+        Whether there is a receiver. There is none if the request was cancelled or the program is exiting.
     """
     try:
         if what is None:

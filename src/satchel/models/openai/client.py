@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenAIModel"]
 
-# They refuse a history whose calls come without the reasoning that led to them.
+# These endpoints refuse a history with calls but without the reasoning that led to them.
 _REPLAYS_THINKING: Final = ("deepseek.com", "moonshot.ai", "moonshot.cn")
 
-# What a request can do without, and how endpoints call it when they refuse it.
+# Optional parameters, and the words that endpoints use when they refuse them.
 _OPTIONAL: Final = {
     "stream_options": re.compile(r"stream_options|include_usage", re.IGNORECASE),
     "prompt_cache_key": re.compile(r"prompt_cache_key", re.IGNORECASE),
@@ -32,14 +32,14 @@ _OPTIONAL: Final = {
     "stream": re.compile(r"\bstream(?:ing)?\b", re.IGNORECASE),
 }
 
-# The bytes of the mapped history that are kept: 16 MB hold several full windows.
+# The size of the cache for the converted history; 16 MB hold several full context windows.
 _CACHE_BYTES: Final = 16_000_000
 
 
 class OpenAIModel(HostedModel):
     """See `satchel.models.port.ChatModel`. One client for every OpenAI-compatible base URL.
 
-    What an endpoint refuses of the optional parameters is left out from then on.
+    Optional parameters that an endpoint refuses are left out from then on.
     """
 
     _path = "/chat/completions"
@@ -51,7 +51,7 @@ class OpenAIModel(HostedModel):
         self._is_openai = host == "api.openai.com" or host.endswith(".openai.azure.com")
         self._replays_thinking = host.endswith(_REPLAYS_THINKING)
         self._signs_calls = host.endswith("googleapis.com")
-        # OpenAI's newer models refuse max_tokens, most other endpoints know nothing else.
+        # OpenAI's newer models refuse max_tokens; most other endpoints know only max_tokens.
         self._limit_name = "max_completion_tokens" if self._is_openai else "max_tokens"
         self._refused: set[str] = set()
         self._cache: MessageCache[bytes] = self._new_cache()
@@ -62,7 +62,7 @@ class OpenAIModel(HostedModel):
         return MessageCache(limit=_CACHE_BYTES, weigh=len)
 
     def _sdk(self) -> ModuleType:
-        # 0.5 s and 40 MB: only a program that talks to such an endpoint pays for it.
+        # Imported here because it takes 0.5 s and 40 MB, and only programs that use such an endpoint need it.
         import openai  # noqa: PLC0415
 
         return openai
@@ -108,7 +108,7 @@ class OpenAIModel(HostedModel):
     def _answer(self, request: ModelRequest) -> ChatAnswer:
         return ChatAnswer(CallIds.of(request))
 
-    def _mend(self, refusal: str, sent: bytes) -> bool:
+    def _adapt_to(self, refusal: str, sent: bytes) -> bool:
         if "reasoning_content" in refusal and not self._replays_thinking:
             self._replays_thinking, self._cache = True, self._new_cache()
             return True
@@ -116,8 +116,8 @@ class OpenAIModel(HostedModel):
             self._signs_calls, self._cache = True, self._new_cache()
             return True
         for name, other in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
-            # "Unsupported parameter: 'max_tokens' … Use 'max_completion_tokens' instead" names both: the one
-            # that was sent is the one that is refused.
+            # "Unsupported parameter: 'max_tokens' … Use 'max_completion_tokens' instead" names both. The refused
+            # one is the one that was sent.
             if (
                 name == self._limit_name
                 and name in refusal
