@@ -112,7 +112,7 @@ async def test_an_inbox_that_nobody_reads_does_not_grow_without_end(
     await session(store, "other")
     for number in range(5):
         await store.post("abc1", source="s", text=str(number))
-    with pytest.raises(UsageError, match="5 entries wait in the inbox of session abc1"):
+    with pytest.raises(UsageError, match="5 entries are waiting in the inbox of session abc1"):
         await store.post("abc1", source="s", text="one more")
     await store.post("other", source="s", text="fits")
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,7 +18,15 @@ from sqlalchemy import text as sql
 from satchel.clock import ManualClock
 from satchel.conversation import Conversation
 from satchel.errors import NotFound, StorageLocked, UsageError
-from satchel.events import Compaction, Event, Notice, Observation
+from satchel.events import (
+    CallConsent,
+    Compaction,
+    Event,
+    Notice,
+    Observation,
+    QuestionAnswered,
+    QuestionAsked,
+)
 from satchel.messages import Message, TextBlock, ThinkingBlock, Usage
 from satchel.sessions import SessionStore, Words, index, spending
 from satchel.sessions.index import LogFile, SessionIndex
@@ -389,12 +398,23 @@ async def test_what_was_surfaced_under_a_forgotten_id_is_forgotten(world: World)
 
 
 async def test_forgetting_names_of_fields_breaks_no_log(world: World) -> None:
-    await world.session("s1", *exchange("type user text turn s1 bash", "seq"))
-    await world.store.redact(
-        [Words(text=word) for word in ("type", "user", "text", "turn_start", "bash", "s1", "1")]
+    question = QuestionAsked(id="ask_1", turn=1, kind="permission", text="once, a permission?")
+    consent = CallConsent(call_id="c1", consent="once", words="once")
+    await world.session(
+        "s1",
+        *exchange("type user text turn s1 bash", "seq"),
+        question,
+        QuestionAnswered(id="ask_1", consents=(consent,), by="terminal"),
     )
+    names = ("type", "user", "text", "turn_start", "bash", "s1", "1", "permission", "once", "ask_1")
+    await world.store.redact([Words(text=word) for word in names])
     log = await world.store.load("s1")
     assert log.skipped == ()
+    asked, answered = (record.event for record in log.records[-2:])
+    assert asked == replace(question, text="[forgotten], a [forgotten]?")
+    assert answered == QuestionAnswered(
+        id="ask_1", consents=(replace(consent, words="[forgotten]"),), by="terminal"
+    )
     assert (
         Conversation.from_records(log.records).messages[0].text
         == "[forgotten] [forgotten] [forgotten] turn [forgotten] [forgotten]"

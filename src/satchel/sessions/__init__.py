@@ -1,4 +1,4 @@
-"""Sessions: an append-only log of events each, read back, searched, exported and redacted."""
+"""Sessions: one append-only log of events for each, with an index for lists and search, and an inbox."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ __all__ = ["EphemeralJournal"]
 
 
 class EphemeralJournal:
-    """Takes the place of a `Journal` and keeps the records in memory; made by `SessionStore.ephemeral`.
+    """Stands in for a `Journal` and keeps the records in memory. `SessionStore.ephemeral` returns one.
 
     Attributes:
-        session_id: Its id. No list shows it and nothing can be opened by it.
-        cwd: The working directory that it belongs to.
-        path: None: there is no file.
+        session_id: The session's id. It is in no list, and the session can't be opened again.
+        cwd: The session's working directory.
+        path: Always None: there is no file.
     """
 
     path: None = None
@@ -42,17 +42,17 @@ class EphemeralJournal:
 
     @property
     def spill_dir(self) -> Path:
-        """A folder for results that are too long for the model; made when it is first asked for, and removed when the
-        session is closed.
+        """A temporary folder for results that are too long for the model. It is created on first use and removed by
+        `aclose`.
 
         Raises:
-            StorageUnwritable: It can't be made.
+            StorageUnwritable: It can't be created.
         """
         if self._folder is None:
             try:
                 self._folder = Path(tempfile.mkdtemp(prefix="satchel-"))
             except OSError as error:
-                raise StorageUnwritable(f"No temporary folder can be made: {error}.") from error
+                raise StorageUnwritable(f"No temporary folder can be created: {error}.") from error
         return self._folder
 
     @property
@@ -66,7 +66,7 @@ class EphemeralJournal:
         return self._costs
 
     def take_records(self) -> tuple[Record, ...]:
-        """Nothing: the session begins here."""
+        """An empty tuple: the session is new."""
         return ()
 
     async def records(self, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
@@ -75,7 +75,7 @@ class EphemeralJournal:
         return tuple(self._records[after : after + limit])
 
     async def append(self, events: Sequence[Event], *, durable: bool = False) -> tuple[Record, ...]:
-        """Keep the events; transient ones are left out. `durable` has no effect.
+        """Keep the events. Transient events are left out; `durable` has no effect.
 
         Raises:
             StorageError: The session is closed.
@@ -93,7 +93,7 @@ class EphemeralJournal:
         return records
 
     async def aclose(self) -> None:
-        """Forget everything. It may be called twice."""
+        """Discard everything. May be called more than once."""
         self._is_closed = True
         self._records.clear()
         folder, self._folder = self._folder, None

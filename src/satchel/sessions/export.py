@@ -1,4 +1,4 @@
-"""A session for reading elsewhere: as Markdown, or as JSON with every event."""
+"""Exports a session as Markdown, or as JSON with every event."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FENCE = re.compile(r"`{3,}")
 
 
 def info_to_json(info: SessionInfo) -> dict[str, Any]:
-    """What a list shows of a session, as plain JSON data (DESIGN 3.3)."""
+    """An entry of a list of sessions, as plain JSON data (DESIGN 3.3)."""
     model = f"{info.provider}:{info.model}" if info.model else info.provider
     return {
         "id": info.id,
@@ -47,14 +47,12 @@ def info_to_json(info: SessionInfo) -> dict[str, Any]:
 
 
 def to_json(info: SessionInfo, records: Sequence[Record]) -> dict[str, Any]:
-    """The session with every event, as plain JSON data."""
+    """The session and all of its events, as plain JSON data."""
     return {**info_to_json(info), "events": [record_to_json(record) for record in records]}
 
 
 def to_markdown(info: SessionInfo, records: Sequence[Record]) -> str:
-    """The conversation as Markdown: what was said, the memory that was surfaced, the tools' inputs and
-    outputs.
-    """
+    """The conversation as Markdown: what was said, the memories shown to the model, inputs and outputs of tools."""
     parts = [
         f"# {_heading(info.title) or 'Session ' + info.id}",
         f"Session {info.id}, {info.started_at:%Y-%m-%d %H:%M}, in `{info.cwd}`",
@@ -107,7 +105,7 @@ def _one_line(words: str) -> str:
 
 
 def _fenced(words: str, language: str = "") -> str:
-    """A code block whose fence is longer than any in it."""
+    """A code block whose fence is longer than any fence inside it."""
     longest = max((len(run) for run in _FENCE.findall(words)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{words.rstrip()}\n{fence}"

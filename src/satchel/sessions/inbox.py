@@ -1,6 +1,6 @@
-"""What others posted into sessions, such as a finished build, until the next turn delivers it.
+"""Entries that others post into sessions, such as a finished build, until the next turn delivers them.
 
-The inbox is in the database, so that any process of the home can post into a session that another one has open.
+The inbox is in the database, so that any process of the home can post into a session that another process has open.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from satchel.storage import Database
 __all__ = ["Inbox", "InboxEntry"]
 
 _MAX_CHARS = 20_000
-"""Of one entry: two thirds of a tool result's default limit, because the model gets it unasked."""
+"""The limit of one entry: two thirds of the default limit of a tool result, because the model did not ask for it."""
 _MAX_WAITING = 1000
-"""Entries that may wait for one session: more is a program that posts in a loop."""
+"""The most entries that may wait for one session. Only a program that posts in a loop reaches it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxEntry:
-    """One post that waits.
+    """A post that no turn has delivered yet.
 
     Attributes:
-        id: Names it; unique in a home.
+        id: Unique in a home.
         source: Who posted it.
-        kind: What it is, such as "notice".
+        kind: Such as "notice".
         untrusted: `text` comes from outside.
         posted_at: In UTC.
     """
@@ -47,10 +47,10 @@ class InboxEntry:
 
 
 class Inbox:
-    """The entries of all sessions of a home."""
+    """The inboxes of all sessions of a home."""
 
     def __init__(self, database: Database | None, *, clock: Clock, new_id: Callable[[], str]) -> None:
-        """Without a database nothing can be posted, and nothing waits."""
+        """Without a database, all inboxes are empty and nothing can be posted."""
         self._database = database
         self._clock = clock
         self._new_id = new_id
@@ -78,7 +78,7 @@ class Inbox:
             waiting = select(func.count()).where(session_inbox.c.session_id == session_id)
             if connection.execute(waiting).scalar_one() >= _MAX_WAITING:
                 raise UsageError(
-                    f"{_MAX_WAITING:,} entries wait in the inbox of session {session_id} already."
+                    f"{_MAX_WAITING:,} entries are waiting in the inbox of session {session_id}."
                 )
             connection.execute(insert(session_inbox).values(row))
 
@@ -124,13 +124,13 @@ class Inbox:
         return version
 
     async def remove(self, session_id: str) -> None:
-        """Drop what waits for a session that is deleted."""
+        """Empty the inbox of a session that is being deleted."""
         if self._database is not None:
             gone = delete(session_inbox).where(session_inbox.c.session_id == session_id)
             await self._database.write(lambda connection: connection.execute(gone))
 
     async def rewrite(self, change: Callable[[str, str], str]) -> bool:
-        """Replace the text of each entry by `change(session_id, text)`; whether any text changed."""
+        """Replace the text of each entry by `change(session_id, text)`. Returns whether any text changed."""
         if self._database is None:
             return False
 
@@ -149,5 +149,5 @@ class Inbox:
 
 
 def _storable(words: str) -> str:
-    """SQLite takes no lone surrogates."""
+    """Without lone surrogates, which SQLite refuses."""
     return words.encode("utf-8", "replace").decode()

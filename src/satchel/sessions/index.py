@@ -1,8 +1,7 @@
-"""Lists and finds sessions: the files are the truth, a derived index in the database makes it fast.
+"""Lists and searches sessions. The files are the truth; an index in the database, derived from them, makes it fast.
 
-Whatever is wrong with the database (locked, corrupt, full, absent), the answers are the same, only slower:
-then the
-files themselves are read.
+Whatever is wrong with the database (locked, corrupt, full, missing), the answers are the same, only slower, because
+they come from the files.
 """
 
 from __future__ import annotations
@@ -29,17 +28,16 @@ from satchel.storage import Database
 __all__ = ["Known", "LogFile", "SearchHit", "SessionIndex", "files_in", "log_files", "read_on", "stat_log"]
 
 _SLICE_CHARS = 250_000
-"""Text that one transaction adds or removes. It holds the database's one writer for some 10 ms, and turns wait for that
-writer when they store what was said."""
+"""The text that one transaction adds or removes. It keeps the database's only writer busy for about 10 ms, and turns
+need that writer to store what was said."""
 _MERGE_PAGES = 64
-"""Of 4 KB, which one step of merging writes; for the same reason."""
+"""Pages of 4 KB that one step of a merge writes, for the same reason."""
 _SNIPPET_CHARS = 160
 _MOST_NAMES = 500
-"""Keys up to which single rows of the index are asked for; above it all are read."""
+"""The most keys in one query; for more, all rows are read."""
 _TERM = re.compile(r'"([^"]+)"|(\S+)')
 _WORD = re.compile(r"[^\W_]+")
-# Scripts that put no space between words: the index holds whole runs of them, so their words are looked for
-# in the text.
+# Scripts without spaces between words. The index holds them as whole runs, so their words are searched for in the text.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
@@ -47,11 +45,11 @@ _UNSPACED = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchHit:
-    """Something that was said or done and holds all the words.
+    """A message, or the input or output of a tool, that contains all the words.
 
     Attributes:
         kind: "user", "assistant", or a tool's "input" or "output".
-        snippet: The place around the first word, one line.
+        snippet: The text around the first word, as one line.
     """
 
     session_id: str
@@ -65,7 +63,7 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A log on the disk, and the state that tells whether it changed."""
+    """A log on disk, and the state by which a change is noticed."""
 
     name: str
     path: Path
@@ -77,7 +75,7 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """How far a log was read, and what was found."""
+    """What is known of a log, and the position up to which it was read."""
 
     file: LogFile
     offset: int
@@ -89,13 +87,13 @@ class Known:
         return (self.file.inode, self.file.mtime_ns, self.file.size) == (file.inode, file.mtime_ns, file.size)
 
     def continues_in(self, file: LogFile) -> bool:
-        """Whether the log only grew. One that changed and is no longer than before was edited."""
+        """Whether the log has only grown. If it has changed without growing, somebody edited it."""
         return self.file.inode == file.inode and file.size > self.file.size
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A log that was read (on), or a slice of it: then `known.file.size` is where the slice ends."""
+    """What a log holds after the known part. Where only a slice was read, `known.file.size` is the end of the slice."""
 
     known: Known
     passages: tuple[Passage, ...]
@@ -103,7 +101,7 @@ class Reading:
 
 
 def log_files(root: Path) -> list[Path]:
-    """All logs below the sessions folder, newest name first."""
+    """All logs below the sessions folder, in descending order of their names."""
     return sorted(
         (path for path in root.glob("*/*.jsonl") if session_id_of(path) is not None),
         key=lambda path: path.name,
@@ -112,7 +110,7 @@ def log_files(root: Path) -> list[Path]:
 
 
 def stat_log(root: Path, path: Path) -> LogFile | None:
-    """The state of a log below the sessions folder, or None where it was removed."""
+    """The state of a log below the sessions folder; None if it was removed."""
     try:
         stat = path.stat()
     except OSError:
@@ -122,17 +120,17 @@ def stat_log(root: Path, path: Path) -> LogFile | None:
 
 
 def files_in(root: Path) -> list[LogFile]:
-    """The states of all logs below the sessions folder, newest name first."""
+    """The states of all logs below the sessions folder, in descending order of their names."""
     return [file for path in log_files(root) if (file := stat_log(root, path)) is not None]
 
 
 def read_on(file: LogFile, known: Known | None, *, most_chars: int | None = None) -> Reading | None:
-    """Read a log, or only what was added since `known`; None where it can't be read.
+    """Read a log, or only what was added to it after `known`. Returns None if it can't be read.
 
     Args:
         file: The log.
         known: What was read before.
-        most_chars: Stop after passages with so much text; None reads to the end and gathers no passages.
+        most_chars: Stop after passages with this much text. None reads to the end and collects no passages.
     """
     if known is not None and not known.continues_in(file):
         known = None
@@ -147,7 +145,7 @@ def read_on(file: LogFile, known: Known | None, *, most_chars: int | None = None
                 break
             if line.record is not None:
                 if known is not None and is_first and line.record.seq <= summary.last_seq:
-                    # Somebody changed what was read before.
+                    # Somebody edited the part that was read before.
                     return read_on(file, None, most_chars=most_chars)
                 is_first = False
                 summary.feed(line.record)
@@ -165,7 +163,7 @@ def read_on(file: LogFile, known: Known | None, *, most_chars: int | None = None
 
 
 class SessionIndex:
-    """The derived index, refreshed from the files whenever it is asked."""
+    """The index, which is brought up to date with the files before it answers."""
 
     def __init__(self, root: Path, database: Database | None, limiter: anyio.CapacityLimiter) -> None:
         self._root = root
@@ -180,8 +178,8 @@ class SessionIndex:
         return sorted((i for i in infos if i is not None), key=lambda i: (i.last_at, i.id), reverse=True)
 
     async def search(self, query: str, *, limit: int) -> list[SearchHit]:
-        """Find what holds all words of the query, as beginnings of words; `"…"` keeps words together. Best
-        first.
+        """Find passages that contain all words of the query, or words that begin with them, best first. Words in `"…"`
+        must follow each other.
         """
         terms = _terms(query)
         readings, is_indexed = await self._refresh()
@@ -190,10 +188,10 @@ class SessionIndex:
             try:
                 rows = await self._database.read(lambda connection: _match(connection, terms, limit))
             except StorageError as error:
-                # The full-text index is broken; the files are not. The next search finds a new one.
+                # The full-text index is broken, but the files are not. The next search builds a new index.
                 if not isinstance(error, StorageLocked):
                     with contextlib.suppress(StorageError):
-                        await self._database.write(_remake)
+                        await self._database.write(_replace_index)
             else:
                 return [_hit(titles[name], passage, terms) for name, passage in rows if name in titles]
         return await anyio.to_thread.run_sync(
@@ -201,7 +199,7 @@ class SessionIndex:
         )
 
     async def forget(self, names: Iterable[str]) -> None:
-        """Take logs out of the index, words and all; they are read again if they are still there."""
+        """Remove logs and their words from the index. Logs that still exist are indexed again when it is next used."""
         if self._database is None:
             return
         gone = list(names)
@@ -212,12 +210,12 @@ class SessionIndex:
         except StorageLocked:
             raise
         except StorageError:
-            # The full-text index is broken; whatever words it holds go with it.
-            await self._database.write(_remake)
+            # The full-text index is broken, so it is replaced, whatever words it holds.
+            await self._database.write(_replace_index)
         await self._database.scrub()
 
     async def outdated(self) -> Sequence[str]:
-        """The keys of logs that were rewritten or removed since they were read: the index may have more words."""
+        """Keys of logs that were rewritten or removed after they were read; the index may hold words that are gone."""
         if self._database is None:
             return ()
         files = await anyio.to_thread.run_sync(files_in, self._root, limiter=self._limiter)
@@ -256,8 +254,8 @@ class SessionIndex:
         return str(path.relative_to(self._root)).encode("ascii", "backslashreplace").decode()
 
     async def _refresh(self) -> tuple[list[Known], bool]:
-        """Read what changed since the last time; also whether the index holds all of it now."""
-        # One after the other: the second finds done what the first did.
+        """Read what has changed since the last time. Also returns whether the index is complete."""
+        # One refresh at a time, so that a second one finds the work done.
         async with self._refreshing:
             files = await anyio.to_thread.run_sync(files_in, self._root, limiter=self._limiter)
             before, is_indexed = await self.stored()
@@ -280,12 +278,10 @@ class SessionIndex:
             return after, is_indexed
 
     async def _index(self, file: LogFile, known: Known | None, *, stores: bool) -> tuple[Known | None, bool]:
-        """Read a log to its end and store what it holds, slice by slice: what is cancelled or interrupted goes on from
-        there the next time.
+        """Read a log to its end and store it in slices, so that an interrupted call is continued by the next.
 
         Returns:
-            What is known of it, or None where it can't be read; and whether the index can still be written and has all
-            of it.
+            What is known of the log, or None if it can't be read; and whether all of it was stored.
         """
         while True:
             most = _SLICE_CHARS if stores else None
@@ -305,20 +301,20 @@ class SessionIndex:
                 return known, stores
 
     async def _succeeds(self, writing: Awaitable[bool]) -> bool:
-        """Whether the index took it. Whatever is wrong with the database, the files still answer."""
+        """Whether a write to the index succeeded. If it did not, the files still answer."""
         try:
             return await writing
         except StorageError:
             return False
 
     async def _store(self, reading: Reading, known: Known | None) -> bool:
-        """Add a slice to what is known; False where another process is indexing the same log."""
+        """Store a slice that continues `known`. Returns False if another process is indexing the same log."""
         assert self._database is not None
         return await self._database.write(lambda connection: _write(connection, reading, known))
 
     async def _remove(self, names: Sequence[str]) -> bool:
-        """Take logs out of the index, in many short transactions. The rows that tell that they are in it go last, so
-        that an interrupted call is finished by the next.
+        """Remove logs from the index, in many short transactions. Their rows in `session_log` go last, so that the next
+        call finishes one that was interrupted.
         """
         assert self._database is not None
         write = self._database.write
@@ -326,8 +322,8 @@ class SessionIndex:
         while count := await write(lambda connection: _delete_slice(connection, names)):
             removed += count
         if removed:
-            # A deleted row leaves its words in the full-text index's older segments; merging all of them into one
-            # leaves them out. The first step, a negative one, begins that.
+            # Deleted words stay in the older segments of the full-text index until all segments are merged into one,
+            # which a first step with a negative number of pages begins.
             pages = -_MERGE_PAGES
             while await write(lambda connection: _merge(connection, pages)):  # noqa: B023 - run at once
                 pages = _MERGE_PAGES
@@ -355,16 +351,16 @@ class SessionIndex:
 
 
 def _write(connection: Connection, reading: Reading, known: Known | None) -> bool:
-    """Store a slice that was read after `known`, unless the log or its row is not what it was then."""
+    """Store a slice that continues `known`, unless the log or its row has changed since it was read."""
     new = reading.known
     row = connection.execute(
         select(session_log.c.inode, session_log.c.offset).where(session_log.c.name == new.file.name)
     ).first()
     if (None if row is None else tuple(row)) != (None if known is None else (known.file.inode, known.offset)):
-        return False  # Another process was faster.
+        return False  # Another process has indexed this slice.
     try:
         if new.file.path.stat().st_ino != new.file.inode:
-            return False  # Words were forgotten meanwhile, and this slice may hold them.
+            return False  # The log was rewritten to forget words, and this slice may contain them.
     except OSError:
         return False
     connection.execute(delete(session_log).where(session_log.c.name == new.file.name))
@@ -399,7 +395,7 @@ def _write(connection: Connection, reading: Reading, known: Known | None) -> boo
 
 
 def _delete_slice(connection: Connection, names: Sequence[str]) -> int:
-    """Delete some passages of these logs; how many."""
+    """Delete some passages of these logs, and return how many."""
     found = connection.execute(
         select(session_passage.c.id, func.length(session_passage.c.text))
         .where(session_passage.c.name.in_(names))
@@ -418,22 +414,22 @@ def _delete_slice(connection: Connection, names: Sequence[str]) -> int:
 
 
 def _merge(connection: Connection, pages: int) -> bool:
-    """One step of merging the full-text index's segments; whether there was something left to do."""
+    """One step of merging the segments of the full-text index. Returns whether there may be more to merge."""
     driver = connection.connection.driver_connection
     assert driver is not None
     before = driver.total_changes
     connection.exec_driver_sql("INSERT INTO session_fts (session_fts, rank) VALUES ('merge', ?)", (pages,))
-    # sqlite.org/fts5.html: less than two changes mean that nothing was merged.
+    # Fewer than two changes mean that nothing was left to merge (sqlite.org/fts5.html).
     return bool(driver.total_changes - before >= 2)
 
 
 def _storable(words: str) -> str:
-    """SQLite takes no lone surrogates, and its tokenizer ends at a NUL."""
+    """Without lone surrogates, which SQLite refuses, and without NUL, where its tokenizer stops."""
     return words.replace("\0", " ").encode("utf-8", "replace").decode()
 
 
-def _remake(connection: Connection) -> None:
-    """Begin the whole index anew, as the migration `0002_sessions` made it; the next refresh fills it."""
+def _replace_index(connection: Connection) -> None:
+    """Replace the whole index by an empty one, as the migration `0002_sessions` made it. The next refresh fills it."""
     for statement in (
         "DROP TRIGGER IF EXISTS session_passage_insert",
         "DROP TRIGGER IF EXISTS session_passage_delete",
@@ -451,13 +447,13 @@ def _remake(connection: Connection) -> None:
 
 
 def _terms(query: str) -> list[list[str]]:
-    """The query as terms of one word or, in quotes or joined by signs, of words that follow each other."""
+    """The terms of a query: single words, or several that must follow each other (quoted, or joined by punctuation)."""
     found = (_WORD.findall(quoted or bare) for quoted, bare in _TERM.findall(query))
     return [[_fold(word) for word in words] for words in found if words]
 
 
 def _fold(words: str) -> str:
-    """Without case and accents, as the index's tokenizer `unicode61 remove_diacritics 2` has it."""
+    """Without case and accents, like the index's tokenizer `unicode61 remove_diacritics 2`."""
     decomposed = unicodedata.normalize("NFKD", words)
     return "".join(c for c in decomposed if not unicodedata.combining(c)).casefold()
 
@@ -487,7 +483,7 @@ def _pattern(words: Sequence[str], *, is_literal: bool = False) -> re.Pattern[st
 def _scan(
     readings: Sequence[Known], terms: Sequence[Sequence[str]], limit: int, is_literal: bool
 ) -> list[SearchHit]:
-    """Read all logs, the newest first, until enough is found."""
+    """Search the logs themselves, the newest first, until there are enough hits."""
     patterns = [_pattern(words, is_literal=is_literal) for words in terms]
     hits: list[SearchHit] = []
     for known in sorted(readings, key=lambda k: k.summary.last_at, reverse=True):
@@ -500,7 +496,7 @@ def _scan(
                         if len(hits) == limit:
                             return hits
         except StorageError:
-            continue  # One unreadable log hides no other.
+            continue  # The other logs may have hits.
     return hits
 
 
@@ -517,11 +513,11 @@ def _hit(known: Known, passage: Passage, terms: Sequence[Sequence[str]]) -> Sear
 
 
 def _snippet(words: str, term: Sequence[str]) -> str:
-    """The text around the first term, one line; its beginning where accents hide the place."""
+    """The text around the first term, as one line; the beginning of the text if accents hide the term."""
     found = re.search(re.escape(term[0]), words, re.IGNORECASE)
     start = max(0, found.start() - _SNIPPET_CHARS // 3) if found else 0
     if start:
-        # Begin with a whole word where one begins nearby.
+        # Begin at a word, if one begins nearby.
         space = words.find(" ", start, start + 20)
         start = space + 1 if space >= 0 else start
     cut = words[start : start + _SNIPPET_CHARS]

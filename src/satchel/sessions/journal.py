@@ -1,10 +1,8 @@
-"""The one writer of a session's log: what it acknowledged is there, whole, whatever happens next.
+"""The single writer of a session's log. What it has acknowledged survives whatever happens next.
 
-Three locks, each for one thing: `.locks/<id>` (held while the journal is open) keeps a second writer out and
-names the
-first; a short lock on the log itself, taken around every write, lets another process rewrite the file when
-words are to
-be forgotten; a lock in memory keeps the tasks of this process in order.
+Three locks, each with one purpose. `.locks/<id>`, held while the journal is open, keeps a second writer out and names
+the first. A short lock on the log itself, taken around every write, lets another process rewrite the file to forget
+words. A lock in memory keeps the tasks of this process in order.
 """
 
 from __future__ import annotations
@@ -29,11 +27,11 @@ from satchel.sessions.summary import add_cost
 
 __all__ = ["Journal", "Lanes", "WriterLock", "make_folder", "sync_folder", "unwritable", "writer_of"]
 
-_UNREACHABLE = (errno.EWOULDBLOCK, errno.EACCES)
+_HELD_ELSEWHERE = (errno.EWOULDBLOCK, errno.EACCES)
 
 
 def unwritable(path: Path, error: OSError) -> StorageUnwritable:
-    """The error for a log that can't be written, with what to do."""
+    """The error for a path that can't be written, with advice."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         advice = "Free some space and try again; what was acknowledged before is safe."
     elif error.errno == errno.EROFS:
@@ -44,10 +42,10 @@ def unwritable(path: Path, error: OSError) -> StorageUnwritable:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that only its owner may enter, and those above it that are missing.
+    """Create a folder that only its owner may enter, and its missing parents.
 
     Raises:
-        StorageUnwritable: It can't be made.
+        StorageUnwritable: It can't be created.
     """
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -59,7 +57,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make sure that the names in a folder survive a loss of power."""
+    """Make the entries of a folder survive a loss of power."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -68,19 +66,19 @@ def sync_folder(folder: Path) -> None:
 
 
 class WriterLock:
-    """Says which process writes a session. The kernel frees it when the process dies, however it dies."""
+    """Names the process that writes a session. The kernel releases it when that process dies, however it dies."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self._path = path
         self._fd = fd
 
     @classmethod
-    def take(cls, path: Path, *, session_id: str) -> WriterLock:
-        """Take it at once or not at all.
+    def acquire(cls, path: Path, *, session_id: str) -> WriterLock:
+        """Acquire the lock without waiting.
 
         Raises:
-            StorageLocked: Somebody has it; the message names the process.
-            StorageUnwritable: The lock's file can't be made.
+            StorageLocked: Another journal holds it; the message names its process.
+            StorageUnwritable: The lock file can't be created.
         """
         make_folder(path.parent)
         while True:
@@ -93,11 +91,11 @@ class WriterLock:
             except OSError as error:
                 pid = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
                 os.close(fd)
-                if error.errno not in _UNREACHABLE:
+                if error.errno not in _HELD_ELSEWHERE:
                     raise unwritable(path, error) from error
                 raise _locked(session_id, pid) from error
-            # The file may have been removed by its last owner between our open and our lock.
-            if _names(path, fd):
+            # The previous owner may have removed the file between our `open` and our `flock`.
+            if _leads_to(path, fd):
                 break
             os.close(fd)
         try:
@@ -109,10 +107,10 @@ class WriterLock:
         return cls(path, fd)
 
     def release(self) -> None:
-        """Give it back. It may be called twice."""
+        """Release the lock. May be called more than once."""
         if self._fd < 0:
             return
-        # Removed while it is still held, so that nobody else's file is removed.
+        # While the lock is held, the file can't be another owner's.
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
         os.close(self._fd)
@@ -129,7 +127,7 @@ def _locked(session_id: str, pid: str) -> StorageLocked:
 
 
 def writer_of(lock: Path) -> int | None:
-    """The process that holds a writer's lock, or None where nobody does."""
+    """The id of the process that holds a writer's lock, or None."""
     try:
         fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -144,8 +142,8 @@ def writer_of(lock: Path) -> int | None:
     return None
 
 
-def _names(path: Path, fd: int) -> bool:
-    """Whether the path is still the name of the open file."""
+def _leads_to(path: Path, fd: int) -> bool:
+    """Whether the path still leads to the open file."""
     try:
         there = path.stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -156,7 +154,7 @@ def _names(path: Path, fd: int) -> bool:
 
 def _sync(fd: int) -> None:
     if sys.platform == "darwin":
-        # fsync on macOS stops at the drive's own cache.
+        # On macOS, fsync does not flush the drive's own cache.
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
     else:
         os.fdatasync(fd)
@@ -168,13 +166,13 @@ def _lane(threads: int) -> Callable[[], anyio.CapacityLimiter]:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """How many of anyio's worker threads the sessions of a store use at once; idle threads end by themselves.
+    """How many of anyio's worker threads the sessions of a store may use at once. Idle threads end by themselves.
 
     Attributes:
-        short: For what a turn waits for: syncing and closing one log, reading a page of it. These calls wait for the
-            disk and hold no processor, so one session does not delay another.
-        long: For work on whole logs: lists, searches, rewriting, opening a large session. It takes processor time,
-            of which a Python process has one core.
+        short: For calls that a turn waits for: syncing and closing a log, reading a page of it. They wait for the disk
+            and use little processor time, so the sessions don't delay each other.
+        long: For work on whole logs: lists, searches, rewriting, opening a large session. It needs processor time, and
+            a Python process has one core of that.
     """
 
     short: anyio.CapacityLimiter = field(default_factory=_lane(32))
@@ -182,15 +180,14 @@ class Lanes:
 
 
 class Journal:
-    """Appends the events of one open session to its log; made by `SessionStore.create` and
-    `SessionStore.open`.
+    """Appends the events of one open session to its log. `SessionStore.create` and `SessionStore.open` return one.
 
-    Tasks may append at the same time: batches are written whole, one after the other. The file is made with the
-    first batch, so a session in which nothing happened leaves nothing behind.
+    Tasks may append at the same time; each batch is written whole. The first batch creates the file, so a session in
+    which nothing happened leaves nothing behind.
 
     Attributes:
-        session_id: Its id.
-        cwd: The working directory that it belongs to.
+        session_id: The session's id.
+        cwd: The session's working directory.
         path: The log's file.
     """
 
@@ -218,12 +215,12 @@ class Journal:
         self._offsets = offsets
         self._closed = closed
         self._costs = costs
-        self._may_make = is_new
+        self._creates_file = is_new
         self._name_synced = not is_new
         self._seq = log.last_seq
         self._fd = -1
         self._length = log.length
-        self._glue = b"" if log.ends_line else b"\n"
+        self._separator = b"" if log.ends_line else b"\n"
         self._written = 0  # batches
         self._synced = 0
         self._order = anyio.Lock(fast_acquire=True)
@@ -232,14 +229,12 @@ class Journal:
 
     @property
     def spill_dir(self) -> Path:
-        """The folder for results that are too long for the log; it is removed and redacted together with
-        it.
-        """
+        """The folder for results that are too long for the log. It is deleted and redacted together with the log."""
         return self.path.with_suffix(".spill")
 
     @property
     def last_seq(self) -> int:
-        """The number of the newest record, 0 before the first."""
+        """The number of the newest record; 0 before the first."""
         return self._seq
 
     @property
@@ -248,8 +243,10 @@ class Journal:
         return self._costs
 
     def take_records(self) -> tuple[Record, ...]:
-        """What the log held when it was opened, in order, unless it was given to `visit`. Given once, so that a large
-        log does not stay in memory; later calls give nothing, and `records` reads the file.
+        """The records that the log held when it was opened, in order; none if `SessionStore.open` got a `visit`.
+
+        The first call hands them over, so that a large log does not stay in memory. Later calls return nothing; use
+        `records` to read the file.
         """
         found, self._found = self._found, ()
         return found
@@ -258,8 +255,8 @@ class Journal:
         """Read the records with numbers above `after_seq` from the file, in order.
 
         Args:
-            after_seq: 0 begins at the first record.
-            limit: How many at most. Fewer are returned where they are large; none only where there is none.
+            after_seq: 0 starts at the first record.
+            limit: The most to return. Large records come fewer at a time; an empty result means that there are no more.
 
         Raises:
             StorageError: The log can't be read.
@@ -272,7 +269,7 @@ class Journal:
         )
 
     async def __aenter__(self) -> Journal:
-        """Itself."""
+        """Return this journal."""
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -280,36 +277,36 @@ class Journal:
         await self.aclose()
 
     async def append(self, events: Sequence[Event], *, durable: bool = False) -> tuple[Record, ...]:
-        """Write the events in one piece, in their order; transient ones are left out.
+        """Write the events as one batch, in order. Transient events are left out.
 
         Args:
             events: Any number.
-            durable: Return only once they survive a loss of power. Without it they survive the death of the
-            process.
+            durable: Return only when they would survive a loss of power. They survive the death of the process in any
+                case.
 
         Returns:
-            What was written, with its numbers and the time, the same for all of a batch.
+            The records written. All records of a batch have the same time.
 
         Raises:
-            StorageUnwritable: The disk is full or read-only; nothing of the batch is in the log.
-            StorageError: The log was removed, or an earlier failure closed the journal.
+            StorageUnwritable: The disk is full or read-only. No part of the batch is in the log.
+            StorageError: The log was removed, or the journal is closed, perhaps because of an earlier failure.
         """
         lasting = [event for event in events if not is_transient(event)]
         if lasting:
             async with self._order:
-                await self._take_file()
+                await self._lock_file()
                 try:
                     at = self._clock.now()
                     records = tuple(
                         Record(seq=seq, at=at, event=event)
                         for seq, event in enumerate(lasting, self._seq + 1)
                     )
-                    start = self._length + len(self._glue)
-                    self._write(self._glue + encode_records(records))
+                    start = self._length + len(self._separator)
+                    self._write(self._separator + encode_records(records))
                     self._offsets.note(records[0].seq, start)
                     for record in records:
                         add_cost(self._costs, record)
-                    self._glue = b""
+                    self._separator = b""
                     self._seq += len(records)
                     self._written += 1
                 finally:
@@ -318,13 +315,13 @@ class Journal:
         else:
             records = ()
         if durable:
-            await self._reach(self._written)
+            await self._sync_up_to(self._written)
         return records
 
     async def aclose(self) -> None:
-        """Give the session free for another writer. It may be called twice.
+        """Release the session for another writer. May be called more than once.
 
-        A log in which nothing was ever said is removed.
+        Deletes a log in which nothing was ever said.
         """
         if self._broken is None:
             self._broken = StorageError(f"Session {self.session_id} is closed.")
@@ -334,8 +331,8 @@ class Journal:
             finally:
                 self._closed()
 
-    async def _take_file(self) -> None:
-        """Open the log if it is not, or no longer, and lock it against rewriting."""
+    async def _lock_file(self) -> None:
+        """Lock the log against rewriting, and open it where it is not open or has been rewritten."""
         if self._broken is not None:
             raise self._broken
         while True:
@@ -344,24 +341,23 @@ class Journal:
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                if error.errno not in _UNREACHABLE:
+                if error.errno not in _HELD_ELSEWHERE:
                     raise unwritable(self.path, error) from error
-                # Somebody rewrites it. That ends, so this wait is bounded by the length of the file.
-                # Shielded, or a
-                # cancelled task would leave the lock behind.
+                # Another process rewrites the log, which takes time in proportion to its length, so this wait is
+                # bounded. It is shielded because a cancelled task would leave the file locked.
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(
                         fcntl.flock, self._fd, fcntl.LOCK_EX, limiter=self._lanes.short
                     )
-            if _names(self.path, self._fd):
+            if _leads_to(self.path, self._fd):
                 return
             os.close(self._fd)
             self._fd = -1
-            self._may_make = False
+            self._creates_file = False
 
     def _open_file(self) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        if self._may_make:
+        if self._creates_file:
             make_folder(self.path.parent)
             flags |= os.O_CREAT | os.O_EXCL
         try:
@@ -381,12 +377,12 @@ class Journal:
             while done < len(data):
                 done += os.write(self._fd, memoryview(data)[done:])
         except OSError as error:
-            self._take_back(error)
+            self._undo_write(error)
             raise unwritable(self.path, error) from error
         self._length += len(data)
 
-    def _take_back(self, error: OSError) -> None:
-        """Leave nothing of a batch that failed half way."""
+    def _undo_write(self, error: OSError) -> None:
+        """Remove what a failed write left of its batch."""
         try:
             os.ftruncate(self._fd, self._length)
             if self._length == 0:
@@ -394,23 +390,23 @@ class Journal:
                 os.close(self._fd)
                 self._fd = -1
         except OSError:
-            # What stands there now is a torn line, which loading ignores; no line may be glued to it.
+            # A torn line is left, which loading ignores. Nothing may be appended to it.
             self._broken = unwritable(self.path, error)
 
-    async def _reach(self, batch: int) -> None:
-        """Wait until the batch is on the disk. One call serves every batch that was written when it began."""
+    async def _sync_up_to(self, batch: int) -> None:
+        """Wait until a batch is on the disk. One sync covers every batch that was written before it began."""
         async with self._syncing:
             if self._synced >= batch:
                 return
             target = self._written
             if self._fd < 0:
                 return
-            # The number may be given to another file while the thread waits for the disk.
+            # The descriptor may be closed, and its number reused, while the thread waits for the disk.
             fd = os.dup(self._fd)
             try:
                 await anyio.to_thread.run_sync(self._sync, fd, limiter=self._lanes.short)
             except OSError as error:
-                # After a failed fsync nobody knows what is on the disk; only reading it again tells.
+                # After a failed fsync, only reading the file again shows what is on the disk.
                 self._broken = unwritable(self.path, error)
                 raise self._broken from error
             self._synced = target
@@ -435,10 +431,9 @@ class Journal:
 
 
 def _is_empty(path: Path, session_id: str) -> bool:
-    """Whether the log tells of nothing but the opening and closing of its session."""
+    """Whether the log records only that its session was opened and closed."""
     try:
-        # Two short lines for each opening; whoever said something wrote more in most cases, and is read in
-        # the others.
+        # Each opening takes two short lines, so a longer log holds more than that; a shorter one is read.
         if path.stat().st_size > 4096:
             return False
         log = read_log(path, session_id)

@@ -1,4 +1,4 @@
-"""Records as lines of a JSONL file: written in one piece, read back whatever state the file is in."""
+"""Records as lines of a JSONL file, which can be read back whatever state the file is in."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = [
 ]
 
 _PAGE_BYTES = 4_000_000
-"""What `read_records` decodes at most in one call, unless a single record is larger: some 50 ms of work."""
+"""Bytes of lines that one call of `read_records` decodes, at most one line more: about 50 ms of work."""
 _SEQ = re.compile(rb'\{"seq":\s*(\d+),')
-"""How every line that Satchel wrote begins, so that the number can be read without decoding the line."""
+"""Every line that Satchel writes begins like this, so the number can be read without decoding the line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of a log: where it stands in the file, and its record or the reason why there is none."""
+    """One line of a log: its position in the file, and its record or the reason why it has none."""
 
     number: int
     start: int
@@ -53,7 +53,7 @@ class Line:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its writing was finished: it ends with a newline, or holds a whole record without it."""
+        """Whether the line was written to its end: it has a newline, or a complete record without one."""
         return self.raw.endswith(b"\n") or self.record is not None
 
 
@@ -62,12 +62,12 @@ class Log:
     """What a log file holds.
 
     Attributes:
-        records: In order. Their `seq` has a gap where a line was skipped, nowhere else.
-        skipped: Lines in the middle that are broken or of a type that this version does not know.
-        is_torn: The last line was never finished; it was not acknowledged and counts as not there.
-        length: Bytes up to the end of the last whole line.
-        ends_line: The last whole line ends with a newline.
-        last_seq: The highest number that was given, 0 in an empty log.
+        records: In order. Their numbers have gaps only where lines were skipped.
+        skipped: Lines that are broken, or whose event type is unknown to this version.
+        is_torn: The last line is incomplete. It was never acknowledged and is ignored.
+        length: The end of the last complete line, in bytes.
+        ends_line: The last complete line has a newline.
+        last_seq: The highest number in use; 0 in an empty log.
     """
 
     session_id: str
@@ -81,22 +81,22 @@ class Log:
 
 
 def _plain(value: Any) -> Any:
-    """JSON data for what is not: other mappings become objects, everything else its text."""
+    """JSON data for a value unknown to the encoder: mappings become objects, sets arrays, anything else its text."""
     if isinstance(value, Mapping):
         return dict(value)
     return list(value) if isinstance(value, (set, frozenset)) else str(value)
 
 
-# Made once: `json.dumps` would make an encoder for every line.
+# Created once: with these options `json.dumps` would create an encoder for every line.
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode
 _encode_ascii = json.JSONEncoder(separators=(",", ":"), default=_plain).encode
 
 
 def encode_records(records: Sequence[Record]) -> bytes:
-    """The lines of the records, each ending with a newline.
+    """Encode records as lines, each with a newline.
 
     Raises:
-        UsageError: An event holds itself, or is nested too deeply for JSON (about 900 levels).
+        UsageError: An event contains itself, or is nested too deeply for JSON (about 900 levels).
     """
     lines = []
     for record in records:
@@ -111,14 +111,14 @@ def encode_records(records: Sequence[Record]) -> bytes:
         try:
             lines.append(text.encode())
         except UnicodeEncodeError:
-            # A lone surrogate has no UTF-8; as an escape it survives.
+            # A lone surrogate has no UTF-8 form, but survives as an escape.
             lines.append(_encode_ascii(value).encode("ascii"))
     lines.append(b"")
     return b"\n".join(lines)
 
 
 def decode_line(raw: bytes) -> tuple[Record | None, str]:
-    """The record of a line, or None and the reason."""
+    """The record of a line; or None, and the reason."""
     try:
         return record_from_json(json.loads(raw)), ""
     except RecursionError:
@@ -128,12 +128,11 @@ def decode_line(raw: bytes) -> tuple[Record | None, str]:
 
 
 class _Pace:
-    """Gives way to other threads while a log is decoded.
+    """Lets other threads run while this one decodes a log.
 
-    A thread that wants Python's interpreter waits up to 5 ms (`sys.getswitchinterval`) for one that computes, each time
-    that it comes back from the disk or the network; a turn comes back some dozen times. So the thread that decodes
-    sleeps for a moment after each millisecond, and for as long again as it computed where the sleep took longer than it
-    should: somebody else is at work then.
+    A thread that returns from the disk or the network waits up to 5 ms (`sys.getswitchinterval`) for a thread that
+    computes, and a turn returns dozens of times. Therefore the decoding thread naps after each millisecond of work. If
+    a nap takes much longer than asked for, other threads have work, and it sleeps longer.
     """
 
     _WORK_S = 0.001
@@ -155,7 +154,7 @@ class _Pace:
 
 
 def read_lines(path: Path, *, start: int = 0, number: int = 1) -> Iterator[Line]:
-    """Read the lines from byte `start` on, which is the beginning of line `number`. Empty lines are left out.
+    """Read lines, beginning at byte `start`, where line `number` begins. Empty lines are left out.
 
     Raises:
         StorageError: The file can't be read.
@@ -176,11 +175,10 @@ def read_lines(path: Path, *, start: int = 0, number: int = 1) -> Iterator[Line]
 
 
 class Offsets:
-    """Where the records of one log stand in its file, so that reading can begin near any number.
+    """The positions of some records in a log's file, so that reading can begin close to any number.
 
-    Holds one mark for about every 64 KB: the number of a record and the byte at which its line begins. A mark is
-    checked against the file before it is used, because another process may have rewritten the log. Safe to share
-    between threads.
+    There is a mark about every 64 KB: the number of a record, and the byte at which its line begins. Marks are checked
+    against the file before use, because another process may have rewritten the log. Threads may share an instance.
     """
 
     _STEP = 1 << 16
@@ -190,17 +188,13 @@ class Offsets:
         self._marks: list[tuple[int, int]] = []
 
     def note(self, seq: int, start: int) -> None:
-        """Remember that the line of record `seq` begins at byte `start`, if no mark is near."""
+        """Note that the line of record `seq` begins at byte `start`; ignored close to an earlier mark."""
         with self._lock:
             if not self._marks or (start >= self._marks[-1][1] + self._STEP and seq > self._marks[-1][0]):
                 self._marks.append((seq, start))
 
     def seek(self, file: IO[bytes], seq: int) -> int:
-        """Go to the beginning of a line, as far on as possible but not behind record `seq`.
-
-        Returns:
-            The position.
-        """
+        """Move `file` to the last known beginning of a line at or before record `seq`, and return the position."""
         with self._lock:
             found = bisect_right(self._marks, seq, key=lambda mark: mark[0])
             marked, start = self._marks[found - 1] if found else (0, 0)
@@ -215,19 +209,19 @@ class Offsets:
 
 
 def _seq_of(raw: bytes) -> int | None:
-    """The number that a line begins with, or None where it begins otherwise."""
+    """The number at the beginning of a line, or None."""
     found = _SEQ.match(raw)
     return int(found[1]) if found else None
 
 
 def read_records(path: Path, *, after_seq: int, limit: int, offsets: Offsets) -> tuple[Record, ...]:
-    """Read the records with numbers above `after_seq`, in order, without decoding those before them.
+    """Read the records with numbers above `after_seq`, in order, without decoding the others.
 
     Args:
-        path: The log. A file that does not exist holds no records.
-        after_seq: 0 begins at the first record.
-        limit: How many at most; fewer are returned where they are large.
-        offsets: What is known of the file; grows while it is read.
+        path: The log. A missing file has no records.
+        after_seq: 0 starts at the first record.
+        limit: The most to return. Large records come fewer at a time.
+        offsets: Known positions in the file. Reading adds to them.
 
     Raises:
         StorageError: The file can't be read.
@@ -274,9 +268,9 @@ def read_log(
     Args:
         path: The file.
         session_id: Its session.
-        offsets: Learns where the records stand.
-        visit: Gets each record, in order, in place of `Log.records`, which stays empty: a large log then need not be in
-            memory as a whole.
+        offsets: Reading adds positions to it.
+        visit: Called with each record, in order. `Log.records` then stays empty, so that a large log is never in memory
+            as a whole.
 
     Raises:
         StorageError: The file can't be read.
@@ -294,7 +288,7 @@ def read_log(
         ends_line = line.raw.endswith(b"\n")
         if line.record is None:
             skipped.append(Skipped(line=line.number, reason=line.reason))
-            # Its number was given to someone, known or not.
+            # The line was written with a number, even if it can no longer be read.
             last_seq += 1
         else:
             take(line.record)

@@ -1,4 +1,4 @@
-"""Where the log of a session lies: folders and file names below `SATCHEL_HOME/sessions`."""
+"""The folders and file names of session logs, below `SATCHEL_HOME/sessions`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 __all__ = ["FORBIDDEN_IN_IDS", "bucket_name", "log_name", "session_id_of"]
 
 FORBIDDEN_IN_IDS = re.compile(r"[^A-Za-z0-9-]")
-"""An id is part of a file name, and `_` separates it from the time."""
+"""An id is part of a file name, where `_` separates it from the time."""
 
 _READABLE = 80
-"""Characters of the path that are kept for people; with the digest far below the 255 bytes of a file name."""
+"""Characters of the path that are kept for people. With the digest, the name stays far below the limit of 255 bytes."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9.]+")
 
 
 def bucket_name(cwd: str) -> str:
-    """The folder name of a working directory: the end of its path for people, then a digest of all of it.
+    """The folder name for a working directory: the end of its path, for people, and a digest of the whole path.
 
-    The digest (40 bits of SHA-256 over the path's bytes) keeps `/a/b` and `/a-b` apart, and paths that hold
-    newlines, lone surrogates, or more than 255 bytes are names like any other.
+    The digest, 40 bits of SHA-256 over the path's bytes, tells `/a/b` from `/a-b`, and makes a valid name of paths with
+    newlines, lone surrogates, or more than 255 bytes.
     """
     digest = hashlib.sha256(cwd.encode("utf-8", "surrogatepass")).hexdigest()[:10]
     readable = _UNSAFE.sub("-", cwd)[-_READABLE:].strip("-.")
@@ -29,12 +29,12 @@ def bucket_name(cwd: str) -> str:
 
 
 def log_name(started_at: datetime, session_id: str) -> str:
-    """The file name of a session that started at that local time (DESIGN 3.1)."""
+    """The file name of a session that started at this local time (DESIGN 3.1)."""
     return f"{started_at:%Y-%m-%d_%H%M%S}_{session_id}.jsonl"
 
 
 def session_id_of(path: Path) -> str | None:
-    """The id in a log's file name, or None where it is no such name."""
+    """The id in the file name of a log; None for other files."""
     parts = path.name.removesuffix(".jsonl").split("_", 2)
     if path.suffix != ".jsonl" or len(parts) != 3 or not parts[2] or FORBIDDEN_IN_IDS.search(parts[2]):
         return None

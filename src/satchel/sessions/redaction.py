@@ -1,4 +1,4 @@
-"""Forgetting words: a log is rewritten without them, whole or not at all."""
+"""Forgetting words: a log is rewritten without them, in one step or not at all."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from typing import Any
 from satchel.sessions.journal import sync_folder, unwritable
 from satchel.sessions.log import read_lines
 
-__all__ = ["FORGOTTEN", "Redacted", "Redaction", "Words", "half_rewritten", "inbox_redactor", "redact_log"]
+__all__ = ["FORGOTTEN", "Redacted", "Redaction", "Words", "rewriting_path", "inbox_redactor", "redact_log"]
 
 FORGOTTEN = "[forgotten]"
-_LONG = 12
-"""Characters from which on the same words are a quotation and not a coincidence."""
-_TELLING = 4
-"""Characters from which on words that were cut off where the middle of a long text was left out are taken for those."""
-_LEFT_OUT = re.compile(r"\s*\[… [^\]]* …\]\s*")
-"""What stands where the middle of a long text was left out."""
+_QUOTE_CHARS = 12
+"""From this many characters on, the same words elsewhere in a session are a quotation and not a coincidence."""
+_MIN_OVERLAP = 4
+"""Where a long text was cut, this many characters at the cut are enough to recognise the words."""
+_OMISSION = re.compile(r"\s*\[… [^\]]* …\]\s*")
+"""What replaces the middle of a long text."""
 _BUFFER = 1 << 20
 
 _STRUCTURE = frozenset(
     ("seq", "at", "type", "role", "origin", "stop_reason", "status", "decision", "by", "trigger", "answers")
-    + ("session_id", "call_id", "tool_use_id", "id", "ids", "tool", "name", "session", "spill")
-    + ("provider", "model", "version", "signature")
+    + ("session_id", "call_id", "tool_use_id", "id", "ids", "inbox", "tool", "name", "session", "spill")
+    + ("provider", "model", "version", "signature", "tokenizer", "kind", "consent")
 )
-"""Fields that hold names and ids, never words that were said; below a tool's `input` they are the tool's
-own.
-"""
+"""Fields that hold names, ids and fixed values, never words that were said. Below the fields in `_FREE`, the names
+belong to a tool and mean nothing here."""
 _FREE = frozenset(("input", "data"))
 
 
@@ -43,12 +42,9 @@ class Words:
     """Words to be forgotten.
 
     Attributes:
-        text: Exactly these; white space may be of any kind and length, and JSON and HTML escapes count as the
-        same.
-        session: Only in this session, and where its words were surfaced as memory elsewhere; None:
-        everywhere.
-        turn: Only in this turn of that session, and where it is carried on: in compactions and surfaced
-        memory.
+        text: The exact words, except that white space may differ and characters may be escaped for JSON or HTML.
+        session: Only in this session, and where its words were surfaced as memory elsewhere. None means everywhere.
+        turn: Only in this turn of that session, and where compactions and surfaced memories repeat it.
     """
 
     text: str
@@ -58,13 +54,13 @@ class Words:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redacted:
-    """What was changed in one session.
+    """What a redaction changed in one session.
 
     Attributes:
-        records: The numbers of the records that held the words.
-        files: Spilled results that held them.
-        open_in: The process that has the session open and may still hold the words in memory, or None.
-        error: Why it could not be done, or "".
+        records: The numbers of the records that contained the words.
+        files: The spilled results that contained them.
+        open_in: The id of the process that has the session open and may still have the words in memory, or None.
+        error: Why the log could not be rewritten, or "".
     """
 
     session_id: str
@@ -76,28 +72,28 @@ class Redacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction:
-    """What a redaction changed, one entry for each session that held the words."""
+    """What a redaction changed: one entry for each session that contained the words."""
 
     sessions: tuple[Redacted, ...] = ()
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """What could not be done."""
+        """Why some logs could not be rewritten."""
         return tuple(entry.error for entry in self.sessions if entry.error)
 
 
-class _Wanted:
-    """What is looked for: some texts, however they were escaped, and what was cut off of them."""
+class _Matcher:
+    """Finds texts, however they are escaped, and also where a part of them was cut off."""
 
     def __init__(self, texts: Collection[str]) -> None:
         self._texts = texts
         self._pattern = _pattern(texts)
 
     def subn(self, text: str) -> tuple[str, int]:
-        """The text with FORGOTTEN for each place that holds the words, and how many those were."""
+        """The text with each occurrence replaced by `FORGOTTEN`, and the number of occurrences."""
         text, count = self._pattern.subn(FORGOTTEN, text)
         if "[…" in text:
-            for found in reversed(list(_LEFT_OUT.finditer(text))):
+            for found in reversed(list(_OMISSION.finditer(text))):
                 before, after = text[: found.start()], text[found.end() :]
                 ends = max((_overlap(before, words) for words in self._texts), default=0)
                 begins = max((_overlap(after[::-1], words[::-1]) for words in self._texts), default=0)
@@ -111,17 +107,17 @@ class _Wanted:
 
 
 def _overlap(text: str, words: str) -> int:
-    """How many characters at the text's end are the words' beginning; 0 where that says nothing."""
-    at = text.find(words[:_TELLING], max(0, len(text) - len(words)))
+    """How many characters at the end of `text` are the beginning of `words`; 0 where they are too few to tell."""
+    at = text.find(words[:_MIN_OVERLAP], max(0, len(text) - len(words)))
     while at >= 0:
         if words.startswith(text[at:]):
             return len(text) - at
-        at = text.find(words[:_TELLING], at + 1)
+        at = text.find(words[:_MIN_OVERLAP], at + 1)
     return 0
 
 
 def _pattern(texts: Iterable[str]) -> re.Pattern[str]:
-    """Matches each of the texts, however it was escaped."""
+    """Matches each of the texts, however it is escaped."""
     forms: set[str] = set()
     for text in texts:
         for form in (text.strip(), html.escape(text.strip()), html.escape(text.strip(), quote=False)):
@@ -130,7 +126,7 @@ def _pattern(texts: Iterable[str]) -> re.Pattern[str]:
                 once = json.dumps(form, ensure_ascii=ascii_only)[1:-1]
                 forms.update((once, json.dumps(once, ensure_ascii=ascii_only)[1:-1]))
     space = r"(?:\s|\\+[nrt])+"
-    # The longest first, so that no shorter form leaves the rest of a longer one standing.
+    # The longest first, so that a shorter form does not leave the rest of a longer one.
     parts = [
         space.join(re.escape(word) for word in re.split(r"(?:\s|\\+[nrt])+", form))
         for form in sorted(forms, key=len, reverse=True)
@@ -138,10 +134,10 @@ def _pattern(texts: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(parts))
 
 
-def _replace(value: Any, wanted: _Wanted) -> tuple[Any, bool]:
-    """The JSON value without the words, and whether it held them. It is changed in place; no recursion, for
-    its depth
-    is whatever a tool was called with.
+def _replace(value: Any, matcher: _Matcher) -> tuple[Any, bool]:
+    """The JSON value without the words, and whether it contained them. Changes the value in place.
+
+    Does not recurse, because a tool's input may be nested to any depth.
     """
     root = [value]
     stack: list[tuple[Any, bool]] = [(root, False)]
@@ -154,45 +150,46 @@ def _replace(value: Any, wanted: _Wanted) -> tuple[Any, bool]:
             if isinstance(holder, dict) and not is_free and key in _STRUCTURE and not isinstance(item, dict):
                 continue
             if isinstance(item, str):
-                text, count = wanted.subn(item)
+                text, count = matcher.subn(item)
                 if count:
                     holder[key] = text
                     changed_here = True
             elif isinstance(item, (dict, list)):
                 stack.append((item, is_free or key in _FREE))
         if is_free and isinstance(holder, dict):
-            names = {key: wanted.subn(key)[0] for key in holder}
+            names = {key: matcher.subn(key)[0] for key in holder}
             if any(key != name for key, name in names.items()):
                 entries = [(names[key], item) for key, item in holder.items()]
                 holder.clear()
                 holder.update(entries)
                 changed_here = True
         if changed_here and isinstance(holder, dict) and holder.get("type") == "thinking":
-            # The proof is over the words that are gone; a provider would refuse the block.
+            # The signature covers the words that are gone, so a provider would refuse the block.
             holder.pop("signature", None)
         found = found or changed_here
     return root[0], found
 
 
 class _Scope:
-    """Which of the words count in the line that is being read."""
+    """Decides which of the words to look for in each line of a log, read in order."""
 
     def __init__(self, session_id: str, words: Sequence[Words], memory_ids: Collection[str]) -> None:
         self._session_id = session_id
         self._words = words
         self._ids = re.compile("|".join(re.escape(id) for id in memory_ids)) if memory_ids else None
         self._turn: int | None = None
-        # Long words that were said in this session are a quotation wherever they stand in it.
+        # Long words that were said in this session are a quotation anywhere in it.
         self._everywhere = {
             w.text
             for w in words
-            if w.session is None or (w.session == session_id and (w.turn is None or len(w.text) >= _LONG))
+            if w.session is None
+            or (w.session == session_id and (w.turn is None or len(w.text) >= _QUOTE_CHARS))
         }
         self._carried = {w.text for w in words if w.session == session_id}
-        self._wanted: dict[frozenset[str], _Wanted | None] = {}
+        self._matchers: dict[frozenset[str], _Matcher | None] = {}
 
-    def wanted(self, value: Any, raw: bytes) -> _Wanted | None:
-        """What to look for in a line's value; for a line that can't be read: everything that may stand in it."""
+    def matcher_for(self, value: Any, raw: bytes) -> _Matcher | None:
+        """What to look for in a line. In a line that can't be read, that is everything that the session may contain."""
         texts = set(self._everywhere)
         kind = value.get("type") if isinstance(value, dict) else None
         if kind is None or kind == "compaction":
@@ -202,17 +199,15 @@ class _Scope:
                 self._turn = value.get("turn")
             turn = value.get("turn", self._turn)
             texts.update(w.text for w in self._words if w.session == self._session_id and w.turn == turn)
-            texts |= self._brought(value, raw)
+            texts |= self._brought_in_by(value, raw)
         key = frozenset(texts)
-        if key not in self._wanted:
+        if key not in self._matchers:
             telling = [stripped for text in key if (stripped := text.strip())]
-            self._wanted[key] = _Wanted(telling) if telling else None
-        return self._wanted[key]
+            self._matchers[key] = _Matcher(telling) if telling else None
+        return self._matchers[key]
 
-    def _brought(self, value: dict[str, Any], raw: bytes) -> set[str]:
-        """The words that this line brings into the session, as surfaced memory or as what a memory tool
-        found.
-        """
+    def _brought_in_by(self, value: dict[str, Any], raw: bytes) -> set[str]:
+        """The words that this line brings into the session, by a surfaced memory or the result of a memory tool."""
         texts: set[str] = set()
         if self._ids is not None and self._ids.search(raw.decode("utf-8", "replace")):
             texts.update(w.text for w in self._words)
@@ -228,28 +223,27 @@ class _Scope:
                 and w.session == memory.get("session")
                 and w.turn in (None, memory.get("source_turn"))
             )
-        # From here on the session may carry them: a compaction anything, an answer what is long enough to be
-        # a quotation.
+        # From here on, compactions may repeat any of them, and answers those that are long enough to be a quotation.
         self._carried |= texts
-        self._everywhere.update(text for text in texts if len(text) >= _LONG)
+        self._everywhere.update(text for text in texts if len(text) >= _QUOTE_CHARS)
         return texts
 
 
 def inbox_redactor(words: Sequence[Words]) -> Callable[[str, str], str]:
-    """A function that takes the words out of the text of an inbox entry; it gets the session's id and the text.
+    """A function that removes the words from an inbox entry, given its session's id and its text.
 
-    An entry belongs to no turn, so all words of its session are looked for.
+    An entry belongs to no turn, so words of any turn of the session are removed.
     """
 
     def redact(session_id: str, text: str) -> str:
-        wanted = _Scope(session_id, words, ()).wanted(None, b"")
-        return wanted.subn(text)[0] if wanted is not None else text
+        matcher = _Scope(session_id, words, ()).matcher_for(None, b"")
+        return matcher.subn(text)[0] if matcher is not None else text
 
     return redact
 
 
-def half_rewritten(path: Path) -> Path:
-    """Where a log's new words are until they are whole; what an interrupted call left there, the next one replaces."""
+def rewriting_path(path: Path) -> Path:
+    """The temporary file of a rewrite. The next rewrite replaces what an interrupted one left there."""
     return path.with_suffix(".rewriting")
 
 
@@ -261,28 +255,28 @@ def redact_log(
     memory_ids: Collection[str],
     home: Path,
 ) -> Redacted | None:
-    """Rewrite one log, and the results that were spilled from it, without the words. Blocking.
+    """Rewrite one log and its spilled results without the words. Blocks.
 
-    The new file replaces the old in one step; a writer of this or another process notices and goes on in the
-    new one.
+    The new file replaces the old one in one step. The session's writer, in this process or another, continues in the
+    new file.
 
     Args:
         path: The log.
         session_id: Its session.
-        words: What to forget.
-        memory_ids: What was surfaced under these ids is forgotten too.
-        home: Spilled results are rewritten only below this folder, whatever the log says.
+        words: The words to forget.
+        memory_ids: Memories that were surfaced with these ids are forgotten too.
+        home: Spilled results are rewritten only below this folder, whatever paths the log contains.
 
     Returns:
-        What was changed, or None where nothing was.
+        What was changed; None if nothing was.
 
     Raises:
-        StorageUnwritable, StorageError: It can't be read or rewritten; the log is as it was.
+        StorageUnwritable, StorageError: The log can't be read or rewritten, and is unchanged.
     """
     scope = _Scope(session_id, words, memory_ids)
-    temporary = half_rewritten(path)
+    temporary = rewriting_path(path)
     changed: list[int] = []
-    spilled: dict[Path, _Wanted] = {}
+    spilled: dict[Path, _Matcher] = {}
     try:
         with _locked(path) as source_mode, temporary.open("wb", buffering=_BUFFER) as out:
             os.fchmod(out.fileno(), source_mode)
@@ -294,22 +288,22 @@ def redact_log(
                     value = json.loads(raw)
                 except (ValueError, RecursionError):
                     value = None
-                wanted = scope.wanted(value, raw)
-                if wanted is not None:
-                    new = _rewrite_line(raw, value, wanted)
+                matcher = scope.matcher_for(value, raw)
+                if matcher is not None:
+                    new = _rewrite_line(raw, value, matcher)
                     if new != raw:
                         changed.append(line.record.seq if line.record is not None else line.number)
                         raw = new
                     spill = value.get("spill") if isinstance(value, dict) else None
                     if isinstance(spill, str) and spill:
-                        spilled[Path(spill)] = wanted
+                        spilled[Path(spill)] = matcher
                 out.write(raw)
             if changed:
                 out.flush()
                 os.fsync(out.fileno())
                 temporary.replace(path)
                 sync_folder(path.parent)
-        files = [file for file, wanted in spilled.items() if _redact_file(file, wanted, home)]
+        files = [file for file, matcher in spilled.items() if _redact_file(file, matcher, home)]
     except OSError as error:
         raise unwritable(path, error) from error
     finally:
@@ -320,12 +314,12 @@ def redact_log(
     return Redacted(session_id=session_id, records=tuple(changed), files=tuple(files))
 
 
-def _rewrite_line(raw: bytes, value: Any, wanted: _Wanted) -> bytes:
+def _rewrite_line(raw: bytes, value: Any, matcher: _Matcher) -> bytes:
     if not isinstance(value, dict):
-        # Broken or foreign: the words may stand in it all the same.
+        # The line is broken or not ours, but may still contain the words.
         text = raw.decode("utf-8", "surrogateescape")
-        return wanted.subn(text)[0].encode("utf-8", "surrogateescape")
-    value, found = _replace(value, wanted)
+        return matcher.subn(text)[0].encode("utf-8", "surrogateescape")
+    value, found = _replace(value, matcher)
     if not found:
         return raw
     try:
@@ -336,11 +330,11 @@ def _rewrite_line(raw: bytes, value: Any, wanted: _Wanted) -> bytes:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """Keep writers out of a log while it is rewritten; gives its mode bits."""
+    """Keep writers out of a log while it is rewritten. Yields its mode bits."""
     while True:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            # A writer holds it for the time of one write.
+            # A writer holds this lock only while it writes.
             fcntl.flock(fd, fcntl.LOCK_EX)
             here, there = os.fstat(fd), path.stat(follow_symlinks=False)
             if (here.st_ino, here.st_dev) == (there.st_ino, there.st_dev):
@@ -350,19 +344,17 @@ def _locked(path: Path) -> Iterator[int]:
             os.close(fd)
 
 
-def _redact_file(file: Path, wanted: _Wanted, home: Path) -> bool:
-    """Rewrite a spilled result; whether it held the words. What is not a plain file below `home` is left
-    alone.
-    """
+def _redact_file(file: Path, matcher: _Matcher, home: Path) -> bool:
+    """Rewrite a spilled result, if it is a plain file below `home`. Returns whether it contained the words."""
     try:
         real = file.resolve(strict=True)
     except (OSError, ValueError):
         return False
     if not real.is_file() or not real.is_relative_to(home.resolve()):
         return False
-    # surrogateescape: whatever bytes a tool gave are written back as they were.
+    # surrogateescape writes back any bytes as they were.
     text = real.read_bytes().decode("utf-8", "surrogateescape")
-    new, count = wanted.subn(text)
+    new, count = matcher.subn(text)
     if not count:
         return False
     temporary = real.with_name(f".{real.name}.rewriting")

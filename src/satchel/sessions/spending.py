@@ -1,4 +1,4 @@
-"""What sessions cost on one day, without reading logs that did not change."""
+"""What the sessions of a home cost on one day, without reading logs that have not changed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Spending"]
 
 
 class Spending:
-    """Adds up what the logs of one home say was spent on a day.
+    """Adds up what was spent on a day, from the logs.
 
-    A log only grows while somebody holds its lock, so all logs are looked at when the folder of locks changed, and
-    otherwise only those that are locked. What was read of a log is kept, and reading goes on from there.
+    A log grows only while its writer's lock is held. So every log is checked for changes when the folder of locks has
+    changed, and only the locked ones otherwise. What is known of a log is kept, and only its new lines are read.
     """
 
     def __init__(self, root: Path, index: SessionIndex, lane: anyio.CapacityLimiter) -> None:
@@ -28,11 +28,11 @@ class Spending:
         self._locks_changed_at = -1
 
     async def on(self, day: str, *, excluding: Collection[str]) -> float:
-        """US dollars spent on a local day in all sessions but some.
+        """US dollars spent on a local day.
 
         Args:
             day: As "2026-11-21".
-            excluding: Ids of sessions whose logs are left alone.
+            excluding: Ids of sessions to leave out.
         """
         files = await anyio.to_thread.run_sync(self._changed, set(excluding), limiter=self._lane)
         stored: dict[str, Known] = {}
@@ -43,7 +43,7 @@ class Spending:
             if known is None or not known.is_current(file):
                 reading = await anyio.to_thread.run_sync(read_on, file, known, limiter=self._lane)
                 if reading is None:
-                    continue  # It can't be read; lists leave it out too.
+                    continue  # It can't be read; lists leave it out as well.
                 known = reading.known
             self._known[file.name] = known
         return sum(
@@ -53,10 +53,10 @@ class Spending:
         )
 
     def _changed(self, excluding: Collection[str]) -> list[LogFile]:
-        """The logs whose state is another than the one that was read."""
+        """The logs that have changed since they were read."""
         locks = self._root / ".locks"
         try:
-            # Before the logs are looked at: a lock that is taken or released meanwhile makes the next call look again.
+            # Read before the logs are checked, so that a lock that changes meanwhile is noticed by the next call.
             changed_at = locks.stat().st_mtime_ns
             locked = {lock.name for lock in locks.iterdir()} - set(excluding)
         except FileNotFoundError:
@@ -68,7 +68,7 @@ class Spending:
             self._locks_changed_at = changed_at
         else:
             paths = [k.file.path for k in self._known.values() if k.file.session_id in locked]
-            # A session's log is made after its lock.
+            # A session's lock exists before its log.
             for session_id in locked - {k.file.session_id for k in self._known.values()}:
                 paths += self._root.glob(f"*/*_{session_id}.jsonl")
             files = [file for path in paths if (file := stat_log(self._root, path)) is not None]

@@ -1,6 +1,4 @@
-"""All sessions below one folder: making, opening, listing, searching, exporting, deleting and redacting their
-logs.
-"""
+"""The sessions of a home: create, open, list, search, export, delete and redact their logs, and post into them."""
 
 from __future__ import annotations
 
@@ -31,9 +29,9 @@ from satchel.sessions.redaction import (
     Redacted,
     Redaction,
     Words,
-    half_rewritten,
     inbox_redactor,
     redact_log,
+    rewriting_path,
 )
 from satchel.sessions.spending import Spending
 from satchel.sessions.summary import SessionInfo, Summary, add_cost
@@ -43,23 +41,21 @@ __all__ = ["SessionStore"]
 
 T = TypeVar("T")
 _SMALL_LOG = 1_000_000
-"""Bytes up to which a log is read like any other short work: some 15 ms."""
+"""Reading a log of up to this many bytes is short work: about 15 ms."""
 _MOST_OFFSETS = 256
-"""Logs of which it is remembered where their records stand."""
+"""The number of logs for which positions of records are kept."""
 
 
 def _new_id() -> str:
-    """48 random bits as hex: short enough to type, no start of one is another for any number of sessions a
-    person has.
-    """
+    """48 random bits as hex digits: short enough to type, and unique for any number of sessions that a person has."""
     return secrets.token_hex(6)
 
 
 class SessionStore:
     """The sessions of one Satchel home.
 
-    Several processes may use one folder; each session has one writer at a time. Blocking work runs in worker threads,
-    that of different sessions side by side; see `Lanes`.
+    Several processes may use the same home, but a session has one writer at a time. Blocking work runs in worker
+    threads, so sessions don't wait for each other; see `Lanes`.
     """
 
     def __init__(
@@ -70,13 +66,13 @@ class SessionStore:
         clock: Clock,
         new_id: Callable[[], str] = _new_id,
     ) -> None:
-        """Nothing is touched before the first use.
+        """Create the store; it touches nothing before the first use.
 
         Args:
             root: `SATCHEL_HOME/sessions`.
-            database: Where the derived index lives, migrated; None: lists and searches read the files.
+            database: Holds the index and the inboxes. With None, lists and searches read the files.
             clock: Gives the times of events and file names.
-            new_id: Gives the ids of new sessions: ASCII letters, digits and hyphens.
+            new_id: Gives the ids of new sessions and inbox entries: ASCII letters, digits and hyphens.
         """
         self._root = root
         self._clock = clock
@@ -89,15 +85,15 @@ class SessionStore:
         self._offsets: OrderedDict[Path, Offsets] = OrderedDict()
 
     async def create(self, cwd: Path | str, *, session_id: str | None = None) -> Journal:
-        """Begin a session. Its file is made by the first append.
+        """Begin a session. The first append creates its file.
 
         Args:
-            cwd: The working directory that it belongs to, absolute.
-            session_id: Its id; None makes one.
+            cwd: The session's working directory, absolute.
+            session_id: The session's id; None chooses one.
 
         Raises:
-            UsageError: The id has signs that a file name can't have, or is taken.
-            StorageUnwritable: The place can't be written.
+            UsageError: The id has characters that are not allowed, or is in use.
+            StorageUnwritable: The home can't be written.
         """
         wanted = session_id or self._new_id()
         log, lock = await self._run(lambda: self._claim(str(cwd), wanted))
@@ -105,10 +101,10 @@ class SessionStore:
 
     def _claim(self, cwd: str, wanted: str) -> tuple[Log, WriterLock]:
         if FORBIDDEN_IN_IDS.search(wanted) or not 1 <= len(wanted) <= 64:
-            raise UsageError(f"{wanted!r} can't be a session's id: it has up to 64 letters, digits, hyphens.")
+            raise UsageError(f"{wanted!r} can't be a session's id: use up to 64 letters, digits and hyphens.")
         if any(session_id_of(path) == wanted for path in self._root.glob(f"*/*_{wanted}.jsonl")):
             raise UsageError(f"A session {wanted} exists already.")
-        lock = WriterLock.take(self._lock_path(wanted), session_id=wanted)
+        lock = WriterLock.acquire(self._lock_path(wanted), session_id=wanted)
         path = self._root / bucket_name(cwd) / log_name(self._clock.now().astimezone(), wanted)
         return Log(session_id=wanted, path=path), lock
 
@@ -134,21 +130,21 @@ class SessionStore:
         return EphemeralJournal(session_id=self._new_id(), cwd=str(cwd), clock=self._clock)
 
     async def open(self, session_id: str, *, visit: Callable[[Record], object] | None = None) -> Journal:
-        """Open a session for writing; `Journal.take_records` gives what it held.
+        """Open a session for writing. `Journal.take_records` returns its records.
 
         Args:
-            session_id: Its id, or the unique beginning of it.
-            visit: Gets each record that the log holds, in order, in a worker thread, and `take_records` gives nothing:
-                a large log is then never in memory as a whole, and nothing of it is read on the event loop.
+            session_id: The session's id, or the beginning of one if it is unique.
+            visit: Called with each record of the log, in order, in a worker thread. `take_records` then returns
+                nothing: a large log is never in memory as a whole, and does not occupy the event loop.
 
         Raises:
             NotFound: There is no such session.
-            UsageError: Several begin like that.
-            StorageLocked: It is open already; the message names the process.
+            UsageError: Several ids begin like this.
+            StorageLocked: The session is open already; the message names the process.
             StorageUnwritable, StorageError: The log can't be written or read.
         """
         path, full_id = await self._run(lambda: self._find(session_id))
-        lock = await self._run(lambda: WriterLock.take(self._lock_path(full_id), session_id=full_id))
+        lock = await self._run(lambda: WriterLock.acquire(self._lock_path(full_id), session_id=full_id))
         offsets = self._offsets_of(path)
         records: builtins.list[Record] = []
         keep = visit or records.append
@@ -172,9 +168,7 @@ class SessionStore:
         return self._journal(log, lock, cwd=cwds[0] if cwds else "", is_new=False, costs=costs)
 
     async def last(self, cwd: Path | str) -> SessionInfo | None:
-        """The session of a working directory that was active last and in which something was said, or
-        None.
-        """
+        """The session of a working directory that was active last, leaving out those without a message; or None."""
         bucket = bucket_name(str(cwd))
         for info in await self._index.sessions():
             if info.path.parent.name == bucket and info.turns:
@@ -182,20 +176,20 @@ class SessionStore:
         return None
 
     async def list(self) -> Sequence[SessionInfo]:
-        """All sessions, the one that was active last first."""
+        """All sessions, those that were active last first."""
         return await self._index.sessions()
 
     async def spent_on(self, day: str, *, excluding: str | None = None) -> float:
         """What all sessions of the home spent on a local day, in US dollars.
 
-        Cheap enough to be asked before every model call: sessions that are open here keep count, and of the others only
-        the logs that changed are read.
+        Cheap enough to call before every model call: sessions that are open in this process keep their own sums, and of
+        the others only the logs that have changed are read.
 
         Args:
             day: As "2026-11-21".
             excluding: A session to leave out.
         """
-        # Taken before the files are looked at, so that a session that closes meanwhile is counted once.
+        # Copied before the files are checked, so that a session that closes meanwhile is counted once.
         here = dict(self._open)
         elsewhere = await self._spending.on(day, excluding={*here, *([excluding] if excluding else ())})
         return elsewhere + sum(
@@ -203,7 +197,7 @@ class SessionStore:
         )
 
     async def info(self, session_id: str) -> SessionInfo:
-        """One session by its id or the unique beginning of it; errors as in `load`."""
+        """One session, by its id or the unique beginning of it. Errors as in `load`."""
         summary = Summary()
         log = await self.load(session_id, visit=summary.feed)
         info = summary.info(log.session_id, log.path)
@@ -212,11 +206,11 @@ class SessionStore:
         return info
 
     async def load(self, session_id: str, *, visit: Callable[[Record], object] | None = None) -> Log:
-        """Read a session, also while it is open elsewhere.
+        """Read a session, even while it is open elsewhere.
 
         Args:
-            session_id: Its id, or the unique beginning of it.
-            visit: Gets each record in place of `Log.records`, in order, in a worker thread.
+            session_id: The session's id, or the beginning of one if it is unique.
+            visit: Called with each record, in order, in a worker thread. `Log.records` then stays empty.
 
         Raises:
             NotFound, UsageError: As in `open`.
@@ -226,14 +220,14 @@ class SessionStore:
         return await self._run(lambda: read_log(path, full_id, visit=visit), lane=self._lane_of(path))
 
     async def records(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
-        """Read the records of a session with numbers above `after_seq`, also while it is open elsewhere.
+        """Read the records of a session with numbers above `after_seq`, even while it is open elsewhere.
 
-        What comes before them is not decoded, and from the second call on hardly read.
+        The records before them are not decoded and, from the second call on, mostly not read.
 
         Args:
-            session_id: Its id, or the unique beginning of it.
-            after_seq: 0 begins at the first record.
-            limit: How many at most. Fewer are returned where they are large; none only where there is none.
+            session_id: The session's id, or the beginning of one if it is unique.
+            after_seq: 0 starts at the first record.
+            limit: The most to return. Large records come fewer at a time; an empty result means that there are no more.
 
         Raises:
             NotFound, UsageError: As in `open`.
@@ -248,71 +242,73 @@ class SessionStore:
     async def post(
         self, session_id: str, *, source: str, text: str, untrusted: bool = False, kind: str = "notice"
     ) -> str:
-        """Put something into a session's inbox, whichever process has the session open, if any has.
+        """Put an entry into a session's inbox. The session may be closed, or open in any process.
 
         Args:
-            session_id: Its id, or the unique beginning of it.
+            session_id: The session's id, or the beginning of one if it is unique.
             source: Who posts.
-            text: At most 20,000 characters, without secrets: the caller redacts.
+            text: At most 20,000 characters. The caller has removed secrets.
             untrusted: `text` comes from outside.
-            kind: What it is.
+            kind: Such as "notice".
 
         Returns:
             The entry's id.
 
         Raises:
             NotFound: There is no such session.
-            UsageError: The text is empty or too long, too much waits already, or several ids begin like that.
-            StorageError: The database did not serve.
+            UsageError: The text is empty or too long, the inbox is full, or several ids begin like this.
+            StorageError: The database is unavailable.
         """
         _, full_id = await self._run(lambda: self._find(session_id))
         return await self._inbox.post(full_id, source=source, text=text, untrusted=untrusted, kind=kind)
 
     async def waiting(self, session_id: str, *, delivered: Collection[str] = ()) -> Sequence[InboxEntry]:
-        """What waits in a session's inbox, in the order of arrival.
+        """The entries in a session's inbox, in the order of arrival.
 
         Args:
             session_id: The full id.
-            delivered: Entries to leave out: those that `TurnStart` events of the log name. A program that is killed
-                between writing that event and calling `delivered` does not deliver them a second time.
+            delivered: Ids of entries to leave out: those named by `TurnStart` events of the log. They prevent a second
+                delivery after the program was killed between writing that event and calling `delivered`.
 
         Raises:
-            StorageError: The database did not serve.
+            StorageError: The database is unavailable.
         """
         return await self._inbox.waiting(session_id, delivered=delivered)
 
     async def delivered(self, ids: Collection[str]) -> None:
-        """Remove entries that a turn delivered; ids that are not there are ignored.
+        """Remove entries that a turn has delivered. Unknown ids are ignored.
 
         Raises:
-            StorageError: The database did not serve; the entries are still there.
+            StorageError: The database is unavailable. The entries are still there.
         """
         await self._inbox.delivered(ids)
 
     async def inbox_version(self) -> int:
-        """A number that is another one after something was posted into any session, by any process. One short read;
-        meant to be asked about once a second.
+        """A number that changes when any process posts into any session. Takes one short read, so that a program can
+        poll it every second.
 
         Raises:
-            StorageError: The database did not serve.
+            StorageError: The database is unavailable.
         """
         return await self._inbox.version()
 
     async def search(self, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
-        """Search everything that was said and every tool's inputs and outputs, in all sessions.
+        """Search what was said and the inputs and outputs of tools, in all sessions.
 
         Args:
-            query: Words; all must be there, each as the beginning of a word, case and accents aside; `"…"`
-            keeps words
-                together.
-            limit: How many at most.
+            query: Words that must all be there, or begin a word that is. Case and accents are ignored. Words in `"…"`
+                must follow each other.
+            limit: The most hits to return.
+
+        Raises:
+            UsageError: The query is empty.
         """
         if not query.strip():
             raise UsageError("There is nothing to search for: give at least one word.")
         return await self._index.search(query, limit=limit)
 
     async def export(self, session_id: str, *, form: Literal["markdown", "json"]) -> str:
-        """The whole session as text; errors as in `load`."""
+        """The whole session as text. Errors as in `load`."""
         info = await self.info(session_id)
         log = await self.load(session_id)
         if form == "markdown":
@@ -320,25 +316,25 @@ class SessionStore:
         return json.dumps(to_json(info, log.records), indent=2) + "\n"
 
     async def delete(self, session_id: str) -> str:
-        """Remove a session: its log, what was spilled from it, and its words in the index.
+        """Delete a session: its log, its spilled results, its inbox, and its words in the index.
 
         Returns:
             The full id.
 
         Raises:
             NotFound, UsageError: As in `open`.
-            StorageLocked: It is open.
-            StorageUnwritable: It can't be removed.
+            StorageLocked: The session is open.
+            StorageUnwritable: The log can't be removed.
         """
 
         def remove() -> tuple[str, str]:
             path, full_id = self._find(session_id)
-            lock = WriterLock.take(self._lock_path(full_id), session_id=full_id)
+            lock = WriterLock.acquire(self._lock_path(full_id), session_id=full_id)
             try:
                 spill = path.with_suffix(".spill")
                 if spill.is_dir() and not spill.is_symlink():
                     shutil.rmtree(spill)
-                half_rewritten(path).unlink(missing_ok=True)
+                rewriting_path(path).unlink(missing_ok=True)
                 path.unlink()
                 sync_folder(path.parent)
             except OSError as error:
@@ -353,17 +349,16 @@ class SessionStore:
         return full_id
 
     async def redact(self, words: Sequence[Words], *, memory_ids: Collection[str] = ()) -> Redaction:
-        """Take words out of all logs, the spilled results and the index; "[forgotten]" stands there instead.
+        """Remove words from all logs, spilled results and inboxes and from the index, and put "[forgotten]" in their
+        place.
 
-        A session that is open, here or in another process, goes on in the rewritten log; whoever holds its
-        messages in
-        memory has to rebuild them (`Redacted.open_in`). A log that can't be rewritten is named in the result
-        and
-        stays as it was; the others are done.
+        A session that is open, here or in another process, continues in the rewritten log. A program that has its
+        messages in memory must rebuild them (`Redacted.open_in`). A log that can't be rewritten stays as it is and is
+        named in the result; the others are rewritten.
 
         Args:
-            words: What to forget, and where.
-            memory_ids: What was surfaced to a model under these ids is forgotten too.
+            words: The words to forget, and where.
+            memory_ids: Memories that were surfaced to a model with these ids are forgotten too.
         """
         if not words and not memory_ids:
             return Redaction()
@@ -384,28 +379,28 @@ class SessionStore:
             if entry is not None:
                 done.append(replace(entry, open_in=writer_of(self._lock_path(session_id))))
                 stale.append(self._index.name_of(path))
-        # Also of logs that an earlier call had rewritten when it was interrupted.
+        # Includes the logs that an earlier, interrupted call rewrote.
         stale += await self._index.outdated()
         if await self._inbox.rewrite(inbox_redactor(words)) or stale:
             await self._index.forget(stale)
         return Redaction(sessions=tuple(done))
 
     async def unsettled(self) -> Sequence[LogFile]:
-        """The logs that changed since `settle`: what was said in them may be missing in memory.
+        """The logs that have changed since `settle`. What was said in them may be missing from memory.
 
         Returns:
-            Their ids and states, the newest first; all logs where there is no database.
+            Their ids and states, the newest first. Without a database, all logs.
 
         Raises:
-            StorageError: The database did not serve.
+            StorageError: The database is unavailable.
         """
         return await self._index.unsettled()
 
     async def settle(self, file: LogFile) -> None:
-        """Note that all that was said in a log, in the state in which `unsettled` found it, is in memory.
+        """Note that everything said in a log, in the state that `unsettled` returned, is in memory.
 
         Raises:
-            StorageError: The database did not serve.
+            StorageError: The database is unavailable.
         """
         await self._index.settle(file)
 
@@ -427,12 +422,10 @@ class SessionStore:
         if found:
             some = ", ".join(sorted(found)[:5])
             raise UsageError(f"{len(found)} sessions begin with {wanted!r} ({some}…). Give more of the id.")
-        raise NotFound(
-            f"There is no session {wanted!r}. `satchel session list` shows the sessions that there are."
-        )
+        raise NotFound(f"There is no session {wanted!r}. `satchel session list` shows the existing ones.")
 
     def _offsets_of(self, path: Path) -> Offsets:
-        """What is known of a log; shared by whoever reads or writes it here."""
+        """The known positions in a log, shared by all readers and the writer in this process."""
         offsets = self._offsets.pop(path, None) or Offsets()
         self._offsets[path] = offsets
         if len(self._offsets) > _MOST_OFFSETS:
@@ -443,7 +436,7 @@ class SessionStore:
         try:
             is_small = path.stat().st_size <= _SMALL_LOG
         except OSError:
-            is_small = True  # Reading it gives the error.
+            is_small = True  # Reading it raises the error.
         return self._lanes.short if is_small else self._lanes.long
 
     async def _run(self, function: Callable[[], T], *, lane: anyio.CapacityLimiter | None = None) -> T:
@@ -453,7 +446,7 @@ class SessionStore:
 def _read_for_writing(
     path: Path, session_id: str, offsets: Offsets, visit: Callable[[Record], object]
 ) -> Log:
-    """Read a log whose lock is held, and cut off a torn last line, so that nothing is ever glued to it."""
+    """Read a log whose lock is held, and remove a torn last line, so that nothing is appended to it."""
     log = read_log(path, session_id, offsets=offsets, visit=visit)
     if log.is_torn:
         try:

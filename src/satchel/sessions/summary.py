@@ -1,4 +1,4 @@
-"""What a list shows of a session, gathered from its records one after the other."""
+"""What a list shows of a session, collected from its records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TITLE_CHARS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow:
-    """What was spent in one session with one model on one local day ("2026-11-21")."""
+    """What one session spent on one model on one local day ("2026-11-21")."""
 
     session_id: str
     day: str
@@ -43,12 +43,12 @@ class SessionInfo:
     """A session in a list.
 
     Attributes:
-        title: The first thing that the user said, shortened to one line; "" before that.
-        started_at: With the offset of the place where it started.
-        last_at: When the newest event was recorded.
-        turns: How many turns were begun.
+        title: The user's first message, shortened to one line; "" before that.
+        started_at: With the local offset of that time.
+        last_at: The time of the newest event.
+        turns: The number of turns begun.
         usage: Of the whole session.
-        spent: The same by day and model.
+        spent: `usage` by day and model.
     """
 
     id: str
@@ -67,7 +67,7 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """One thing that was said or done, as full-text search sees it."""
+    """A message, or the input or output of a tool, as full-text search sees it."""
 
     seq: int
     turn: int
@@ -77,9 +77,7 @@ class Passage:
 
 
 def title_of(text: str) -> str:
-    """One line of at most 60 characters, cut between words, without control characters and lone
-    surrogates.
-    """
+    """One line of at most 60 characters, cut between words, without control characters and lone surrogates."""
     head = text[: _TITLE_CHARS * 8]
     line = " ".join("".join(c if c.isprintable() else " " for c in head).split())
     if len(line) <= _TITLE_CHARS and len(text) == len(head):
@@ -101,7 +99,7 @@ def add_cost(by_day: dict[str, float], record: Record) -> None:
 
 
 def passages_of(record: Record) -> tuple[Passage, ...]:
-    """What there is to find in a record: everything said, and the tools' inputs and outputs."""
+    """What can be found in a record: what was said, and the inputs and outputs of tools."""
     event: Event = record.event
     match event:
         case TurnStart():
@@ -123,7 +121,7 @@ def passages_of(record: Record) -> tuple[Passage, ...]:
 
 @dataclass(slots=True)
 class Summary:
-    """Gathers; the state can be kept as JSON and taken up again where the log grew."""
+    """Collects from records. Its state can be kept as JSON, to continue when the log has grown."""
 
     title: str = ""
     started_at: str = ""
@@ -137,7 +135,7 @@ class Summary:
     spent: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def feed(self, record: Record) -> None:
-        """Take the next record in."""
+        """Add the next record."""
         event = record.event
         self.last_at = record.at.isoformat()
         self.started_at = self.started_at or self.last_at
@@ -171,7 +169,7 @@ class Summary:
         )
 
     def to_json(self) -> str:
-        """The state as ASCII."""
+        """The state, as ASCII JSON."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
     @classmethod
@@ -180,7 +178,7 @@ class Summary:
         return cls(**json.loads(text))
 
     def info(self, session_id: str, path: Path) -> SessionInfo | None:
-        """What a list shows, or None where the log holds no record that can be read."""
+        """What a list shows; None where the log has no readable record."""
         if not self.started_at:
             return None
         rows = []

@@ -16,14 +16,14 @@ metadata = MetaData()
 session_log = Table(
     "session_log",
     metadata,
-    # The path below the sessions folder, ASCII.
+    # The path below the sessions folder, in ASCII.
     Column("name", Text, primary_key=True),
     Column("session_id", Text, nullable=False),
-    # The state of the file when it was read: another state means that it must be read (on).
+    # The state of the file when it was read. If it differs now, the file must be read again or further.
     Column("inode", Integer, nullable=False),
     Column("mtime_ns", Integer, nullable=False),
     Column("size", Integer, nullable=False),
-    # How far it was read.
+    # The position up to which it was read.
     Column("offset", Integer, nullable=False),
     Column("lines", Integer, nullable=False),
     # `Summary` as JSON.
@@ -42,7 +42,7 @@ session_passage = Table(
     Column("text", Text, nullable=False),
 )
 
-# Up to which state of a log what was said in it is known to be in memory (see `SessionStore.unsettled`).
+# The state of a log in which all that was said in it was in memory (see `SessionStore.unsettled`).
 session_settled = Table(
     "session_settled",
     metadata,
@@ -52,7 +52,7 @@ session_settled = Table(
     Column("size", Integer, nullable=False),
 )
 
-# What was posted into sessions and no turn has delivered yet. `number` orders the entries and is never reused.
+# Posts that no turn has delivered yet. `number` gives their order and is never reused.
 session_inbox = Table(
     "session_inbox",
     metadata,
