@@ -419,4 +419,4 @@ def test_doctor_says_how_many_executables_are_tools(run: Run, tools: Path) -> No
     put(tools, "broken", "#!/bin/sh\n")
     checks = {check["part"]: check for check in run("doctor", "--json").json}
     assert checks["tools"]["state"] == "warning"
-    assert checks["tools"]["text"].startswith("1 executable is a tool; not used: broken.")
+    assert checks["tools"]["text"].startswith("1 executable can be used as a tool; not used: broken.")
