@@ -46,7 +46,7 @@ def test_the_files_of_three_programs_are_read(tmp_path: Path, wrap: str) -> None
     assert found.written_out == ("files.env.PLAIN",)
     assert found.skipped == (
         f"{path}: 'none' has neither a command nor a url.",
-        f'{path}: mcp_servers.odd.args: "not a list" is not allowed, it takes a list of texts.',
+        f"{path}: mcp_servers.odd.args: what is written there is not allowed, it takes a list of texts.",
     )
 
 

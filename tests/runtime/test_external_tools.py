@@ -300,6 +300,41 @@ async def test_a_projects_tools_count_once_it_is_trusted(tmp_path: Path) -> None
     assert found == [["more"], ["more", "ours"]]
 
 
+@requirement("config:project:content")
+async def test_a_tool_that_comes_into_a_trusted_project_is_not_even_asked_before_it_is_approved(
+    tmp_path: Path,
+) -> None:
+    work, home = tmp_path / "work", tmp_path / "home"
+    put(work / ".satchel" / "tools", "ours", script("ours"))
+    trust(home, work)
+    environ = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    ran = tmp_path / "ran"
+    put(
+        work / ".satchel" / "tools",
+        "theirs",
+        f"#!/bin/sh\ntouch {ran}\n" + script("theirs").partition("\n")[2],
+    )
+
+    async def offered(approve: str = "") -> list[str]:
+        settings = load(environ, cwd=work, home=home)
+        async with Satchel.open(settings, model=ScriptedModel([]), embedder=HashingEmbedder()) as satchel:
+            await satchel.tools()
+            if approve:
+                await satchel.external.approve(approve)
+            return [
+                tool.spec.name for tool in (await satchel.tools()).tools if tool.spec.source == "external"
+            ]
+
+    assert await offered() == ["ours"]
+    assert not ran.exists()
+    assert await offered("theirs") == ["ours", "theirs"]
+    # A changed one is withheld as well, until the user has seen it in `satchel config trust` or approved it.
+    put(work / ".satchel" / "tools", "ours", script("ours", "echo changed"))
+    assert await offered() == ["theirs"]
+    trust(home, work)
+    assert await offered() == ["ours", "theirs"]
+
+
 async def test_calls_that_write_the_same_declared_path_run_one_after_the_other(tmp_path: Path) -> None:
     body = """echo begin >>log; sleep 0.1; echo end >>log; echo '{}'"""
     parameters = {"to": {"type": "string", "required": True}}

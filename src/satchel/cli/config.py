@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,18 @@ from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.wizard import ask_settings
 from satchel.config import (
+    Grant,
     add_mcp_servers,
+    grants_of,
     mask_address,
+    mask_arguments,
     project_files,
     read_mcp_file,
+    read_project,
     set_value,
     show_settings,
     trust,
+    trust_record,
     untrust,
     write_initial,
 )
@@ -91,32 +97,73 @@ def set_(key: str, value: str, as_json: bool) -> None:
         tell(f"{key} = {_written(shown)} in {settings.config_path}")
 
 
+_GRANTS = (
+    ("setting", "Settings"),
+    ("server", "MCP servers, which are started or connected to"),
+    ("rule", "Permission rules"),
+    ("tool", "Tools, which the model may ask to run"),
+    ("instructions", "Instructions"),
+)
+
+
 @config.command("trust")
 @click.argument("folder", type=click.Path(path_type=Path), required=False)
-@click.option("--remove", is_flag=True, help="Take the trust back.")
+@click.option("--remove", is_flag=True, help="Stop trusting the folder.")
+@click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
-def trust_(folder: Path | None, remove: bool, as_json: bool) -> None:
-    """Let what a project brings count: its .satchel/config.toml, .satchel/tools and AGENTS.md.
+def trust_(folder: Path | None, remove: bool, yes: bool, as_json: bool) -> None:
+    """Use what a project brings: its .satchel/config.toml, .satchel/tools and AGENTS.md.
 
-    FOLDER is the project's own; without one it is that of the working directory. Trust in a folder is trust in what
-    will stand there tomorrow, too, and says nothing about the folders inside it.
+    FOLDER is the project's; the default is the project of the working directory. Everything that this grants is shown
+    first, and on a terminal you are asked. Trust covers what is there now: a folder whose settings or AGENTS.md change
+    is ignored until you trust it again, and a new or changed tool is not run. Folders inside it are not covered.
     """
     settings = read_settings()
     wanted = (folder or settings.project or settings.cwd).resolve()
     if not wanted.is_dir():
         raise NotFound(f"There is no folder {str(wanted)!r}.")
+    files = list(project_files(wanted))
     if remove:
         if not untrust(settings.home, wanted):
             raise NotFound(f"{wanted} was not trusted.")
-    else:
-        trust(settings.home, wanted)
-    files = project_files(wanted)
-    if as_json:
-        say_json({"folder": str(wanted), "trusted": not remove, "files": list(files)})
+        if as_json:
+            say_json({"folder": str(wanted), "trusted": False, "files": files})
+        else:
+            tell(f"{wanted} is no longer trusted.")
         return
-    tell(f"{wanted} is {'no longer trusted' if remove else 'trusted'}.")
-    for file in files:
-        tell(f"  {'-' if remove else '+'} {file}")
+    before, content = trust_record(settings.home, wanted), read_project(wanted)
+    grants = grants_of(content, before)
+    _show_grants(wanted, grants, is_known=before is not None)
+    if not yes:
+        if not is_terminal(sys.stdin):
+            raise UsageError("Nothing was changed. Add --yes where you can't be asked.")
+        click.confirm(f"Trust {wanted} with this?", abort=True, err=True)
+    # What was shown is what is trusted, even if it has changed since.
+    trust(settings.home, wanted, content)
+    if as_json:
+        shown = [{"kind": grant.kind, "text": grant.text, "is_new": grant.is_new} for grant in grants]
+        say_json({"folder": str(wanted), "trusted": True, "files": files, "grants": shown})
+    else:
+        tell(f"{wanted} is trusted.")
+
+
+def _show_grants(folder: Path, grants: Sequence[Grant], *, is_known: bool) -> None:
+    if not grants:
+        tell(f"{folder} brings no settings, tools or instructions.")
+        return
+    if is_known:
+        count = sum(grant.is_new for grant in grants)
+        tell(
+            f"{folder}: what is marked with + is new or has changed since you trusted it ({count} of {len(grants)})."
+        )
+    else:
+        tell(f"Trust in {folder} turns on:")
+    for kind, title in _GRANTS:
+        of_kind = [grant for grant in grants if grant.kind == kind]
+        if of_kind:
+            tell(f"  {title}:")
+        for grant in of_kind:
+            tell(f"  {'+' if grant.is_new else ' '} {grant.text}")
 
 
 @config.command("import-mcp")
@@ -139,7 +186,11 @@ def import_mcp(file: Path, yes: bool, as_json: bool) -> int:
         if server.name in known:
             tell(f"  {server.name} is in your settings already and stays as it is.")
     for server in fresh:
-        what = " ".join([server.command, *server.args]) if server.command else mask_address(server.url)
+        what = (
+            " ".join([server.command, *mask_arguments(server.args)])
+            if server.command
+            else mask_address(server.url)
+        )
         tell(f"+ {server.name}: {what}")
         for part, values in (("env", server.env), ("headers", server.headers)):
             if values:

@@ -1,7 +1,9 @@
 """Settings, read once; the only room that reads the environment."""
 
-from satchel.config.home import ensure_home, is_trusted, project_files, trust, trusted_folders, untrust
+from satchel.config.grants import Grant, grants_of
+from satchel.config.home import ensure_home
 from satchel.config.load import load, prepare_libraries, process_environ
+from satchel.config.masking import mask_address, mask_arguments, mask_text
 from satchel.config.mcp_files import (
     ImportedServers,
     add_mcp_servers,
@@ -27,10 +29,27 @@ from satchel.config.settings import (
     ToolsSettings,
     ToolUse,
 )
-from satchel.config.show import ShownSetting, mask_address, show_settings
+from satchel.config.show import ShownSetting, show_settings
+from satchel.config.trust import (
+    ProjectContent,
+    TrustRecord,
+    is_trusted,
+    project_files,
+    read_project,
+    trust,
+    trust_record,
+    trusted_folders,
+    untrust,
+)
 from satchel.config.write import add_permission, set_value, write_initial
 
 __all__ = [
+    "Grant",
+    "grants_of",
+    "ProjectContent",
+    "TrustRecord",
+    "read_project",
+    "trust_record",
     "SETTINGS",
     "AgentSettings",
     "BudgetSettings",
@@ -54,6 +73,8 @@ __all__ = [
     "is_trusted",
     "load",
     "mask_address",
+    "mask_arguments",
+    "mask_text",
     "new_mcp_server",
     "plain_values",
     "prepare_libraries",

@@ -355,7 +355,7 @@ def value_of_text(setting: Setting, text: str, where: Callable[[], str]) -> Valu
 def is_secret(setting: Setting) -> bool:
     """Whether a value of this setting may hold a password, and is never repeated."""
     return setting.key == "database" or setting.key.endswith(
-        (".base_url", *_NAMES_OF_SECRETS, ".url", ".env", ".headers")
+        (".base_url", *_NAMES_OF_SECRETS, ".url", ".args", ".env", ".headers")
     )
 
 

@@ -1,29 +1,20 @@
-"""SATCHEL_HOME: the folder that holds everything, and the list of project folders that the user trusts."""
+"""SATCHEL_HOME, the folder that holds everything: making it, and changing its files safely."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
 
-from satchel.errors import ConfigError, StorageUnwritable
+from satchel.errors import StorageUnwritable
 
 __all__ = [
     "ensure_home",
-    "is_trusted",
     "locked_folder",
-    "project_files",
     "replace_file",
-    "trust",
-    "trusted_folders",
-    "untrust",
 ]
-
-_TRUSTED: Final = "trusted.json"
 
 
 def ensure_home(home: Path) -> Path:
@@ -47,78 +38,6 @@ def ensure_home(home: Path) -> Path:
             "folder that you may write to."
         ) from error
     return home
-
-
-def trusted_folders(home: Path) -> tuple[Path, ...]:
-    """The project folders that the user trusts, in the order in which they were trusted.
-
-    Raises:
-        ConfigError: The list can't be read.
-    """
-    path = home / _TRUSTED
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} can't be read: {error}.") from error
-    try:
-        folders = json.loads(text)["folders"]
-        return tuple(Path(folder) for folder in folders)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConfigError(
-            f'{path} is damaged: it should hold {{"folders": ["/a/folder", …]}}. Mend or delete it; '
-            f"deleting it "
-            "trusts no folder."
-        ) from error
-
-
-def is_trusted(home: Path, folder: Path) -> bool:
-    """Whether the user trusts exactly this folder; trust in one folder says nothing about those inside it."""
-    return folder.resolve() in trusted_folders(home)
-
-
-def project_files(folder: Path) -> tuple[str, ...]:
-    """What a project brings that counts only once the user trusts its folder: names below it, in the order read."""
-    return tuple(
-        name for name in (".satchel/config.toml", ".satchel/tools", "AGENTS.md") if (folder / name).exists()
-    )
-
-
-def trust(home: Path, folder: Path) -> None:
-    """Let a project's settings, tools and `AGENTS.md` count from now on.
-
-    Raises:
-        ConfigError: The list can't be read.
-        StorageUnwritable: It can't be written.
-    """
-    wanted = folder.resolve()
-    _change(home, lambda folders: folders if wanted in folders else (*folders, wanted))
-
-
-def untrust(home: Path, folder: Path) -> bool:
-    """Take the trust back.
-
-    Returns:
-        Whether the folder had been trusted.
-
-    Raises:
-        ConfigError: The list can't be read.
-        StorageUnwritable: It can't be written.
-    """
-    unwanted = folder.resolve()
-    if unwanted not in trusted_folders(home):
-        return False
-    _change(home, lambda folders: tuple(folder for folder in folders if folder != unwanted))
-    return True
-
-
-def _change(home: Path, edit: Callable[[tuple[Path, ...]], tuple[Path, ...]]) -> None:
-    ensure_home(home)
-    with locked_folder(home):
-        folders = edit(trusted_folders(home))
-        text = json.dumps({"folders": [str(folder) for folder in folders]}, indent=2)
-        replace_file(home / _TRUSTED, text + "\n")
 
 
 @contextmanager

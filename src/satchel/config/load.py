@@ -23,7 +23,6 @@ from satchel.config.check import (
     setting_named,
     value_of_text,
 )
-from satchel.config.home import is_trusted
 from satchel.config.providers import BASE_URL_VARIABLES, builtin_providers
 from satchel.config.settings import (
     SETTINGS,
@@ -37,7 +36,8 @@ from satchel.config.settings import (
     ToolsSettings,
     WebSettings,
 )
-from satchel.config.toml_file import read_toml
+from satchel.config.toml_file import TomlFile, read_toml
+from satchel.config.trust import TrustRecord, read_project, trust_record
 from satchel.errors import ConfigError
 
 __all__ = ["load", "prepare_libraries", "process_environ"]
@@ -103,15 +103,21 @@ def load(
     cwd = cwd.resolve()
     home = _home(environ, cwd) if home is None else home.expanduser().resolve()
     project = _find_project(cwd, homes={home, _default_home(environ)})
-    trusted = project is not None and is_trusted(home, project)
+    record = None if project is None else trust_record(home, project)
+    # What was never trusted is not even read.
+    content = None if project is None or record is None else read_project(project)
+    changes = content.changes_since(record) if content is not None and record is not None else ()
+    trusted = content is not None and not changes
     found = _Found(providers=builtin_providers(environ))
     for name, variable in BASE_URL_VARIABLES.items():
         if environ.get(variable, "").strip():
             found.set(f"providers.{name}.base_url", found.providers[name].base_url, variable)
     config_path = home / "config.toml"
-    found.read_file(config_path)
-    if project is not None and trusted:
-        found.read_file(project / ".satchel" / "config.toml", project=project)
+    file = read_toml(config_path)
+    if file is not None:
+        found.read_file(file)
+    if content is not None and trusted and content.settings is not None:
+        found.read_file(content.settings, project=project)
     found.read_environ(environ)
     for key, value in overrides.items():
         if value is not None:
@@ -126,6 +132,9 @@ def load(
         cwd=cwd,
         project=project,
         project_trusted=trusted,
+        project_changes=changes,
+        project_instructions=content.instructions if content is not None and trusted else "",
+        project_tools=(record or TrustRecord()).tools if trusted else {},
         model=found.text("model"),
         small_model=found.text("small_model"),
         database=found.text("database"),
@@ -220,23 +229,20 @@ class _Found:
             self.places[f"settings.{key}"] = source
         self.sources[key] = source
 
-    def read_file(self, path: Path, *, project: Path | None = None) -> None:
-        """Read one file over what is there; a missing file is an empty one.
+    def read_file(self, file: TomlFile, *, project: Path | None = None) -> None:
+        """Read one file over what is there.
 
         Args:
-            path: The file.
+            file: The file, parsed.
             project: The project that it belongs to, or None for the user's own.
         """
-        file = read_toml(path)
-        if file is None:
-            return
         checked = list(check_tables(file.tables, file.where))
         for name in file.tables.get("mcp_servers", {}):
             # A nearer file's entry is another server: nothing of the one before goes to it, least of all secrets.
             self.mcp_servers[name] = McpServerSettings(name=name, base=project)
             self.places[f"mcp_servers.{name}"] = file.where(("mcp_servers", name))
         for key, _, value in checked:
-            self.keep(key, value, str(path))
+            self.keep(key, value, str(file.path))
         for name in file.tables.get("providers", {}):
             self.places[name] = file.where(("providers", name))
         for name in MODEL_KEYS:
@@ -245,7 +251,7 @@ class _Found:
         if "permissions" in file.tables:
             # The nearer file's rules are looked at first.
             self.permissions = (*check_rules(file.tables["permissions"], file.where), *self.permissions)
-            self.sources["permissions"] = str(path)
+            self.sources["permissions"] = str(file.path)
 
     def read_environ(self, environ: Mapping[str, str]) -> None:
         """Read SATCHEL_<SECTION>_<KEY>; other variables may begin with SATCHEL_ as well."""

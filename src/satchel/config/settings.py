@@ -185,7 +185,10 @@ class Settings:
         home: SATCHEL_HOME; it need not exist yet (see `ensure_home`).
         config_path: The user's own file; it need not exist.
         project: The nearest folder, from `cwd` upwards, with a `.satchel` folder or an `AGENTS.md`, or None.
-        project_trusted: The user trusted `project`: only then do its files count.
+        project_trusted: The user trusts `project` as it is now; otherwise its files are ignored.
+        project_changes: What changed in a folder that the user trusted, in words; empty where nothing did.
+        project_instructions: The text of a trusted project's AGENTS.md, or "".
+        project_tools: SHA-256 of the files in a trusted project's folders of tools that the user accepted, by path.
         model: "provider:model", or "" where Satchel shall choose.
         small_model: The same, for small work in the background; "" takes the small model of the model's provider.
         database: "" for `home / "satchel.db"`, a path, or a URL. May hold a password.
@@ -200,6 +203,9 @@ class Settings:
     cwd: Path
     project: Path | None = None
     project_trusted: bool = False
+    project_changes: tuple[str, ...] = ()
+    project_instructions: str = field(default="", repr=False)
+    project_tools: Mapping[str, str] = field(default_factory=dict, repr=False)
     model: str = ""
     small_model: str = ""
     database: str = field(default="", repr=False)

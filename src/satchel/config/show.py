@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
+from satchel.config.masking import mask_address, mask_arguments, mask_text
 from satchel.config.settings import SETTINGS, Settings
 
 __all__ = ["ShownSetting", "show_settings"]
@@ -60,12 +60,14 @@ def show_settings(settings: Settings) -> list[ShownSetting]:
             key = f"mcp_servers.{name}.{part}"
             if key in settings.sources:
                 value = _plain(getattr(server, part))
+                if part == "args":
+                    value = mask_arguments(value)
                 shown.append(ShownSetting(key=key, value=value, source=settings.sources[key], doc=doc))
     if settings.permissions:
         shown.append(
             ShownSetting(
                 key="permissions",
-                value=[f"{rule.action} {rule.tool}" for rule in settings.permissions],
+                value=[mask_text(f"{rule.action} {rule.tool}") for rule in settings.permissions],
                 source=settings.sources.get("permissions", "default"),
                 doc="Rules for tool calls; the first one that fits decides.",
             )
@@ -89,15 +91,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str) and "://" in value:
         return mask_address(value)
     return value
-
-
-def mask_address(address: str) -> str:
-    """The address with `***` for what may be a secret: what stands before the host, and the query."""
-    try:
-        parts = urlsplit(address)
-    except ValueError:
-        return "***"
-    host = parts.netloc.rpartition("@")[2]
-    user = parts.username if parts.password else None
-    netloc = f"{user + ':' if user else ''}***@{host}" if "@" in parts.netloc else host
-    return parts._replace(netloc=netloc, query="***" if parts.query else "", fragment="").geturl()

@@ -128,7 +128,7 @@ def _project(settings: Settings) -> list[Check]:
         return []
     if settings.project_trusted:
         return [Check(part="project", state="ok", text=f"{settings.project} is trusted")]
-    notice = untrusted_project(settings.project)
+    notice = untrusted_project(settings)
     return [] if notice is None else [Check(part="project", state="warning", text=notice.text)]
 
 

@@ -221,15 +221,22 @@ class Home:
         note_copy(self.settings.home, copy, clock=self.clock)
 
 
-def untrusted_project(project: Path) -> Notice | None:
-    """What a project brings that does not count, and how to let it count; None where it brings nothing."""
-    files = project_files(project)
+def untrusted_project(settings: Settings) -> Notice | None:
+    """What a project brings that is ignored, and how to use it; None where it brings nothing, or is trusted."""
+    project = settings.project
+    files = project_files(project) if project is not None and not settings.project_trusted else ()
     if not files:
         return None
-    text = (
-        f"{' and '.join(files)} in {project} {'does' if len(files) == 1 else 'do'} not count: you have not trusted "
-        "that folder. Look at it, then type: satchel config trust"
-    )
+    if settings.project_changes:
+        text = (
+            f"{project} has changed since you trusted it ({', '.join(settings.project_changes)}), so its settings, "
+            "tools and instructions are ignored. Look at them, then type: satchel config trust"
+        )
+    else:
+        text = (
+            f"{' and '.join(files)} in {project} {'is' if len(files) == 1 else 'are'} ignored until you trust this "
+            "folder. Look at it, then type: satchel config trust"
+        )
     return Notice(part="project", text=text)
 
 

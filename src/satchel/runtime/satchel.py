@@ -42,8 +42,6 @@ Ts = TypeVarTuple("Ts")
 
 _MOST_DISCOVERY_S = 5.0
 """How long a first message waits for executables that were never asked: two rounds of a second, and some."""
-_MOST_INSTRUCTIONS_BYTES = 1_000_000
-"""Of an `AGENTS.md`: more than any model's window; the loop cuts what it takes of it."""
 
 
 class Satchel(Home):
@@ -304,16 +302,10 @@ class Satchel(Home):
         if settings.project is None:
             return []
         if not settings.project_trusted:
-            self._say_once(untrusted_project(settings.project))
+            self._say_once(untrusted_project(settings))
             return []
-        path = settings.project / "AGENTS.md"
-        try:
-            if not path.is_file() or path.stat().st_size > _MOST_INSTRUCTIONS_BYTES:
-                return []
-            return [Instructions(source="AGENTS.md", text=path.read_text(encoding="utf-8", errors="replace"))]
-        except OSError as error:
-            self.notices.append(Notice(part="project", text=f"{path} can't be read: {error.strerror}."))
-            return []
+        text = settings.project_instructions
+        return [Instructions(source="AGENTS.md", text=text)] if text else []
 
     def _say_once(self, notice: Notice | None) -> None:
         if notice is not None and notice not in self.notices:

@@ -63,9 +63,14 @@ def tool_folders(settings: Settings) -> tuple[ToolFolder, ...]:
     user_home = settings.environ.get("HOME", "")
     for text in settings.tools.dirs:
         expanded = user_home + text[1:] if user_home and (text == "~" or text.startswith("~/")) else text
-        folders.append(ToolFolder(path=place / expanded, kind=kind))
+        accepted = settings.project_tools if kind == "project" else None
+        folders.append(ToolFolder(path=place / expanded, kind=kind, accepted=accepted))
     if settings.project is not None and settings.project_trusted:
-        folders.append(ToolFolder(path=settings.project / ".satchel" / "tools", kind="project"))
+        folders.append(
+            ToolFolder(
+                path=settings.project / ".satchel" / "tools", kind="project", accepted=settings.project_tools
+            )
+        )
     return tuple(folders)
 
 

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -28,10 +28,17 @@ class ToolFolder:
 
     Attributes:
         kind: "user" is `SATCHEL_HOME/tools`, "dirs" one of `[tools] dirs`, "project" a trusted project's.
+        accepted: SHA-256, by path, of the files that the user accepted when they trusted the project; any other file is
+            withheld until it is approved. None where a new file is accepted by being put there.
     """
 
     path: Path
     kind: FolderKind
+    accepted: Mapping[str, str] | None = None
+
+    def accepts(self, path: Path, sha256: str) -> bool:
+        """Whether the user accepted this content when they trusted the folder."""
+        return self.accepted is not None and self.accepted.get(str(path)) == sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

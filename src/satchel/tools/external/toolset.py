@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -256,11 +256,13 @@ class ExternalTools:
         now = self._clock.now()
         found, reads, approvals = await _in_thread(self._read_folders, asks_failed)
         unknown = [
-            read.candidate
-            for read in reads
-            if read.asked is None and not _is_changed(read, approvals.get(str(read.candidate.path)))
+            read.candidate for read in reads if read.asked is None and not _is_withheld(read, approvals)
         ]
-        asked = {str(read.candidate.path): read.asked for read in reads if read.asked is not None}
+        asked = {
+            str(read.candidate.path): read.asked
+            for read in reads
+            if read.asked is not None and not _is_withheld(read, approvals)
+        }
         problem = ""
         if unknown:
             answers = await ask_all(unknown, environ=self._environ, limit_s=self._schema_timeout_s)
@@ -277,7 +279,7 @@ class ExternalTools:
         """Everything that is known without starting a process."""
         found = scan(self._folders)
         known = load_asked(self._home)
-        approvals = self._approved() if found else {}
+        approvals = dict(self._approved()) if found else {}
         now = self._clock.now()
         reads: list[_Read] = []
         for position, candidate in enumerate(found):
@@ -309,7 +311,17 @@ class ExternalTools:
                     asked_at=asked.asked_at,
                 )
             reads.append(_Read(candidate, digest, asked))
-        return found, reads, approvals
+        accepted = {}
+        for read in reads:
+            path, before = str(read.candidate.path), approvals.get(str(read.candidate.path))
+            if before is None or before.sha256 == read.sha256:
+                continue
+            if read.candidate.folder.accepts(read.candidate.path, read.sha256):
+                # The user saw the new content when they trusted the project again.
+                accepted[path] = replace(before, sha256=read.sha256)
+        if accepted:
+            self._pin(accepted, False)
+        return found, reads, {**approvals, **accepted}
 
     def _keep(self, asked: Mapping[str, Asked], approvals: _Approved, at: str) -> tuple[_Approved, str]:
         """Write down what was learnt; what is seen for the first time is approved by being put there.
@@ -388,6 +400,13 @@ class ExternalTools:
     ) -> Entry:
         path = candidate.path
         approval = approvals.get(str(path))
+        if _is_new_in_project(candidate, digest, approval):
+            reason = (
+                f"{path} was not there when you trusted {candidate.folder.path.parent.parent}, and is not run. "
+                f"Look at it, then type: satchel tool approve {path.name}"
+            )
+            chosen.notices.append(f"The tool {path.name} is not offered: {reason}")
+            return Entry(name=path.name, status="changed", path=path, reason=reason)
         if approval is not None and approval.sha256 != digest:
             name = approval.shown.name
             reason = (
@@ -473,9 +492,17 @@ class ExternalTools:
         return fitting[0]
 
 
-def _is_changed(read: _Read, approval: Pin[Definition] | None) -> bool:
-    """Whether it is not what was approved: then its code is not even asked for its schema."""
-    return approval is not None and approval.sha256 != read.sha256
+def _is_withheld(read: _Read, approvals: _Approved) -> bool:
+    """Whether it is not what was approved, or new in a project: then its code is not even asked for its schema."""
+    approval = approvals.get(str(read.candidate.path))
+    is_changed = approval is not None and approval.sha256 != read.sha256
+    return is_changed or _is_new_in_project(read.candidate, read.sha256, approval)
+
+
+def _is_new_in_project(candidate: Candidate, sha256: str, approval: Pin[Definition] | None) -> bool:
+    """Whether it came into a trusted project after the user had looked at it."""
+    folder = candidate.folder
+    return folder.accepted is not None and approval is None and not folder.accepts(candidate.path, sha256)
 
 
 def _digest(candidate: Candidate) -> tuple[str, Any]:

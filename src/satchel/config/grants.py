@@ -1,0 +1,104 @@
+"""What trust in a project folder turns on, in lines for people: shown before the user is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from satchel.config.check import check_rules, check_tables
+from satchel.config.trust import ProjectContent, TrustRecord
+
+__all__ = ["Grant", "GrantKind", "grants_of"]
+
+GrantKind: TypeAlias = Literal["setting", "server", "rule", "tool", "instructions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """One thing that a project brings.
+
+    Attributes:
+        text: What it is, in one line; control characters are escaped, nothing is masked or left out.
+        is_new: It was not there, or not the same, when the user trusted the folder.
+    """
+
+    kind: GrantKind
+    text: str
+    is_new: bool = True
+
+
+def grants_of(content: ProjectContent, before: TrustRecord | None = None) -> tuple[Grant, ...]:
+    """Everything that trust in a project grants: settings, servers, rules, tools, instructions.
+
+    Args:
+        content: What the project brings now.
+        before: What it brought when the user trusted it; None where they never did.
+
+    Raises:
+        ConfigError: Its settings are not valid; names file, line and key.
+    """
+    old = before or TrustRecord()
+    now = content.record
+    found = [
+        Grant(kind=kind, text=text, is_new=now.settings != old.settings)
+        for kind, text in _of_settings(content)
+    ]
+    for path, digest in now.tools.items():
+        place = Path(path)
+        name = place.relative_to(content.folder) if place.is_relative_to(content.folder) else place
+        found.append(Grant(kind="tool", text=_line(str(name)), is_new=old.tools.get(path) != digest))
+    if now.instructions:
+        lines = content.instructions.count("\n") + 1
+        text = f"AGENTS.md, {lines:,} {'line' if lines == 1 else 'lines'}, becomes part of every prompt"
+        if not content.instructions:
+            text = "AGENTS.md is too long and is not used"
+        found.append(Grant(kind="instructions", text=text, is_new=now.instructions != old.instructions))
+    return tuple(found)
+
+
+def _of_settings(content: ProjectContent) -> Iterator[tuple[GrantKind, str]]:
+    file = content.settings
+    if file is None:
+        return
+    servers: dict[str, dict[str, object]] = {}
+    for key, _, value in check_tables(file.tables, file.where):
+        if key.startswith("mcp_servers."):
+            _, name, part = key.split(".")
+            servers.setdefault(name, {})[part] = value
+        else:
+            yield "setting", f"{key} = {_written(value)}"
+    for name, parts in servers.items():
+        yield "server", f"{name}: {_server(parts)}"
+    for rule in check_rules(file.tables.get("permissions", []), file.where):
+        yield "rule", _line(f"{rule.action} {rule.tool}")
+
+
+def _server(parts: Mapping[str, object]) -> str:
+    if not parts.get("command"):
+        shown = [f"connects to {_line(str(parts.get('url', '')))}"]
+    else:
+        arguments = parts.get("args", ())
+        words = [str(parts["command"]), *(arguments if isinstance(arguments, tuple) else ())]
+        shown = [
+            f"runs {' '.join(_written(word) if ' ' in word or not word else _line(word) for word in words)}"
+        ]
+    shown += [
+        f"{part} {_written(value)}" for part, value in parts.items() if part not in ("command", "args", "url")
+    ]
+    return ", ".join(shown)
+
+
+def _written(value: object) -> str:
+    plain = dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
+    return _line(json.dumps(plain, ensure_ascii=False))
+
+
+def _line(text: str) -> str:
+    """On one line, with what can't be seen escaped: a name must not be able to hide another."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
+        for char in text
+    )

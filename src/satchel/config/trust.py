@@ -1,0 +1,289 @@
+"""Which project folders the user trusts, and what stood in them when they said so.
+
+A project may bring settings, tools and instructions for the model. Each is power over the user's machine, so none is
+used before the user has looked at it, and trust in a folder is trust in what stood there then: a change is shown and
+asked about again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from satchel.config.home import ensure_home, locked_folder, replace_file
+from satchel.config.toml_file import TomlFile, read_toml
+from satchel.errors import ConfigError
+
+__all__ = [
+    "ProjectContent",
+    "TrustRecord",
+    "is_trusted",
+    "project_files",
+    "read_project",
+    "trust",
+    "trust_record",
+    "trusted_folders",
+    "untrust",
+]
+
+_TRUSTED: Final = "trusted.json"
+_SETTINGS: Final = ".satchel/config.toml"
+_TOOLS: Final = ".satchel/tools"
+_INSTRUCTIONS: Final = "AGENTS.md"
+MAX_INSTRUCTIONS_BYTES: Final = 1_000_000
+"""Of AGENTS.md; a longer one is not used."""
+_MAX_TOOLS: Final = 2_000
+"""Files that are looked at in one folder of tools."""
+_CHUNK_BYTES: Final = 1_048_576
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustRecord:
+    """What stood in a folder when the user trusted it.
+
+    Attributes:
+        settings: SHA-256 of the parsed settings, "" where there were none.
+        instructions: SHA-256 of AGENTS.md, "" where there was none.
+        tools: SHA-256 of each file in the folders of tools, by its path.
+    """
+
+    settings: str = ""
+    instructions: str = ""
+    tools: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectContent:
+    """What a project brings, read once.
+
+    Attributes:
+        settings: Its settings file, parsed; None where there is none.
+        instructions: The text of its AGENTS.md, "" where there is none or it is too long.
+        record: What a `TrustRecord` keeps of it.
+    """
+
+    folder: Path
+    settings: TomlFile | None
+    instructions: str
+    record: TrustRecord
+
+    def changes_since(self, before: TrustRecord) -> tuple[str, ...]:
+        """What makes the folder untrusted again, in words: ".satchel/config.toml has changed".
+
+        Tools are not among them: a new or changed one is withheld by itself.
+        """
+        pairs = (
+            (_SETTINGS, before.settings, self.record.settings),
+            (_INSTRUCTIONS, before.instructions, self.record.instructions),
+        )
+        # What is gone grants nothing.
+        return tuple(
+            f"{name} {'has changed' if old else 'is new'}" for name, old, new in pairs if new and new != old
+        )
+
+
+def project_files(folder: Path) -> tuple[str, ...]:
+    """The files of a project that are used only once the user trusts its folder: names below it."""
+    return tuple(name for name in (_SETTINGS, _TOOLS, _INSTRUCTIONS) if (folder / name).exists())
+
+
+def read_project(folder: Path) -> ProjectContent:
+    """Read what a project brings.
+
+    Raises:
+        ConfigError: Its settings file is broken.
+    """
+    folder = folder.resolve()
+    file = read_toml(folder / _SETTINGS)
+    instructions = _read_instructions(folder)
+    tools: dict[str, str] = {}
+    for place in _tool_folders(folder, file):
+        tools |= _digests(place)
+    return ProjectContent(
+        folder=folder,
+        settings=file,
+        instructions=""
+        if instructions is None or len(instructions) > MAX_INSTRUCTIONS_BYTES
+        else instructions.decode("utf-8", "replace"),
+        record=TrustRecord(
+            settings="" if file is None or not file.tables else _digest_of_tables(file.tables),
+            instructions="" if not instructions else hashlib.sha256(instructions).hexdigest(),
+            tools=tools,
+        ),
+    )
+
+
+def trusted_folders(home: Path) -> tuple[Path, ...]:
+    """The project folders that the user trusts, in the order in which they were trusted.
+
+    Raises:
+        ConfigError: The list can't be read.
+    """
+    return tuple(_load(home))
+
+
+def trust_record(home: Path, folder: Path) -> TrustRecord | None:
+    """What stood in a folder when the user trusted it; None where they never did.
+
+    Raises:
+        ConfigError: The list can't be read.
+    """
+    return _load(home).get(folder.resolve())
+
+
+def is_trusted(home: Path, folder: Path) -> bool:
+    """Whether the user trusts exactly this folder, with the settings and instructions that are in it now.
+
+    Trust in one folder says nothing about those inside it.
+
+    Raises:
+        ConfigError: The list, or the project's settings file, can't be read.
+    """
+    record = trust_record(home, folder)
+    return record is not None and not read_project(folder).changes_since(record)
+
+
+def trust(home: Path, folder: Path, content: ProjectContent | None = None) -> None:
+    """Use a project's settings, tools and `AGENTS.md` from now on.
+
+    Args:
+        home: SATCHEL_HOME.
+        folder: The project's.
+        content: What the user saw; None takes what is there now.
+
+    Raises:
+        ConfigError: The list, or the project's settings file, can't be read.
+        StorageUnwritable: The list can't be written.
+    """
+    wanted = folder.resolve()
+    record = (content or read_project(wanted)).record
+    _change(home, lambda known: {**known, wanted: record})
+
+
+def untrust(home: Path, folder: Path) -> bool:
+    """Take the trust back.
+
+    Returns:
+        Whether the folder had been trusted.
+
+    Raises:
+        ConfigError: The list can't be read.
+        StorageUnwritable: It can't be written.
+    """
+    unwanted = folder.resolve()
+    if unwanted not in _load(home):
+        return False
+    _change(home, lambda known: {path: record for path, record in known.items() if path != unwanted})
+    return True
+
+
+def _load(home: Path) -> dict[Path, TrustRecord]:
+    path = home / _TRUSTED
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} can't be read: {error}.") from error
+    try:
+        folders = json.loads(text)["folders"]
+        if isinstance(folders, list):
+            # Written before contents were kept: whatever stands there is new.
+            return {Path(folder): TrustRecord() for folder in folders}
+        return {
+            Path(folder): TrustRecord(
+                settings=str(entry["settings"]),
+                instructions=str(entry["instructions"]),
+                tools={str(name): str(digest) for name, digest in entry["tools"].items()},
+            )
+            for folder, entry in folders.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(
+            f"{path} is damaged. Fix or delete it; without it no folder is trusted, and `satchel config trust` "
+            "writes it anew."
+        ) from error
+
+
+def _change(home: Path, edit: Callable[[dict[Path, TrustRecord]], Mapping[Path, TrustRecord]]) -> None:
+    ensure_home(home)
+    with locked_folder(home):
+        folders = {
+            str(folder): {
+                "settings": record.settings,
+                "instructions": record.instructions,
+                "tools": dict(record.tools),
+            }
+            for folder, record in edit(_load(home)).items()
+        }
+        replace_file(home / _TRUSTED, json.dumps({"folders": folders}, indent=2) + "\n")
+
+
+def _digest_of_tables(tables: Mapping[str, Any]) -> str:
+    """Of what a settings file says: comments and the order of its lines don't matter."""
+    written = json.dumps(tables, sort_keys=True, default=str, ensure_ascii=True)
+    return hashlib.sha256(written.encode()).hexdigest()
+
+
+def _tool_folders(folder: Path, file: TomlFile | None) -> list[Path]:
+    places = [folder / _TOOLS]
+    section = file.tables.get("tools") if file is not None else None
+    dirs = section.get("dirs") if isinstance(section, Mapping) else None
+    if isinstance(dirs, list):
+        # As `satchel.runtime.tooling.tool_folders` reads them, but for what lies in the user's home.
+        places += [
+            folder / ".satchel" / name for name in dirs if isinstance(name, str) and not name.startswith("~")
+        ]
+    return places
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - names are wanted, not a thousand paths
+    except (OSError, ValueError):
+        return {}
+    found: dict[str, str] = {}
+    for name in [name for name in names if not name.startswith(".")][:_MAX_TOOLS]:
+        digest = _digest_of_file(folder / name)
+        if digest:
+            found[str(folder / name)] = digest
+    return found
+
+
+def _digest_of_file(path: Path) -> str:
+    digest = hashlib.sha256()
+    try:
+        # O_NONBLOCK: opening a FIFO must not wait for its other end.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return ""
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+    except OSError:
+        return ""
+    return digest.hexdigest()
+
+
+def _read_instructions(folder: Path) -> bytes | None:
+    """The bytes of AGENTS.md, one more than `MAX_INSTRUCTIONS_BYTES` at most; None where there is no such file.
+
+    A link that leads out of the folder is none: it would put a file of the user's before the model.
+    """
+    path = folder / _INSTRUCTIONS
+    if not Path(os.path.realpath(path)).is_relative_to(folder):
+        return None
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            return file.read(MAX_INSTRUCTIONS_BYTES + 1)
+    except OSError:
+        return None
