@@ -12,8 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from satchel.config import McpServerSettings, load
-from satchel.config.home import trust
+from satchel.config import McpServerSettings, load, trust
 from satchel.messages import ToolResultBlock
 from satchel.models import ScriptedModel
 from satchel.models.embedding import HashingEmbedder
