@@ -49,6 +49,9 @@ def listed():
                     },
                 )
             ]
+        case "slow-results" | "no-results":
+            slow = {"type": "string", "pattern": "^(a+)+$"}
+            return [tool("lie", outputSchema={"type": "object", "properties": {"n": slow}})]
         case "bad-schemas":
             return [
                 tool("good"),
@@ -170,6 +173,10 @@ def call(request):
             line = json.dumps({"jsonrpc": "2.0", "result": text("x" * 50_000_000), "id": request["id"]})
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
+        case "slow-results":
+            answer(request, text("so", structuredContent={"n": "a" * 50 + "!"}))
+        case "no-results":
+            answer(request, text("so"))
         case "lies":
             answer(request, text("so", structuredContent={"n": "seven"}))
         case "never-answers":
@@ -253,10 +260,14 @@ def call(request):
                 reply = next(r for r in map(json.loads, sys.stdin) if r.get("id") == f"q{number}")
                 reply = reply.get("result") or reply.get("error")
             answer(request, text(json.dumps(reply, sort_keys=True)))
-        case "samples-when-two":
+        case "samples-when-two" | "asks-when-two":
             WAITING.append(request)
             if len(WAITING) == 2:
-                send({"jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage", "params": SAMPLE})
+                method, asked = ("sampling/createMessage", SAMPLE)
+                if BEHAVIOUR == "asks-when-two":
+                    form = {"type": "object", "properties": {"city": {"type": "string"}}}
+                    method, asked = "elicitation/create", {"message": "Where?", "requestedSchema": form}
+                send({"jsonrpc": "2.0", "id": "q", "method": method, "params": asked})
                 reply = next(r for r in map(json.loads, sys.stdin) if r.get("id") == "q")
                 for each in WAITING:
                     answer(each, text(json.dumps(reply.get("result") or reply["error"])))

@@ -60,7 +60,8 @@ async def test_a_model_lists_and_reads_resources(open_servers: Open, tmp_path: P
         ]
         assert (read.untrusted, listed.untrusted) == (True, True)
         missing = await servers.call("read_mcp_resource", server="x", uri="demo://none")
-        assert (missing.is_error, missing.text) == (
+        assert (missing.is_error, missing.untrusted, missing.text) == (
+            True,
             True,
             "demo://none could not be read from the MCP server x: Resource not found.",
         )

@@ -131,25 +131,33 @@ async def test_one_call_gets_five_answers_at_most(open_servers: Open) -> None:
     assert "it has had 5 answers in this call" in text
 
 
-@requirement("mcp:sampling")
+@requirement("mcp:sampling", "mcp:elicitation")
+@pytest.mark.parametrize("behaviour", ["samples-when-two", "asks-when-two"])
 async def test_a_server_that_does_not_say_for_which_of_two_sessions_it_asks_is_refused(
-    open_servers: Open,
+    open_servers: Open, behaviour: str
 ) -> None:
     sampler = Answering("allow")
-    async with open_servers(stranger("samples-when-two"), sampler=sampler) as servers:
+    asked: list[Question] = []
+
+    async def ask(question: Question) -> str:
+        asked.append(question)
+        return "Bonn"
+
+    async with open_servers(stranger(behaviour), sampler=sampler) as servers:
         tool = await servers.tool("mcp__x__work")
         texts: list[str] = []
 
         async def call(session_id: str) -> None:
-            result = await tool.call({}, servers.context(session_id=session_id))
+            result = await tool.call({}, servers.context(session_id=session_id, ask=ask))
             texts.append(result.text)
 
         with anyio.fail_after(20):
             async with anyio.create_task_group() as group:
                 group.start_soon(call, "s1")
                 group.start_soon(call, "s2")
-    assert all("sampling is possible during a call of one session only" in text for text in texts)
-    assert sampler.requests == []
+    assert len(texts) == 2
+    assert all("Calls of several sessions were running, so it was declined." in text for text in texts)
+    assert (sampler.requests, asked) == ([], [])
 
 
 @pytest.mark.parametrize(

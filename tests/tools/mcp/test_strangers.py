@@ -114,13 +114,31 @@ async def test_an_answer_of_50_mb_is_refused_and_the_next_call_is_answered(
         assert servers.toolset.status()[0].state == "ready"
 
 
-@pytest.mark.parametrize("behaviour", ["lies", "wrong-results"])
-async def test_a_result_that_is_not_what_was_declared_is_an_error(open_servers: Open, behaviour: str) -> None:
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        (
+            "lies",
+            "its result does not fit the schema that the server declared: $.n: 'seven' is not of type 'integer'",
+        ),
+        ("no-results", "it declared a structured result and returned none"),
+        ("wrong-results", "ValidationError"),
+    ],
+)
+async def test_a_result_that_is_not_what_was_declared_is_an_error(
+    open_servers: Open, behaviour: str, reason: str
+) -> None:
     async with open_servers(stranger(behaviour)) as servers:
-        result = await servers.call("mcp__x__lie" if behaviour == "lies" else "mcp__x__work")
+        result = await servers.call("mcp__x__work" if behaviour == "wrong-results" else "mcp__x__lie")
     assert result.is_error
-    wanted = "Invalid structured content" if behaviour == "lies" else "ValidationError"
-    assert wanted in result.text
+    assert reason in result.text
+
+
+async def test_a_pattern_of_the_servers_for_its_results_takes_no_time(open_servers: Open) -> None:
+    """It backtracks for ever where a regular expression is matched as Python matches it."""
+    async with open_servers(stranger("slow-results")) as servers:
+        result = await servers.call("mcp__x__lie")
+    assert "its result does not fit the schema" in result.text
 
 
 async def test_an_error_of_the_servers_own_leaves_the_connection_as_it_is(open_servers: Open) -> None:
@@ -128,6 +146,7 @@ async def test_an_error_of_the_servers_own_leaves_the_connection_as_it_is(open_s
     async with open_servers(stranger("errors")) as servers:
         result = await servers.call("mcp__x__work")
         assert (result.text, result.is_error) == ("mcp__x__work gave no result: out of paper.", True)
+        assert result.untrusted  # the words are the server's
         assert servers.toolset.status()[0].state == "ready"
 
 

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 
+from satchel.errors import UsageError
+from satchel.tools.input_schema import InputSchema
 from satchel.tools.mcp.cleaning import cleaned
-from satchel.tools.mcp.definitions import MAX_TOOLS, Listing, about_server, left_out, read_listing
+from satchel.tools.mcp.definitions import (
+    MAX_TOOLS,
+    OUTPUT_SCHEMA_KEY,
+    Listing,
+    about_server,
+    left_out,
+    read_listing,
+)
 from satchel.tools.mcp.exchange import Exchange, Failed, InputNeeded
 from satchel.tools.mcp.failures import reason_of
 from satchel.tools.mcp.offers import MAX_OFFERS, Prompt, Resource, prompt_from, resource_from
@@ -44,7 +53,12 @@ class Connection:
     """
 
     def __init__(
-        self, server: str, client: Client, unreadable: list[str], log: Callable[[str], None]
+        self,
+        server: str,
+        client: Client,
+        unreadable: list[str],
+        log: Callable[[str], None],
+        limiter: anyio.CapacityLimiter,
     ) -> None:
         """Use `connect`."""
         self.protocol: str = client.protocol_version
@@ -52,22 +66,23 @@ class Connection:
         self._client = client
         self._unreadable = unreadable
         self._log = log
+        self._limiter = limiter
         self._task_tools: frozenset[str] = frozenset()
+        self._output_schemas: dict[str, InputSchema] = {}
         self._resources: tuple[Resource, ...] | None = None
         self._prompts: tuple[Prompt, ...] | None = None
         self._lists_changed = anyio.Event()
 
     # Lists
 
-    async def tools(self, limiter: anyio.CapacityLimiter) -> Listing:
-        """Its tools, and under reserved names what else it says (`about_server`).
-
-        Args:
-            limiter: Of the thread in which the schemas are checked.
-        """
+    async def tools(self) -> Listing:
+        """Its tools, and under reserved names what else it says (`about_server`)."""
         self._unreadable.clear()
         # One more than is allowed, so that the rest is told of.
         raw = await self._listed(self._client.list_tools, "tools", most=MAX_TOOLS + 1)
+        self._output_schemas = {
+            tool["name"]: InputSchema(tool["_meta"][OUTPUT_SCHEMA_KEY]) for tool in raw if "_meta" in tool
+        }
         problems: list[str] = []
         self._task_tools = frozenset(
             tool["name"] for tool in raw if tool.get("execution", {}).get("taskSupport") == "required"
@@ -76,7 +91,9 @@ class Connection:
             raw = [tool for tool in raw if tool["name"] not in self._task_tools]
             reason = f"it runs only as a task, and the server offers none in the revision {self.protocol}"
             problems += [left_out(self._server, name, reason) for name in sorted(self._task_tools)]
-        listing = await anyio.to_thread.run_sync(partial(read_listing, self._server, raw), limiter=limiter)
+        listing = await anyio.to_thread.run_sync(
+            partial(read_listing, self._server, raw), limiter=self._limiter
+        )
         # Many servers announce resources and prompts, and have none.
         offered = self._client.server_capabilities
         about = about_server(
@@ -187,7 +204,30 @@ class Connection:
             result = await exchange.converse(send, answers=answers, state=state, may_wait=True)
             if not isinstance(result, Failed | InputNeeded):
                 result = await follow(session, result, exchange=exchange, tell=tell)
-        return result if isinstance(result, Failed | InputNeeded) else _plain(result)
+        if isinstance(result, Failed | InputNeeded):
+            return result
+        plain = _plain(result)
+        unfit = await self._unfit(name, plain)
+        return Failed(reason=unfit) if unfit else plain
+
+    async def _unfit(self, name: str, result: Mapping[str, Any]) -> str:
+        """Why a result is not what its tool declared, as a clause, or ""."""
+        schema = self._output_schemas.get(name)
+        if schema is None or result.get("isError"):
+            return ""
+        if "structuredContent" not in result:
+            return "it declared a structured result and returned none"
+        try:
+            problems = await anyio.to_thread.run_sync(
+                schema.problems, result["structuredContent"], limiter=self._limiter
+            )
+        except UsageError as error:
+            # The server's schema is of no use; its result may be.
+            self._log(f"results of {name} can't be checked: {error}")
+            return ""
+        if not problems:
+            return ""
+        return visible(f"its result does not fit the schema that the server declared: {problems[0]}")
 
     async def read(self, uri: str, exchange: Exchange) -> Mapping[str, Any] | Failed | InputNeeded:
         """Read a resource; the protocol's result."""
@@ -302,6 +342,7 @@ async def connect(
     version: str,
     respond: Callable[[Any], Awaitable[Any]],
     log: Callable[[str], None],
+    limiter: anyio.CapacityLimiter,
 ) -> AsyncIterator[Connection]:
     """Connect to a server, in the newest revision that both know.
 
@@ -311,6 +352,7 @@ async def connect(
         version: Of Satchel, for the server.
         respond: Answers what the server asks by itself: the SDK's request, and its response or `ErrorData`.
         log: Takes a line for the server's log.
+        limiter: Of the threads in which schemas are checked.
     """
     from mcp import Client  # noqa: PLC0415  loaded in `load_sdk`
     from mcp.types import CreateMessageRequest, ElicitRequest, Implementation, ListRootsRequest  # noqa: PLC0415
@@ -346,7 +388,7 @@ async def connect(
         cache=None,
     )
     async with client:
-        connection = Connection(server, client, unreadable, log)
+        connection = Connection(server, client, unreadable, log, limiter)
         yield connection
 
 

@@ -15,6 +15,7 @@ from satchel.tools.port import Annotations
 from satchel.tools.visible import hidden_in, hidden_in_schema, visible, visible_schema
 
 __all__ = [
+    "OUTPUT_SCHEMA_KEY",
     "PROMPTS",
     "RESERVED",
     "RESOURCES",
@@ -35,6 +36,8 @@ RESERVED = frozenset({SERVER, RESOURCES, PROMPTS})
 MAX_INSTRUCTIONS = 2_000
 """Characters of a server's instructions that go into the prompt: they are sent with every request."""
 
+OUTPUT_SCHEMA_KEY = "satchel/outputSchema"
+"""Where a tool's output schema is moved to in its `_meta`."""
 MAX_NAME = 64
 """Characters of a tool's name that every provider accepts."""
 MAX_DESCRIPTION = 4_000
@@ -173,7 +176,8 @@ def readable(entry: object) -> dict[str, Any] | str:
     found |= {key: entry[key] for key in ("title", "description") if isinstance(entry.get(key), str)}
     output, hints = entry.get("outputSchema"), entry.get("annotations")
     if isinstance(output, Mapping):
-        found["outputSchema"] = {**output}
+        # Not where the SDK would find it, and match a stranger's patterns as Python does, for ever if need be.
+        found["_meta"] = {OUTPUT_SCHEMA_KEY: {**output}}
     execution = entry.get("execution")
     if isinstance(execution, Mapping) and execution.get("taskSupport") in ("optional", "required"):
         found["execution"] = {"taskSupport": execution["taskSupport"]}

@@ -13,7 +13,12 @@ __all__ = ["Prompt", "PromptArgument", "Resource", "prompt_from", "readable_offe
 
 MAX_OFFERS = 1_000
 """Resources, templates or prompts of one server."""
+MAX_ARGUMENTS = 20
+"""Arguments of one prompt: the user types them."""
+MAX_NAME = 100
+"""Characters of an argument's name."""
 MAX_URI = 2_000
+"""Characters of an address, or of a prompt's name."""
 MAX_TEXT = 500
 """Characters of a title or description: a line in a list."""
 _STRINGS = ("name", "title", "description", "uri", "uriTemplate", "mimeType")
@@ -98,10 +103,14 @@ def readable_offer(entry: object, *, key: str) -> dict[str, Any] | None:
                 **{name: part[name] for name in ("name", "description") if isinstance(part.get(name), str)},
                 "required": part.get("required") is True,
             }
-            for part in entry["arguments"]
-            if isinstance(part, Mapping) and isinstance(part.get("name"), str) and not hidden_in(part["name"])
+            for part in entry["arguments"][:MAX_ARGUMENTS]
+            if isinstance(part, Mapping) and _is_name(part.get("name"))
         ]
     return found
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= MAX_NAME and not hidden_in(name)
 
 
 def resource_from(server: str, raw: Mapping[str, Any]) -> Resource:

@@ -206,7 +206,11 @@ class ServerResources:
         )
 
     async def _read(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        return ToolResult(text=await self.read(input["server"], input["uri"], context), untrusted=True)
+        try:
+            return ToolResult(text=await self.read(input["server"], input["uri"], context), untrusted=True)
+        except NotFound as error:
+            # The reason may be in the server's words.
+            return ToolResult(text=str(error), is_error=True, untrusted=True)
 
 
 async def _attachment(key: tuple[str, str], text: str, context: ToolContext) -> Attachment:

@@ -330,14 +330,19 @@ class McpServer:
     async def _speak(self, transport: AbstractAsyncContextManager[Any]) -> None:
         async with (
             connect(
-                self.name, transport, version=self._host.version, respond=self._respond, log=self._note
+                self.name,
+                transport,
+                version=self._host.version,
+                respond=self._respond,
+                log=self._note,
+                limiter=self._host.limiter,
             ) as connection,
             anyio.create_task_group() as group,
         ):
             self._connection = connection
             # Subscribe before the list is read, so that no change is missed.
             await group.start(connection.follow, self._relearn)
-            await self._learn(await connection.tools(self._host.limiter))
+            await self._learn(await connection.tools())
             self.protocol = connection.protocol
             self._scope.deadline = float("inf")
             self._set("ready")
@@ -360,7 +365,7 @@ class McpServer:
 
     async def _relearn(self) -> None:
         if self._connection is not None:
-            await self._learn(await self._connection.tools(self._host.limiter))
+            await self._learn(await self._connection.tools())
 
     async def _learn(self, listing: Listing) -> None:
         before = self.pins
@@ -546,12 +551,17 @@ class McpServer:
 
         if isinstance(request, ListRootsRequest):
             return roots_result(self._host.roots())
-        exchanges = [each for each in self._exchanges if each.caller.ask is not None] or self._exchanges
-        if isinstance(request, CreateMessageRequest) and len({e.caller.session_id for e in exchanges}) != 1:
-            # Nobody called the server, or two sessions did: it is unknown whose model should answer and who pays.
+        asking = [each for each in self._exchanges if each.caller.ask is not None] or self._exchanges
+        sessions = {each.caller.session_id for each in asking}
+        if len(sessions) == 1:
+            return await asking[-1].respond(request)
+        # Nobody called the server, or several sessions did: another user must not answer, nor pay.
+        for each in asking:
+            each.notes.append(
+                f"[The MCP server {self.name} asked something without saying for which call. Calls of several "
+                "sessions were running, so it was declined.]"
+            )
+        if isinstance(request, CreateMessageRequest):
             message = "sampling is possible during a call of one session only"
             return ErrorData(code=INVALID_REQUEST, message=message)
-        if not exchanges:
-            # Nobody called the server, so the question can't be about anything that the user did.
-            return ElicitResult(action="decline")
-        return await exchanges[-1].respond(request)
+        return ElicitResult(action="decline")

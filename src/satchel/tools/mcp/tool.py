@@ -143,19 +143,13 @@ class McpTool:
         match outcome:
             case Failed(reason=reason):
                 text = "\n".join([f"{self._spec.name} gave no result: {reason}.", *notes])
-                return ToolResult(text=text, is_error=True)
+                # The reason may be in the server's words.
+                return ToolResult(text=text, is_error=True, untrusted=True)
             case InputNeeded():
                 return await self._asking(input, outcome, context)
             case _:
                 result = await tool_result(outcome, context)
-                if not notes:
-                    return result
-                return ToolResult(
-                    text="\n".join([*notes, result.text]),
-                    is_error=result.is_error,
-                    data=result.data,
-                    untrusted=True,
-                )
+                return replace(result, text="\n".join([*notes, result.text])) if notes else result
 
     async def _asking(
         self, input: Mapping[str, Any], needed: InputNeeded, context: ToolContext
