@@ -24,57 +24,73 @@ class Spending:
         self._root = root
         self._index = index
         self._lane = lane
+        self._checking = anyio.Lock()
         self._known: dict[str, Known] = {}
+        self._day = ""
+        self._costs: dict[str, float] = {}
         self._locks_changed_at = -1
 
-    async def on(self, day: str, *, excluding: Collection[str]) -> float:
+    async def on(self, day: str, *, open_here: Collection[str], excluding: str | None) -> float:
         """US dollars spent on a local day.
 
         Args:
             day: As "2026-11-21".
-            excluding: Ids of sessions to leave out.
+            open_here: Ids of sessions whose logs are not read; their journals know what they cost.
+            excluding: Another session to leave out.
         """
-        files = await anyio.to_thread.run_sync(self._changed, set(excluding), limiter=self._lane)
-        stored: dict[str, Known] = {}
-        if missing := [file.name for file in files if file.name not in self._known]:
-            stored, _ = await self._index.stored(missing)
-        for file in files:
-            known = self._known.get(file.name) or stored.get(file.name)
-            if known is None or not known.is_current(file):
-                reading = await anyio.to_thread.run_sync(read_on, file, known, limiter=self._lane)
-                if reading is None:
-                    continue  # It can't be read; lists leave it out as well.
-                known = reading.known
-            self._known[file.name] = known
-        return sum(
-            known.summary.cost_on(day)
-            for known in list(self._known.values())
-            if known.file.session_id not in excluding
-        )
+        async with self._checking:
+            changed_at, files = await anyio.to_thread.run_sync(
+                self._changed, set(open_here), limiter=self._lane
+            )
+            stored: dict[str, Known] = {}
+            if missing := [file.name for file in files if file.name not in self._known]:
+                stored, _ = await self._index.stored(missing)
+            for file in files:
+                known = self._known.get(file.name) or stored.get(file.name)
+                if known is None or not known.is_current(file):
+                    reading = await anyio.to_thread.run_sync(read_on, file, known, limiter=self._lane)
+                    if reading is None:
+                        continue  # It can't be read; lists leave it out as well.
+                    known = reading.known
+                self._known[file.name] = known
+                self._costs.pop(file.name, None)
+            # Not before everything is read, because this call may be cancelled.
+            self._locks_changed_at = changed_at
+            if day != self._day:
+                self._day, self._costs = day, {}
+            for name, known in self._known.items():
+                if name not in self._costs:
+                    self._costs[name] = known.summary.cost_on(day)
+            left_out = {*open_here, excluding}
+            return sum(
+                cost
+                for name, cost in self._costs.items()
+                if self._known[name].file.session_id not in left_out
+            )
 
-    def _changed(self, excluding: Collection[str]) -> list[LogFile]:
-        """The logs that have changed since they were read."""
+    def _changed(self, open_here: Collection[str]) -> tuple[int, list[LogFile]]:
+        """When the folder of locks changed, and the logs that have changed since they were read."""
         locks = self._root / ".locks"
         try:
             # Read before the logs are checked, so that a lock that changes meanwhile is noticed by the next call.
             changed_at = locks.stat().st_mtime_ns
-            locked = {lock.name for lock in locks.iterdir()} - set(excluding)
+            locked = {lock.name for lock in locks.iterdir()} - set(open_here)
         except FileNotFoundError:
             changed_at, locked = 0, set()
         if changed_at != self._locks_changed_at:
             files = files_in(self._root)
-            here = {file.name for file in files}
-            self._known = {name: known for name, known in self._known.items() if name in here}
-            self._locks_changed_at = changed_at
+            for name in self._known.keys() - {file.name for file in files}:
+                del self._known[name]
+                self._costs.pop(name, None)
         else:
             paths = [k.file.path for k in self._known.values() if k.file.session_id in locked]
             # A session's lock exists before its log.
             for session_id in locked - {k.file.session_id for k in self._known.values()}:
                 paths += self._root.glob(f"*/*_{session_id}.jsonl")
             files = [file for path in paths if (file := stat_log(self._root, path)) is not None]
-        return [
+        return changed_at, [
             file
             for file in files
-            if file.session_id not in excluding
+            if file.session_id not in open_here
             and not ((known := self._known.get(file.name)) and known.is_current(file))
         ]

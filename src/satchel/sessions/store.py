@@ -79,7 +79,7 @@ class SessionStore:
         self._new_id = new_id
         self._lanes = Lanes()
         self._index = SessionIndex(root, database, self._lanes.long)
-        self._spending = Spending(root, self._index, self._lanes.long)
+        self._spending = Spending(root, self._index, self._lanes.short)
         self._open: dict[str, Journal] = {}
         self._inbox = Inbox(database, clock=clock, new_id=new_id)
         self._offsets: OrderedDict[Path, Offsets] = OrderedDict()
@@ -191,7 +191,7 @@ class SessionStore:
         """
         # Copied before the files are checked, so that a session that closes meanwhile is counted once.
         here = dict(self._open)
-        elsewhere = await self._spending.on(day, excluding={*here, *([excluding] if excluding else ())})
+        elsewhere = await self._spending.on(day, open_here=here.keys(), excluding=excluding)
         return elsewhere + sum(
             journal.cost_by_day.get(day, 0.0) for id, journal in here.items() if id != excluding
         )
