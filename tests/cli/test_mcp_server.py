@@ -143,9 +143,12 @@ def test_a_token_that_ended_is_renewed_and_a_login_that_ended_is_told(
     add(run, server)
     server.users.lives_s = 1
     assert log_in(run).code == 0
+    # GitHub, for one, answers a form to those who don't ask for JSON.
+    asked = [server.headers.pop("/token")["accept"]]
     server.users.lives_s = 3600
     assert json.loads(run("tool", "run", "mcp__t__whoami").out)["result"]["text"] == "Ann"
     assert server.users.renewals == 1
+    assert [*asked, server.headers["/token"]["accept"]] == ["application/json"] * 2
     # The server forgot a token that should still be valid.
     server.users.access.clear()
     assert run("tool", "run", "mcp__t__whoami").code == 0

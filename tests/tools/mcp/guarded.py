@@ -124,6 +124,7 @@ class Guarded:
         users: What the authorization server knows.
         answers: By path, what is answered in place of the SDK's server.
         requests: Method and path of each request.
+        headers: Of the last request to each path.
     """
 
     def __init__(self, origin: str) -> None:
@@ -132,6 +133,7 @@ class Guarded:
         self.users = Users()
         self.answers: dict[str, tuple[int, dict[str, str], bytes | Any]] = {}
         self.requests: list[str] = []
+        self.headers: dict[str, dict[str, str]] = {}
 
     @property
     def given(self) -> list[str]:
@@ -187,6 +189,7 @@ def guarded(*, registers: bool = True) -> Iterator[Guarded]:
         async def app(scope: Any, receive: Any, send: Any) -> None:
             if scope["type"] == "http":
                 found.requests.append(f"{scope['method']} {scope['path']}")
+                found.headers[scope["path"]] = {k.decode(): v.decode() for k, v in scope["headers"]}
                 answer = found.answers.get(scope["path"])
                 if answer is not None:
                     status, headers, body = answer

@@ -230,9 +230,25 @@ async def test_a_login_that_ends_during_a_session_is_told_and_one_made_anew_is_u
             result = await servers.call("mcp__t__whoami")
             assert result.is_error
             assert (
-                "the MCP server t did not take the call: the login was not renewed; "
+                "the MCP server t refused: the login was not renewed; "
                 "it needs a login: satchel mcp-server login t"
             ) in result.text
             await logged_in(server, tmp_path / "home", clock)
-            servers.clock.advance(3600)
             assert (await servers.call("mcp__t__whoami")).text == "Ann"
+
+
+@requirement("mcp:oauth")
+async def test_a_scope_that_a_call_lacks_is_named_and_other_calls_go_on(
+    open_servers: Open, tmp_path: Path
+) -> None:
+    with guarded() as server:
+        entry, _ = await logged_in(server, tmp_path / "home", ManualClock())
+        async with open_servers(entry) as servers:
+            assert (await servers.call("mcp__t__whoami")).text == "Ann"
+            challenge = 'Bearer error="insufficient_scope", scope="write"'
+            server.answers["/mcp"] = (403, {"www-authenticate": challenge}, b"")
+            result = await servers.call("mcp__t__whoami")
+            assert "the login lacks the scope write: set mcp_servers.t.oauth_scopes" in result.text
+            server.answers.clear()
+            assert (await servers.call("mcp__t__whoami")).text == "Ann"
+            assert servers.toolset.status()[0].state == "ready"

@@ -93,7 +93,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         dialled = httpx2.Request(
             request.method,
             url.copy_with(host=address),
-            headers=[*((k, v) for k, v in request.headers.raw if k.lower() != b"accept-encoding")],
+            headers=_headers(request),
             stream=request.stream,
             # The certificate is checked against the name, not the address.
             extensions={**request.extensions, "sni_hostname": url.host},
@@ -115,6 +115,16 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close the connections."""
         await self._inner.aclose()
+
+
+def _headers(request: httpx2.Request) -> httpx2.Headers:
+    headers = request.headers.copy()
+    headers.pop("accept-encoding", None)
+    # The SDK's own requests have neither. Some servers answer a form, or nothing, to those.
+    headers.setdefault("user-agent", "satchel")
+    if headers.get("accept", "*/*") == "*/*":
+        headers["accept"] = "application/json"
+    return headers
 
 
 async def _whole(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:

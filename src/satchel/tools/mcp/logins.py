@@ -11,8 +11,9 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,16 @@ from satchel.config import McpServerSettings, ensure_home
 from satchel.config.home import replace_file
 from satchel.errors import SatchelError, StorageError
 
-__all__ = ["KeyringStore", "Login", "LoginNeeded", "LoginStore", "SecretStore", "system_keyring"]
+__all__ = [
+    "KeyringStore",
+    "Login",
+    "LoginNeeded",
+    "LoginStore",
+    "SecretStore",
+    "collecting_refusals",
+    "note_refusal",
+    "system_keyring",
+]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -83,6 +93,30 @@ class Login:
     client_secret: str = field(default="", repr=False)
     access_token: str = field(repr=False)
     refresh_token: str = field(default="", repr=False)
+
+
+_refusals: ContextVar[list[str] | None] = ContextVar("refusals", default=None)
+
+
+@contextmanager
+def collecting_refusals() -> Iterator[list[str]]:
+    """Collect why requests that are made in this block lacked a login or a permission.
+
+    The SDK reports every such response as "Server returned an error response".
+    """
+    collected: list[str] = []
+    token = _refusals.set(collected)
+    try:
+        yield collected
+    finally:
+        _refusals.reset(token)
+
+
+def note_refusal(reason: str) -> None:
+    """Add a reason, a clause, to those of the block that made the request."""
+    collected = _refusals.get()
+    if collected is not None:
+        collected.append(reason)
 
 
 class SecretStore(Protocol):

@@ -18,6 +18,7 @@ import anyio
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
 from mcp.client.auth.oauth2 import OAuthContext
+from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -28,10 +29,10 @@ from mcp.types import LATEST_PROTOCOL_VERSION
 
 from satchel.clock import Clock
 from satchel.config import McpServerSettings
-from satchel.errors import ConfigError, SatchelError
+from satchel.errors import SatchelError
 from satchel.tools.mcp.failures import load_sdk
 from satchel.tools.mcp.guard import GuardedTransport, Reach
-from satchel.tools.mcp.logins import Login, LoginNeeded, LoginStore
+from satchel.tools.mcp.logins import Login, LoginNeeded, LoginStore, note_refusal
 from satchel.tools.mcp.redirects import Redirected, clause
 
 __all__ = ["BearerAuth", "Tokens", "log_in", "revoke"]
@@ -338,28 +339,23 @@ class Tokens:
 
 
 class BearerAuth(httpx2.Auth):
-    """Adds the token to requests to the MCP server. Never opens a browser."""
+    """Adds the token to requests to the MCP server. Never opens a browser.
 
-    def __init__(
-        self,
-        entry: McpServerSettings,
-        store: LoginStore,
-        *,
-        clock: Clock,
-        on_refused: Callable[[SatchelError], None],
-    ) -> None:
+    A request without a valid login gets the server's refusal, as any request may, so that other requests of the
+    connection go on; `note_refusal` gets the reason.
+    """
+
+    def __init__(self, entry: McpServerSettings, store: LoginStore, *, clock: Clock) -> None:
         """Take the entry, filled in; nothing is read.
 
         Args:
-            entry: With an Authorization header of its own, no login is used.
-            store: Has the login.
-            clock: Tells when tokens end.
-            on_refused: Called before the error that ends the connection is raised.
+            entry: If it has an Authorization header, no login is used.
+            store: With the login.
+            clock: Tells when tokens expire.
         """
         has_own = any(name.lower() == "authorization" for name in entry.headers)
         self._name = entry.name
         self._tokens = None if has_own else Tokens(entry, store, clock=clock)
-        self._on_refused = on_refused
 
     async def async_auth_flow(
         self, request: httpx2.Request
@@ -368,31 +364,36 @@ class BearerAuth(httpx2.Auth):
         if self._tokens is None:
             response = yield request
             if response.status_code == 401:
-                raise self._told(
-                    ConfigError(
-                        f"it refuses the Authorization header in [mcp_servers.{self._name}] (HTTP 401)"
-                    )
-                )
+                note_refusal(f"it refuses the Authorization header in [mcp_servers.{self._name}] (HTTP 401)")
             return
+        reason = str(LoginNeeded(self._name))
+        login = None
         try:
             login = await self._tokens.current()
-            if login is not None:
-                request.headers["authorization"] = f"Bearer {login.access_token}"
-            response = yield request
-            if response.status_code == 401 and login is not None:
+        except SatchelError as error:
+            reason = str(error)
+        if login is not None:
+            request.headers["authorization"] = f"Bearer {login.access_token}"
+        response = yield request
+        if response.status_code == 401 and login is not None:
+            try:
                 login = await self._tokens.renewed(login)
+            except SatchelError as error:
+                reason = str(error)
+            else:
                 request.headers["authorization"] = f"Bearer {login.access_token}"
                 response = yield request
-                if response.status_code == 401:
-                    raise LoginNeeded(self._name, "it refuses the login")
-            if response.status_code == 401:
-                raise LoginNeeded(self._name)
-        except SatchelError as error:
-            raise self._told(error) from None
-
-    def _told(self, error: SatchelError) -> SatchelError:
-        self._on_refused(error)
-        return error
+                reason = str(LoginNeeded(self._name, "it refuses the login"))
+        if response.status_code == 401:
+            note_refusal(reason)
+        elif response.status_code == 403 and "insufficient_scope" in (
+            extract_field_from_www_auth(response, "error") or ""
+        ):
+            scope = clause(extract_scope_from_www_auth(response) or "")
+            note_refusal(
+                f"the login lacks the scope {scope or 'that this needs'}: set mcp_servers.{self._name}.oauth_scopes, "
+                f"then type: satchel mcp-server login {self._name}"
+            )
 
 
 async def revoke(login: Login, *, reach: Reach | None = None) -> bool:

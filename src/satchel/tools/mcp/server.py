@@ -20,7 +20,7 @@ from satchel.tools.mcp.definitions import PROMPTS, RESERVED, RESOURCES, SERVER, 
 from satchel.tools.mcp.exchange import Caller, Exchange, Failed, InputNeeded, roots_result
 from satchel.tools.mcp.failures import first_error, is_refusal, load_sdk, reason_of
 from satchel.tools.mcp.log import CappedLog
-from satchel.tools.mcp.logins import LoginStore
+from satchel.tools.mcp.logins import LoginStore, collecting_refusals
 from satchel.tools.mcp.offers import Prompt, Resource
 from satchel.tools.mcp.pins import Pins, PinStore
 from satchel.tools.mcp.places import Lookup, environment, filled_in, folder, program
@@ -112,7 +112,7 @@ class McpServer:
         self._changed = anyio.Event()
         self._gone = anyio.Event()
         self._gone_reason = ""
-        self._refusal = ""
+        self._refusals: list[str] = []
         self._scope = anyio.CancelScope()
         self._is_running = False
         self._is_closed = False
@@ -244,14 +244,15 @@ class McpServer:
     async def _serve_once(self) -> None:
         if self._is_closed:
             return
-        self._gone, self._gone_reason, self._refusal = anyio.Event(), "", ""
+        self._gone, self._gone_reason = anyio.Event(), ""
         self._scope = anyio.CancelScope(deadline=anyio.current_time() + self._host.start_s)
         # A boundary: a stranger's server. Whatever it does wrong becomes a reason.
         try:
-            with self._scope:
+            with self._scope, collecting_refusals() as self._refusals:
                 await self._serve()
         except Exception as error:  # noqa: BLE001
-            reason = self._gone_reason or reason_of(error)
+            refused = self._refusals[-1] if self.state == "starting" and self._refusals else ""
+            reason = refused or self._gone_reason or reason_of(error)
         else:
             reason = self._gone_reason
             if self._scope.cancelled_caught and self.state == "starting":
@@ -303,18 +304,14 @@ class McpServer:
     def _auth(self, entry: McpServerSettings) -> Auth:
         from satchel.tools.mcp.oauth import BearerAuth  # noqa: PLC0415  loads the SDK
 
-        def refused(error: SatchelError) -> None:
-            self._refusal = str(error)
-            self._leave(self._refusal)
-
-        return BearerAuth(entry, self._host.logins, clock=self._host.clock, on_refused=refused)
+        return BearerAuth(entry, self._host.logins, clock=self._host.clock)
 
     async def _speak_http(self, entry: McpServerSettings) -> None:
         try:
             await self._speak(http_transport(entry, self._auth(entry)))
         except Exception as error:
             # A server that was ready does speak it, and one that can't be reached has no SSE either.
-            if self.state != "starting" or not is_refusal(error):
+            if self.state != "starting" or self._refusals or not is_refusal(error):
                 raise
             self.log.write(f"[satchel] no streamable HTTP ({reason_of(error)}); trying SSE\n".encode())
             self.transport = "sse"
@@ -505,22 +502,23 @@ class McpServer:
         outcome: T | Failed = Failed(reason=f"it was stopped after {limit_s:g} s")
         self._exchanges.append(exchange)
         # A boundary: a stranger's server. Whatever it does wrong becomes an error result.
-        try:
-            with exchange.scope:
-                outcome = await request(connection, exchange)
-                self._failures = 0
-        except Exception as error:  # noqa: BLE001
-            outcome = Failed(reason=self._failure(error, gone))
-        finally:
-            self._exchanges.remove(exchange)
+        with collecting_refusals() as refusals:
+            try:
+                with exchange.scope:
+                    outcome = await request(connection, exchange)
+                    self._failures = 0
+            except Exception as error:  # noqa: BLE001
+                outcome = Failed(reason=self._failure(error, gone, refusals))
+            finally:
+                self._exchanges.remove(exchange)
         return outcome, exchange.notes
 
-    def _failure(self, error: Exception, gone: anyio.Event) -> str:
+    def _failure(self, error: Exception, gone: anyio.Event, refusals: Sequence[str]) -> str:
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415  loaded in `load_sdk`
         from mcp.types import CONNECTION_CLOSED  # noqa: PLC0415
 
-        if self._refusal:
-            return f"the MCP server {self.name} did not take the call: {self._refusal}"
+        if refusals:
+            return f"the MCP server {self.name} refused: {refusals[-1]}"
         first = first_error(error)
         # Servers use this code, -32000, for errors of their own: the SDK's words tell them apart.
         if isinstance(first, MCPError) and (first.code, first.message) == (
