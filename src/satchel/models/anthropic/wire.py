@@ -1,4 +1,4 @@
-"""Anthropic's messages: ours to theirs, and their events to ours. Pure mapping, no network."""
+"""Anthropic's messages: converts our messages to theirs and their events to ours. No network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["CACHED", "MessagesAnswer", "message_to_wire", "system_to_wire", "too
 
 MAX_ID: Final = 64
 
-# Marks the end of a prefix that is worth keeping; the marks themselves are not part of what is compared.
+# Marks the end of a prefix to cache; the marks themselves are not part of the comparison.
 CACHED: Final[Mapping[str, str]] = {"type": "ephemeral"}
 
 _STOP_REASONS: Final[Mapping[str, StopReason]] = {
@@ -42,7 +42,7 @@ _STOP_REASONS: Final[Mapping[str, StopReason]] = {
 def message_to_wire(
     message: Message, *, cached: bool = False, calls_as_text: bool = False
 ) -> dict[str, Any] | None:
-    """One of our messages as theirs, or None where nothing of it can be sent.
+    """One of our messages in their format, or None if it has nothing to send.
 
     Args:
         message: Any of a valid history.
@@ -54,7 +54,7 @@ def message_to_wire(
     for block in message.blocks:
         match block:
             case TextBlock(text=text):
-                # A text without anything but white space is refused.
+                # A text that is only white space is refused.
                 if text.strip():
                     late.append({"type": "text", "text": text})
             case ThinkingBlock():
@@ -78,7 +78,7 @@ def message_to_wire(
             case ToolResultBlock(content=content) if calls_as_text:
                 wire.append({"type": "text", "text": f"[result: {content}]"})
             case ToolResultBlock():
-                # Results stand before everything else in the user's message.
+                # Results come before everything else in the user's message.
                 wire.append(_result_to_wire(block))
     wire += late
     if not wire:
@@ -91,8 +91,8 @@ def message_to_wire(
 
 
 def _thinking_to_wire(block: ThinkingBlock) -> dict[str, Any] | None:
-    # Reasoning without Anthropic's own proof is refused. Other providers give none, or say whose theirs is
-    # ("google:…"); Anthropic's is base64 and holds no colon.
+    # Reasoning without Anthropic's own signature is refused. Other providers have none or a prefix ("google:…");
+    # Anthropic's is base64 and contains no colon.
     if not block.signature or ":" in block.signature:
         return None
     if block.redacted:
@@ -105,7 +105,7 @@ def _result_to_wire(block: ToolResultBlock) -> dict[str, Any]:
         "type": "tool_result",
         "tool_use_id": wire_id(block.tool_use_id, max_length=MAX_ID),
     }
-    # An empty text is refused, a result without content is not.
+    # An empty text is refused; a result without content is not.
     if block.content.strip():
         wire["content"] = block.content
     if block.is_error:
@@ -114,12 +114,12 @@ def _result_to_wire(block: ToolResultBlock) -> dict[str, Any]:
 
 
 def system_to_wire(system: str) -> list[dict[str, Any]]:
-    """The system text with a cache mark: it and the tools before it stay the same during a session."""
+    """The system text with a cache mark, because it and the tools before it don't change during a session."""
     return [{"type": "text", "text": system, "cache_control": CACHED}]
 
 
 def tools_to_wire(tools: Iterable[ToolDefinition], *, cached: bool) -> list[dict[str, Any]]:
-    """The tools' definitions; `cached` marks the last one, where no system text follows that is marked."""
+    """The tool definitions; `cached` marks the last one, for requests without a marked system text."""
     wire: list[dict[str, Any]] = [
         {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
         for tool in tools
@@ -130,7 +130,7 @@ def tools_to_wire(tools: Iterable[ToolDefinition], *, cached: bool) -> list[dict
 
 
 class _Part:
-    """A block that is being put together."""
+    """A block that is being assembled."""
 
     __slots__ = ("id", "input", "kind", "name", "pieces", "signature")
 
@@ -148,12 +148,12 @@ class _Part:
             case "thinking":
                 if not text and not self.signature:
                     return None
-                # The proof holds for these very words, so they are not cleaned.
+                # The signature covers exactly this text, so it isn't cleaned.
                 return ThinkingBlock(text=text, signature=self.signature)
             case "redacted_thinking":
                 return ThinkingBlock(text="", signature=self.signature, redacted=True)
             case "tool_use":
-                # Endpoints that follow the format send the input whole at the start, without pieces.
+                # Some compatible endpoints send the complete input at the start.
                 arguments = self.input if isinstance(self.input, dict) and not text else parse_object(text)
                 return ToolUseBlock(
                     id=self.id,
@@ -166,10 +166,10 @@ class _Part:
 
 
 class MessagesAnswer:
-    """Puts one answer together. See `satchel.models.hosted.Answer`."""
+    """Assembles one answer. See `satchel.models.hosted.Answer`."""
 
     def __init__(self, ids: CallIds) -> None:
-        """Take the maker of call ids."""
+        """Store the generator of call ids."""
         self._ids = ids
         self._parts: dict[Any, _Part] = {}
         self._stop: str | None = None
@@ -178,11 +178,11 @@ class MessagesAnswer:
 
     @property
     def is_finished(self) -> bool:
-        """A stop reason came."""
+        """Whether a stop reason has arrived."""
         return self._stop is not None
 
     def feed(self, data: dict[str, Any]) -> list[Delta]:
-        """Take one event."""
+        """Add one event."""
         match data.get("type"):
             case "content_block_delta":
                 return self._delta(data.get("index"), data.get("delta"))
@@ -200,7 +200,7 @@ class MessagesAnswer:
         return []
 
     def feed_whole(self, body: dict[str, Any]) -> list[Delta]:
-        """Take a whole message."""
+        """Add a complete message."""
         self._head(body)
         events: list[Delta] = []
         content = body.get("content")
@@ -221,7 +221,7 @@ class MessagesAnswer:
         self._count(message.get("usage"))
 
     def _count(self, usage: Any) -> None:
-        # Counts come at the start and again at the end, each as a total: the last one holds.
+        # Counts arrive at the start and again at the end, each as a total; the last one is valid.
         if isinstance(usage, dict):
             self._usage.update(
                 {
@@ -247,7 +247,7 @@ class MessagesAnswer:
                 part.name = str(block.get("name") or "")
                 part.input = block.get("input")
                 if part.input is not None and not isinstance(part.input, dict):
-                    # Something else than an object: its words are kept, as those that come in pieces are.
+                    # Not an object: keep the text, as for input that arrives in pieces.
                     text = part.input if isinstance(part.input, str) else encode(part.input).decode()
                     return self._piece(part, "input_json_delta", text)
             case _:
@@ -285,7 +285,7 @@ class MessagesAnswer:
                 return [ToolInputDelta(call_id=part.id, tool=part.name, text=text)]
 
     def result(self) -> Result:
-        """The answer as it is by now."""
+        """The answer so far."""
         blocks = tuple(block for part in self._parts.values() if (block := part.block()) is not None)
         stop: StopReason = _STOP_REASONS.get(self._stop or "", "other")
         if stop in ("end_turn", "other") and any(isinstance(block, ToolUseBlock) for block in blocks):
@@ -293,7 +293,7 @@ class MessagesAnswer:
         return Result(blocks=blocks, stop_reason=stop, usage=self._counted(), model=self._model)
 
     def _counted(self) -> Usage | None:
-        # Anthropic counts what the cache served or took beside the input; ours holds all of it.
+        # Anthropic counts cached tokens separately from the input; our count includes them.
         if "output_tokens" not in self._usage and "input_tokens" not in self._usage:
             return None
         read = self._usage.get("cache_read_input_tokens", 0)

@@ -1,4 +1,4 @@
-"""Embedding models: the embedded default, a double without a model, endpoints, libraries."""
+"""Embedding models: the bundled default, a hashing double for tests, endpoints, libraries."""
 
 from satchel.models.embedding.fetching import Fetching, Progress, Source, SourceFailed
 from satchel.models.embedding.hashing import HashingEmbedder

@@ -1,4 +1,4 @@
-"""The port of a place where a model's files may be had, and what such a place works with."""
+"""The port of a source of model files, and the context that it works in."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from satchel.models.embedding.records import WeightFile, Weights
 __all__ = ["COPY_BYTES", "Fetching", "Progress", "Source", "SourceFailed"]
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Called with what is being done ("downloading"), the bytes done, and the bytes in all (0: not known)."""
+"""Called with the current step ("downloading"), the bytes done, and the total bytes (0 if unknown)."""
 
 COPY_BYTES: Final = 1 << 20
-"""Read at once: few enough that progress and an interrupt are never far."""
+"""The size of one read, small enough for regular progress and interrupts."""
 
 
 class SourceFailed(Exception):
-    """A source does not have the files; the message says why in half a sentence, and the next is tried."""
+    """A source doesn't have the files. The message says why, as a part of a sentence; the next source is tried."""
 
 
 class Fetching:
-    """What a source works with, and what it must call between its steps.
+    """The context that a source works in.
 
     Attributes:
         weights: Which files are wanted.
-        folder: Where to put them, each under its own name; it is the source's alone, and so is `scratch`
-            beside it.
+        folder: The folder for the files, each under its own name. Only the source uses it and the folder `scratch`.
         environ: For started processes.
     """
 
@@ -41,7 +40,7 @@ class Fetching:
         progress: Progress | None,
         check_cancelled: Callable[[], None],
     ) -> None:
-        """Keep them."""
+        """Store the values."""
         self.weights = weights
         self.folder = folder
         self.scratch = scratch
@@ -50,17 +49,17 @@ class Fetching:
         self._check_cancelled = check_cancelled
 
     def report(self, what: str, done: int, total: int) -> None:
-        """Tell how far it is. Raises where the caller was cancelled, so call it often."""
+        """Report progress. Raises if the caller was cancelled, so call it often."""
         self._check_cancelled()
         if self._progress is not None:
             self._progress(what, done, total)
 
     def keep(self, file: WeightFile, read: Callable[[int], bytes]) -> None:
-        """Copy one file into the folder, never more of it than there should be; its content is checked later.
+        """Copy one file into the folder, but not more than its expected size. The content is checked later.
 
         Args:
-            file: Which one.
-            read: Gives the next bytes, at most as many as it is asked for; b"" at the end.
+            file: The file.
+            read: Returns the next bytes, at most as many as requested; b"" at the end.
         """
         done = 0
         with (self.folder / file.name).open("wb") as target:
@@ -71,15 +70,15 @@ class Fetching:
 
 
 class Source(Protocol):
-    """A place where the files may be had."""
+    """A source of the files."""
 
     @property
     def name(self) -> str:
-        """In words, as in "fetched from …"."""
+        """The name for messages, as in "fetched from …"."""
 
     def provide(self, fetching: Fetching) -> None:
         """Put every wanted file into `fetching.folder`.
 
         Raises:
-            SourceFailed: It does not have them.
+            SourceFailed: The source doesn't have them.
         """

@@ -1,4 +1,4 @@
-"""An embedder without a model: hashed words. For tests, and for machines that can have nothing else."""
+"""An embedder without a model that hashes words, for tests and for machines without an embedding model."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = ["HashingEmbedder"]
 
 _WORD = re.compile(r"\w+")
 _PIECE_WEIGHT = 0.3
-"""Of one three-letter piece beside 1.0 for its word: "network" and "networking" come near, "cat" and "dog" do
-not."""
+"""The weight of a three-letter piece, where the word has 1.0. It brings "network" and "networking" close together, but
+not "cat" and "dog"."""
 _MAX_CHARS = 65_536
-"""A text is cut here before its words are counted; 4,096 words of common length are shorter."""
+"""Texts are truncated to this length before words are counted; 4,096 words of average length are shorter."""
 
 
 class HashingEmbedder(Embedder):
-    """Says how many words two texts share, nothing of what they mean; the same bits on every machine."""
+    """Measures how many words two texts share, not their meaning. The result is identical on every machine."""
 
     def __init__(self) -> None:
-        """It needs no weights and opens nothing."""
+        """Create the embedder; it needs no weights."""
         self._worker = Worker()
         self._closed = False
 
@@ -41,34 +41,34 @@ class HashingEmbedder(Embedder):
         return HASHING
 
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
-        """Embed; see `Embedder.embed`. A text without a word has a direction of its own."""
+        """Embed texts; see `Embedder.embed`. A text without words has its own direction."""
         if self._closed:
             raise EmbedderError("This embedder was closed; open another one.")
         return await self._worker.run(lambda: _embed(texts))
 
     def count_tokens(self, text: str) -> int:
-        """Words of the text, before it is cut."""
+        """The number of words in the text, before truncation."""
         return sum(1 for _ in _WORD.finditer(text))
 
     async def aclose(self) -> None:
-        """Refuse further calls; there is nothing to give back."""
+        """Refuse further calls; there is nothing to release."""
         self._closed = True
 
 
 def _embed(texts: Sequence[str]) -> Vectors:
-    import numpy as np  # noqa: PLC0415  - 0.1 s; only who embeds needs it
+    import numpy as np  # noqa: PLC0415  - takes 0.1 s, and only embedding needs it
 
     rows = np.zeros((len(texts), HASHING.dimension), np.float32)
     for row, text in zip(rows, texts, strict=True):
         words = [match[0] for match in _WORD.finditer(text[:_MAX_CHARS].casefold())]
         weights: dict[str, float] = defaultdict(float)
         for word, count in Counter(words[: HASHING.max_tokens]).items():
-            # A word said ten times is not ten times what the text is about.
+            # A word that occurs ten times is not ten times as important.
             weight = 1 + math.log(count)
             weights[word] += weight
             for piece in _pieces(word):
                 weights[piece] += weight * _PIECE_WEIGHT
-        # Sorted, so that the order in which words come changes no bit of the sums.
+        # Sorted, so that the order of the words doesn't change the floating-point sums.
         for feature, weight in sorted(weights.items()):
             place, sign = _place(feature)
             row[place] += sign * weight
@@ -80,13 +80,13 @@ def _embed(texts: Sequence[str]) -> Vectors:
 
 
 def _pieces(word: str) -> Iterator[str]:
-    """Three-letter pieces with the word's ends marked; a leading `#` tells them apart from words."""
+    """Three-letter pieces, with marks at both ends of the word; a leading `#` distinguishes them from words."""
     marked = f"<{word}>"
     for start in range(len(marked) - 2):
         yield "#" + marked[start : start + 3]
 
 
 def _place(feature: str) -> tuple[int, int]:
-    """Where a feature is counted, never at 0, and with which sign: collisions cancel on average."""
+    """The position (never 0) and the sign of a feature; with random signs, collisions cancel out on average."""
     digest = int.from_bytes(blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
     return 1 + (digest >> 1) % (HASHING.dimension - 1), 1 if digest & 1 else -1

@@ -1,4 +1,4 @@
-"""Models of the library fastembed, for users who have installed it beside Satchel."""
+"""Models of the library fastembed, for users who have installed it."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ __all__ = ["FastembedEmbedder"]
 
 _TEXTS_AT_ONCE: Final = 16
 _CHARS_A_TOKEN: Final = 32
-"""A text is cut at this many characters a token, where no language comes near: splitting more is wasted
-work."""
+"""Texts are truncated to this many characters per token. No language needs as many, so tokenising more would be
+wasted."""
 
 
 class FastembedEmbedder(Embedder):
-    """A model that fastembed fetches and runs; loaded at the first call."""
+    """A model that fastembed fetches and runs; it is loaded on the first call."""
 
     def __init__(self, model: str, *, home: Path, threads: int = 1) -> None:
-        """Keep what is needed later.
+        """Store the parameters.
 
         Args:
-            model: As fastembed calls it ("BAAI/bge-small-en-v1.5").
-            home: SATCHEL_HOME; the model is kept under its folder `models`.
-            threads: Of one run.
+            model: The name in fastembed ("BAAI/bge-small-en-v1.5").
+            home: SATCHEL_HOME; the model is stored in its folder `models`.
+            threads: The number of threads of one run.
 
         Raises:
             EmbedderError: fastembed is not installed.
@@ -60,8 +60,8 @@ class FastembedEmbedder(Embedder):
         return self._info
 
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
-        """Embed; see `Embedder.embed`."""
-        import numpy as np  # noqa: PLC0415  - 0.1 s; only who embeds needs it
+        """Embed texts; see `Embedder.embed`."""
+        import numpy as np  # noqa: PLC0415  - takes 0.1 s, and only embedding needs it
 
         prefix = self._info.query_prefix if role == "query" else self._info.document_prefix
         longest = self._info.max_tokens * _CHARS_A_TOKEN
@@ -76,7 +76,7 @@ class FastembedEmbedder(Embedder):
         return np.concatenate(parts) if parts else np.zeros((0, self._info.dimension), np.float32)
 
     async def aclose(self) -> None:
-        """Give back the memory. Later calls are refused."""
+        """Release the memory. Later calls are refused."""
         self._closed = True
         await self._worker.run(self._unload)
 
@@ -88,11 +88,11 @@ class FastembedEmbedder(Embedder):
             raise EmbedderError("This embedder was closed; open another one.")
         try:
             if self._loaded is None:
-                # Seconds; only who chose it needs it, and it is no dependency of ours.
+                # Takes seconds, and it isn't a dependency of Satchel.
                 from fastembed import TextEmbedding  # type: ignore[import-not-found]  # noqa: PLC0415
 
                 cache = str(self._home / "models" / "fastembed")
                 self._loaded = TextEmbedding(self._model, cache_dir=cache, threads=self._threads)
             return list(self._loaded.embed(texts))
-        except Exception as error:  # it passes on whatever its downloader and its runtime raise
+        except Exception as error:  # it passes on any exception of its downloader and its runtime
             raise EmbedderError(f"fastembed could not serve {self._model}: {error}") from error

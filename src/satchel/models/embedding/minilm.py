@@ -1,8 +1,8 @@
-"""The embedded default: all-MiniLM-L6-v2 in onnxruntime, with the weights read in place.
+"""The bundled default: all-MiniLM-L6-v2 in onnxruntime, with the weights read in place.
 
-The graph beside this module (built by scripts/build_minilm_graph.py) holds no weights: it says at which byte
-of model.safetensors each one begins. onnxruntime maps the file, so the table of word vectors, half of the
-file, is never read but for the words that are asked for. docs/decisions has the measurements.
+The graph next to this module (built by scripts/build_minilm_graph.py) contains no weights, only their positions in
+model.safetensors. onnxruntime maps the file into memory. Of the table of word vectors, which is half of the file, only
+the rows of the words in use are read. Decision 6 has the measurements.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ if TYPE_CHECKING:
 __all__ = ["MiniLmEmbedder"]
 
 _MAX_CHARS = 32 * MINILM.max_tokens
-"""A text is cut here before it is split into tokens, of which English has one in four or five characters:
-splitting a text of 1 MB takes half a second, and only the first 256 tokens count."""
+"""Texts are truncated to this length before tokenising. English has one token for four or five characters. Tokenising 1
+MB would take half a second, and only the first 256 tokens are used."""
 _TOKENS_AT_ONCE = 256
-"""Tokens in one run, padding included. Measured: going together, texts of 8 tokens take half of the time, of
-20 three quarters, and longer ones gain nothing; long ones lose when the results in between leave the
+"""Tokens in one run, including padding. Measured: in a batch, texts of 8 tokens take half of the time, texts of 20
+three quarters; longer ones gain nothing, and long ones lose when the intermediate results exceed the processor's
 cache."""
 _ROWS_AT_ONCE = 10
-"""In one product with the directions. Above 262,144 multiplications (10 rows have 245,760) OpenBLAS wakes its threads,
-which then turn in circles for 20 ms: embedding 256 turns took 4.2 s of CPU instead of 2.7."""
+"""Rows in one product with the directions. Above 262,144 multiplications (10 rows have 245,760), OpenBLAS wakes its
+threads, which then spin for 20 ms: embedding 256 turns took 4.2 s of CPU instead of 2.7."""
 _RUNS_UNPACKED = 10
-"""So many runs use the weights as they lie in the file; then they are packed for the processor once. Packing takes
-35 ms and 40 MB and saves 2 ms a run: a command that embeds one question should not pay for it."""
+"""The number of runs before the weights are packed for the processor. Packing takes 35 ms and 40 MB and saves 2 ms per
+run, so a command that embeds one question shouldn't pay for it."""
 _RETRY_FETCH_S = 300
-"""How long after a failed fetch the package index is left alone, by other processes too: asking takes nine
-seconds without a connection, and every command would wait for it."""
+"""How long after a failed fetch no process contacts the package index again. Without a connection, that takes nine
+seconds, and every command would wait for it."""
 
 
 class MiniLmEmbedder(TokenEmbedder):
-    """384 dimensions, mean-pooled, the first 256 tokens of a text. Nothing is loaded or fetched before the
-    first call.
+    """384 dimensions, mean-pooled, over the first 256 tokens of a text. Nothing is loaded or fetched before the first
+    call.
     """
 
     def __init__(
@@ -72,15 +72,15 @@ class MiniLmEmbedder(TokenEmbedder):
         threads: int = 1,
         fetch: Callable[..., Path] = fetch_weights,
     ) -> None:
-        """Keep what is needed later.
+        """Store the parameters.
 
         Args:
             home: SATCHEL_HOME.
-            environ: For the processes that fetch the weights.
-            clock: Tells when a failed fetch may be tried again.
-            progress: Of the fetching; called from another thread.
-            threads: Of one run, 1 or 2; more gain nothing at these lengths.
-            fetch: `fetch_weights`, or another one with its arguments.
+            environ: The environment of processes that fetch the weights.
+            clock: Determines when a failed fetch may be retried.
+            progress: Called while fetching, from another thread.
+            threads: The number of threads of one run, 1 or 2; more don't help at these lengths.
+            fetch: `fetch_weights`, or a function with the same arguments.
         """
         self._home = home
         self._environ = environ
@@ -101,12 +101,12 @@ class MiniLmEmbedder(TokenEmbedder):
         return MINILM
 
     def count_tokens(self, text: str) -> int:
-        """Tokens of the whole text, both marks included; what is over `info.max_tokens` is cut.
+        """The number of tokens in the text, including both special tokens. More than `info.max_tokens` are truncated.
 
-        It takes 0.6 µs a character, and the first call reads the tokenizer (20 ms); nothing is fetched.
+        This takes 0.6 µs per character. The first call reads the tokenizer (20 ms); nothing is fetched.
 
         Raises:
-            EmbedderError: The model was not fetched yet.
+            EmbedderError: The model has not been fetched yet.
         """
         if self._tokenizer is None:
             folder = find_weights(self._home)
@@ -117,8 +117,8 @@ class MiniLmEmbedder(TokenEmbedder):
         return len(self._tokenizer.encode(clean_text(text)).ids)
 
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
-        """Embed; see `Embedder.embed`."""
-        import numpy as np  # noqa: PLC0415  - 0.1 s; only who embeds needs it
+        """Embed texts; see `Embedder.embed`."""
+        import numpy as np  # noqa: PLC0415  - takes 0.1 s, and only embedding needs it
 
         rows = np.zeros((len(texts), MINILM.dimension), np.float32)
         async for position, hidden, _ in self._hidden_states(texts):
@@ -128,16 +128,16 @@ class MiniLmEmbedder(TokenEmbedder):
     async def embed_tokens(
         self, texts: Sequence[str], role: EmbedRole
     ) -> tuple[Vectors, Sequence[TokenVectors]]:
-        """Embed each token too; see `TokenEmbedder.embed_tokens`. A token's vector is the last hidden state,
-        brought to its 64 directions that tell tokens apart.
+        """Embed each token, too; see `TokenEmbedder.embed_tokens`. A token's vector is the last hidden state, projected
+        onto the 64 directions that best distinguish tokens.
         """
-        import numpy as np  # noqa: PLC0415  - 0.1 s; only who embeds needs it
+        import numpy as np  # noqa: PLC0415  - takes 0.1 s, and only embedding needs it
 
         rows = np.zeros((len(texts), MINILM.dimension), np.float32)
         found: dict[int, TokenVectors] = {}
         async for position, hidden, spans in self._hidden_states(texts):
             rows[position] = hidden.mean(axis=0)
-            # The first and the last are the marks of beginning and end.
+            # The first and the last token mark the beginning and the end.
             reduced = _reduced(hidden[1:-1])
             reduced /= np.maximum(np.sqrt(np.einsum("ij,ij->i", reduced, reduced)), 1e-12)[:, None]
             where = np.array(spans[1:-1], np.int32).reshape(-1, 2)
@@ -146,9 +146,9 @@ class MiniLmEmbedder(TokenEmbedder):
         return whole, [found[position] for position in range(len(texts))]
 
     async def aclose(self) -> None:
-        """Give back the memory. Later calls are refused."""
+        """Release the memory. Later calls are refused."""
         self._closed = True
-        # Through the worker, so that a run in another task ends first.
+        # Through the worker, so that a run of another task ends first.
         await self._worker.run(self._unload)
 
     def _unload(self) -> None:
@@ -157,7 +157,7 @@ class MiniLmEmbedder(TokenEmbedder):
     async def _hidden_states(
         self, texts: Sequence[str]
     ) -> AsyncIterator[tuple[int, Vectors, Sequence[tuple[int, int]]]]:
-        """Give position, last hidden state (tokens, 384) and the tokens' spans of each text, shortest first."""
+        """Yield the position, last hidden state (tokens, 384) and token spans of each text, shortest first."""
         if not texts:
             return
         encoded = await self._worker.run(lambda: self._encode(texts))
@@ -168,12 +168,11 @@ class MiniLmEmbedder(TokenEmbedder):
                 yield position, states[: len(ids)], spans
 
     def _encode(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        """Token ids and spans of each text, cut to the model's length, end mark kept. On the worker's thread."""
+        """Token ids and spans of each text, truncated before the end token. Runs on the worker's thread."""
         tokenizer, _ = self._loaded()
         encoded = []
         for text in texts:
-            # One by one: the library's own batches start a pool of threads, and it warns when a process is
-            # forked then.
+            # One by one, because the library's batches start a thread pool, which causes warnings after a fork.
             found = tokenizer.encode(clean_text(text[:_MAX_CHARS]))
             ids, spans = found.ids, found.offsets
             if len(ids) > MINILM.max_tokens:
@@ -183,8 +182,8 @@ class MiniLmEmbedder(TokenEmbedder):
         return encoded
 
     def _run(self, batch: Sequence[Sequence[int]]) -> np.ndarray[tuple[int, int, int], np.dtype[np.float32]]:
-        """Last hidden states (texts, longest, 384), padding included. On the worker's thread."""
-        import numpy as np  # noqa: PLC0415  - 0.1 s; only who embeds needs it
+        """Last hidden states (texts, longest, 384), including padding. Runs on the worker's thread."""
+        import numpy as np  # noqa: PLC0415  - takes 0.1 s, and only embedding needs it
 
         _, session = self._loaded()
         self._runs += 1
@@ -196,14 +195,14 @@ class MiniLmEmbedder(TokenEmbedder):
             row[: len(tokens)] = tokens
         try:
             return session.run(["hidden"], {"input_ids": ids, "lengths": lengths})[0]  # type: ignore[no-any-return]
-        except Exception as error:  # its exceptions have no common class but `Exception`
+        except Exception as error:  # its exceptions have no common base class except `Exception`
             raise EmbedderError(f"The embedding model could not be run: {error}") from error
 
     def _loaded(self) -> tuple[Tokenizer, Any]:
-        """Tokenizer and session, fetched and loaded when first needed. On the worker's thread.
+        """Tokenizer and session; fetched and loaded when first needed. Runs on the worker's thread.
 
         Raises:
-            EmbedderError: It was closed, or the weights can't be had or don't load.
+            EmbedderError: The embedder is closed, or the weights are unavailable or can't be loaded.
         """
         if self._closed:
             raise EmbedderError("This embedder was closed; open another one.")
@@ -225,7 +224,7 @@ class MiniLmEmbedder(TokenEmbedder):
                 self._home,
                 environ=self._environ,
                 progress=self._progress,
-                # The user may have brought the files since.
+                # The user may have installed the files since.
                 sources=local_sources() if failure else None,
                 check_cancelled=anyio.from_thread.check_cancelled,
             )
@@ -233,7 +232,7 @@ class MiniLmEmbedder(TokenEmbedder):
             if failure is not None:
                 raise EmbedderError(failure) from error
             text = json.dumps({"at": self._clock.now().isoformat(), "message": str(error)})
-            # Without the note the next process tries again, which costs time and nothing else.
+            # Without the note, the next process tries again, which only costs time.
             with contextlib.suppress(OSError):
                 note.write_text(text, encoding="utf-8")
             raise
@@ -241,7 +240,7 @@ class MiniLmEmbedder(TokenEmbedder):
         return folder
 
     def _recent_failure(self, note: Path) -> str | None:
-        """What the last fetch failed of, in this or another process, where that is not long ago."""
+        """The message of the last failed fetch of any process, if it was recent."""
         try:
             failure = json.loads(note.read_text(encoding="utf-8"))
             age_s = (self._clock.now() - datetime.fromisoformat(failure["at"])).total_seconds()
@@ -250,26 +249,26 @@ class MiniLmEmbedder(TokenEmbedder):
             return None
 
     def _load_tokenizer(self, folder: Path) -> None:
-        # Both the worker's thread and whoever counts tokens may be first.
+        # The worker's thread or a caller of `count_tokens` may come first.
         with self._tokenizer_lock:
             if self._tokenizer is not None:
                 return
-            from tokenizers import Tokenizer  # noqa: PLC0415  - 20 ms; only who embeds needs it
+            from tokenizers import Tokenizer  # noqa: PLC0415  - takes 20 ms, and only embedding needs it
 
             path = folder / "tokenizer.json"
             try:
                 tokenizer = Tokenizer.from_file(str(path))
-            except Exception as error:  # the library raises bare `Exception` for a file that it can't read
+            except Exception as error:  # the library raises bare `Exception` for an unreadable file
                 raise _unusable(path, error) from error
-            # The file asks for 128 tokens, always filled up; we cut and fill ourselves.
+            # The file is configured for 128 tokens with padding; we truncate and pad ourselves.
             tokenizer.no_truncation()
             tokenizer.no_padding()
             self._tokenizer = tokenizer
 
 
 def _reduced(states: Vectors) -> Vectors:
-    """Bring hidden states (tokens, 384) to shape (tokens, 64)."""
-    import numpy as np  # noqa: PLC0415  - 0.1 s; only who embeds needs it
+    """Project hidden states (tokens, 384) to shape (tokens, 64)."""
+    import numpy as np  # noqa: PLC0415  - takes 0.1 s, and only embedding needs it
 
     directions = _directions()
     reduced = np.empty((len(states), directions.shape[1]), np.float32)
@@ -281,33 +280,33 @@ def _reduced(states: Vectors) -> Vectors:
 
 @cache
 def _directions() -> Vectors:
-    """Shape (384, 64), orthonormal columns: the first principal directions, uncentred, of the 42,055 token
-    vectors of this model over the texts of benchmarks/data (own_long, own_facts). With fewer, search ranks
-    worse (32: MRR .685 against .698 for all 384); 96 gain nothing.
+    """Shape (384, 64), orthonormal columns: the first uncentred principal directions of this model's 42,055 token
+    vectors for the texts in benchmarks/data (own_long, own_facts). With fewer, search ranks worse (32: MRR .685,
+    compared with .698 for all 384); 96 gain nothing.
     """
-    import numpy as np  # noqa: PLC0415  - 0.1 s; only who embeds needs it
+    import numpy as np  # noqa: PLC0415  - takes 0.1 s, and only embedding needs it
 
     data = resources.files(__package__).joinpath("minilm_tokens.npy").read_bytes()
     return np.load(io.BytesIO(data), allow_pickle=False)  # type: ignore[no-any-return]
 
 
 def _open_session(folder: Path, threads: int, *, packed: bool) -> Any:
-    import onnxruntime  # noqa: PLC0415  - 25 ms; only who embeds needs it
+    import onnxruntime  # noqa: PLC0415  - takes 25 ms, and only embedding needs it
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3  # errors; what it warns of is of no use to the user
-    # The graph is built fused; looking for more to fuse finds nothing.
+    options.log_severity_level = 3  # errors only; its warnings don't help users
+    # The graph is already fused; further optimisation finds nothing.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # A thread that waits would otherwise turn in circles and take a processor from others.
+    # Otherwise, a waiting thread would spin and take a processor from others.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.disable_prepacking", "0" if packed else "1")
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     graph = resources.files(__package__).joinpath("minilm.onnx").read_bytes()
     try:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its exceptions have no common class but `Exception`
+    except Exception as error:  # its exceptions have no common base class except `Exception`
         raise _unusable(folder / "model.safetensors", error) from error
 
 
@@ -319,10 +318,10 @@ def _unusable(path: Path, error: Exception) -> EmbedderError:
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Group positions so that texts of like length go together, at most `_TOKENS_AT_ONCE` unless alone."""
+    """Group texts of similar length by position, at most `_TOKENS_AT_ONCE` tokens unless a text is alone."""
     batch: list[int] = []
     for position in sorted(range(len(lengths)), key=lengths.__getitem__):
-        # Sorted, so this one is the longest and all are padded to it.
+        # Sorted, so this text is the longest and all others are padded to it.
         if batch and lengths[position] * (len(batch) + 1) > _TOKENS_AT_ONCE:
             yield batch
             batch = []

@@ -1,4 +1,4 @@
-"""Opens an embedder by the name that a setting gives."""
+"""Opens an embedder by its name in the settings."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ def open_embedder(
     progress: Progress | None = None,
     threads: int = 1,
 ) -> Embedder:
-    """Make an embedder ready. Nothing is read, fetched or asked before its first call.
+    """Create an embedder. Nothing is read, fetched or requested before its first call.
 
     Args:
-        name: "minilm", the embedded one; "hash", words without meaning; "ollama:MODEL", "ollama:MODEL@URL";
-            "fastembed:MODEL"; or "PROVIDER:MODEL" with a provider of the settings that speaks OpenAI's wire
-            format.
-        home: SATCHEL_HOME; models are kept in its folder `models`.
-        environ: For the processes that fetch a model.
-        clock: Tells when a failed fetch may be tried again.
-        providers: Of the settings, by name.
-        secret: Gives the value of an environment variable that holds a key, as `Settings.secret` does.
-        progress: Of fetching a model; called from another thread.
-        threads: Of a model that runs in this process.
+        name: "minilm", the bundled one; "hash", which compares words and not meanings; "ollama:MODEL",
+            "ollama:MODEL@URL"; "fastembed:MODEL"; or "PROVIDER:MODEL" with a configured provider that uses
+            OpenAI's wire format.
+        home: SATCHEL_HOME; models are stored in its folder `models`.
+        environ: The environment of processes that fetch a model.
+        clock: Determines when a failed fetch may be retried.
+        providers: The providers in the settings, by name.
+        secret: Returns the value of an environment variable that holds a key, like `Settings.secret`.
+        progress: Called while a model is fetched, from another thread.
+        threads: The number of threads of a model in this process.
 
     Returns:
         The embedder; the one for "minilm" is a `TokenEmbedder`.
 
     Raises:
-        ConfigError: There is no such embedder.
+        ConfigError: The embedder doesn't exist.
         EmbedderError: Its library is not installed.
     """
     if name == "minilm":
@@ -71,7 +71,7 @@ def open_embedder(
     provider = (providers or {}).get(provider_name)
     if provider_name == "ollama":
         model, _, url = model.partition("@")
-        # A provider's address ends in /v1, which is Ollama's imitation of OpenAI.
+        # A provider's address ends in /v1, which is Ollama's OpenAI-compatible API.
         configured = provider.base_url.rstrip("/").removesuffix("/v1") if provider else ""
         url = _checked(name, url or configured or _OLLAMA_URL)
         info = record_of(model, id=f"ollama:{model}")

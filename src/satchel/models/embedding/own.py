@@ -1,4 +1,4 @@
-"""An embedder that a program brings: anything that has `embed(texts, role)`, or is such a function."""
+"""Embedders that a program provides: any object with `embed(texts, role)`, or such a function."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["OwnEmbedder", "OwnEmbedding", "as_embedder"]
 
 
 class HasEmbed(Protocol):
-    """Gives rows of numbers for texts, at once or awaited."""
+    """Returns rows of numbers for texts, directly or as an awaitable."""
 
     def embed(self, texts: Sequence[str], role: EmbedRole, /) -> Any:
-        """One row for each text; `role` says whether they are asked with or stored."""
+        """One row for each text; `role` says whether they are queries or stored documents."""
         ...
 
 
@@ -32,10 +32,10 @@ OwnEmbedding: TypeAlias = HasEmbed | Callable[[Sequence[str], EmbedRole], Any]
 
 
 def as_embedder(given: Embedder | OwnEmbedding) -> Embedder:
-    """What a program brought, as an `Embedder`; one that is one already stays as it is.
+    """The given object as an `Embedder`; an `Embedder` is returned unchanged.
 
     Raises:
-        UsageError: It has no way of embedding.
+        UsageError: The object can't embed.
     """
     function = getattr(given, "embed", given)
     if isinstance(given, type) or not callable(function):
@@ -52,7 +52,7 @@ def as_embedder(given: Embedder | OwnEmbedding) -> Embedder:
 
 
 def _id_of(given: object) -> str:
-    """What vectors of it are kept under: a name that it has, or the one of its class or function."""
+    """The id under which its vectors are stored: its own name, or that of its class or function."""
     for attribute in ("name", "model", "model_name"):
         name = getattr(given, attribute, None)
         if isinstance(name, str) and name:
@@ -62,10 +62,10 @@ def _id_of(given: object) -> str:
 
 
 class OwnEmbedder(Embedder):
-    """Calls what a program brought: awaits it, or runs it on a thread of its own kind, and checks what it gives."""
+    """Calls a program's embedder, awaiting it or running it on a worker thread, and checks its output."""
 
     def __init__(self, function: Callable[..., Any], info: EmbedderInfo) -> None:
-        """Keep it; nothing is called before the first question or memory."""
+        """Store the function; it is first called for a question or a memory."""
         self._function = function
         self._info = info
         self._worker = Worker()
@@ -77,7 +77,7 @@ class OwnEmbedder(Embedder):
         return self._info
 
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
-        """Embed; see `Embedder.embed`. Rows of another length than one are brought to it."""
+        """Embed texts; see `Embedder.embed`. Rows are normalised to unit length."""
         try:
             if inspect.iscoroutinefunction(self._function):
                 rows = await self._call(list(texts), role)
@@ -87,7 +87,7 @@ class OwnEmbedder(Embedder):
                     rows = await rows
             if not hasattr(rows, "__len__"):
                 rows = list(rows)
-        except Exception as error:  # a boundary: it is the program's own code, and search goes on without it
+        except Exception as error:  # a boundary: this is the program's own code, and search works without it
             raise EmbedderError(f"{self._info.id} failed: {type(error).__name__}: {error}") from error
         matrix = unit_rows(rows, count=len(texts), dimension=self._info.dimension, source=self._info.id)
         if not self._info.dimension:
@@ -95,14 +95,14 @@ class OwnEmbedder(Embedder):
         return matrix
 
     async def aclose(self) -> None:
-        """What a program brought stays open."""
+        """Does nothing, because the program owns its embedder."""
 
 
 def _caller_of(function: Callable[..., Any]) -> Callable[[list[str], EmbedRole], Any]:
-    """How to call it: with the role by its name or its place, or with the texts alone where it knows no roles."""
+    """How to call the function: with the role by name or position, or with the texts alone if it takes no role."""
     try:
         parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # written in C: it tells nothing of itself
+    except (TypeError, ValueError):  # functions in C may have no signature
         return function
     role = parameters.get("role")
     if role is not None and role.kind is not inspect.Parameter.POSITIONAL_ONLY:

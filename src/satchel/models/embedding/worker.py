@@ -1,4 +1,4 @@
-"""One thread's worth of work at a time, for the embedding models that run in this process."""
+"""Runs the work of in-process embedding models, one piece at a time."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ Result = TypeVar("Result")
 
 
 class Worker:
-    """Runs blocking pieces of work off the event loop, one at a time, first come first served.
+    """Runs blocking pieces of work outside the event loop, one at a time, in the order of arrival.
 
-    A call is made of many pieces, so a question that is asked during a long back-fill waits for one piece of
-    it and not for its end, and a cancelled call stops after the piece in hand. The threads are anyio's own,
-    never the event loop's default executor.
+    A call consists of many pieces. Therefore a question that arrives during a long back-fill waits for one piece only,
+    and a cancelled call stops after the current piece. The threads are anyio's, not the event loop's default executor.
     """
 
     def __init__(self) -> None:
-        """Start nothing yet."""
+        """Nothing is started yet."""
         self._limiter: anyio.CapacityLimiter | None = None
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Run one piece; cancellation takes effect when it is done, so that two never overlap.
+        """Run one piece. Cancellation takes effect after it, so that two pieces never overlap.
 
         Args:
-            work: Short, unless it looks at `anyio.from_thread.check_cancelled` now and then.
+            work: A short function, or one that regularly calls `anyio.from_thread.check_cancelled`.
 
         Returns:
-            What it returned.
+            The return value of `work`.
         """
         if self._limiter is None:
             self._limiter = anyio.CapacityLimiter(1)

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions: our messages to theirs, their chunks to our events. Pure mapping, no network."""
+"""OpenAI's chat completions: converts our messages to theirs and their chunks to our events. No network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from satchel.models.port import ToolDefinition
 
 __all__ = ["ChatAnswer", "response_format_to_wire", "message_to_wire", "tools_to_wire"]
 
-# OpenAI refuses longer ids of calls ("string too long. Expected a string with maximum length 40").
+# OpenAI refuses longer call ids ("string too long. Expected a string with maximum length 40").
 MAX_ID: Final = 40
 
 _STOP_REASONS: Final[Mapping[str, StopReason]] = {
@@ -37,9 +37,9 @@ _STOP_REASONS: Final[Mapping[str, StopReason]] = {
 }
 
 
-# Gemini's models from 3 on refuse a history in which the first call of an answer lacks the proof that came with it.
-# The proof travels in our thinking block; where a call has none (another provider's, an older log) Google documents a
-# word that says so.
+# Gemini 3 and later refuse a history in which the first call of an answer lacks its thought signature. The signature
+# travels in our thinking block. For calls without one (from another provider or an older log), Google documents a
+# placeholder.
 _GOOGLE: Final = "google:"
 _NO_PROOF: Final = "skip_thought_signature_validator"
 
@@ -47,7 +47,7 @@ _NO_PROOF: Final = "skip_thought_signature_validator"
 def message_to_wire(
     message: Message, *, replay_thinking: bool = False, sign_calls: bool = False
 ) -> list[dict[str, Any]]:
-    """One of our messages as theirs: results as messages of their own, before what was said.
+    """One of our messages in their format: results become separate messages before the text.
 
     Args:
         message: Any of a valid history.
@@ -62,7 +62,7 @@ def message_to_wire(
             {
                 "role": "tool",
                 "tool_call_id": wire_id(block.tool_use_id, max_length=MAX_ID),
-                # Some endpoints refuse a result that is empty.
+                # Some endpoints refuse an empty result.
                 "content": block.content or "(no output)",
             }
             for block in message.blocks
@@ -92,7 +92,7 @@ def _proof_in(message: Message) -> str:
 
 
 def _call_to_wire(call: ToolUseBlock) -> dict[str, Any]:
-    # Chat templates read the arguments back, so what did not parse goes inside an object that does.
+    # Chat templates parse the arguments, so unparsed text is put into a valid object.
     arguments = {"unparsed_arguments": call.unparsed} if call.input is None else call.input
     return {
         "id": wire_id(call.id, max_length=MAX_ID),
@@ -102,7 +102,7 @@ def _call_to_wire(call: ToolUseBlock) -> dict[str, Any]:
 
 
 def tools_to_wire(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
-    """The tools' definitions."""
+    """The tool definitions."""
     return [
         {
             "type": "function",
@@ -117,24 +117,24 @@ def tools_to_wire(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
 
 
 def response_format_to_wire(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema that the answer must fit. Not "strict": that admits a part of JSON Schema only."""
+    """The schema for the answer. Not "strict", which supports only a part of JSON Schema."""
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": False}}
 
 
 def usage_from_wire(usage: Mapping[str, Any]) -> Usage:
-    """Their counts as ours. They count cached tokens as input and reasoning as output, as we do."""
+    """Their token counts as ours. Both count cached tokens as input and reasoning as output."""
     sent, said = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
     details = usage.get("prompt_tokens_details")
     details = details if isinstance(details, Mapping) else {}
     reasoning = usage.get("completion_tokens_details")
     thought = _count(reasoning, "reasoning_tokens") if isinstance(reasoning, Mapping) else 0
-    # xAI counts reasoning beside the output; the total tells.
+    # xAI counts reasoning separately from the output; the total shows it.
     if thought and _count(usage, "total_tokens") == sent + said + thought:
         said += thought
     return Usage(
         input_tokens=sent,
         output_tokens=said,
-        # DeepSeek has a field of its own for what its cache served.
+        # DeepSeek has its own field for cached tokens.
         cache_read_tokens=_count(details, "cached_tokens") or _count(usage, "prompt_cache_hit_tokens"),
         cache_write_tokens=_count(details, "cache_write_tokens"),
     )
@@ -146,7 +146,7 @@ def _count(values: Mapping[str, Any], name: str) -> int:
 
 
 class _Call:
-    """A call that is being put together."""
+    """A call that is being assembled."""
 
     __slots__ = ("id", "name", "parts", "proposed")
 
@@ -168,10 +168,10 @@ class _Call:
 
 
 class ChatAnswer:
-    """Puts one answer together. See `satchel.models.hosted.Answer`."""
+    """Assembles one answer. See `satchel.models.hosted.Answer`."""
 
     def __init__(self, ids: CallIds) -> None:
-        """Take the maker of call ids."""
+        """Store the generator of call ids."""
         self._ids = ids
         self._text: list[str] = []
         self._thinking: list[str] = []
@@ -184,15 +184,15 @@ class ChatAnswer:
 
     @property
     def is_finished(self) -> bool:
-        """A finish reason came."""
+        """Whether a finish reason has arrived."""
         return self._finish is not None
 
     def feed(self, data: dict[str, Any]) -> list[Delta]:
-        """Take one chunk."""
+        """Add one chunk."""
         return self._take(data, "delta")
 
     def feed_whole(self, body: dict[str, Any]) -> list[Delta]:
-        """Take a whole completion."""
+        """Add a complete answer."""
         return self._take(body, "message")
 
     def _take(self, data: dict[str, Any], field: str) -> list[Delta]:
@@ -212,15 +212,15 @@ class ChatAnswer:
         return events
 
     def _delta(self, delta: dict[str, Any], events: list[Delta]) -> None:
-        # DeepSeek, vLLM and llama.cpp say reasoning_content, OpenRouter and Ollama reasoning; some say both,
-        # alike.
+        # DeepSeek, vLLM and llama.cpp use reasoning_content, OpenRouter and Ollama reasoning; some use both for the
+        # same text.
         thinking = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(thinking, str) and thinking:
             self._thinking.append(thinking)
             events.append(ThinkingDelta(text=clean_text(thinking)))
         content = delta.get("content")
         text = content if isinstance(content, str) else _text_of_parts(content)
-        # A refusal in words of its own field is the answer's text.
+        # The text of the separate field for refusals is part of the answer.
         if not text and isinstance(refusal := delta.get("refusal"), str):
             text = refusal
         if text:
@@ -243,7 +243,7 @@ class ChatAnswer:
         index = item.get("index")
         call = self._by_index.get(index) if isinstance(index, int) else None
         if not isinstance(index, int):
-            # Endpoints that leave out the index send whole calls, or go on with the last one without its id.
+            # Endpoints that omit the index send complete calls, or continue the last one without its id.
             index = len(self._calls) if proposed or function.get("name") or not self._calls else -1
             call = self._calls[-1] if index < 0 else None
         elif (
@@ -253,7 +253,7 @@ class ChatAnswer:
             and proposed != call.proposed
             and function.get("name")
         ):
-            # Some give every call the index 0: another id with a name is another call.
+            # Some give every call the index 0; a different id with a name is a new call.
             call = None
         if call is None:
             call = _Call(self._ids.claim(proposed or ""), proposed or "")
@@ -263,14 +263,14 @@ class ChatAnswer:
             call.name = name
         arguments = function.get("arguments")
         if isinstance(arguments, dict):
-            # Ollama's own format, and some that follow it, send the object itself.
+            # Ollama's own format, and some others, send the object itself.
             arguments = encode(arguments).decode()
         if isinstance(arguments, str) and arguments:
             call.parts.append(arguments)
             events.append(ToolInputDelta(call_id=call.id, tool=call.name, text=clean_text(arguments)))
 
     def result(self) -> Result:
-        """The answer as it is by now."""
+        """The answer so far."""
         blocks: list[Block] = []
         if self._thinking or self._proof:
             blocks.append(ThinkingBlock(text=clean_text("".join(self._thinking)), signature=self._proof))
@@ -279,13 +279,13 @@ class ChatAnswer:
         blocks.extend(call.block() for call in self._calls)
         stop: StopReason = _STOP_REASONS.get(self._finish or "", "other")
         if self._calls and stop in ("end_turn", "other"):
-            # Some endpoints say "stop" after calls too.
+            # Some endpoints also say "stop" after calls.
             stop = "tool_use"
         return Result(blocks=tuple(blocks), stop_reason=stop, usage=self._usage, model=self._model)
 
 
 def _text_of_parts(content: Any) -> str:
-    """The text of a content that is a list of parts, as Mistral's reasoning models send it."""
+    """The text of content that is a list of parts, as Mistral's reasoning models send it."""
     if not isinstance(content, Sequence) or isinstance(content, str):
         return ""
     return "".join(
