@@ -129,11 +129,14 @@ _LIST_REFS = """
 """
 _PATHS_INSIDE = r"(?![/~])(?!(?:.*/)?\.\.(?:/|\Z)).*"
 """Not above the folder: `git diff` shows any file where one of its paths lies outside the repository."""
-_NO_HELPER = r"(?!.*::).*"
-"""`ext::` and the like name a program to talk to."""
+_URL = r"(?:https?|git|ssh)://\w.*|\w[\w.-]*@\w[\w.-]*:.*"
+_REMOTE = rf"origin|upstream|{_URL}"
+"""A place to fetch from: not `ext::` and the like, which name a program, and no folder, whose configuration may be run.
+Any other word may be a folder's name, so that other remotes have to be spelled out.
+"""
 _FETCH = """
 -afkpqtv46 -j= --all --prune --prune-tags --tags --no-tags --depth= --deepen= --unshallow --dry-run --force --quiet
---verbose --jobs= --progress --recurse-submodules[=] --multiple --atomic --shallow-since= --set-upstream
+--verbose --jobs= --progress --recurse-submodules[=] --atomic --shallow-since= --set-upstream
 """
 
 
@@ -170,8 +173,7 @@ _GIT = Usage(
         "diff-tree": _reads(f"{_DIFF} -rtmc --root --cc --no-commit-id --pretty[=] --format= --always"),
         "for-each-ref": _reads(f"{_LIST_REFS} --count= --exclude= --stdin"),
         "grep": _reads(
-            "-iwvnlLchHEGFPaIropWqz -# -e= -A= -B= -C= -m= --cached --untracked --exclude-standard "
-            "--recurse-submodules "
+            "-iwvnlLchHEGFPaIropWqz -# -e= -A= -B= -C= -m= --cached --recurse-submodules "
             "--invert-match --ignore-case --word-regexp --text --recursive --max-depth= --extended-regexp "
             "--basic-regexp --fixed-strings --perl-regexp --line-number --column --full-name --files-with-matches "
             "--name-only --files-without-match --null --only-matching --count --color[=] --break --heading "
@@ -200,7 +202,7 @@ _GIT = Usage(
             "--remotes[=] --show-toplevel --git-dir --absolute-git-dir --git-common-dir --is-inside-work-tree "
             "--is-inside-git-dir --is-bare-repository --is-shallow-repository --show-cdup --show-prefix --git-path="
         ),
-        "shortlog": _reads(f"{_LOG} -nsecw[=] --committer --numbered --summary --email --group="),
+        "shortlog": _reads(f"{_LOG} -nsec -w[=] --committer --numbered --summary --email --group="),
         "show": _reads(_LOG),
         "show-ref": _reads(
             "-dq -s[=] --tags --heads --branches --verify --head --dereference --hash[=] --abbrev[=] --quiet"
@@ -247,7 +249,7 @@ _GIT = Usage(
             "--recurse-submodules[=] --recursive --jobs= --origin= --branch= --depth= --shallow-since= "
             "--single-branch "
             "--no-tags --shallow-submodules --filter= --sparse",
-            operands=_NO_HELPER,
+            first=_URL,
         ),
         "commit": _writes(
             "-aqvsnoi -m= -F= -C= --quiet --verbose --file= --author= --date= --message= --reuse-message= --fixup= "
@@ -262,11 +264,11 @@ _GIT = Usage(
             "--system --local --worktree --type= --bool --int --path --default=",
             most=1,
         ),
-        "fetch": _writes(_FETCH, operands=_NO_HELPER),
+        "fetch": _writes(_FETCH, first=_REMOTE),
         "init": _writes("-q -b= --bare --quiet --initial-branch= --object-format="),
         "ls-remote": _writes(
             "-qth --quiet --tags --heads --branches --refs --get-url --sort= --exit-code --symref",
-            operands=_NO_HELPER,
+            first=_REMOTE,
         ),
         "merge": _writes(
             "-nqv -m= -X= --stat --summary --log[=] --squash --commit --ff --ff-only --message= --verbose "
@@ -279,9 +281,9 @@ _GIT = Usage(
         "pull": _writes(
             f"{_FETCH} -nr[=] -X= --rebase[=] --stat --squash --commit --ff --ff-only --autostash --no-edit "
             "--allow-unrelated-histories --strategy-option=",
-            operands=_NO_HELPER,
+            first=_REMOTE,
         ),
-        # To any other place it would run that repository's hooks: a folder's name is an operand like a remote's.
+        # In a folder it would run hooks; and elsewhere, the work would be in a stranger's hands.
         "push": _writes(
             "-ufnqvd46 --verbose --quiet --all --mirror --delete --tags --dry-run --porcelain --force "
             "--force-with-lease[=] --force-if-includes --set-upstream --progress --prune --no-verify "
@@ -296,7 +298,11 @@ _GIT = Usage(
             "--autosquash --update-refs --autostash --rebase-merges[=] --fork-point --root --reapply-cherry-picks "
             "--strategy-option="
         ),
-        "remote": _writes("-vn --verbose --all --push --dry-run", first="get-url|show|prune|update"),
+        "remote": _writes(
+            "-vn --verbose --all --push --dry-run",
+            first="get-url|show|prune|update",
+            operands="origin|upstream",
+        ),
         "reset": _writes("-qN --quiet --mixed --soft --hard --merge --keep --intent-to-add --refresh"),
         "restore": _writes(
             "-qSWm -s= --source= --staged --worktree --ignore-unmerged --overlay --quiet --progress --merge "
@@ -337,13 +343,14 @@ _GIT = Usage(
 
 # ---- Scripts of sed and awk
 
-_SED_PART = r"(?:[^/\\\n\[]|\\[^\n]|\[\^?[^]/\\\n]+\])*"
+# No text fits in two ways: else a script that fits in none would take time without bound.
+_SED_PART = r"(?:[^/\\\n\[]|\\[^\n]|\[(?:\^[^]/\\\n]|[^]^/\\\n])[^]/\\\n]*\])*"
 _SED_ADDRESS = rf"(?:\d+(?:~\d+)?|\$|/{_SED_PART}/I?)"
 _SED_COMMAND = (
-    rf"(?:{_SED_ADDRESS}(?:,(?:{_SED_ADDRESS}|[+~]\d+))?\s*!?\s*)?"
+    rf"(?:{_SED_ADDRESS}(?:,(?:{_SED_ADDRESS}|[+~]\d+))?[ \t]*(?:![ \t]*)?)?"
     rf"(?:[pdqQ=lnNDGghHxPF]|s/{_SED_PART}/(?:[^/\\\n]|\\[^\n])*/[gpIi0-9]*)"
 )
-_SED_SCRIPT = rf"\s*{_SED_COMMAND}(?:\s*[;\n]\s*{_SED_COMMAND})*\s*;?\s*"
+_SED_SCRIPT = rf"[ \t;\n]*{_SED_COMMAND}[ \t]*(?:[;\n][ \t;\n]*{_SED_COMMAND}[ \t]*)*(?:[;\n][ \t;\n]*)?"
 """Addresses, and the commands that print, delete and substitute. Left out are `e`, `w`, `r`, `s///e` and `s///w`, and
 brackets that hold a slash, which versions of sed read differently."""
 _AWK_PROGRAM = r"(?!.*(?:system|getline))(?:[^|>@\\]|\\[^\n])*"
@@ -360,7 +367,7 @@ _SED = Usage(
 # ---- The table
 
 _HARMLESS = (
-    "arch", "basename", "df", "dirname", "echo", "false", "free", "groups", "id", "ls", "nproc", "pwd", "readlink",
+    "basename", "df", "dirname", "echo", "false", "free", "groups", "id", "ls", "nproc", "pwd", "readlink",
     "realpath", "seq", "sleep", "stat", "true", "tty", "type", "uname", "uptime", "which", "whoami",
 )  # fmt: skip
 """Nothing that these can be given does harm, and none of them shows what is in a file."""
@@ -463,7 +470,7 @@ PROGRAMS: Mapping[str, Usage] = {
         operands=r"[^=]*",
     ),
     "man": Usage(options="-afkwW -s= --all --whatis --apropos --where --path", operands=r"[\w.+:-]+"),
-    "nice": Usage(spelled="-n= -# --adjustment=", runs=0),
+    "nice": Usage(spelled="-n= --adjustment=", runs=0),
     "nohup": Usage(runs=0),
     "printf": Usage(proposed=True),
     "rg": Usage(
@@ -503,14 +510,14 @@ PROGRAMS: Mapping[str, Usage] = {
     ),
     "split": Usage(
         options="-deux -l= -b= -C= -n= -a= --lines= --bytes= --line-bytes= --number= --suffix-length= "
-        "--numeric-suffixes[=] --additional-suffix= --elide-empty-files --verbose",
+        "--numeric-suffixes[=] --elide-empty-files --verbose",
         spelled="--filter=",
     ),
     # What follows the host and the first word runs there.
     "ssh": Usage(
-        options="-46aCfgkMNnqTtvxy -p= -l= -i=",
-        spelled="-AGgsVXYK -o= -F= -J= -L= -R= -D= -W= -b= -c= -E= -e= -I= -m= -O= -P= -Q= -S= -w= -B=",
-        first=r"[\w.@%\[\]-]+",
+        options="-46aCfgkNnqTtvxy -p= -l= -i=",
+        spelled="-AGMsVXYK -o= -F= -J= -L= -R= -D= -W= -b= -c= -E= -e= -I= -m= -O= -P= -Q= -S= -w= -B=",
+        first=r"[\w.@\[\]][\w.@\[\]-]*",
         rest_after=2,
     ),
     "stdbuf": Usage(spelled="-i= -o= -e= --input= --output= --error=", runs=0),
@@ -542,7 +549,7 @@ PROGRAMS: Mapping[str, Usage] = {
     ),
     "wc": Usage(options="-clmLw --bytes --chars --lines --max-line-length --words", proposed=True),
     "wget": Usage(
-        options="-qvcSN46 -t= -T= -w= -U= --quiet --verbose --no-verbose --continue --timestamping --spider "
+        options="-qvS46 -t= -T= -w= -U= --quiet --verbose --no-verbose --spider "
         "--server-response --tries= --timeout= --wait= --user-agent= --max-redirect= --https-only",
         spelled="-O= -P= --output-document= --directory-prefix=",
         operands=r"https?://.*",
@@ -555,6 +562,6 @@ PROGRAMS: Mapping[str, Usage] = {
         appends=True,
     ),
     "zip": Usage(
-        options="-rqjuXyvmfd0123456789 -x= -i= --recurse-paths --quiet --junk-paths --symlinks",
+        options="-rqjuXyvf0123456789 -x= -i= --recurse-paths --quiet --junk-paths --symlinks",
     ),
 }

@@ -84,10 +84,8 @@ def read_commands(command: str) -> list[Words] | None:
     except UnicodeEncodeError:
         return None
     root = _parser().parse(source).root_node
-    pieces: list[_Piece] = []
-    if root.has_error or not _flatten(root, 0, pieces):
-        return None
-    return _joined(source, pieces)
+    pieces = None if root.has_error else _pieces(root)
+    return None if pieces is None else _joined(source, pieces)
 
 
 @cache
@@ -106,13 +104,22 @@ class _Piece:
     command_start: int
 
 
-def _flatten(node: Node, command_start: int, pieces: list[_Piece]) -> bool:
-    """Append the pieces of a tree in their order; False where it holds a construct that is not understood."""
-    if node.type in STRUCTURE:
-        start = node.start_byte if node.type == "command" else command_start
-        return all(_flatten(child, start, pieces) for child in node.children)
-    pieces.append(_Piece(node, command_start))
-    return node.type in WORDS or node.type == "file_redirect" or node.type in OPERATORS
+def _pieces(root: Node) -> list[_Piece] | None:
+    """The pieces of a tree in their order, or None where it holds a construct that is not understood."""
+    pieces: list[_Piece] = []
+    # Not by recursion: a list of 800 commands is a tree 800 levels deep.
+    waiting = [_Piece(root, 0)]
+    while waiting:
+        piece = waiting.pop()
+        node = piece.node
+        if node.type in STRUCTURE:
+            start = node.start_byte if node.type == "command" else piece.command_start
+            waiting.extend(_Piece(child, start) for child in reversed(node.children))
+        elif node.type in WORDS or node.type in OPERATORS or node.type == "file_redirect":
+            pieces.append(piece)
+        else:
+            return None
+    return pieces
 
 
 def _joined(source: bytes, pieces: Sequence[_Piece]) -> list[Words] | None:
