@@ -184,6 +184,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "models:cache:broken-prefix", "DESIGN 4", "A broken prefix is reported with its cause."),
     built(2, "models:layers:native", "seed-3 §1", "Native tool use is the first layer."),
     built(2, "models:layers:json", "seed-3 §1", "Where tools can't be sent, JSON in text is parsed: action, actions, final, with or without fences and prose."),
+    built(8, "models:layers:unasked", "DESIGN 4", "Where tools were taken and the whole answer is such JSON, calls of offered tools run, a final is unwrapped, and calls are remembered."),
     built(2, "models:layers:text", "seed-3 §1", "Where neither parses, the whole text is the answer."),
     built(2, "models:layers:found-once", "DESIGN 4", "tool_use auto finds out at the first refusal and remembers it per model and endpoint."),
     built(2, "models:arguments:unparsed", "DESIGN 4", "Arguments that don't parse are never replaced by {}."),

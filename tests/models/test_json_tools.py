@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from satchel.clock import ManualClock
 from satchel.errors import ToolsUnsupported
 from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
 from satchel.messages import Message, TextBlock, ThinkingBlock, ToolUseBlock
-from satchel.models import AbilityStore, AdaptiveTools, JsonTools, Reply, ScriptedModel, ToolDefinition
+from satchel.models import AbilityStore, AdaptiveTools, Call, JsonTools, Reply, ScriptedModel, ToolDefinition
 from satchel.models.json_tools import answer_schema, instructions
 from tests.models.loopback import CLOCK, LOOK, ask, request, results, user
 from tests.requirements import requirement
@@ -219,3 +220,112 @@ async def test_two_processes_keep_what_the_other_found_out(tmp_path: Path) -> No
         False,
     )
     assert [each.name for each in tmp_path.iterdir()] == ["abilities.json"]
+
+
+def adaptive(inner: ScriptedModel, abilities: AbilityStore) -> AdaptiveTools:
+    return AdaptiveTools(inner, tool_use="auto", abilities=abilities, endpoint="e")
+
+
+@requirement("models:layers:unasked")
+@pytest.mark.parametrize("chunk", [0, 1, 7])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (CALL, ""),
+        (f"```json\n{CALL}\n```", ""),
+        (f"I look.\n\n{CALL}\n", "I look."),
+        (f"Use `look`:\n{CALL}", "Use `look`:"),
+        ('{"actions": [{"tool": "look", "input": {"at": "a"}}]}', ""),
+    ],
+)
+async def test_calls_that_a_model_with_native_tools_writes_as_json_are_calls_and_remembered(
+    text: str, said: str, chunk: int
+) -> None:
+    abilities = AbilityStore(None, clock=CLOCK)
+    inner = ScriptedModel([Reply(text=text, chunk=chunk), CALL])
+    events, completion = await ask(adaptive(inner, abilities), request())
+    assert [(call.name, call.input) for call in completion.message.tool_uses] == [("look", {"at": "a"})]
+    assert (completion.stop_reason, completion.message.text) == ("tool_use", said)
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)).strip() == said
+    await ask(adaptive(inner, abilities), request())
+    assert [bool(asked.tools) for asked in inner.requests] == [True, False]
+
+
+@requirement("models:layers:unasked")
+@pytest.mark.parametrize("chunk", [0, 1, 7])
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"final": "It \\u00e9s done."}', "It \u00e9s done."),
+        ('Sure:\n```json\n{"final": "Done."}\n```', "Sure:\n\nDone."),
+    ],
+)
+async def test_a_final_in_json_is_unwrapped_and_proves_nothing(text: str, shown: str, chunk: int) -> None:
+    abilities = AbilityStore(None, clock=CLOCK)
+    events, completion = await ask(
+        adaptive(ScriptedModel([Reply(text=text, chunk=chunk)]), abilities), request()
+    )
+    assert completion.message.text == shown
+    streamed = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert streamed.split() == shown.split()
+    assert abilities.native_tools(endpoint="e", model="scripted") is None
+
+
+@requirement("models:layers:unasked")
+@pytest.mark.parametrize("chunk", [0, 1, 7])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "Ann", "action": {"tool": "look", "input": {}}}',
+        '{"action": {"tool": "unknown", "input": {}}}',
+        '{"action": "run away"}',
+        '{"action": {"tool": "look", "input": "not an object"}}',
+        '{"final": 5}',
+        '{"final": "x", "score": 1}',
+        '{"final": ""}',
+        '{"action": {"tool": "look", "input": {"at": "a"}}',
+        f"Write this:\n{CALL}\nand wait for the result.",
+        f"{CALL}\nThat is how a call looks.",
+        f"The object {CALL}",
+        "word " * 30 + f"\n{CALL}",
+        f"```python\nprint(1)\n```\n{'word ' * 30}\n{CALL}",
+        "{" * 300,
+        "`",
+        "```",
+        "Hello, {name}!",
+    ],
+)
+async def test_an_answer_that_only_contains_such_json_stays_an_answer(text: str, chunk: int) -> None:
+    abilities = AbilityStore(None, clock=CLOCK)
+    events, completion = await ask(
+        adaptive(ScriptedModel([Reply(text=text, chunk=chunk)]), abilities), request()
+    )
+    assert completion.blocks == (TextBlock(text=text),)
+    assert completion.stop_reason == "end_turn"
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == text
+    assert abilities.native_tools(endpoint="e", model="scripted") is None
+
+
+@requirement("models:layers:unasked")
+async def test_an_answer_cut_at_its_limit_and_one_without_tools_are_never_read_as_calls() -> None:
+    abilities = AbilityStore(None, clock=CLOCK)
+    cut = adaptive(ScriptedModel([Reply(text=CALL, stop_reason="max_tokens")]), abilities)
+    events, completion = await ask(cut, request())
+    assert completion.blocks == (TextBlock(text=CALL),)
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == CALL
+    _, completion = await ask(adaptive(ScriptedModel([CALL]), abilities), replace(request(), tools=()))
+    assert completion.blocks == (TextBlock(text=CALL),)
+
+
+@requirement("models:layers:unasked")
+async def test_a_model_that_has_called_natively_keeps_doing_so_and_its_json_is_read_too() -> None:
+    abilities = AbilityStore(None, clock=CLOCK)
+    native = Reply(text="{", calls=[Call(name="look", input={"at": "b"})])
+    inner = ScriptedModel([native, CALL, "Done."])
+    _, first = await ask(adaptive(inner, abilities), request())
+    assert (first.message.text, len(first.message.tool_uses)) == ("{", 1)
+    assert abilities.native_tools(endpoint="e", model="scripted") is True
+    _, second = await ask(adaptive(inner, abilities), request())
+    assert [call.input for call in second.message.tool_uses] == [{"at": "a"}]
+    await ask(adaptive(inner, abilities), request())
+    assert all(asked.tools for asked in inner.requests)

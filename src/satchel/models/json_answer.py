@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
@@ -24,7 +24,15 @@ from satchel.messages import Block, TextBlock, ToolUseBlock, clean_text
 from satchel.models.encoding import parse_object
 from satchel.models.identifiers import CallIds
 
-__all__ = ["AnswerReader", "read_answer"]
+__all__ = [
+    "PREAMBLE_CHARS",
+    "AnswerReader",
+    "FoundCall",
+    "Verdict",
+    "begins_answer",
+    "read_answer",
+    "whole_answer",
+]
 
 # Words before a `final` up to this length are its preamble ("Sure, here is the answer:") and left out; they
 # are held back until then. Longer ones are an answer of their own and stay.
@@ -50,7 +58,7 @@ _BETWEEN_CALLS: Final = re.compile(r"(?:[\s,;]|```[A-Za-z0-9_-]{0,20})*")
 _TOOL_NAME: Final = re.compile(r'"(?:tool|name)"\s*:\s*"([^"\\]{1,100})"')
 _DECODER: Final = json.JSONDecoder(strict=False)
 
-_Verdict: TypeAlias = Literal["no", "open", "object", "calls", "final"]
+Verdict: TypeAlias = Literal["no", "open", "object", "calls", "final"]
 
 
 class AnswerReader:
@@ -246,7 +254,9 @@ class AnswerReader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _FoundCall:
+class FoundCall:
+    """A call as it was written: `raw` are the arguments, word for word, `input` None where they are no object."""
+
     tool: str
     input: dict[str, Any] | None
     raw: str = ""
@@ -259,6 +269,39 @@ def read_answer(text: str, ids: CallIds) -> tuple[Block, ...]:
     return reader.finish(ids)[1]
 
 
+def begins_answer(text: str) -> Verdict:
+    """What the text begins, at a brace or a fence: "open" where too little has come to tell."""
+    return _judge(text, 0, False)[0]
+
+
+def whole_answer(text: str) -> str | Sequence[FoundCall] | None:
+    """What a text says that is nothing but the JSON of one answer, with or without a fence around it.
+
+    Returns:
+        The words of `final`, or the calls, whose inputs are all JSON objects; None for everything else.
+    """
+    start = text.find("{")
+    decoded = _decoded(text, start) if start >= 0 else None
+    if decoded is not None and not _BETWEEN_CALLS.sub("", text[decoded[1] :]):
+        match decoded[0]:
+            case {"final": str(final), **rest} if not rest:
+                return final
+            case _:
+                pass
+    calls: list[FoundCall] = []
+    place = start
+    while decoded is not None:
+        value, place = decoded
+        found = _calls_of(value)
+        if not found or any(call.input is None for call in found):
+            return None
+        calls += found
+        skipped = _BETWEEN_CALLS.match(text, place)
+        place = skipped.end() if skipped else place
+        decoded = _decoded(text, place) if text.startswith("{", place) else None
+    return calls if calls and place == len(text) else None
+
+
 def _candidate(text: str, start: int) -> int:
     """Where JSON may begin next: at a brace or a fence, or at backticks that may become one."""
     brace, tick = text.find("{", start), text.find("`", start)
@@ -266,13 +309,13 @@ def _candidate(text: str, start: int) -> int:
     return min(found) if found else len(text)
 
 
-def _judge(text: str, start: int, at_end: bool) -> tuple[_Verdict, int]:
+def _judge(text: str, start: int, at_end: bool) -> tuple[Verdict, int]:
     """What begins at `start`, and where its body does.
 
     "no": prose. "open": too little has come to tell. "object": JSON whose first key says nothing. "calls" and
     "final" are what they say; the body of "final" begins after the colon.
     """
-    undecided: tuple[_Verdict, int] = ("no", start) if at_end else ("open", start)
+    undecided: tuple[Verdict, int] = ("no", start) if at_end else ("open", start)
     place = start
     fenced = False
     if text[start] == "`":
@@ -479,7 +522,7 @@ def _decoded(text: str, start: int) -> tuple[dict[str, Any], int] | None:
     return (value, end) if isinstance(value, dict) else None
 
 
-def _calls_in(text: str, start: int) -> Iterator[_FoundCall]:
+def _calls_in(text: str, start: int) -> Iterator[FoundCall]:
     """The calls that begin at `start`, up to the first thing that is none."""
     place = start
     while True:
@@ -498,16 +541,16 @@ def _calls_in(text: str, start: int) -> Iterator[_FoundCall]:
         yield from calls
 
 
-def _broken_call(text: str, start: int) -> Iterator[_FoundCall]:
+def _broken_call(text: str, start: int) -> Iterator[FoundCall]:
     """A call that is no JSON: its tool, where that can be read, and its words for the model to mend."""
     end = _Scan(position=start).find_end(text)
     raw = clean_text(text[start : len(text) if end is None else end])
     verdict, _ = _judge(text, start, True)
     if verdict == "calls" and (name := _TOOL_NAME.search(raw)):
-        yield _FoundCall(tool=name[1], input=None, raw=raw)
+        yield FoundCall(tool=name[1], input=None, raw=raw)
 
 
-def _calls_of(value: Mapping[str, Any]) -> list[_FoundCall]:
+def _calls_of(value: Mapping[str, Any]) -> list[FoundCall]:
     """The calls that an object asks for; empty where it asks for none."""
     match value:
         case {"action": str(tool), **rest} if tool:
@@ -523,8 +566,8 @@ def _calls_of(value: Mapping[str, Any]) -> list[_FoundCall]:
             return []
 
 
-def _listed(actions: list[Any]) -> list[_FoundCall]:
-    calls: list[_FoundCall] = []
+def _listed(actions: list[Any]) -> list[FoundCall]:
+    calls: list[FoundCall] = []
     for action in actions:
         inner = action.get("action", action) if isinstance(action, Mapping) else None
         if not isinstance(inner, Mapping):
@@ -536,7 +579,7 @@ def _listed(actions: list[Any]) -> list[_FoundCall]:
     return calls
 
 
-def _call(tool: str, fields: Mapping[str, Any]) -> _FoundCall:
+def _call(tool: str, fields: Mapping[str, Any]) -> FoundCall:
     for key in ("input", "arguments", "args", "parameters", "action_input"):
         if key in fields:
             given = fields[key]
@@ -547,9 +590,9 @@ def _call(tool: str, fields: Mapping[str, Any]) -> _FoundCall:
         given = {}
     if isinstance(given, str):
         parsed = parse_object(given)
-        return _FoundCall(tool=tool, input=parsed, raw=clean_text(given))
+        return FoundCall(tool=tool, input=parsed, raw=clean_text(given))
     if isinstance(given, dict):
         # Through JSON once more: NaN and the like, which the decoder lets pass, are no arguments.
         text = json.dumps(given)
-        return _FoundCall(tool=tool, input=parse_object(text), raw=clean_text(text))
-    return _FoundCall(tool=tool, input=None, raw=clean_text(json.dumps(given, ensure_ascii=False)))
+        return FoundCall(tool=tool, input=parse_object(text), raw=clean_text(text))
+    return FoundCall(tool=tool, input=None, raw=clean_text(json.dumps(given, ensure_ascii=False)))

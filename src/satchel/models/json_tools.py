@@ -7,7 +7,7 @@ the history become text, and the answer is parsed into the same blocks that nati
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final, Literal
@@ -20,6 +20,7 @@ from satchel.models.identifiers import CallIds
 from satchel.models.json_answer import AnswerReader
 from satchel.models.port import ChatModel, Completion, ModelEvent, ModelRequest, ToolDefinition
 from satchel.models.prefix import MessageCache
+from satchel.models.unasked_json import UnaskedJsonReader
 
 __all__ = ["AdaptiveTools", "JsonTools", "answer_schema", "instructions"]
 
@@ -120,30 +121,10 @@ class JsonTools:
                         if shown := reader.feed(text):
                             yield TextDelta(text=shown)
                     case Completion() if request.tools:
-                        async for last in self._completed(event, reader, request):
+                        for last in _completed(event, *reader.finish(CallIds.of(request))):
                             yield last
                     case _:
                         yield event
-
-    async def _completed(
-        self, completion: Completion, reader: AnswerReader, request: ModelRequest
-    ) -> AsyncIterator[ModelEvent]:
-        shown, blocks = reader.finish(CallIds.of(request))
-        if shown:
-            yield TextDelta(text=shown)
-        calls = [block for block in blocks if isinstance(block, ToolUseBlock)]
-        for call in calls:
-            text = call.unparsed if call.input is None else json.dumps(call.input, ensure_ascii=False)
-            yield ToolInputDelta(call_id=call.id, tool=call.name, text=text)
-        thinking = tuple(block for block in completion.blocks if isinstance(block, ThinkingBlock))
-        yield replace(
-            completion,
-            blocks=(*thinking, *blocks),
-            # A truncated answer stays truncated, whatever could be parsed.
-            stop_reason="tool_use"
-            if calls and completion.stop_reason != "max_tokens"
-            else completion.stop_reason,
-        )
 
     def _as_text(self, request: ModelRequest) -> ModelRequest:
         """The request without tools: the system text describes them, and the history is text."""
@@ -167,9 +148,11 @@ class JsonTools:
 
 
 class AdaptiveTools:
-    """A `ChatModel` that uses native tool calls until its endpoint refuses them, and JSON from then on.
+    """A `ChatModel` that uses native tool calls until its endpoint refuses them or it writes calls as JSON in its text,
+    and JSON from then on.
 
-    The result is remembered per model and endpoint.
+    The result is remembered per model and endpoint. A model that has made native calls keeps doing so; JSON that it
+    writes all the same is read as well.
     """
 
     def __init__(
@@ -226,7 +209,7 @@ class AdaptiveTools:
 
     async def _find_out(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         try:
-            async with aclosing(_generator(self._inner.stream(request))) as events:
+            async with aclosing(self._native(request)) as events:
                 async for event in events:
                     yield event
             return
@@ -238,6 +221,65 @@ class AdaptiveTools:
         async with aclosing(self._json.stream(request)) as events:
             async for event in events:
                 yield event
+
+    async def _native(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Ask natively. An answer that is nothing but JSON of the other layer is read as what it says."""
+        reader = UnaskedJsonReader()
+        offered = {tool.name for tool in request.tools}
+        async with aclosing(_generator(self._inner.stream(request))) as events:
+            async for event in events:
+                match event:
+                    case TextDelta(text=text) if offered:
+                        if shown := reader.feed(text):
+                            yield TextDelta(text=shown)
+                    case Completion() if offered:
+                        async for last in self._read(event, reader, request, offered):
+                            yield last
+                    case _:
+                        yield event
+
+    async def _read(
+        self, completion: Completion, reader: UnaskedJsonReader, request: ModelRequest, offered: Set[str]
+    ) -> AsyncIterator[ModelEvent]:
+        calls_natively = bool(completion.message.tool_uses)
+        shown, blocks = reader.held, None
+        if not calls_natively and completion.stop_reason != "max_tokens":
+            shown, blocks = reader.finish(CallIds.of(request), tools=offered)
+        if blocks is not None:
+            for last in _completed(completion, shown, blocks):
+                yield last
+        else:
+            if shown:
+                yield TextDelta(text=shown)
+            yield completion
+        wrote_calls = blocks is not None and any(isinstance(block, ToolUseBlock) for block in blocks)
+        # A `final` alone may be what the user asked for, and calls in JSON prove nothing against native ones before.
+        known = self._abilities.native_tools(endpoint=self._endpoint, model=self.model)
+        if calls_natively or (wrote_calls and known is None):
+            await self._abilities.remember_native_tools(
+                endpoint=self._endpoint, model=self.model, native=calls_natively
+            )
+
+
+def _completed(
+    completion: Completion, shown: str, blocks: Sequence[Block]
+) -> Iterator[TextDelta | ToolInputDelta | Completion]:
+    """The end of an answer whose text was read as `blocks`; `shown` is what of it was not shown before."""
+    if shown:
+        yield TextDelta(text=shown)
+    calls = [block for block in blocks if isinstance(block, ToolUseBlock)]
+    for call in calls:
+        text = call.unparsed if call.input is None else json.dumps(call.input, ensure_ascii=False)
+        yield ToolInputDelta(call_id=call.id, tool=call.name, text=text)
+    thinking = tuple(block for block in completion.blocks if isinstance(block, ThinkingBlock))
+    yield replace(
+        completion,
+        blocks=(*thinking, *blocks),
+        # A truncated answer stays truncated, whatever could be parsed.
+        stop_reason="tool_use"
+        if calls and completion.stop_reason != "max_tokens"
+        else completion.stop_reason,
+    )
 
 
 def _generator(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent, None]:
