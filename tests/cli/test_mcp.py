@@ -97,7 +97,7 @@ def test_doctor_starts_every_server_and_says_how_it_is(run: Run, tmp_path: Path)
     path = configured(tmp_path, "good")
     path.write_text(path.read_text() + '\n[mcp_servers.y]\ncommand = "no-such-program"\n')
     checks = {check["part"]: check for check in json.loads(run("doctor", "--json").out)}
-    assert checks["MCP server x"]["text"] == "1 tools, stdio, protocol 2025-06-18"
+    assert checks["MCP server x"]["text"] == "1 tool, stdio, protocol 2025-06-18"
     assert checks["MCP server y"]["state"] == "failed"
     assert "'no-such-program' could not be started" in checks["MCP server y"]["text"]
 

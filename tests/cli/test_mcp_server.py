@@ -559,7 +559,7 @@ def test_a_server_of_a_project_is_added_to_its_settings(run: Run, tmp_path: Path
     assert (added.code, file.read_text()) == (0, '[mcp_servers.x]\ncommand = "prog"\n')
     assert "It is ignored until you trust this folder" in added.err
     assert json.loads(run("mcp-server", "list", "--json").out) == []
-    run("config", "trust")
+    run("config", "trust", "--yes")
     assert json.loads(run("mcp-server", "list", "--json").out)[0]["file"] == str(file)
     assert run("mcp-server", "remove", "x", "--yes").code == 0
     assert "mcp_servers" not in file.read_text()

@@ -51,6 +51,24 @@ def test_the_files_of_three_programs_are_read(tmp_path: Path, wrap: str) -> None
 
 
 @requirement("mcp:import")
+@pytest.mark.parametrize("place", [".mcp.json", ".vscode/mcp.json"])
+def test_a_relative_program_is_the_one_beside_the_file_that_names_it(tmp_path: Path, place: str) -> None:
+    path = tmp_path / place
+    path.parent.mkdir(exist_ok=True)
+    entries = {
+        "a": {"command": "./bin/serve", "cwd": "data"},
+        "b": {"command": "npx", "cwd": "~/x"},
+        "c": {"command": "${TOOLS}/serve"},
+    }
+    path.write_text(json.dumps({"servers": entries}))
+    assert [(server.command, server.cwd) for server in read_mcp_file(path).servers] == [
+        (str(tmp_path / "bin/serve"), str(tmp_path / "data")),
+        ("npx", "~/x"),
+        ("${TOOLS}/serve", ""),
+    ]
+
+
+@requirement("mcp:import")
 def test_what_is_added_is_read_as_it_was_and_nothing_that_stands_there_changes(tmp_path: Path) -> None:
     path = tmp_path / ".mcp.json"
     path.write_text(json.dumps(FILE))

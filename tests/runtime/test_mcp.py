@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -177,3 +178,28 @@ async def test_a_server_starts_in_the_home_unless_the_folder_is_trusted(
         }
     assert results(model)[0].endswith(str(tmp_path / ("work" if trusted else "home")))
     assert not (tmp_path / "ran").exists()
+
+
+@requirement("mcp:where-servers-start")
+@pytest.mark.skipif(shutil.which("npx") is None, reason="npx is needed")
+@pytest.mark.parametrize("trusted", [False, True])
+async def test_npx_finds_what_a_checkout_has_planted_only_where_the_folder_is_trusted(
+    tmp_path: Path, trusted: bool
+) -> None:
+    program = tmp_path / "work" / "node_modules" / ".bin" / "planted"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path / 'ran'}\n")
+    program.chmod(0o755)
+    project = tmp_path / "work" / ".satchel"
+    project.mkdir()
+    (project / "config.toml").touch()
+    if trusted:
+        trust(tmp_path / "home", tmp_path / "work")
+    npx = McpServerSettings(
+        name="x", command=shutil.which("npx") or "", args=("--no", "--offline", "planted")
+    )
+    async with opened(tmp_path, ScriptedModel(["Hello."]), npx) as satchel:
+        with anyio.fail_after(40):
+            await satchel.mcp.refresh()
+        assert satchel.mcp.status()[0].state == "down"
+    assert (tmp_path / "ran").exists() is trusted

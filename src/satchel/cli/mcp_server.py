@@ -137,7 +137,11 @@ def add(
         "oauth_env_client_secret": client_secret_env,
     }
     server = new_mcp_server(
-        name, {key: value for key, value in table.items() if value}, place="satchel mcp-server add"
+        name,
+        {key: value for key, value in table.items() if value},
+        place="satchel mcp-server add",
+        # A project's own entry stays relative, so that it fits every checkout.
+        folder=None if project else settings.cwd,
     )
     path = (
         (settings.project or settings.cwd) / ".satchel" / "config.toml" if project else settings.config_path

@@ -6,10 +6,11 @@ Other programs' files are `.mcp.json`, Claude Desktop's and VS Code's.
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -133,16 +134,24 @@ def _server(name: str, entry: Any, path: Path) -> McpServerSettings:
         table["enabled"] = False
     if not table.get("command") and not table.get("url"):
         raise ConfigError(f"{path}: {name!r} has neither a command nor a url.")
-    return new_mcp_server(plain, table, place=str(path))
+    # VS Code's file is in a folder of its own below the project.
+    folder = path.absolute().parent
+    return new_mcp_server(
+        plain, table, place=str(path), folder=folder.parent if folder.name == ".vscode" else folder
+    )
 
 
-def new_mcp_server(name: str, table: Mapping[str, Any], *, place: str) -> McpServerSettings:
+def new_mcp_server(
+    name: str, table: Mapping[str, Any], *, place: str, folder: Path | None = None
+) -> McpServerSettings:
     """An entry, checked as in a settings file.
 
     Args:
         name: Its name.
         table: Its keys as in TOML.
         place: Where it comes from, for errors.
+        folder: Where a relative `command` or `cwd` starts; they are made absolute, because the entry goes into a file
+            in another folder. None leaves them as they are.
 
     Raises:
         ConfigError: It is not allowed.
@@ -152,7 +161,18 @@ def new_mcp_server(name: str, table: Mapping[str, Any], *, place: str) -> McpSer
         values[key.split(".")[2]] = value
     server = McpServerSettings(name=name, **values)
     check_mcp_server(server, place)
-    return server
+    if folder is None:
+        return server
+    return replace(
+        server,
+        command=_absolute(server.command, folder) if "/" in server.command else server.command,
+        cwd=_absolute(server.cwd, folder) if server.cwd else "",
+    )
+
+
+def _absolute(path: str, folder: Path) -> str:
+    # One that begins with a variable is taken for absolute: what the variable holds is known only later.
+    return path if path.startswith(("/", "~", "$")) else os.path.normpath(folder / path)
 
 
 def _ours(value: Any) -> Any:

@@ -27,6 +27,7 @@ __all__ = [
     "left_out",
     "read_listing",
     "readable",
+    "sampling_name",
 ]
 
 SERVER, RESOURCES, PROMPTS = "(server)", "(resources)", "(prompts)"
@@ -229,16 +230,23 @@ def _schema(schema: Mapping[str, Any]) -> dict[str, Any] | str:
     return cleaned
 
 
+def sampling_name(server: str) -> str:
+    """What permission rules call a server's requests to the model; no tool has this name."""
+    return f"mcp__{server}__sampling"
+
+
 def full_names(server: str, names: Sequence[str]) -> dict[str, str]:
     """`mcp__server__tool` for each tool: of allowed characters, at most 64 of them, and unique in the server.
 
     The same tools get the same names in every process, whatever order they are listed in: a name that had to be
-    cut, or that another one takes, ends in a hash of the whole.
+    cut, or that something else has, ends in a hash of the whole.
     """
+    # A rule that allows a tool of this name would allow the server to use the model.
+    sampling = sampling_name(server)
     taken: dict[str, str] = {}
     for name in sorted(names):
         plain = re.sub(r"[^a-zA-Z0-9_-]", "_", f"mcp__{server}__{name}")
-        if len(plain) > MAX_NAME or plain in taken.values():
+        if len(plain) > MAX_NAME or plain == sampling or plain in taken.values():
             digest = hashlib.sha256(f"{server}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
             plain = f"{plain[: MAX_NAME - 9]}_{digest}"
         taken[name] = plain

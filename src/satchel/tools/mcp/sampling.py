@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from satchel.messages import Message, TextBlock
+from satchel.tools.mcp.definitions import sampling_name
 from satchel.tools.port import Question
 from satchel.tools.visible import visible
 
@@ -42,7 +43,7 @@ class SamplingRequest:
     @property
     def rule_name(self) -> str:
         """What permission rules call it: `mcp__SERVER__sampling`."""
-        return f"mcp__{self.server}__sampling"
+        return sampling_name(self.server)
 
     def question(self) -> Question:
         """What the user is asked, with everything that the model would read."""
@@ -77,11 +78,13 @@ class Sampler(Protocol):
     """Has a session's model answer; the runtime implements it."""
 
     async def consent(self, rule_name: str, *, session_id: str) -> Literal["allow", "ask", "deny"]:
-        """What the session's permission rules say; "ask" where no rule fits, in every mode that asks.
+        """What the session's permission rules say; "ask" if no rule matches, whatever the mode.
+
+        A rule must name it in full to allow it: `mcp__files__*` is about tools, and an answer costs money.
 
         Args:
             rule_name: `mcp__SERVER__sampling`.
-            session_id: Of an open session.
+            session_id: The id of an open session.
         """
         ...
 
