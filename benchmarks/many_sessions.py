@@ -5,7 +5,7 @@
 Each turn is one scripted answer after 50 ms and an exchange kept in memory, with hashed words in place of an embedding
 model. What is reported is the time from the message to the end of the turn, less those 50 ms. The baseline is one
 session alone in the same run, before and after. While the sixty take turns, a session with a large log is resumed over
-and over, and its log is indexed from the beginning.
+and over; its log is also indexed, once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 import tempfile
 import time
@@ -21,7 +20,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 
 from satchel.clock import SystemClock
 from satchel.config import load
@@ -93,13 +91,6 @@ def p95(values: list[float]) -> float:
     return sorted(values)[max(0, -(-len(values) * 95 // 100) - 1)]
 
 
-def replaced(path: Path) -> None:
-    """Make the log another file with the same words, so that the index reads it from its beginning."""
-    copy = path.with_suffix(".copy")
-    shutil.copyfile(path, copy)
-    copy.replace(path)
-
-
 async def measure(home: Path, *, turns: int, sessions: int, megabytes: int) -> dict[str, object]:
     """Run both and compare."""
     environ = {"HOME": str(home), "PATH": os.environ["PATH"]}
@@ -136,13 +127,10 @@ async def measure(home: Path, *, turns: int, sessions: int, megabytes: int) -> d
             async def index() -> None:
                 await satchel.sessions.list()
 
+            await noted("list", index)
             while True:
-                await noted("list", index)
                 await noted("resume", resume)
-                await noted("resume", resume)
-                await anyio.to_thread.run_sync(replaced, path)
 
-        (path,) = (settings.home / "sessions").glob(f"*/*_{BIG}.jsonl")
         baseline = await alone()
         many = [await satchel.session() for _ in range(sessions)]
         for number, session in enumerate(many):
