@@ -1,4 +1,4 @@
-"""A database and the threads that may touch it: one that writes, a few that read."""
+"""A database and the threads that may use it: one that writes, a few that read."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ __all__ = ["Database", "DatabaseReport"]
 
 T = TypeVar("T")
 
-# SQLite's own waiting is short and ours jittered on top of it: with one long timeout several writers wake in
-# step and starve one of them (notes: 1149 rows a second against 901-944, nobody failed).
+# SQLite's own wait is short, and ours adds jitter: with one long timeout, several writers wake up together and starve
+# one of them (1149 rows a second, compared with 901-944; no writer failed).
 _BUSY_TIMEOUT_MS = 1000
 _JITTER_S = (0.005, 0.05)
 _CLOSING_S = 1.0
-"""How much longer writes wait for another process once the database is being closed."""
+"""How long writes still wait for another process once the database is being closed."""
 _REOPEN = "Nothing was written; close Satchel and start it again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseReport:
-    """What `Database.doctor` found.
+    """The result of `Database.doctor`.
 
     Attributes:
-        place: Where the database is.
-        engine: The program behind it and its version ("SQLite 3.51.3").
-        revision: The state of its schema.
-        bytes: Of the database, and `log_bytes` of its write-ahead log.
-        problems: What is wrong and what to do about it; empty when all is well.
-        warnings: What works and could be better.
+        place: The path of the database.
+        engine: The database engine and its version ("SQLite 3.51.3").
+        revision: The revision of the schema.
+        bytes: The size of the database; `log_bytes` is the size of its write-ahead log.
+        problems: What is wrong and what to do about it; empty if nothing is.
+        warnings: What works but could be improved.
     """
 
     place: str
@@ -62,19 +62,19 @@ class DatabaseReport:
 class Database:
     """Transactions on the database's own threads.
 
-    Write functions run one after another on one thread, each in a transaction that holds the write lock from
-    its start; read functions run on a few others, each in one snapshot. A function gets an open connection,
-    does its work without waiting for anything else, and must not keep the connection.
+    Write functions run one after the other on one thread, each in a transaction that holds the write lock from its
+    start. Read functions run on a few other threads, each in one snapshot. A function receives an open connection, must
+    not wait for anything else, and must not keep the connection.
 
-    When `write` returns, the change survives the death of every process (`kill -9`). A power cut can take the
-    last moments before it, never consistency; `durable=True` waits for the disk, so that it can't.
+    When `write` returns, the change survives the death of every process (`kill -9`). A power failure can lose the most
+    recent changes but never consistency; `durable=True` waits for the disk and prevents that.
     """
 
     def __init__(self, place: str, *, clock: Clock, lock_timeout_s: float, readers: int) -> None:
         """Use `open`."""
         self.place = place
         self.clock = clock
-        # What a `Prepared` raises; SQLAlchemy wraps the same in a `DBAPIError`.
+        # Raised by a `Prepared`; SQLAlchemy wraps it in a `DBAPIError`.
         self._driver_error: type[Exception] = sqlite.driver().Error
         self._lock_timeout_s = lock_timeout_s
         self._busy_timeout_ms = min(_BUSY_TIMEOUT_MS, max(1, round(lock_timeout_s * 1000)))
@@ -85,7 +85,7 @@ class Database:
         self._threads = local()
         self._connections: list[Connection] = []
         self._write_pool = ThreadPoolExecutor(1, thread_name_prefix="satchel-db-write")
-        # A database in memory lives in one connection, hence on one thread.
+        # An in-memory database exists in one connection, and therefore on one thread.
         self._read_pool = (
             self._write_pool
             if place == sqlite.MEMORY
@@ -102,18 +102,18 @@ class Database:
         lock_timeout_s: float = 30.0,
         readers: int = 2,
     ) -> AsyncIterator[Database]:
-        """Open a database, make or upgrade its schema, and close it at the end.
+        """Open a database, create or upgrade its schema, and close it at the end.
 
         Args:
             where: A path, "sqlite:///path", or ":memory:".
-            clock: Names the backup that is made before an upgrade.
-            lock_timeout_s: How long a write waits for another process that holds the database, counted from the
-                call: writes that queue up behind it all fail together. While the database is being closed, a second.
-            readers: Threads that read.
+            clock: For the name of the backup before an upgrade.
+            lock_timeout_s: How long a write waits for another process that locks the database, counted from the call.
+                Queued writes fail together. While the database is being closed, the limit is one second.
+            readers: The number of reading threads.
 
         Raises:
-            ConfigError: The URL is of a kind that this version does not serve.
-            StorageError: It cannot be opened; the class and the message say why and what to do.
+            ConfigError: This version doesn't support the URL.
+            StorageError: The database can't be opened; the class and the message say why and what to do.
         """
         place = _place(where)
         database = cls(place, clock=clock or SystemClock(), lock_timeout_s=lock_timeout_s, readers=readers)
@@ -128,49 +128,48 @@ class Database:
         """Run `function` on a reading thread, in one snapshot of the database.
 
         Raises:
-            StorageError: The database did not serve.
+            StorageError: The database is unusable.
         """
         return await self._run(self._read_pool, self._read, function)
 
     async def write(self, function: Callable[[Connection], T], *, durable: bool = False) -> T:
         """Run `function` on the writing thread and commit, or change nothing if it raises.
 
-        A caller that is cancelled meanwhile waits until the transaction ended.
+        A caller that is cancelled meanwhile waits until the transaction has ended.
 
         Args:
-            function: Changes what it likes; it may be run again when the database was locked at its start.
-            durable: Return only when the change is on the disk, not merely in the system's hands.
+            function: Makes the changes. It may run again if the database was locked at its start.
+            durable: Return only when the change is on the disk, not only in the operating system's cache.
 
         Raises:
-            StorageError: The database did not serve; nothing was changed.
+            StorageError: The database is unusable; nothing was changed.
         """
         deadline = time.monotonic() + self._lock_timeout_s
         return await self._run(self._write_pool, self._write, function, durable, deadline)
 
     async def scrub(self) -> bool:
-        """Take what was deleted out of the write-ahead log as well.
+        """Remove deleted data from the write-ahead log, too.
 
         Returns:
-            False where another process was reading all the time; the log is emptied when the last of them
-            closes.
+            False if another process kept reading; the log is then emptied when the last process closes.
         """
         return await self._run(self._write_pool, self._scrub)
 
     async def doctor(self) -> DatabaseReport:
-        """Check the file and what serves it."""
+        """Check the file and the database engine."""
         return await self._run(self._read_pool, self._doctor)
 
     async def _run(self, pool: ThreadPoolExecutor, function: Callable[..., T], *args: object) -> T:
-        # Shielded: a caller must not go on while its transaction still runs, or "cancelled" would mean
-        # "perhaps later".
+        # Shielded, because a caller must not continue while its transaction is running; otherwise "cancelled" would
+        # mean "perhaps later".
         running = asyncio.wrap_future(pool.submit(function, *args))
         with anyio.CancelScope(shield=True):
             await running
         return running.result()
 
     def stop_waiting(self) -> None:
-        """From now on, writes wait a second at most for a process that holds the database. Called when a program begins
-        to close: what it still wanted to write must not keep it for long. Closing the database calls it too.
+        """Limit the wait of writes for other processes to one second from now on. A program calls this when it begins
+        to close, so that pending writes don't delay it for long. Closing the database calls it, too.
         """
         self._give_up_at = min(self._give_up_at, time.monotonic() + _CLOSING_S)
 
@@ -181,7 +180,7 @@ class Database:
             pool.shutdown(wait=True)
 
     def _close_connections(self) -> None:
-        # Waits for readers that are still at work: their pool takes nothing new once it is shut down.
+        # Waits for active readers; a pool that is shut down accepts no new work.
         if self._read_pool is not self._write_pool:
             self._read_pool.shutdown(wait=True)
         for connection in self._connections:
@@ -193,16 +192,16 @@ class Database:
         """This thread's connection."""
         connection: Connection | None = getattr(self._threads, "connection", None)
         if connection is None:
-            # Two processes that turn one new file into a write-ahead one refuse each other at once: SQLite
-            # does not wait where both would wait for each other.
-            connection = self._patiently(self._engine.connect).execution_options(**{sqlite.BEGIN: begin})
+            # Two processes that switch a new file to WAL mode at the same time fail immediately, because SQLite doesn't
+            # wait where both would wait for each other.
+            connection = self._with_retries(self._engine.connect).execution_options(**{sqlite.BEGIN: begin})
             self._threads.connection = connection
             self._connections.append(connection)
         return connection
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn the driver's errors into ours."""
+        """Convert the driver's errors to ours."""
         try:
             yield
         except (DBAPIError, self._driver_error) as error:
@@ -218,8 +217,8 @@ class Database:
     def _write(self, function: Callable[[Connection], T], durable: bool, deadline: float) -> T:
         with self._explained():
             connection = self._connection("IMMEDIATE")
-            self._check_place()
-            # Who waited long enough behind others tries once.
+            self._check_same_file()
+            # A write that has already waited long enough tries only once.
             is_late = time.monotonic() >= min(deadline, self._give_up_at)
             if durable:
                 self._pragma(connection, "synchronous=FULL")
@@ -234,8 +233,8 @@ class Database:
                 if is_late:
                     self._pragma(connection, f"busy_timeout={self._busy_timeout_ms}")
 
-    def _check_place(self) -> None:
-        """Refuse to write into a file that was removed or replaced: SQLite would, and lose it."""
+    def _check_same_file(self) -> None:
+        """Refuse to write to a file that was removed or replaced. SQLite would write to it, and lose the data."""
         if self.place == sqlite.MEMORY:
             return
         try:
@@ -251,14 +250,12 @@ class Database:
 
     @contextmanager
     def _begin(self, connection: Connection, deadline: float | None = None) -> Iterator[None]:
-        """A transaction that holds the write lock; waits for it with jitter."""
-        with self._patiently(connection.begin, deadline):
+        """A transaction that holds the write lock, waiting for it with jitter."""
+        with self._with_retries(connection.begin, deadline):
             yield
 
-    def _patiently(self, begin: Callable[[], T], deadline: float | None = None) -> T:
-        """Try again while another process holds the database, until `deadline`, which is `lock_timeout_s` from now if
-        None is given.
-        """
+    def _with_retries(self, begin: Callable[[], T], deadline: float | None = None) -> T:
+        """Retry while another process locks the database, until `deadline`; None means `lock_timeout_s` from now."""
         if deadline is None:
             deadline = time.monotonic() + self._lock_timeout_s
         while True:
@@ -272,7 +269,7 @@ class Database:
 
     @staticmethod
     def _pragma(connection: Connection, words: str) -> tuple[object, ...] | None:
-        """Run a PRAGMA outside a transaction; SQLAlchemy would begin one."""
+        """Run a PRAGMA outside a transaction, because SQLAlchemy would begin one."""
         cursor = connection.connection.cursor()
         try:
             cursor.execute(f"PRAGMA {words}")
@@ -282,27 +279,25 @@ class Database:
             cursor.close()
 
     def _prepare(self) -> None:
-        """Make the file and bring its schema to `HEAD`."""
+        """Create the file and upgrade its schema to `HEAD`."""
         revision = None
         if self.place != sqlite.MEMORY:
             path = Path(self.place)
             sqlite.refuse_network(path.parent)
             sqlite.create_file(path)
-            revision = self._patiently(lambda: sqlite.look(path, busy_timeout_ms=_BUSY_TIMEOUT_MS))
+            revision = self._with_retries(lambda: sqlite.look(path, busy_timeout_ms=_BUSY_TIMEOUT_MS))
         if revision == HEAD:
             return
         with self._explained():
             connection = self._connection("IMMEDIATE")
             if revision is not None:
                 self._back_up(connection)
-            # A migration may copy a table that others point to; the references are checked before it is
-            # committed.
+            # A migration may copy a table that others refer to; references are checked before it is committed.
             self._pragma(connection, "foreign_keys=OFF")
             try:
                 with self._begin(connection):
-                    # Another process may have done it while we waited for the lock; Alembic then finds
-                    # nothing to do. Imported when used: Alembic costs 0.3 s of CPU, and most openings have
-                    # nothing to migrate.
+                    # Another process may have done this while we waited for the lock; then Alembic finds nothing to
+                    # do. Imported here because Alembic costs 0.3 s of CPU and there is rarely anything to migrate.
                     from satchel.storage.migrate import upgrade  # noqa: PLC0415
 
                     upgrade(connection, to=HEAD, place=self.place)
@@ -310,13 +305,13 @@ class Database:
                 self._pragma(connection, "foreign_keys=ON")
 
     def _back_up(self, connection: Connection) -> None:
-        """Copy the database beside itself before its schema is changed."""
+        """Copy the database to a file next to it before its schema is changed."""
         stamp = self.clock.now().strftime("%Y%m%d-%H%M%S")
         target = Path(f"{self.place}.before-{HEAD}-{stamp}.backup")
         if target.exists():
-            return  # Made in this very second by another process that upgrades too.
+            return  # Created in the same second by another process that is upgrading, too.
         try:
-            sqlite.create_file(target)  # SQLite fills an empty file, and so it is private from the start.
+            sqlite.create_file(target)  # SQLite fills the empty file, so the copy is private from the start.
         except OSError as error:
             raise explain_os(error, target) from error
         cursor = connection.connection.cursor()
@@ -343,7 +338,7 @@ class Database:
                 if line != "ok":
                     problems.append(f"{self.place}: {line}. Restore a backup.")
             problems.extend(
-                f"{self.place}: a row of {row[0]} points to a row of {row[2]} that is not there."
+                f"{self.place}: a row of {row[0]} refers to a row of {row[2]} that doesn't exist."
                 for row in connection.exec_driver_sql("PRAGMA foreign_key_check")
             )
             return str(connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one())
