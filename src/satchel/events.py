@@ -81,7 +81,7 @@ class SessionStart:
     Attributes:
         resumed: The session existed before.
         private: Nothing said in it is captured as memory.
-        tokenizer: What counts tokens where a provider gives no counts: "estimate", or the name of the caller's own.
+        tokenizer: The token counter for providers that report no counts: "estimate", or the name of the caller's own.
     """
 
     type: ClassVar = "session_start"
@@ -117,7 +117,7 @@ class TurnStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResumed:
-    """A turn that the program left unfinished goes on, with no new message."""
+    """A turn that the program left unfinished continues without a new message."""
 
     type: ClassVar = "turn_resumed"
     turn: int
@@ -125,7 +125,7 @@ class TurnResumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextAdded:
-    """A hook appended text to the user's message of this turn, byte for byte as it is here."""
+    """A hook appended this text, byte for byte, to the user's message of this turn."""
 
     type: ClassVar = "context_added"
     turn: int
@@ -136,7 +136,7 @@ class ContextAdded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurfacedMemory:
-    """One memory that was shown to the model: id, words, score in [0, 1], and the turn it comes from."""
+    """A memory that was shown to the model: its id, content, score in [0, 1], and the turn that it comes from."""
 
     id: str
     content: str
@@ -147,10 +147,10 @@ class SurfacedMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySurfaced:
-    """Memory was appended to the user's message of this turn: `text` is the block, byte for byte.
+    """Memories were appended to the user's message of this turn; `text` is the block, byte for byte.
 
     Attributes:
-        untrusted: One of the memories comes from outside.
+        untrusted: Whether one of the memories comes from outside.
     """
 
     type: ClassVar = "memory_surfaced"
@@ -163,7 +163,7 @@ class MemorySurfaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCaptured:
-    """What was said in this turn is in the store: the ids of its episodes."""
+    """What was said in this turn was stored; `ids` are the ids of its episodes."""
 
     type: ClassVar = "memory_captured"
     turn: int
@@ -198,7 +198,7 @@ class ToolInputDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assistant:
-    """The model answered one request of the turn: round `round`, counted from 1."""
+    """The model answered a request of this turn; rounds are counted from 1."""
 
     type: ClassVar = "assistant"
     turn: int
@@ -215,7 +215,7 @@ class AskedCall:
     """One call that the user is asked to permit.
 
     Attributes:
-        key: The input field that says what the call does, such as "command"; "" where none does.
+        key: The input field that says what the call does, such as "command", or "".
         rules: The rules that the answers "session" and "always" add.
         reason: Why the call needs permission.
     """
@@ -280,8 +280,8 @@ class Permission:
     """A call was allowed or refused.
 
     Attributes:
-        by: The mode, a rule, the user, or nobody (there was no one to ask).
-        rule: The rule's text, where one decided.
+        by: Who decided: the mode, a rule, the user, or nobody because no one could be asked.
+        rule: The text of the rule, if a rule decided.
     """
 
     type: ClassVar = "permission"
@@ -308,7 +308,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolProgress:
-    """A running tool tells how far it is; `data` is the tool's own."""
+    """A running tool reports its progress; the tool defines the format of `data`."""
 
     type: ClassVar = "tool_progress"
     call_id: str
@@ -318,13 +318,13 @@ class ToolProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """A call ended, or was refused before it started: `text` is what the model gets.
+    """A call ended, or was refused before it started; `text` is the result for the model.
 
     Attributes:
-        spill: The file that holds the whole result, where it was cut.
-        untrusted: `text` comes from outside: the web, a stranger's server, a memory of such.
-        duration_ms: From start to end; 0 for a call that never started.
-        data: The result for programs, JSON data; None where the tool gave none.
+        spill: The file with the complete result, if it was cut.
+        untrusted: Whether `text` comes from outside: the web, somebody else's server, or a memory of those.
+        duration_ms: The time from start to end; 0 for a call that never started.
+        data: The result as JSON data, for programs; None if the tool returned none.
     """
 
     type: ClassVar = "observation"
@@ -342,7 +342,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundObserved:
-    """All calls of a round ended: the results merged as seed-3 writes them, in the order asked."""
+    """All calls of a round have ended; `text` merges the results in the format of seed-3, in the order of the calls."""
 
     type: ClassVar = "round_observed"
     turn: int
@@ -371,9 +371,9 @@ class Compaction:
     """Older messages were replaced by a summary.
 
     Attributes:
-        messages: The history from here on, whole: the summary and what was kept. Replay starts with it.
-        before_tokens: Estimated tokens of the history before, and `after_tokens` after.
-        focus: What the user asked the summary to keep, or "".
+        messages: The complete history from here on: the summary and the messages that were kept. Replay starts here.
+        before_tokens: The estimated tokens of the history before; `after_tokens` is the estimate after.
+        focus: What the user asked the summary to focus on, or "".
     """
 
     type: ClassVar = "compaction"
@@ -405,7 +405,7 @@ class Posted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something that the user should know and that does not stop the turn: `part` is what it is about."""
+    """Something that the user should know and that doesn't stop the turn; `part` says what it is about."""
 
     type: ClassVar = "notice"
     part: str
@@ -428,8 +428,8 @@ class Final:
     """The turn's answer.
 
     Attributes:
-        untrusted: The model had something from outside before it, from this turn or an earlier one of the session:
-            what it says may come from there.
+        untrusted: Whether the model had read something from outside, in this turn or an earlier one of the session, so
+            that its words may come from there.
     """
 
     type: ClassVar = "final"
@@ -441,7 +441,7 @@ class Final:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnd:
-    """The turn is over and everything that it said is on disk."""
+    """The turn is over, and all its events are on disk."""
 
     type: ClassVar = "turn_end"
     turn: int
@@ -453,7 +453,7 @@ class TurnEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEnd:
-    """The session was closed in good order."""
+    """The session was closed in an orderly way."""
 
     type: ClassVar = "session_end"
     reason: str
@@ -492,17 +492,17 @@ _TRANSIENT = (TextDelta, ThinkingDelta, ToolInputDelta, ToolProgress)
 
 
 def is_transient(event: Event) -> bool:
-    """Whether the event is shown while it happens and not logged."""
+    """Whether the event is only shown and not logged."""
     return isinstance(event, _TRANSIENT)
 
 
 def event_to_json(event: Event) -> dict[str, Any]:
-    """An event as plain JSON data, its `type` first."""
+    """The event as plain JSON data, with `type` first."""
     return {"type": event.type, **_to_json(event)}
 
 
 def event_from_json(value: Mapping[str, Any]) -> Event:
-    """The event that `event_to_json` wrote. Fields that this version does not know are ignored.
+    """Inverse of `event_to_json`. Unknown fields are ignored.
 
     Raises:
         ValueError: The type is unknown.
@@ -517,7 +517,7 @@ def event_from_json(value: Mapping[str, Any]) -> Event:
 
 _Convert: TypeAlias = Callable[[Any], Any]
 _Codec: TypeAlias = tuple[_Convert, _Convert] | None
-"""How a field becomes JSON data and is read back; None for what is JSON data already."""
+"""How a field is converted to JSON data and back; None if it is JSON data already."""
 _KNOWN: dict[type[Any], dict[str, _Codec]] = {}
 
 

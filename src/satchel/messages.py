@@ -1,4 +1,4 @@
-"""What is said between the user, the model and the tools: content blocks, messages, usage."""
+"""The vocabulary of conversations: content blocks, messages, usage."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class TextBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingBlock:
-    """A model's reasoning. `signature` is the provider's opaque proof, replayed unchanged.
+    """A model's reasoning. `signature` is the provider's opaque signature, which is replayed unchanged.
 
-    `redacted` marks reasoning that the provider encrypted: `signature` then holds its opaque data.
+    `redacted` marks reasoning that the provider encrypted; `signature` then contains the encrypted data.
     """
 
     text: str
@@ -61,12 +61,12 @@ class ThinkingBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolUseBlock:
-    """A model asks for a tool.
+    """A tool call by a model.
 
     Attributes:
-        id: Unique in the conversation; the result answers to it.
-        input: The arguments, or None where what the model sent is not a JSON object.
-        unparsed: What the model sent, word for word, where `input` is None.
+        id: Unique in the conversation; the result refers to it.
+        input: The arguments; None if the model didn't send a JSON object.
+        unparsed: What the model sent, unchanged, if `input` is None.
     """
 
     id: str
@@ -77,7 +77,7 @@ class ToolUseBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResultBlock:
-    """What a tool answered to the call `tool_use_id`."""
+    """The result of the call `tool_use_id`."""
 
     tool_use_id: str
     content: str
@@ -91,8 +91,8 @@ Block: TypeAlias = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock
 class Message:
     """One message of a conversation.
 
-    A valid history starts with the user, and every `ToolUseBlock` of an assistant's message is answered by
-    exactly one `ToolResultBlock` in the user's message right after it, before anything else is said there.
+    A valid history starts with the user. Exactly one `ToolResultBlock` answers every `ToolUseBlock` of an assistant
+    message; it is in the next user message, before any other block.
     """
 
     role: Role
@@ -100,12 +100,12 @@ class Message:
 
     @property
     def text(self) -> str:
-        """What was said in it, without thinking, tools, surfaced memory and notices."""
+        """What was said in the message, without thinking, tools, surfaced memories and notices."""
         return text_of(self.blocks)
 
     @property
     def tool_uses(self) -> tuple[ToolUseBlock, ...]:
-        """The calls in it, in order."""
+        """The calls in the message, in order."""
         return tuple(block for block in self.blocks if isinstance(block, ToolUseBlock))
 
 
@@ -114,12 +114,12 @@ class Usage:
     """Tokens and money of one or more model calls.
 
     Attributes:
-        input_tokens: All input tokens, those read from and written to a cache included.
-        output_tokens: All output tokens, thinking included.
-        cache_read_tokens: The part of the input that a cache served.
+        input_tokens: All input tokens, including those read from and written to a cache.
+        output_tokens: All output tokens, including thinking.
+        cache_read_tokens: The part of the input that was read from a cache.
         cache_write_tokens: The part of the input that was written to a cache.
-        cost_usd: US dollars, or None where no price is known.
-        estimated: True where a provider gave no counts and they were estimated.
+        cost_usd: The cost in US dollars; None if the price is unknown.
+        estimated: Whether the tokens were estimated because the provider reported none.
     """
 
     input_tokens: int = 0
@@ -130,7 +130,7 @@ class Usage:
     estimated: bool = False
 
     def __add__(self, other: Usage) -> Usage:
-        """Sum both; a cost that is unknown on both sides stays unknown."""
+        """The sum of both. If the cost is unknown on both sides, it stays unknown."""
         known = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
@@ -148,28 +148,28 @@ class Usage:
 
 
 _BLOCK_OVERHEAD = 24
-"""Bytes of a block's JSON beside its words: `{"type":"text","text":""}` and a comma."""
+"""The bytes of a block's JSON around its text: `{"type":"text","text":""}` and a comma."""
 
 
 def clean_text(text: str) -> str:
-    """Replace what is not text by U+FFFD: lone surrogates, and NUL, which endpoints' databases refuse."""
+    """Replace invalid characters by U+FFFD: lone surrogates, and NUL, which the databases of endpoints refuse."""
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
     try:
         text.encode()
     except UnicodeEncodeError:
-        # By way of UTF-16, two halves that belong together become the character that they stand for.
+        # In UTF-16, two surrogates that belong together become their character.
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 
 
 def size_of_text(text: str) -> int:
-    """The size in bytes, in UTF-8."""
+    """The size of the text in UTF-8, in bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def size_of_message(message: Message) -> int:
-    """The size of a message in a request in bytes, near enough to estimate its tokens."""
+    """The approximate size of a message in a request, in bytes, for estimating its tokens."""
     size = 0
     for block in message.blocks:
         size += _BLOCK_OVERHEAD
@@ -188,14 +188,14 @@ def size_of_message(message: Message) -> int:
 
 
 def text_of(blocks: Sequence[Block]) -> str:
-    """Join what was said in the blocks, one line break between two of them."""
+    """What was said in the blocks, joined with line breaks."""
     return "\n".join(
         block.text for block in blocks if isinstance(block, TextBlock) and block.origin == "said"
     )
 
 
 def block_to_json(block: Block) -> dict[str, Any]:
-    """A block as plain JSON data; `block_from_json` gives it back."""
+    """The block as plain JSON data; `block_from_json` is the inverse."""
     match block:
         case TextBlock(text=text, origin="said"):
             return {"type": "text", "text": text}
@@ -217,10 +217,10 @@ def block_to_json(block: Block) -> dict[str, Any]:
 
 
 def block_from_json(value: Mapping[str, Any]) -> Block:
-    """The block that `block_to_json` wrote.
+    """Inverse of `block_to_json`.
 
     Raises:
-        ValueError: It is of no known type.
+        ValueError: The type is unknown.
         KeyError: A field is missing.
     """
     match value["type"]:
@@ -250,17 +250,17 @@ def block_from_json(value: Mapping[str, Any]) -> Block:
 
 
 def message_to_json(message: Message) -> dict[str, Any]:
-    """A message as plain JSON data."""
+    """The message as plain JSON data."""
     return {"role": message.role, "blocks": [block_to_json(block) for block in message.blocks]}
 
 
 def message_from_json(value: Mapping[str, Any]) -> Message:
-    """The message that `message_to_json` wrote."""
+    """Inverse of `message_to_json`."""
     return Message(role=value["role"], blocks=tuple(block_from_json(block) for block in value["blocks"]))
 
 
 def usage_to_json(usage: Usage) -> dict[str, Any]:
-    """Usage as plain JSON data."""
+    """The usage as plain JSON data."""
     return {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
@@ -272,5 +272,5 @@ def usage_to_json(usage: Usage) -> dict[str, Any]:
 
 
 def usage_from_json(value: Mapping[str, Any]) -> Usage:
-    """The usage that `usage_to_json` wrote."""
+    """Inverse of `usage_to_json`."""
     return Usage(**{name: value[name] for name in Usage.__slots__ if name in value})
