@@ -196,7 +196,7 @@ class Conversation:
                 if self.turn is not None:
                     self.turn.memory = event
             case ContextAdded():
-                self._add_context(event.text, "notice", untrusted=event.untrusted)
+                self._add_context(event.text, "context", untrusted=event.untrusted)
             case Assistant():
                 self._add_answer(event)
             case Action():

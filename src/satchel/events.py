@@ -243,7 +243,7 @@ class QuestionAsked:
 
     Attributes:
         id: Names the question; unique in the session, and the same when the question is asked again after a restart.
-        kind: "permission" asks about `calls`; "tool" is a question of the running call `call_id`.
+        kind: "permission" asks about `calls`; "tool" is what a running call wants to know.
         text: The question of a tool, and `options` the suggested answers.
     """
 
@@ -252,7 +252,6 @@ class QuestionAsked:
     turn: int
     kind: Literal["permission", "tool"]
     calls: tuple[AskedCall, ...] = ()
-    call_id: str = ""
     text: str = ""
     options: tuple[str, ...] = ()
 

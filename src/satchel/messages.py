@@ -31,8 +31,9 @@ __all__ = [
 ]
 
 Role: TypeAlias = Literal["user", "assistant"]
-Origin: TypeAlias = Literal["said", "memory", "notice"]
-"""Where a text block comes from: a person or a model said it, memory surfaced it, or Satchel added it.
+Origin: TypeAlias = Literal["said", "memory", "notice", "context"]
+"""Where a text block comes from: a person or a model said it, memory surfaced it, Satchel or another program has
+something to say ("notice"), or it describes the circumstances ("context"), such as the time.
 
 Only what was *said* is ever captured as memory (the echo guard)."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,11 @@ PATH = os.environ["PATH"]
 SOURCES = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
 """The same sources are tested in other processes as in this one."""
 PROGRAM = [sys.executable, "-m", "satchel"]
+
+CONTEXT = re.compile(
+    r"(?:\A|\n\n)\[(?:Platform: [^\n]*|[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d [^\n\]]*)\](?=\n\n|\Z)"
+)
+"""The blocks that every message ends with; see `satchel.runtime.surroundings`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +122,23 @@ def scripted(*answers: Answer) -> Callable[[Asked], Answer]:
     return answer
 
 
+def sent_to(asked: Asked) -> list[dict[str, Any]]:
+    """The messages of a request without what says when and where they were said."""
+    messages = []
+    for message in asked.body["messages"]:
+        content = message.get("content")
+        if isinstance(content, list):
+            content = "".join(part.get("text", "") for part in content)
+        content = CONTEXT.sub("", content or "")
+        if content or message["role"] != "user":
+            messages.append({**message, "content": content})
+    return messages
+
+
 def said_to(asked: Asked) -> str:
-    """The newest message of a request."""
-    content = asked.body["messages"][-1]["content"]
-    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+    """The text of the newest message of a request."""
+    text: str = sent_to(asked)[-1]["content"]
+    return text
 
 
 def chats(server: Loopback) -> Sequence[Asked]:

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from tests.cli.conftest import Run, serving
-from tests.cli.programs import calls, chats, said_to, satchel, scripted, speaks, start
+from tests.cli.programs import calls, chats, said_to, satchel, scripted, sent_to, speaks, start
 from tests.models.loopback import as_json, loopback
 from tests.requirements import requirement
 
@@ -79,8 +79,8 @@ def test_an_endpoint_that_is_set_up_and_not_there_is_told_with_what_to_type(run:
     # Port 9 is "discard": nobody listens there.
     gone = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
     told = (
-        "openai is set up and could not be taken: openai at 127.0.0.1:9 cannot be reached: All connection attempts "
-        "failed. Mend that, or choose another: satchel config set model PROVIDER:MODEL"
+        "openai is set up but unavailable: openai at 127.0.0.1:9 cannot be reached: All connection attempts "
+        "failed. Fix that, or choose another: satchel config set model PROVIDER:MODEL"
     )
     ran = run("ask", "My sister Mara is allergic to shellfish.", environ=gone)
     assert (ran.code, ran.err) == (0, f"! {told}\n")
@@ -143,7 +143,7 @@ def test_a_question_is_printed_and_the_next_message_answers_it(run: Run, tmp_pat
         2,
     )
     assert answered.json["session_id"] == session
-    last = chats(server)[1].body["messages"][-1]
+    last = sent_to(chats(server)[1])[-1]
     assert (last["role"], last["tool_call_id"], last["content"]) == ("tool", "call_1", "blue")
 
 
@@ -163,7 +163,7 @@ def test_last_goes_on_with_this_folders_session(run: Run, tmp_path: Path) -> Non
         run("ask", "other", "--json", server=server, cwd=elsewhere)
         third = run("ask", "--last", "third", "--json", server=server)
     assert (third.json["session_id"], third.json["turn"]) == (first.json["session_id"], 2)
-    assert [m["role"] for m in chats(server)[2].body["messages"]] == ["system", "user", "assistant", "user"]
+    assert [m["role"] for m in sent_to(chats(server)[2])] == ["system", "user", "assistant", "user"]
 
 
 @requirement("cli:ask:session")

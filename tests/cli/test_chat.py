@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from tests.cli.conftest import Run, serving
-from tests.cli.programs import calls, chats, said_to, scripted, speaks
+from tests.cli.programs import calls, chats, said_to, scripted, sent_to, speaks
 from tests.cli.terminals import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, UP, terminal
 from tests.models.loopback import Answer, Asked, as_json
 from tests.requirements import requirement
@@ -289,7 +289,7 @@ def test_ctrl_c_interrupts_the_answer_and_not_the_program(tmp_path: Path) -> Non
         screen.see("›")
         screen.type(CTRL_D)
         assert screen.leave() == 0
-    roles = [message["role"] for message in chats(server)[1].body["messages"]]
+    roles = [message["role"] for message in sent_to(chats(server)[1])]
     assert roles == ["system", "user", "assistant", "user"]
 
 
@@ -323,7 +323,7 @@ def test_calls_are_approved_on_the_terminal(tmp_path: Path, typed: str, made: bo
         shown = screen.see("Very well.")
     assert shown.count("✗ bash") == (0 if made else 1)
     assert (tmp_path / "work" / "made.txt").exists() is made
-    assert told in chats(server)[1].body["messages"][-1]["content"]
+    assert told in sent_to(chats(server)[1])[-1]["content"]
 
 
 def test_ctrl_c_at_the_question_interrupts_the_turn(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_a_question_of_the_model_is_answered_by_the_next_message(tmp_path: Path)
         screen.see("›")
         screen.type("blue", ENTER)
         screen.see("Blue it is.")
-    assert chats(server)[1].body["messages"][-1]["role"] == "tool"
+    assert sent_to(chats(server)[1])[-1]["role"] == "tool"
 
 
 @requirement("cli:chat:plain")
@@ -425,10 +425,10 @@ def test_a_question_is_on_the_screen_once_and_a_number_chooses_an_option(tmp_pat
             screen.type(CTRL_D)
             screen.leave()
         assert "ask_user" not in screen.text
-        assert chats(server)[1].body["messages"][-1]["content"] == "blue"
+        assert sent_to(chats(server)[1])[-1]["content"] == "blue"
         session = run("session", "list", "--json").json[0]["id"]
         assert run("ask", "--session", session, "1", server=server).out == "Going.\n"
-        assert chats(server)[2].body["messages"][-1]["content"] == "stop"
+        assert sent_to(chats(server)[2])[-1]["content"] == "stop"
 
 
 @requirement("cli:resume:recap")

@@ -12,6 +12,7 @@ import pytest
 from satchel.messages import Usage
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel, small_model_of
 from satchel.runtime import Satchel
+from satchel.runtime.health import examine
 from tests.requirements import requirement
 from tests.runtime.world import opened, settings_in
 
@@ -53,8 +54,8 @@ async def test_what_was_said_is_read_after_so_many_messages_and_its_cost_is_show
         assert await facts_of(satchel) == ["The user has a cat called Mimi."]
         rows = {(row.session_id, row.calls, row.usage.cost_usd) for row in await satchel.usage()}
         assert rows == {(session.id, 2, 1.0), ("", 1, 0.5)}
-        checks = {check.part: (check.state, check.text) for check in await satchel.doctor()}
-        assert checks["distilling"] == ("ok", "1 facts from 4 messages, 0 wait")
+        checks = {check.part: (check.state, check.text) for check in await examine(satchel)}
+        assert checks["distilling"] == ("ok", "1 fact from 4 messages, 0 pending")
 
 
 @requirement("memory:distill:trigger")

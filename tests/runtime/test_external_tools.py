@@ -213,7 +213,7 @@ async def test_the_session_is_there_at_once_and_the_first_message_waits_for_the_
                 await anyio.wait_all_tasks_blocked()
                 assert model.requests == []
                 go.touch()
-    assert [tool.name for tool in model.requests[0].tools][-1] == "slow"
+    assert [tool.name for tool in model.requests[0].tools][-4] == "slow"
 
 
 @requirement("external:call:background", "external:progress")
@@ -236,7 +236,7 @@ async def test_a_running_tool_holds_up_nothing_and_tells_how_far_it_is(tmp_path:
 
 
 @requirement("external:command:refresh")
-async def test_a_refresh_adds_new_tools_at_the_end_and_leaves_the_others_as_they_were(tmp_path: Path) -> None:
+async def test_a_refresh_changes_no_byte_of_the_prompt_and_new_tools_can_be_called(tmp_path: Path) -> None:
     folder = tmp_path / "home" / "tools"
     put(folder, "m", script("m", "echo 1"))
     gone = put(folder, "n", script("n", "echo 2"))
@@ -250,9 +250,7 @@ async def test_a_refresh_adds_new_tools_at_the_end_and_leaves_the_others_as_they
             registry = await session.refresh_tools()
             turn = await session.run_turn("Second.")
     assert registry.get("n") is None
-    first, second = model.requests[0].tools, model.requests[1].tools
-    assert list(second)[: len(first)] == list(first)
-    assert [tool.name for tool in second[len(first) :]] == ["a"]
+    assert model.requests[1].tools == model.requests[0].tools
     assert [json.loads(step.result).get("result", step.is_error) for step in turn.steps] == [3, True]
     assert json.loads(turn.steps[1].result)["error_code"] == "NOT_FOUND"
     assert turn.notices == ()

@@ -10,6 +10,7 @@ import pytest
 
 from satchel.memory import Memory
 from satchel.models import ScriptedModel
+from satchel.runtime.health import examine
 from tests.killing import Killing
 from tests.requirements import requirement
 from tests.runtime.forget_worker import LONG, reply, sentence
@@ -92,18 +93,18 @@ async def test_fifty_kills_lose_nothing_and_bring_nothing_forgotten_back(tmp_pat
             if number % CHECKED_EACH == 0:
                 async with opened(tmp_path) as satchel:
                     assert satchel.memory is not None
-                    assert satchel.database is not None
+                    assert satchel.home.database is not None
                     ids = await ids_by_word(satchel.memory)
                     assert forgotten & ids.keys() == set()
                     assert all(len(ids[word]) == 2 for word in alive - in_doubt)
-                    assert (await satchel.database.doctor()).problems == ()
+                    assert (await satchel.home.database.doctor()).problems == ()
     assert killing.killed > ROUNDS // 2
     assert again > 0
     async with opened(tmp_path) as satchel:
         assert satchel.memory is not None
         await satchel.memory.embed_pending()
         assert (await satchel.memory.check()).problems == ()
-        assert [check for check in await satchel.doctor() if check.state == "failed"] == []
+        assert [check for check in await examine(satchel) if check.state == "failed"] == []
     logs = b"".join(path.read_bytes() for path in home.rglob("*.jsonl"))
     assert [word for word in sorted(alive - in_doubt) if sentence(word).encode() not in logs] == []
     assert words_in(home) & forgotten == set()

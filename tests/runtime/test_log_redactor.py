@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import UnionType
@@ -20,10 +20,9 @@ from satchel.messages import Message, TextBlock
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel
 from satchel.runtime.log_redactor import LogRedactor
-from satchel.tools import Approval, ApprovalRequest
 from tests.memory.labelled_secrets import ANTHROPIC
 from tests.requirements import requirement
-from tests.runtime.world import opened
+from tests.runtime.world import opened, run_answered
 
 pytestmark = pytest.mark.anyio
 
@@ -215,18 +214,13 @@ async def test_private_words_are_found_however_they_are_quoted(repeated: str) ->
     assert "money" not in event.text
 
 
-class AlwaysYes:
-    async def approve(self, requests: Sequence[ApprovalRequest]) -> Sequence[Approval]:
-        return [Approval(answer="always") for _ in requests]
-
-
 @requirement("sessions:redacted:every-field")
 async def test_a_rule_with_a_secret_reaches_neither_the_log_nor_the_settings(tmp_path: Path) -> None:
     command = f"curl -H 'x-key: {ANTHROPIC}' http://127.0.0.1:9/ # seriously ill"
     model = ScriptedModel([Reply(calls=[Call(name="bash", input={"command": command})]), "Done."])
     async with opened(tmp_path, model) as satchel:
-        session = await satchel.session(approver=AlwaysYes())
-        outcome = await session.run_turn("Use it. <private>seriously ill</private>")
+        session = await satchel.session(interactive=True)
+        outcome = await run_answered(session, "Use it. <private>seriously ill</private>", "always")
         records = (await satchel.sessions.load(session.id)).records
     assert outcome.steps[0].result.startswith("[What follows came from outside.")
     [permission] = [record.event for record in records if isinstance(record.event, Permission)]

@@ -14,13 +14,13 @@ import anyio
 import pytest
 
 from satchel.config import McpServerSettings, load, trust
+from satchel.events import QuestionAsked
 from satchel.messages import ToolResultBlock
 from satchel.models import ScriptedModel
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.scripted import Call, Reply
 from satchel.runtime import Satchel
-from satchel.runtime.tooling import run_tool
-from satchel.tools import Question, Tool
+from satchel.tools import Tool
 from satchel.tools.mcp import McpToolset
 from tests.requirements import requirement
 from tests.tools.mcp.conftest import stranger
@@ -79,15 +79,16 @@ async def test_a_conversation_has_the_tools_of_the_servers_that_serve_and_a_noti
 
 @requirement("mcp:elicitation")
 async def test_a_servers_question_is_put_to_the_user_in_the_middle_of_a_turn(tmp_path: Path) -> None:
-    async def ask(question: Question) -> str:
-        assert question.text.startswith("The MCP server 'x' asks: Which city?")
-        return "Bonn"
-
     model = ScriptedModel([calls("mcp__x__work"), "Bonn it is."])
     async with opened(tmp_path, model, stranger("asks")) as satchel:
-        session = await satchel.session(ask=ask)
+        session = await satchel.session(interactive=True)
         with anyio.fail_after(40):
-            turn = await session.run_turn("Where?")
+            running = await session.start("Where?")
+            async for event in running.events():
+                if isinstance(event, QuestionAsked):
+                    assert event.text.startswith("The MCP server 'x' asks: Which city?")
+                    await session.answer(event.id, "Bonn")
+            turn = await running.result()
     assert turn.status == "done"
     assert '{"action": "accept", "content": {"city": "Bonn"}}' in results(model)[0]
 
@@ -147,9 +148,9 @@ async def test_a_tool_that_is_run_by_hand_waits_for_no_server_that_it_is_none_of
 
     monkeypatch.setattr(McpToolset, "tools", tools)
     async with opened(tmp_path, ScriptedModel(["Hm."]), stranger("hangs", name="x")) as satchel:
-        assert (await run_tool(satchel, "glob", {"pattern": "*"}, progress=told))["tool_success"]
+        assert (await satchel.tooling.run("glob", {"pattern": "*"}, progress=told))["tool_success"]
         assert waited == []
-        assert (await run_tool(satchel, "mcp__x__work", {}, progress=told))["error_code"] == "NOT_FOUND"
+        assert (await satchel.tooling.run("mcp__x__work", {}, progress=told))["error_code"] == "NOT_FOUND"
         assert waited == ["for all servers"]
 
 

@@ -13,10 +13,11 @@ from satchel.memory import Episode
 from satchel.models import ScriptedModel
 from satchel.models.scripted import Call, Reply
 from satchel.runtime import Satchel
+from satchel.runtime.health import examine
 from satchel.tools.web import find_chromium, has_playwright
 from tests.models.loopback import Answer, Asked, loopback
 from tests.requirements import requirement
-from tests.runtime.world import opened
+from tests.runtime.world import logged, opened
 
 pytestmark = pytest.mark.anyio
 
@@ -91,7 +92,7 @@ async def test_a_turn_that_is_captured_late_keeps_the_mark(tmp_path: Path) -> No
         async with opened(tmp_path, model, memory__enabled=False, **options) as satchel:
             session = await satchel.session()
             await session.run_turn("What does that page say?")
-            path = session.path
+            path = logged(session)
             lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if "memory_captured" not in line))
     async with opened(tmp_path, model) as satchel:
@@ -295,12 +296,12 @@ async def test_the_browser_of_a_session_ends_with_it_and_leaves_no_process(tmp_p
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"web__enabled": False}, "web: ok The web tools are off (web.enabled = false)."),
+        ({"web__enabled": False}, "web: ok The web tools are switched off (web.enabled = false)."),
         (
             {"web__search": "tavily"},
-            "web search: warning by nothing: web_search is not offered; not set up: tavily",
+            "web search: warning no engine is set up, so there is no web_search; not set up: tavily",
         ),
-        ({}, "web search: ok by duckduckgo (without a key); not set up: searxng"),
+        ({}, "web search: ok with duckduckgo (without a key); not set up: searxng"),
         ({"web__chromium": "/no/such/browser"}, "browser: warning"),
     ],
 )
@@ -308,7 +309,7 @@ async def test_doctor_tells_what_of_the_web_can_be_used(
     options: dict[str, object], says: str, tmp_path: Path
 ) -> None:
     async with opened(tmp_path, ScriptedModel([]), **options) as satchel:
-        checks = [f"{check.part}: {check.state} {check.text}" for check in await satchel.doctor()]
+        checks = [f"{check.part}: {check.state} {check.text}" for check in await examine(satchel)]
     assert any(check.startswith(says) for check in checks), checks
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,18 @@ async def test_a_session_runs_turns_and_streams_them(tmp_path: Path) -> None:
 
 
 @requirement("python:satchel")
-async def test_who_leaves_a_stream_or_cancels_a_turn_may_speak_again_at_once(tmp_path: Path) -> None:
+async def test_a_client_that_asked_for_it_stops_the_turn_by_leaving_its_stream_or_by_cancelling(
+    tmp_path: Path,
+) -> None:
     waits = Reply(calls=[Call(name="bash", input={"command": "sleep 60"})])
     model = ScriptedModel([waits, "After the stream.", waits, "After the cancelling."])
     async with Satchel.open(settings_in(tmp_path, memory__embedder="none"), model=model) as satchel:
         session = await satchel.session(mode="bypass")
         with anyio.fail_after(20):
-            async for event in session.stream("Begin"):
-                if event.type == "action":
-                    break
+            async with aclosing(session.stream("Begin", stop_when_left=True)) as events:
+                async for event in events:
+                    if event.type == "action":
+                        break
             assert (await session.run_turn("And now?")).text == "After the stream."
             running = await session.start("Begin")
             async for event in running.events():

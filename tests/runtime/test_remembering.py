@@ -15,16 +15,18 @@ from satchel.loop import Limits
 from satchel.messages import TextBlock
 from satchel.models import ModelRequest, ScriptedModel
 from satchel.runtime import home
+from satchel.runtime.health import examine
 from satchel.storage import Database
 from tests.requirements import requirement
-from tests.runtime.world import opened
+from tests.runtime.world import logged, opened
 
 pytestmark = pytest.mark.anyio
 
 
 def blocks_of(request: ModelRequest) -> list[tuple[str, str]]:
     """Origin and words of the newest message's texts."""
-    return [(b.origin, b.text) for b in request.messages[-1].blocks if isinstance(b, TextBlock)]
+    blocks = [block for block in request.messages[-1].blocks if isinstance(block, TextBlock)]
+    return [(block.origin, block.text) for block in blocks if block.origin != "context"]
 
 
 @requirement("promise:remembers:verbatim", "memory:surface:marked", "memory:capture:every-exchange")
@@ -109,8 +111,8 @@ async def test_a_turn_that_only_the_log_has_is_captured_when_satchel_opens_again
         # As after a crash between the log and the store: the log tells of no capture.
         session = await satchel.session()
         await session.run_turn("The garage code changes on Monday.")
-        lines = session.path.read_text().splitlines(keepends=True)
-        path = session.path
+        lines = logged(session).read_text().splitlines(keepends=True)
+        path = logged(session)
     path.write_text("".join(line for line in lines if "memory_captured" not in line))
     async with opened(tmp_path, model) as satchel:
         assert satchel.memory is not None
@@ -190,7 +192,7 @@ async def test_recall_alone_says_when_it_could_not_look(tmp_path: Path) -> None:
     database.write_bytes(b"this is no database" * 100)
     async with opened(tmp_path) as satchel:
         turn = await (await satchel.session()).run_turn("What is my cat called?")
-    assert turn.text.startswith("Memory is not available now: I looked nothing up")
+    assert turn.text.startswith("Memory is unavailable now: I looked nothing up")
     database.unlink()
     async with opened(tmp_path) as satchel:
         session = await satchel.session()
@@ -261,7 +263,7 @@ async def test_when_a_database_opens_and_memory_can_not_be_read_from_it_the_rest
     async with opened(tmp_path, model) as satchel:
         assert [notice.part for notice in satchel.notices] == ["memory"]
         assert [session.title for session in await satchel.sessions.list()] == ["Remember the milk."]
-        assert [check.part for check in await satchel.doctor() if check.state == "failed"] == ["memory"]
+        assert [check.part for check in await examine(satchel) if check.state == "failed"] == ["memory"]
         assert (await (await satchel.session()).run_turn("And the bread.")).text == "Noted, too."
 
 

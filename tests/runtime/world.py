@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from satchel.config import Settings, load
+from satchel.events import Consent, QuestionAsked
 from satchel.models import ChatModel
 from satchel.models.embedding import HashingEmbedder
-from satchel.runtime import Satchel
+from satchel.runtime import Satchel, Session, TurnResult
 
 
 def settings_in(folder: Path, **overrides: Any) -> Settings:
@@ -27,6 +28,21 @@ def settings_in(folder: Path, **overrides: Any) -> Settings:
         home=folder / "home",
         overrides=values,
     )
+
+
+def logged(session: Session) -> Path:
+    """The log of a session that has one."""
+    assert session.path is not None
+    return session.path
+
+
+async def run_answered(session: Session, text: str, consent: Consent) -> TurnResult:
+    """Run a turn in an interactive session, and give every permission question the same answer."""
+    running = await session.start(text)
+    async for event in running.events():
+        if isinstance(event, QuestionAsked):
+            await session.answer(event.id, consent=consent, by="test")
+    return await running.result()
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Asks the user to permit tool calls: one question for all calls of a round."""
+"""Puts the questions of a running turn to the user: whether calls may run, and what a tool wants to know."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import anyio
 
 from satchel.cli.editor import LineReader
 from satchel.cli.view import TurnView
+from satchel.errors import UserError
+from satchel.events import AskedCall, Consent, Event, QuestionAnswered, QuestionAsked
+from satchel.runtime import RunningTurn, Session
 from satchel.runtime.lines import counted
 from satchel.runtime.questions import chosen_option
-from satchel.tools import Approval, ApprovalRequest, Consent, Question
+from satchel.tools import Approval
 
-__all__ = ["TerminalApprover", "input_lines", "read_answer"]
+__all__ = ["TerminalAnswers", "follow", "input_lines", "read_answer"]
 
 _WORDS: dict[str, Consent] = {
     "y": "once", "yes": "once", "once": "once", "n": "no", "no": "no", "s": "session", "session": "session",
@@ -84,8 +87,8 @@ def read_answer(text: str, count: int) -> list[Approval] | None:
     return [Approval(answer=kind if number in chosen else rest) for number in range(1, count + 1)]
 
 
-class TerminalApprover:
-    """See `satchel.tools.Approver`."""
+class TerminalAnswers:
+    """Asks at the terminal, and hands the answers to the session."""
 
     def __init__(self, reader: LineReader, view: TurnView, *, interrupt: Callable[[], None]) -> None:
         """Use a terminal.
@@ -100,48 +103,108 @@ class TerminalApprover:
         self._interrupt = interrupt
         # Calls run concurrently, but only one of them can use the terminal.
         self._turn = anyio.Lock()
+        self._asking: dict[str, anyio.CancelScope] = {}
 
-    async def ask(self, question: Question) -> str | None:
-        """Ask the user a tool's question. Ctrl-D declines to answer; Ctrl-C stops the turn."""
-        async with self._turn:
-            self._view.show_question(question.text, question.options)
+    async def ask(self, session: Session, question: QuestionAsked) -> None:
+        """Ask the user, and answer the question with what they say. Another client may answer first."""
+        with anyio.CancelScope() as scope:
+            self._asking[question.id] = scope
             try:
-                return chosen_option(await self._reader.ask("answer? "), question.options)
-            except EOFError:
-                return None
-            except KeyboardInterrupt:
-                self._interrupt()
-                return None
+                async with self._turn:
+                    await self._ask(session, question)
+            except UserError as error:
+                self._view.note(f"! {error}", "yellow")
+            finally:
+                self._asking.pop(question.id, None)
+        if scope.cancelled_caught:
+            self._view.note("(answered elsewhere)", "dim")
 
-    async def approve(self, requests: Sequence[ApprovalRequest]) -> Sequence[Approval]:
+    def withdraw(self, id: str) -> None:
+        """The question has its answer: ask no longer."""
+        scope = self._asking.get(id)
+        if scope is not None:
+            scope.cancel()
+
+    async def _ask(self, session: Session, question: QuestionAsked) -> None:
+        if question.kind == "tool":
+            words = await self._words(question)
+            self._asking.pop(question.id, None)
+            await session.answer(question.id, words, by="terminal")
+            return
+        approvals = await self._approvals(question.calls)
+        self._asking.pop(question.id, None)
+        await session.answer(
+            question.id,
+            consent={
+                call.call_id: approval.answer
+                for call, approval in zip(question.calls, approvals, strict=True)
+            },
+            words=approvals[0].words,
+            by="terminal",
+        )
+
+    async def _words(self, question: QuestionAsked) -> str | None:
+        """What a tool wants to know; Ctrl-D declines, Ctrl-C stops the turn."""
+        self._reader.drop_typed_ahead()
+        self._view.show_question(question.text, question.options)
+        try:
+            return chosen_option(await self._reader.ask("answer? "), question.options)
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            self._interrupt()
+            return None
+
+    async def _approvals(self, calls: Sequence[AskedCall]) -> Sequence[Approval]:
         """Show the calls and read one answer for all of them."""
-        async with self._turn:
-            return await self._approve(requests)
-
-    async def _approve(self, requests: Sequence[ApprovalRequest]) -> Sequence[Approval]:
-        calls = "this call" if len(requests) == 1 else f"these {len(requests)} calls"
-        self._view.note(f"Satchel wants to run {calls}:", "bold")
-        for number, request in enumerate(requests, 1):
-            lines = input_lines(request.call.input, subject=request.call.spec.pattern_key)
+        self._reader.drop_typed_ahead()
+        these = "this call" if len(calls) == 1 else f"these {len(calls)} calls"
+        self._view.note(f"Satchel wants to run {these}:", "bold")
+        for number, call in enumerate(calls, 1):
+            lines = input_lines(call.input, subject=call.key)
             if len(lines) > 1:
-                self._view.note(
-                    "\n".join([f"  {number}. {request.call.spec.name}", *(f"     {line}" for line in lines)])
-                )
+                self._view.note("\n".join([f"  {number}. {call.tool}", *(f"     {line}" for line in lines)]))
             else:
-                self._view.note(f"  {number}. {request.call.spec.name}  {''.join(lines)}")
-        rules = ", ".join(dict.fromkeys(rule for request in requests for rule in request.rules))
+                self._view.note(f"  {number}. {call.tool}  {''.join(lines)}")
+        rules = ", ".join(dict.fromkeys(rule for call in calls for rule in call.rules))
         self._view.note(f"  y yes · n no · s yes for this session · a always: {rules}", "dim")
-        if len(requests) > 1:
+        if len(calls) > 1:
             self._view.note(
                 "  y 1 3 permits only these calls · any other text means no, and the model gets to read it",
                 "dim",
             )
         while True:
             try:
-                answers = read_answer(await self._reader.ask("run? "), len(requests))
+                answers = read_answer(await self._reader.ask("run? "), len(calls))
             except (EOFError, KeyboardInterrupt):
                 self._interrupt()
-                return [Approval(answer="no")] * len(requests)
+                return [Approval(answer="no")] * len(calls)
             if answers is not None:
                 return answers
-            self._view.note(f"The calls are numbered from 1 to {len(requests)}.", "yellow")
+            self._view.note(f"The calls are numbered from 1 to {len(calls)}.", "yellow")
+
+
+async def follow(
+    session: Session,
+    running: RunningTurn,
+    *,
+    show: Callable[[Event], None],
+    answers: TerminalAnswers | None,
+) -> None:
+    """Show a turn's events until it ends, and put its questions to the user.
+
+    Raises:
+        SatchelError: What ended the turn without a result.
+    """
+    async with anyio.create_task_group() as group:
+        async for event in running.events():
+            show(event)
+            match event:
+                case QuestionAsked() if answers is not None:
+                    group.start_soon(answers.ask, session, event)
+                case QuestionAnswered(id=id) if answers is not None:
+                    answers.withdraw(id)
+                case _:
+                    pass
+        # A question that is still on the screen went with the turn.
+        group.cancel_scope.cancel()

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import click
 
-from satchel.cli.approvals import TerminalApprover
+from satchel.cli.approvals import TerminalAnswers, follow
 from satchel.cli.commands import Text
 from satchel.cli.editor import Editor
 from satchel.cli.home import tell_notices
@@ -21,9 +21,9 @@ from satchel.cli.view import TurnView
 from satchel.clock import SystemClock
 from satchel.config import Settings
 from satchel.errors import UsageError
-from satchel.events import event_to_json
+from satchel.events import Event, event_to_json
 from satchel.messages import usage_to_json
-from satchel.runtime import RunningTurn, Satchel, Turn
+from satchel.runtime import RunningTurn, Satchel, TurnResult
 from satchel.runtime.questions import chosen_option
 
 __all__ = ["ask", "turn_to_json"]
@@ -136,38 +136,40 @@ async def _ask(
         if running is not None:
             running.cancel()
 
-    approver = None
+    answers = None
     if form == "text" and is_terminal(sys.stdin) and is_terminal(sys.stderr):
-        approver = TerminalApprover(Editor.for_answers(), view, interrupt=interrupt)
+        answers = TerminalAnswers(Editor.for_answers(), view, interrupt=interrupt)
     async with opened(settings, with_notices=form == "text") as satchel:
         told = len(satchel.notices)
         session = await satchel.session(
             session_id,
             last=last,
             allow=allow,
-            approver=approver,
+            interactive=answers is not None,
             private=private,
-            ask=approver.ask if approver else None,
         )
         if form == "text":
-            tell_notices(satchel, after=told)
+            tell_notices(satchel.notices, after=told)
             await tell_choice(satchel)
         question = session.pending_question
         if question is not None:
             text = chosen_option(text, question.options)
         running = await session.start(text, memory=memory)
+
+        def show(event: Event) -> None:
+            if form == "stream":
+                print(json_text(event_to_json(event)), flush=True)
+            elif is_terminal(sys.stderr):
+                view.show(event)
+
         try:
-            async for event in running.events():
-                if form == "stream":
-                    print(json_text(event_to_json(event)), flush=True)
-                elif is_terminal(sys.stderr):
-                    view.show(event)
+            await follow(session, running, show=show, answers=answers)
             turn = await running.result()
         except anyio.get_cancelled_exc_class():
             await settled(running)
-            if form != "text" and running.turn is not None:
+            if form != "text" and running.result_or_none is not None:
                 # A program that reads JSON needs to know how the turn ended, and which session to continue.
-                _print(_with_notices(running.turn, satchel), form=form, is_shown=False)
+                _print(_with_notices(running.result_or_none, satchel), form=form, is_shown=False)
             raise
         finally:
             await settled(running)
@@ -177,13 +179,13 @@ async def _ask(
     return exit_code_of(turn)
 
 
-def _with_notices(turn: Turn, satchel: Satchel) -> Turn:
+def _with_notices(turn: TurnResult, satchel: Satchel) -> TurnResult:
     """The turn with the notices about missing parts, which a program would not see otherwise."""
     missing = tuple(notice.text for notice in satchel.notices)
     return replace(turn, notices=tuple(dict.fromkeys((*missing, *turn.notices))))
 
 
-def _print(turn: Turn, *, form: str, is_shown: bool) -> None:
+def _print(turn: TurnResult, *, form: str, is_shown: bool) -> None:
     if form == "stream":
         print(json_text({"type": "result", **turn_to_json(turn)}))
     elif form == "json":
@@ -206,7 +208,7 @@ def _print(turn: Turn, *, form: str, is_shown: bool) -> None:
         tell(f"To answer: satchel ask --session {turn.session_id} TEXT")
 
 
-def turn_to_json(turn: Turn) -> dict[str, Any]:
+def turn_to_json(turn: TurnResult) -> dict[str, Any]:
     """The turn as plain JSON data (DESIGN 3.3)."""
     return {
         "session_id": turn.session_id,
@@ -214,7 +216,7 @@ def turn_to_json(turn: Turn) -> dict[str, Any]:
         "status": turn.status,
         "text": turn.text,
         "pending_question": turn.pending_question,
-        "build_id": None,
+        "build_id": turn.build_id,
         "usage": usage_to_json(turn.usage),
         "steps": [
             {

@@ -8,7 +8,6 @@ from functools import partial
 import anyio
 import click
 
-from satchel.cli.approvals import TerminalApprover
 from satchel.cli.commands import Text
 from satchel.cli.editor import Editor, LineReader, PlainLines
 from satchel.cli.home import tell_notices
@@ -82,20 +81,16 @@ async def _chat(settings: Settings, *, session_id: str | None, last: bool, priva
         )
         talk: Talk | None = None
         reader: LineReader = PlainLines()
-        approver = None
         if is_terminal(sys.stdin):
             reader = Editor(
                 complete=lambda text: talk.complete(text) if talk is not None else (),
                 recent=lambda: said_before(satchel),
             )
-            approver = TerminalApprover(
-                reader, view, interrupt=lambda: talk.interrupt() if talk is not None else None
-            )
         told = len(satchel.notices)
         session = await satchel.session(
-            session_id, last=last, private=private, approver=approver, ask=approver.ask if approver else None
+            session_id, last=last, private=private, interactive=is_terminal(sys.stdin)
         )
-        tell_notices(satchel, after=told)
+        tell_notices(satchel.notices, after=told)
         await tell_choice(satchel)
         talk = Talk(satchel, session, reader=reader, view=view)
         return await talk.run()

@@ -15,6 +15,7 @@ from satchel.cli.opening import opened
 from satchel.cli.output import is_terminal, say, say_json
 from satchel.cli.settings import read_settings
 from satchel.runtime import Check
+from satchel.runtime.health import examine
 
 __all__ = ["doctor"]
 
@@ -28,7 +29,7 @@ def doctor(as_json: bool) -> int:
 
     async def body() -> Sequence[Check]:
         async with opened(read_settings(), with_notices=False) as satchel:
-            return await satchel.doctor()
+            return await examine(satchel)
 
     checks = anyio.run(body)
     if as_json:

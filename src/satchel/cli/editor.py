@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,6 +35,10 @@ class LineReader(Protocol):
         """The answer to a question of the program: one line, not kept in the history. Raises as `read` does."""
         ...
 
+    def drop_typed_ahead(self) -> None:
+        """Forget keys that were typed before now. Call it before a question is shown: they can't be its answer."""
+        ...
+
 
 class PlainLines:
     """Lines from a pipe or a file. A line that ends with a backslash continues on the next."""
@@ -58,6 +63,9 @@ class PlainLines:
     async def ask(self, prompt: str) -> str:
         """See `LineReader`."""
         return await self.read(prompt)
+
+    def drop_typed_ahead(self) -> None:
+        """See `LineReader`. The lines of a pipe were all written ahead."""
 
 
 class Editor:
@@ -106,6 +114,18 @@ class Editor:
 
         once: PromptSession[str] = PromptSession()
         return await once.prompt_async(prompt, handle_sigint=False)
+
+    def drop_typed_ahead(self) -> None:
+        """See `LineReader`."""
+        # Not there on every system, and of no use without a terminal.
+        import termios  # noqa: PLC0415
+
+        from prompt_toolkit.input import create_input  # noqa: PLC0415 - see `Editor.ask`
+        from prompt_toolkit.input.typeahead import clear_typeahead  # noqa: PLC0415 - see `Editor.ask`
+
+        clear_typeahead(create_input())
+        with contextlib.suppress(termios.error, OSError):
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
     def _make(self, said: Sequence[str]) -> PromptSession[str]:
         # Imported when used, see `ask`.

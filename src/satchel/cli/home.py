@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from satchel.cli.output import is_terminal, tell
 from satchel.config import Settings
+from satchel.events import Notice
 from satchel.runtime.home import Home
 
 __all__ = ["FetchLine", "fetch_line", "opened_home", "tell_notices"]
@@ -24,15 +25,15 @@ async def opened_home(
         with_notices: Whether missing parts are reported.
         scope: The scope of its memories.
     """
-    async with Home.open_scope(scope, settings, progress=fetch_line()) as home:
+    async with Home.open(settings, scope=scope, progress=fetch_line()) as home:
         if with_notices:
-            tell_notices(home)
+            tell_notices(home.notices)
         yield home
 
 
-def tell_notices(home: Home, *, after: int = 0) -> None:
-    """Report the notices of a home on stderr, except for the first `after`, which were reported before."""
-    for notice in home.notices[after:]:
+def tell_notices(notices: Sequence[Notice], *, after: int = 0) -> None:
+    """Print what is missing to stderr, without the first `after` notices, which were printed before."""
+    for notice in notices[after:]:
         tell(f"! {notice.text}")
 
 

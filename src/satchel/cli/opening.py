@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,18 +10,17 @@ import anyio
 from satchel.cli.home import fetch_line, tell_notices
 from satchel.cli.output import tell
 from satchel.config import Settings
-from satchel.errors import SatchelError
-from satchel.runtime import RunningTurn, Satchel, Turn
+from satchel.runtime import RunningTurn, Satchel, TurnResult
 
 __all__ = ["exit_code_of", "opened", "settled", "tell_choice"]
 
-_EXIT = {"done": 0, "asking": 0, "limit": 1, "failed": 1, "cancelled": 130}
+_EXIT = {"done": 0, "asking": 0, "calling": 0, "limit": 1, "failed": 1, "cancelled": 130}
 _REFUSED = 4
 
 
 async def tell_choice(satchel: Satchel) -> None:
     """Report which model Satchel chose by itself, and how to change it. Without a model, the answers say so."""
-    if satchel.settings.model or satchel.has_given_model:
+    if satchel.settings.model or satchel.parts.models.given is not None:
         return
     choice = await satchel.choice()
     if choice.name != "none":
@@ -42,7 +40,7 @@ async def opened(
     """
     async with Satchel.open(settings, progress=fetch_line(beside_prompt=beside_prompt)) as satchel:
         if with_notices:
-            tell_notices(satchel)
+            tell_notices(satchel.notices)
         yield satchel
 
 
@@ -50,11 +48,9 @@ async def settled(running: RunningTurn) -> None:
     """Interrupt a turn unless it is over, and wait until its end is recorded."""
     running.cancel()
     with anyio.CancelScope(shield=True):
-        # Whoever followed the turn got its error.
-        with contextlib.suppress(SatchelError):
-            await running.result()
+        await running.ended()
 
 
-def exit_code_of(turn: Turn) -> int:
+def exit_code_of(turn: TurnResult) -> int:
     """The exit code of a command whose turn this was (DESIGN 3.3)."""
     return _REFUSED if turn.was_refused else _EXIT[turn.status]

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 import anyio
 
 from satchel import __version__
-from satchel.cli.approvals import TerminalApprover
+from satchel.cli.approvals import TerminalAnswers, follow
 from satchel.cli.editor import LineReader
 from satchel.cli.opening import exit_code_of, settled
 from satchel.cli.output import is_terminal, plain, say
 from satchel.cli.view import TurnView
 from satchel.errors import SatchelError, StorageError
-from satchel.events import TurnStart
+from satchel.events import Notice, Posted, QuestionAsked, TurnStart
 from satchel.runtime import RunningTurn, Satchel, Session
 from satchel.runtime.commands import (
     CommandContext,
@@ -61,6 +61,10 @@ class Talk:
         self._scope = anyio.CancelScope()
         self._work: anyio.CancelScope | None = None
         self._running: RunningTurn | None = None
+        self._answers = (
+            TerminalAnswers(reader, view, interrupt=self.interrupt) if is_terminal(sys.stdin) else None
+        )
+        self._shown_seq = 0
         self._is_interrupted = False
         self._code = 0
 
@@ -94,8 +98,10 @@ class Talk:
         with _quiet_keys():
             async with anyio.create_task_group() as group:
                 group.start_soon(self._hear_signals)
+                group.start_soon(self._show_posts)
                 with self._scope:
                     await self._greet()
+                    await self._answer_old_questions()
                     await self._talk()
                 group.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
@@ -180,7 +186,7 @@ class Talk:
             try:
                 result = await self._command(*found)
             finally:
-                self._work = None
+                self._work, self._shown_seq = None, self._session.last_seq
                 self.view.finish()
         if scope.cancelled_caught:
             self.view.note("(interrupted)", "yellow")
@@ -194,6 +200,8 @@ class Talk:
             satchel=self.satchel, session=self._session, show=self.view.show, tell=self.note
         )
         result = await run_command(context, command, rest)
+        if result.confirm is not None:
+            self.reader.drop_typed_ahead()
         self._print(result)
         if result.confirm is not None:
             answer = await self.reader.ask(f"{result.confirm.question} [y/N] ")
@@ -217,18 +225,44 @@ class Talk:
         question = self._session.pending_question
         if question is not None:
             text = chosen_option(text, question.options)
-        running = self._running = await self._session.start(text)
+        await self._follow(await self._session.start(text))
+
+    async def _follow(self, running: RunningTurn) -> None:
+        self._running = running
         try:
-            async for event in running.events():
-                self.view.show(event)
+            await follow(self._session, running, show=self.view.show, answers=self._answers)
         finally:
-            self._running = None
             await settled(running)
+            self._running, self._shown_seq = None, self._session.last_seq
             self.view.finish()
-            if running.turn is None:
-                self._note_end(1)
-            else:
-                self._note_end(exit_code_of(running.turn))
+            result = running.result_or_none
+            self._note_end(1 if result is None else exit_code_of(result))
+
+    async def _answer_old_questions(self) -> None:
+        """Ask again what was on the screen when the program ended: the turn goes on with the answer."""
+        while self._answers is not None and self._session.is_interrupted:
+            question = next((q for q in self._session.open_questions if isinstance(q, QuestionAsked)), None)
+            if question is None:
+                return
+            await self._answers.ask(self._session, question)
+            if self._session.running is not None:
+                await self._follow(self._session.running)
+
+    async def _show_posts(self) -> None:
+        """Show what comes between two turns: what others posted into the session, and notices."""
+        while True:
+            session = self._session
+            async for record in session.subscribe():
+                if session is not self._session:
+                    break
+                is_shown = (
+                    record.seq <= self._shown_seq or self._running is not None or self._work is not None
+                )
+                if isinstance(record.event, Posted | Notice) and not is_shown:
+                    self.view.show(record.event)
+                    self.view.finish()
+            if session is self._session:
+                return
 
     def _note_end(self, code: int) -> None:
         """Without a terminal, the exit code reports the worst turn; at a terminal, the user has seen it."""
@@ -241,12 +275,10 @@ class Talk:
             self.note("You are in this session.")
             return
         before = self._session
-        approver = self.approver()
         after = await self.satchel.session(
             change.session_id,
             cwd=None if change.session_id else before.cwd,
-            approver=approver,
-            ask=approver.ask if approver else None,
+            interactive=self._answers is not None,
             private=change.private,
         )
         after.use_model(before.model)
@@ -254,12 +286,6 @@ class Talk:
         self._session = after
         await before.aclose("left")
         await self._greet()
-
-    def approver(self) -> TerminalApprover | None:
-        """Asks the user; None without a terminal."""
-        if not is_terminal(sys.stdin):
-            return None
-        return TerminalApprover(self.reader, self.view, interrupt=self.interrupt)
 
     def complete(self, text: str) -> Iterator[tuple[str, str]]:
         """Completions for the line editor."""

@@ -19,7 +19,7 @@ from satchel.cli.view import one_line
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.lines import approval_lines
-from satchel.runtime.tooling import ToolEntry, list_tools, run_tool
+from satchel.runtime.tooling import ToolEntry
 from satchel.tools.external import LANGUAGES, ApprovalRecord, ScanState, failure, new_tool
 from satchel.tools.mcp import McpDefinition, WithheldTool
 
@@ -54,7 +54,7 @@ def tool() -> None:
 @json_option
 def list_(source: str | None, as_json: bool) -> None:
     """List all tools, and the files in the tools' folders that can't be used, with the reason."""
-    entries = [entry for entry in _with_satchel(list_tools) if source in (None, entry.source)]
+    entries = [entry for entry in _with_satchel(_entries) if source in (None, entry.source)]
     if as_json:
         say_json([_entry_to_json(entry) for entry in entries])
         return
@@ -85,7 +85,7 @@ def show(name: str, as_json: bool) -> None:
 
     async def find(satchel: Satchel) -> dict[str, Any]:
         registry = await satchel.tools()
-        entries = [entry for entry in await list_tools(satchel) if entry.name == name]
+        entries = [entry for entry in await satchel.tooling.entries() if entry.name == name]
         found = registry.get(name)
         if not entries:
             close = registry.close_matches(name)
@@ -130,7 +130,7 @@ def run(name: str, input: str, as_json: bool) -> int:
         raise
 
     async def call(satchel: Satchel) -> dict[str, Any]:
-        return await run_tool(satchel, name, parsed, progress=_tell_progress)
+        return await satchel.tooling.run(name, parsed, progress=_tell_progress)
 
     envelope = _with_satchel(call)
     _say_envelope(envelope, as_json=as_json)
@@ -176,7 +176,8 @@ def refresh(as_json: bool) -> None:
         await satchel.external.refresh()
         await satchel.mcp.refresh()
         count = len((await satchel.tools()).tools)
-        return count, (*satchel.external.notices, *satchel.mcp.take_notices()), satchel.external.state
+        notices = (*satchel.external.notices, *(n.text for n in satchel.notices if n.part == "mcp"))
+        return count, notices, satchel.external.state
 
     count, notices, state = _with_satchel(look)
     for notice in notices:
@@ -205,7 +206,7 @@ def approve(name: str, yes: bool, as_json: bool) -> None:
 
     async def take(satchel: Satchel) -> ApprovalRecord:
         if not yes and is_terminal(sys.stdin):
-            for entry in await list_tools(satchel):
+            for entry in await satchel.tooling.entries():
                 if entry.source == "external" and name in (entry.name, entry.origin):
                     tell(f"{entry.name}  {entry.origin}\n  {entry.reason}".rstrip())
             click.confirm("Have you reviewed it, and may it run?", abort=True, err=True)
@@ -279,3 +280,7 @@ def new(name: str, lang: str, folder: Path | None, as_json: bool) -> None:
     say(str(path))
     say(str(test))
     tell(f"Edit it, test it with {test}, then approve it: satchel tool approve {name}")
+
+
+async def _entries(satchel: Satchel) -> tuple[ToolEntry, ...]:
+    return await satchel.tooling.entries()

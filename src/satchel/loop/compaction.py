@@ -302,6 +302,8 @@ def _lines(message: Message) -> Iterable[str]:
         match block:
             case TextBlock(text=text, origin="said"):
                 yield f"{message.role.upper()}: {_ends(text, _MOST_CHARS)}"
+            case TextBlock(text=text, origin="context"):
+                yield f"CONTEXT: {_ends(text, _MOST_CHARS)}"
             case TextBlock(text=text, origin="notice"):
                 yield f"NOTICE: {_ends(text, 4 * _MOST_CHARS)}"
             case ToolUseBlock(name=name, input=input, unparsed=unparsed):

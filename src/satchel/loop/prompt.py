@@ -37,7 +37,6 @@ def _part(name: str) -> str:
 def build_system(
     *,
     cwd: str,
-    day: str,
     remembers: bool = True,
     capabilities: Sequence[str] = (),
     instructions: Sequence[Instructions] = (),
@@ -49,7 +48,6 @@ def build_system(
 
     Args:
         cwd: The session's working directory.
-        day: The day on which the session began, ISO 8601.
         remembers: Whether memory is on in this session.
         capabilities: One line each about what the agent can do beyond its tools, in a fixed order.
         instructions: In the order in which they count, the most general first.
@@ -59,7 +57,7 @@ def build_system(
         parts.append(_part("memory"))
     if capabilities:
         parts.append("# Capabilities\n\n" + "\n".join(f"- {line}" for line in capabilities))
-    parts.append(f"# Here and now\n\nWorking directory: {cwd}\nThis session began on: {day}")
+    parts.append(f"# Here and now\n\nWorking directory: {cwd}")
     for item in instructions:
         text = item.text.strip()
         if len(text) > _MOST_INSTRUCTIONS:

@@ -24,12 +24,19 @@ class Toolbox:
     called.
     """
 
-    def __init__(self, tools: Sequence[Tool] = (), *, deferred: Sequence[Tool] = ()) -> None:
+    def __init__(
+        self,
+        tools: Sequence[Tool] = (),
+        *,
+        deferred: Sequence[Tool] = (),
+        definitions: Sequence[ToolDefinition] | None = None,
+    ) -> None:
         """Take the tools.
 
         Args:
             tools: Those that a model is told of.
             deferred: Those that it has to look for; they can be called all the same.
+            definitions: What a model is told instead of the definitions of `tools`: those that it was told before.
 
         Raises:
             UsageError: Two have the same name.
@@ -42,7 +49,9 @@ class Toolbox:
                 )
             self._tools[tool.spec.name] = tool
         self._schemas: dict[str, InputSchema] = {}
-        self.definitions: tuple[ToolDefinition, ...] = tuple(tool.spec.definition for tool in tools)
+        self.definitions: tuple[ToolDefinition, ...] = tuple(
+            (tool.spec.definition for tool in tools) if definitions is None else definitions
+        )
         self._size: int | None = None
 
     def __iter__(self) -> Iterator[Tool]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         default_model,
         small_model_of,
     )
+    from satchel.models.function import FunctionModel, ModelFunction
     from satchel.models.json_tools import AdaptiveTools, JsonTools
     from satchel.models.opening import open_model, split_name
     from satchel.models.port import (
@@ -38,8 +39,10 @@ __all__ = [
     "ChatModel",
     "Choice",
     "Completion",
+    "FunctionModel",
     "JsonTools",
     "ModelEvent",
+    "ModelFunction",
     "ModelRequest",
     "NoModelList",
     "RecallModel",
@@ -72,6 +75,7 @@ __getattr__ = on_demand(
             "default_model",
             "small_model_of",
         ),
+        "function": ("FunctionModel", "ModelFunction"),
         "json_tools": ("AdaptiveTools", "JsonTools"),
         "opening": ("open_model", "split_name"),
         "port": ("ChatModel", "Completion", "ModelEvent", "ModelRequest", "Retrying", "ToolDefinition"),

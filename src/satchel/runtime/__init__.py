@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from satchel.runtime.home import Home
     from satchel.runtime.satchel import Satchel
     from satchel.runtime.session import Session
-    from satchel.runtime.turns import RunningTurn, Step, Turn
+    from satchel.runtime.turns import RunningTurn, Step, TurnResult
 
-__all__ = ["Check", "ForgetReceipt", "Home", "RunningTurn", "Satchel", "Session", "Step", "Turn"]
+__all__ = ["Check", "ForgetReceipt", "Home", "RunningTurn", "Satchel", "Session", "Step", "TurnResult"]
 
 # Searching memory needs no loop and no tools.
 __getattr__ = on_demand(
@@ -25,6 +25,6 @@ __getattr__ = on_demand(
         "home": ("Home",),
         "satchel": ("Satchel",),
         "session": ("Session",),
-        "turns": ("RunningTurn", "Step", "Turn"),
+        "turns": ("RunningTurn", "Step", "TurnResult"),
     },
 )

@@ -224,7 +224,7 @@ async def _help(_context: CommandContext, rest: str) -> CommandResult:
 
 async def _tool(context: CommandContext, rest: str) -> CommandResult:
     session, satchel = context.session, context.satchel
-    await session.settle_tools()
+    await session.ensure_tools_ready()
     registry = session.tools
     word, _, name = rest.partition(" ")
     if word == "approve" and name:

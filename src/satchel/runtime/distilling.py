@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import anyio
 
 from satchel.errors import BudgetExceeded, SatchelError, UsageError
 from satchel.memory.distill import DistillReport, WindowResult
-from satchel.models import ChatModel, small_model_of
-
-if TYPE_CHECKING:
-    from satchel.runtime.satchel import Satchel
+from satchel.runtime.home import Home
+from satchel.runtime.parts import Parts
 
 __all__ = ["Distilling"]
 
@@ -31,11 +28,11 @@ _LONGEST_PAUSE_S = 3_600.0
 class Distilling:
     """Draws facts from what was said, in the background of one open Satchel."""
 
-    def __init__(self, satchel: Satchel) -> None:
+    def __init__(self, parts: Parts, home: Home) -> None:
         """Start nothing; see `start`."""
-        self._satchel = satchel
+        self._parts = parts
+        self._home = home
         self._wake = anyio.Event()
-        self._is_reading = False
         self._scope = anyio.CancelScope()
         self._idle = anyio.Event()
         self._idle.set()
@@ -44,11 +41,11 @@ class Distilling:
 
     def start(self) -> None:
         """Look whenever something was said, and now: something may wait from before."""
-        settings = self._satchel.settings
-        if settings.memory.distill == "auto" and settings.keeps_memory and self._satchel.memory is not None:
-            self._satchel.run(self._loop)
+        settings = self._parts.settings
+        if settings.memory.distill == "auto" and settings.keeps_memory and self._home.memory is not None:
+            self._parts.background.start(self._loop)
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         """Something was said."""
         self._wake.set()
 
@@ -68,33 +65,22 @@ class Distilling:
             ConfigError, ModelError: The models are not to be had.
             StorageError: The store does not serve.
         """
-        satchel = self._satchel
-        if satchel.memory is None:
+        memory = self._home.memory
+        if memory is None:
             raise UsageError("Memory is off or could not be opened, so nothing can be distilled.")
-        model, small_model = await self.models()
-        return await satchel.memory.distill(
-            model=model,
-            small_model=small_model,
+        return await memory.distill(
+            model=await self._parts.models.model(),
+            small_model=await self._parts.models.small(),
             most_windows=most_windows,
             may_spend=self._may_spend,
             progress=progress,
         )
 
-    async def models(self) -> tuple[ChatModel, ChatModel]:
-        """The model that proposes facts, and the small one that judges what is worth it."""
-        satchel = self._satchel
-        model = await satchel.model()
-        name = f"{model.provider}:{model.model}"
-        small = satchel.settings.small_model or (
-            "" if satchel.has_given_model else small_model_of(name, satchel.settings)
-        )
-        return model, model if small in ("", name) else await satchel.model(small)
-
     async def _may_spend(self) -> None:
-        limit = self._satchel.settings.budget.day_usd
+        limit = self._parts.settings.budget.day_usd
         if limit is None:
             return
-        spent = await self._satchel.spent_on(f"{self._satchel.clock.now():%Y-%m-%d}")
+        spent = await self._home.spent_on(f"{self._parts.clock.now():%Y-%m-%d}")
         if spent >= limit:
             raise BudgetExceeded(
                 f"${spent:.4f} were spent today, and the limit is ${limit:g} (budget.day_usd): what was said waits."
@@ -114,14 +100,13 @@ class Distilling:
                 await self._wake.wait()
 
     async def _once(self) -> None:
-        satchel = self._satchel
-        settings = satchel.settings.memory
-        memory = satchel.memory
-        if memory is None or satchel.clock.monotonic_s() < self._not_before_s:
+        settings = self._parts.settings.memory
+        memory = self._home.memory
+        if memory is None or self._parts.clock.monotonic_s() < self._not_before_s:
             return
         if not await memory.distill_is_due(every=settings.distill_every, after_s=settings.distill_after_s):
             return
-        if (await satchel.model()).provider == "none":
+        if (await self._parts.models.model()).provider == "none":
             return  # Episodes serve alone; `doctor` and `memory distill --status` say so.
         self._idle = anyio.Event()
         try:
@@ -142,5 +127,5 @@ class Distilling:
     def _later(self, reason: str) -> None:
         # Told by `doctor` and `memory distill --status`: nobody who asks something else waits for it.
         _log.info("Distilling failed and is tried again in %g s: %s", self._pause_s, reason)
-        self._not_before_s = self._satchel.clock.monotonic_s() + self._pause_s
+        self._not_before_s = self._parts.clock.monotonic_s() + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)

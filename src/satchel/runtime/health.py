@@ -8,7 +8,7 @@ import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from satchel import __version__
 from satchel.config import Settings
@@ -18,13 +18,11 @@ from satchel.models.embedding import find_weights
 from satchel.runtime.endpoints import verify_model
 from satchel.runtime.home import untrusted_project
 from satchel.runtime.lines import counted
+from satchel.runtime.satchel import Satchel
 from satchel.runtime.web import engines_of, missing_for_browser
 from satchel.storage import Database
 from satchel.tools.mcp import McpStatus
 from satchel.tools.web import find_chromium
-
-if TYPE_CHECKING:
-    from satchel.runtime.satchel import Satchel
 
 __all__ = ["Check", "examine"]
 
@@ -48,7 +46,7 @@ class Check:
     text: str
 
 
-async def examine(satchel: Satchel, database: Database | None) -> tuple[Check, ...]:
+async def examine(satchel: Satchel) -> tuple[Check, ...]:
     """Check every part. Failures are reported, never raised."""
     checks = [
         Check(part="program", state="ok", text=f"Satchel {__version__}, Python {platform.python_version()}"),
@@ -56,8 +54,8 @@ async def examine(satchel: Satchel, database: Database | None) -> tuple[Check, .
         *_project(satchel.settings),
     ]
     checks += [Check(part=notice.part, state="failed", text=notice.text) for notice in satchel.notices]
-    if database is not None:
-        checks += await _database(database)
+    if satchel.home.database is not None:
+        checks += await _database(satchel.home.database)
     checks.append(await _sessions(satchel))
     checks += await _memory(satchel)
     checks.append(await _model(satchel))
@@ -187,7 +185,7 @@ async def _distilling(satchel: Satchel, memory: Memory) -> Check:
     """Whether facts are extracted from conversations."""
     try:
         status = await memory.distill_status()
-        choice = None if satchel.has_given_model else await satchel.choice()
+        choice = None if satchel.parts.models.given is not None else await satchel.choice()
     except SatchelError as error:
         return Check(part="distilling", state="failed", text=str(error))
     read = counted(status.read, "message")

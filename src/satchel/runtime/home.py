@@ -1,12 +1,11 @@
-"""A home, open: its store and its logs, without a model. What needs no more starts faster."""
+"""A home, open: its memory and its session logs, without a model. Commands that need no more start faster."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from satchel.clock import Clock, SystemClock
 from satchel.config import Settings, ensure_home, load, process_environ, project_files
@@ -18,11 +17,9 @@ from satchel.models.port import Embedder
 from satchel.runtime.capture import catch_up
 from satchel.runtime.copies import copies_of, note_copy
 from satchel.runtime.forgetting import ForgetReceipt, forget
+from satchel.runtime.notices import NoticeBoard
 from satchel.sessions import SessionStore, UsageRow
 from satchel.storage import Database
-
-if TYPE_CHECKING:
-    from satchel.runtime.session import Session
 
 __all__ = ["Home", "untrusted_project"]
 
@@ -32,15 +29,17 @@ waits for its log (`Limits.emit_timeout_s`), so that the answer comes and memory
 
 
 class Home:
-    """One home, open in this process. Made by `Home.open`; several processes may have the same home open.
+    """One home as one user and scope see it, open in this process. Made by `Home.open`; several processes may have the
+    same home open.
 
     Attributes:
         settings: What was configured.
-        memory: The store, or None where it is off or can't be opened; `notices` tells why.
-        sessions: The logs.
+        memory: The store, or None where it is off or can't be opened; `notices` says why.
+        sessions: The session logs.
         notices: What the user should know: parts that are missing, and what that means.
         database: None where it can't be opened.
         embedder: That of memory, or "none"; nothing is loaded before it is used.
+        on_redacted: Called with the id of each session whose log lost words to `forget`.
     """
 
     def __init__(
@@ -50,19 +49,19 @@ class Home:
         clock: Clock,
         memory: Memory | None,
         sessions: SessionStore,
-        notices: list[Notice],
+        notices: NoticeBoard,
         database: Database | None,
         embedder: Embedder | str,
     ) -> None:
         """Use `open`."""
-        self.embedder = embedder
         self.settings = settings
         self.clock = clock
         self.memory = memory
         self.sessions = sessions
         self.notices = notices
         self.database = database
-        self._open_sessions: dict[str, Session] = {}
+        self.embedder = embedder
+        self.on_redacted: list[Callable[[str], Awaitable[None]]] = []
 
     @classmethod
     @asynccontextmanager
@@ -70,39 +69,33 @@ class Home:
         cls,
         settings: Settings | None = None,
         *,
-        embedder: Embedder | OwnEmbedding | None = None,
+        scope: str = "default",
+        embedder: Embedder | OwnEmbedding | str | None = None,
         clock: Clock | None = None,
         progress: Progress | None = None,
     ) -> AsyncIterator[Home]:
-        """Open it, and close everything in good order at the end; see `Satchel.open`."""
-        async with Home.open_scope(
-            "default", settings, embedder=embedder, clock=clock, progress=progress
-        ) as home:
-            yield home
+        """Open it, and close everything in good order at the end.
 
-    @classmethod
-    @asynccontextmanager
-    async def open_scope(
-        cls,
-        scope: str,
-        settings: Settings | None = None,
-        *,
-        embedder: Embedder | OwnEmbedding | None = None,
-        clock: Clock | None = None,
-        progress: Progress | None = None,
-    ) -> AsyncIterator[Home]:
-        """The same with the memories of another scope.
+        Args:
+            settings: None reads them from the environment, `SATCHEL_HOME` and the working directory.
+            scope: Whose memories. Conversations are the user's own: those that memory lacks are captured only where
+                this is "default".
+            embedder: In place of the configured one: a name, an `Embedder`, or a function; see `Memory.open`.
+            clock: None takes the machine's.
+            progress: Told how far the embedding model's weights are fetched; called from another thread.
 
-        Conversations are the user's own: what was said in them is caught up with in the scope "default" alone.
+        Raises:
+            ConfigError: The settings are wrong.
+            StorageUnwritable: `SATCHEL_HOME` can't be made.
         """
         if settings is None:
             settings = load(process_environ(), cwd=Path.cwd())
         clock = clock or SystemClock()
         ensure_home(settings.home)
-        notices: list[Notice] = []
+        notices = NoticeBoard()
         async with AsyncExitStack() as stack:
-            embedding = _embedder(settings, clock, progress) if embedder is None else as_embedder(embedder)
-            if embedder is None and not isinstance(embedding, str):
+            embedding = _embedder(embedder, settings, clock, progress)
+            if isinstance(embedder, str | None) and not isinstance(embedding, str):
                 stack.push_async_callback(embedding.aclose)
             database = await _database(settings, clock, stack, notices)
             memory: Memory | None = None
@@ -120,11 +113,12 @@ class Home:
                     memory = await stack.enter_async_context(opening)
                 except StorageError as error:
                     # A database on a place that can't be written may open and then not be read.
-                    notices.append(_without_memory(error))
+                    notices.post(_without_memory(error))
                     database = None
             sessions = SessionStore(settings.home / "sessions", database, clock=clock)
             if memory is not None and settings.keeps_memory and scope == "default":
-                notices += await _caught_up(sessions, memory)
+                for notice in await _caught_up(sessions, memory):
+                    notices.post(notice)
             yield Home(
                 settings,
                 clock=clock,
@@ -156,17 +150,19 @@ class Home:
             ]
         return tuple(sorted(rows, key=lambda row: (row.day, row.session_id), reverse=True))
 
-    async def spent_on(self, day: str, *, excluding: str | None = None) -> float:
-        """What was spent on a local day ("2026-11-21"), in US dollars, memory's own calls included.
+    async def spent_on(self, day: str) -> float:
+        """What all sessions and memory spent on a local day, in US dollars. A call without a known price adds nothing.
 
         Args:
-            day: The day.
-            excluding: A session to leave out.
+            day: ISO 8601.
+
+        Raises:
+            StorageError: The logs can't be read.
         """
-        in_background = await self.memory.spent() if self.memory is not None else ()
-        return await self.sessions.spent_on(day, excluding=excluding) + sum(
-            row.usage.cost_usd or 0.0 for row in in_background if row.day == day
-        )
+        total = await self.sessions.spent_on(day)
+        if self.memory is not None:
+            total += sum(row.usage.cost_usd or 0.0 for row in await self.memory.spent() if row.day == day)
+        return total
 
     async def forget(
         self,
@@ -207,9 +203,8 @@ class Home:
             wanted = [gone.id for gone in planned.forgotten]
         receipt = await forget(wanted, memory=self.memory, sessions=self.sessions, backups=self._backups())
         for entry in receipt.logs.sessions:
-            running = self._open_sessions.get(entry.session_id)
-            if running is not None:
-                await running.reload()
+            for reload in self.on_redacted:
+                await reload(entry.session_id)
         return receipt
 
     def _backups(self) -> list[Path]:
@@ -241,14 +236,14 @@ def untrusted_project(settings: Settings) -> Notice | None:
 
 
 async def _database(
-    settings: Settings, clock: Clock, stack: AsyncExitStack, notices: list[Notice]
+    settings: Settings, clock: Clock, stack: AsyncExitStack, notices: NoticeBoard
 ) -> Database | None:
     try:
         return await stack.enter_async_context(
             Database.open(settings.database_location, clock=clock, lock_timeout_s=_LOCK_TIMEOUT_S)
         )
     except StorageError as error:
-        notices.append(_without_memory(error))
+        notices.post(_without_memory(error))
         return None
 
 
@@ -257,11 +252,19 @@ def _without_memory(error: StorageError) -> Notice:
     return Notice(part="memory", text=text)
 
 
-def _embedder(settings: Settings, clock: Clock, progress: Progress | None) -> Embedder | str:
-    if settings.memory.embedder == "none":
+def _embedder(
+    chosen: Embedder | OwnEmbedding | str | None,
+    settings: Settings,
+    clock: Clock,
+    progress: Progress | None,
+) -> Embedder | str:
+    name = settings.memory.embedder if chosen is None else chosen
+    if not isinstance(name, str):
+        return as_embedder(name)
+    if name == "none":
         return "none"
     return open_embedder(
-        settings.memory.embedder,
+        name,
         home=settings.home,
         environ=settings.environ,
         clock=clock,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -25,9 +25,7 @@ from satchel.models import (
 )
 from satchel.models.embedding import Progress, fetch_weights, weights_source
 from satchel.runtime.endpoints import GREETING, complete, said
-
-if TYPE_CHECKING:
-    from satchel.runtime.satchel import Satchel
+from satchel.runtime.satchel import Satchel
 
 __all__ = [
     "ModelTest",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVarTuple
+from typing import TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -13,62 +16,71 @@ from anyio.abc import TaskGroup
 from satchel import __version__
 from satchel.clock import Clock
 from satchel.config import Mode, Settings
-from satchel.conversation import Conversation
-from satchel.errors import SatchelError
+from satchel.errors import StorageError, UsageError
 from satchel.events import Notice, SessionStart
-from satchel.loop import CallEnvironment, Hook, Instructions, Limits, Toolbox, ToolPool, build_system
-from satchel.memory import Receipt
-from satchel.memory.toolset import MemoryTools
-from satchel.models import AbilityStore, ChatModel, Choice, choose_model, open_model
+from satchel.loop import (
+    CallEnvironment,
+    Hook,
+    Instructions,
+    Limits,
+    TokenEstimator,
+    ToolPool,
+    build_system,
+)
+from satchel.memory import Memory
+from satchel.models import ChatModel, Choice, FunctionModel, ModelFunction
 from satchel.models.embedding import OwnEmbedding, Progress
 from satchel.models.port import Embedder
+from satchel.runtime.asking import Questions
+from satchel.runtime.background import Background
+from satchel.runtime.broadcast import Broadcast
 from satchel.runtime.distilling import Distilling
-from satchel.runtime.health import Check, examine
+from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.home import Home, untrusted_project
+from satchel.runtime.hub import SessionHub
 from satchel.runtime.log_redactor import LogRedactor
+from satchel.runtime.notices import NoticeBoard
+from satchel.runtime.offering import OfferedTools
+from satchel.runtime.parts import Parts
 from satchel.runtime.rules import gate_for
+from satchel.runtime.serving import ServingModels
 from satchel.runtime.session import Session
+from satchel.runtime.sinks import HistorySink
 from satchel.runtime.spill import spill_into
-from satchel.runtime.toolindex import ToolIndex
-from satchel.runtime.tooling import external_tools, mcp_tools
-from satchel.runtime.web import web_tools
-from satchel.sessions import Journal
-from satchel.tools import Approver, Ask, Registry, StaticToolset, Toolset, builtin_tools, filtered
-from satchel.tools.deferral import Bridge, split_by_number
+from satchel.runtime.tooling import Tooling, external_tools, mcp_tools
+from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow
+from satchel.tools import FunctionOrTool, Registry, Toolset, toolset_of
+from satchel.tools.external import ExternalTools
+from satchel.tools.mcp import McpToolset
 
-__all__ = ["Satchel"]
+__all__ = ["Satchel", "SystemText"]
 
-Ts = TypeVarTuple("Ts")
+SystemText: TypeAlias = str | Callable[[str], str]
+"""The system text of a session: in place of Satchel's own, or made from it."""
 
-_MOST_DISCOVERY_S = 5.0
-"""How long a first message waits for executables that were never asked: two rounds of a second, and some."""
+_INBOX_LOOK_S = 1.0
+"""How often a process looks for what other processes posted into its open sessions."""
 
 
-class Satchel(Home):
-    """A home with everything: models, tools, sessions. Made by `Satchel.open`; its attributes are those of `Home`."""
+class Satchel:
+    """A home with everything: models, tools, sessions. Made by `Satchel.open`.
 
-    def __init__(self, home: Home, *, group: TaskGroup, model: ChatModel | None) -> None:
+    Attributes:
+        parts: What is shared: settings, clock, models, tools.
+        home: The memory and the session logs.
+        tooling: Every tool there is.
+        distilling: Draws facts from what was said, in the background.
+    """
+
+    def __init__(self, parts: Parts, home: Home, tooling: Tooling, distilling: Distilling) -> None:
         """Use `open`."""
-        super().__init__(
-            home.settings,
-            clock=home.clock,
-            memory=home.memory,
-            sessions=home.sessions,
-            notices=home.notices,
-            database=home.database,
-            embedder=home.embedder,
-        )
-        self.pool = ToolPool(self.settings.agent.tool_workers)
-        self.external = external_tools(self.settings, self.clock)
-        self.mcp = mcp_tools(self.settings, self.clock, spawn=self.run)
-        self._is_discovering = False
-        self._group = group
-        self._given_model = model
-        self._abilities = AbilityStore(self.settings.home / "abilities.json", clock=self.clock)
-        self._models: dict[str, ChatModel] = {}
-        self._choice: Choice | None = None
-        self._choosing = anyio.Lock()
-        self.distilling = Distilling(self)
+        self.parts = parts
+        self.home = home
+        self.tooling = tooling
+        self.distilling = distilling
+        self._hubs: dict[str, SessionHub] = {}
+        self._holds: dict[str, set[Session]] = {}
+        self._opening = anyio.Lock()
 
     @classmethod
     @asynccontextmanager
@@ -76,8 +88,8 @@ class Satchel(Home):
         cls,
         settings: Settings | None = None,
         *,
-        model: ChatModel | None = None,
-        embedder: Embedder | OwnEmbedding | None = None,
+        model: str | ChatModel | ModelFunction | None = None,
+        embedder: str | Embedder | OwnEmbedding | None = None,
         clock: Clock | None = None,
         progress: Progress | None = None,
     ) -> AsyncIterator[Satchel]:
@@ -87,21 +99,26 @@ class Satchel(Home):
 
         Args:
             settings: None reads them from the environment, `SATCHEL_HOME` and the working directory.
-            model: Answers in place of the configured one.
-            embedder: In place of the configured one; see `Memory.open`.
-            clock: None is the machine's.
-            progress: Is told how far the embedding model's weights are fetched; called from another thread.
+            model: Answers in place of the configured one: a name such as "ollama:qwen3", a `ChatModel`, or a function
+                (see `FunctionModel`).
+            embedder: In place of the configured one: a name such as "minilm", an `Embedder`, or a function; see
+                `Memory.open`.
+            clock: None takes the machine's.
+            progress: Told how far the embedding model's weights are fetched; called from another thread.
 
         Raises:
             ConfigError: The settings are wrong.
             StorageUnwritable: `SATCHEL_HOME` can't be made.
         """
+        given = None if model is None or isinstance(model, str) else FunctionModel.of(model)
         failure: Exception | None = None
         async with Home.open(settings, embedder=embedder, clock=clock, progress=progress) as home:
+            settings = home.settings if not isinstance(model, str) else replace(home.settings, model=model)
             # Turns run in this group: they outlive whoever follows them, and end with it.
             async with anyio.create_task_group() as group:
-                satchel = cls(home, group=group, model=model)
+                satchel = cls._wired(home, settings, group=group, given=given)
                 satchel.distilling.start()
+                satchel.parts.background.start(satchel._watch_inbox)
                 try:
                     yield satchel
                 except Exception as error:  # noqa: BLE001 - raised again below, where the group can't wrap it
@@ -113,51 +130,102 @@ class Satchel(Home):
             if failure is not None:
                 raise failure
 
-    def run(self, function: Callable[[*Ts], Coroutine[Any, Any, None]], *args: *Ts) -> None:
-        """Run something in the background until this Satchel closes."""
-        self._group.start_soon(function, *args)
+    @classmethod
+    def _wired(cls, home: Home, settings: Settings, *, group: TaskGroup, given: ChatModel | None) -> Satchel:
+        """The one place where the rooms are wired together."""
+        notices = home.notices
+        background = Background(group, report=lambda text: notices.post(Notice(part="background", text=text)))
+        parts = Parts(
+            settings=settings,
+            clock=home.clock,
+            pool=ToolPool(settings.agent.tool_workers),
+            models=ServingModels(
+                settings,
+                clock=home.clock,
+                given=given,
+                notify=notices.post,
+            ),
+            external=external_tools(settings, home.clock),
+            mcp=mcp_tools(
+                settings,
+                home.clock,
+                spawn=background.start,
+                notify=lambda text: notices.post(Notice(part="mcp", text=text)),
+            ),
+            background=background,
+            notices=notices,
+        )
+        satchel = cls(parts, home, Tooling(parts, home), Distilling(parts, home))
+        home.on_redacted.append(satchel._reload)
+        return satchel
 
-    # Models
+    # What the parts have
 
     @property
-    def has_given_model(self) -> bool:
-        """Whether a model was handed to `open`: it then serves for everything that the settings don't name."""
-        return self._given_model is not None
+    def settings(self) -> Settings:
+        """What was configured."""
+        return self.parts.settings
+
+    @property
+    def clock(self) -> Clock:
+        """Tells the time."""
+        return self.parts.clock
+
+    @property
+    def memory(self) -> Memory | None:
+        """The store, or None where it is off or can't be opened; `notices` says why."""
+        return self.home.memory
+
+    @property
+    def sessions(self) -> SessionStore:
+        """The session logs."""
+        return self.home.sessions
+
+    @property
+    def notices(self) -> NoticeBoard:
+        """What the user should know: parts that are missing, and what that means."""
+        return self.parts.notices
+
+    @property
+    def external(self) -> ExternalTools:
+        """The executables of the tools' folders."""
+        return self.parts.external
+
+    @property
+    def mcp(self) -> McpToolset:
+        """The tools of the MCP servers."""
+        return self.parts.mcp
 
     async def choice(self) -> Choice:
-        """Which model serves where none is asked for by name, and why; found out once.
-
-        Raises:
-            ConfigError, ModelError: As `choose_model`.
-        """
-        async with self._choosing:  # a turn and the background may ask at once
-            if self._choice is None:
-                await self._choose()
-        assert self._choice is not None
-        return self._choice
-
-    async def _choose(self) -> None:
-        self._choice = await choose_model(self.settings)
-        for tried in self._choice.failed:
-            text = (
-                f"{tried.name} is set up and could not be taken: {tried.reason.rstrip('.')}. "
-                "Mend that, or choose another: satchel config set model PROVIDER:MODEL"
-            )
-            self.notices.append(Notice(part="model", text=text))
+        """See `ServingModels.choice`."""
+        return await self.parts.models.choice()
 
     async def model(self, name: str | None = None) -> ChatModel:
-        """A model by its name "provider:model"; None gives the one that serves. It is closed with this Satchel.
+        """See `ServingModels.model`."""
+        return await self.parts.models.model(name)
 
-        Raises:
-            ConfigError, ModelError: There is no such model, or none could be chosen.
-        """
-        if name is None:
-            if self._given_model is not None:
-                return self._given_model
-            name = (await self.choice()).name
-        if name not in self._models:
-            self._models[name] = open_model(name, self.settings, abilities=self._abilities, clock=self.clock)
-        return self._models[name]
+    async def tools(self, *, wait: bool = True) -> Registry:
+        """See `Tooling.registry`."""
+        return await self.tooling.registry(wait=wait)
+
+    async def usage(self) -> tuple[UsageRow, ...]:
+        """See `Home.usage`."""
+        return await self.home.usage()
+
+    async def forget(
+        self,
+        ids: Sequence[str] = (),
+        *,
+        query: str | None = None,
+        session: str | None = None,
+        before: datetime | None = None,
+        scope: str | None = None,
+        dry_run: bool = False,
+    ) -> ForgetReceipt:
+        """See `Home.forget`."""
+        return await self.home.forget(
+            ids, query=query, session=session, before=before, scope=scope, dry_run=dry_run
+        )
 
     # Sessions
 
@@ -170,109 +238,160 @@ class Satchel(Home):
         model: str | None = None,
         mode: Mode | None = None,
         allow: Sequence[str] = (),
-        approver: Approver | None = None,
-        ask: Ask | None = None,
+        interactive: bool = False,
         private: bool = False,
+        ephemeral: bool = False,
+        tools: Sequence[FunctionOrTool | Toolset] = (),
+        system: SystemText | None = None,
+        sinks: Sequence[HistorySink] = (),
         hooks: Sequence[Hook] = (),
     ) -> Session:
-        """Begin a session, or go on with one.
+        """Begin a session, go on with one, or join one that is open in this process.
 
         Args:
             session_id: Go on with this one; the unique beginning of an id will do.
             last: Go on with the newest one of the working directory, if there is one.
             cwd: Its working directory; None is that of the settings, or the one it had.
             model: "provider:model"; None takes what the settings say.
-            mode: How to decide calls that no rule covers; None takes the setting.
+            mode: How to decide calls that no rule covers; None takes what the settings say.
             allow: Permission rules that hold for this session, such as "bash(git *)".
-            approver: Asks the user; None where nobody can be asked.
-            ask: Asks the user what a tool wants to know in the middle of its work, as an MCP server may; None
-                where nobody can be asked.
+            interactive: Somebody follows this hold's events and answers questions (`Session.answer`). Where no hold of
+                a session is interactive, calls that need permission are refused at once.
             private: Nothing that is said in it is kept as memory.
+            ephemeral: It leaves nothing on disk: no log, no memory.
+            tools: The caller's own: functions (see `tool_from_function`), tools and toolsets.
+            system: The system text in place of Satchel's own, or a function that makes it from that.
+            sinks: Get every record of the session; see `HistorySink`.
             hooks: See `satchel.loop.Hook`.
 
         Raises:
             NotFound: There is no such session.
-            StorageLocked: It is open already, here or in another process.
-            ConfigError, ModelError: The model is not to be had.
-            UsageError: A rule can't be read.
+            StorageLocked: It is open in another process.
+            ConfigError, ModelError: The model is unavailable.
+            UsageError: A rule can't be read; or an argument is for opening, and the session is open already.
         """
-        serving = await self.model(model)
-        gate_cwd = (cwd or self.settings.cwd).resolve()
-        if session_id is None and last:
-            newest = await self.sessions.last(gate_cwd)
-            session_id = newest.id if newest is not None else None
-        journal = (
-            await self.sessions.create(gate_cwd)
-            if session_id is None
-            else await self.sessions.open(session_id)
-        )
-        try:
-            return await self._begin(
-                journal,
-                cwd=cwd or (Path(journal.cwd) if journal.cwd else gate_cwd),
-                model=serving,
-                mode=mode or self.settings.agent.mode,
-                allow=allow,
-                approver=approver,
-                ask=ask,
-                private=private,
-                hooks=hooks,
-            )
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await journal.aclose()
-            raise
+        wanted = (cwd or self.settings.cwd).resolve()
+        async with self._opening:
+            if session_id is None and last:
+                newest = await self.sessions.last(wanted)
+                session_id = newest.id if newest is not None else None
+            hub = await self._open_hub(session_id)
+            if hub is not None:
+                if any((model, mode, allow, private, ephemeral, tools, system, sinks, hooks)):
+                    raise UsageError(
+                        f"Session {hub.id} is open in this process already. A client that joins it takes it as it is: "
+                        "leave out model, mode, allow, private, ephemeral, tools, system, sinks, hooks."
+                    )
+                return self._hold(hub, interactive)
+            serving = await self.model(model)
+            journal: Journal | EphemeralJournal
+            if ephemeral:
+                journal = self.sessions.ephemeral(wanted)
+            elif session_id is None:
+                journal = await self.sessions.create(wanted)
+            else:
+                journal = await self.sessions.open(session_id)
+            try:
+                hub = await self._begin(
+                    journal,
+                    cwd=cwd or (Path(journal.cwd) if journal.cwd else wanted),
+                    model=serving,
+                    mode=mode or self.settings.agent.mode,
+                    allow=allow,
+                    private=private or ephemeral,
+                    tools=tools,
+                    system=system,
+                    estimator=TokenEstimator(),
+                    sinks=sinks,
+                    hooks=hooks,
+                )
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await journal.aclose()
+                raise
+            self._hubs[hub.id] = hub
+            return self._hold(hub, interactive)
+
+    async def _open_hub(self, session_id: str | None) -> SessionHub | None:
+        """The hub of a session that is open in this process, by the unique beginning of its id."""
+        if not session_id:
+            return None
+        found = [hub for id, hub in self._hubs.items() if id.startswith(session_id)]
+        if len(found) != 1:
+            return None
+        if not found[0].is_closing:
+            return found[0]
+        await found[0].closed()
+        return None
 
     async def _begin(
         self,
-        journal: Journal,
+        journal: Journal | EphemeralJournal,
         *,
         cwd: Path,
         model: ChatModel,
         mode: Mode,
         allow: Sequence[str],
-        approver: Approver | None,
-        ask: Ask | None,
         private: bool,
+        tools: Sequence[FunctionOrTool | Toolset],
+        system: SystemText | None,
+        estimator: TokenEstimator,
+        sinks: Sequence[HistorySink],
         hooks: Sequence[Hook],
-    ) -> Session:
-        settings = self.settings
-        # The prompt must not wait for executables that are asked for the first time; the first message does.
-        registry = await self.tools(wait=False)
-        gate = gate_for(
-            settings, mode=mode, allow=allow, approver=approver, cwd=cwd, open_folders=(journal.spill_dir,)
-        )
-        redactor = LogRedactor(redacts=settings.memory.redact, pool=self.pool)
-        environment = CallEnvironment(
-            tools=await self.toolbox(registry),
-            gate=gate,
-            pool=self.pool,
-            spill=spill_into(journal.spill_dir, self.pool, clean=redactor.redacted_text),
-            session_id=journal.session_id,
-            cwd=cwd,
-            # What the gate lets through, the file tools reach, and nothing else.
-            roots=gate.roots,
-            spill_dir=journal.spill_dir,
-            environ=settings.environ,
-            ask=ask,
-        )
+    ) -> SessionHub:
+        settings, parts = self.settings, self.parts
         records = journal.take_records()
-        conversation = Conversation.from_records(records)
-        started_at = records[0].at if records else self.clock.now()
-        session = Session(
-            self,
+        own = [toolset_of(tool) for tool in tools]
+        # Who hands in a tool wants it used: it needs no further permission, unless a rule denies it.
+        allow = [*allow, *(tool.spec.name for tool in (await Registry.load(own)).tools)]
+        offered = OfferedTools(
+            lambda wait: self.tooling.registry(wait=wait, own=own),
+            finder=self.tooling.finder,
+            defer_above=settings.tools.defer_above,
+        )
+        # The prompt must not wait for executables that are asked for the first time; the first message does.
+        await offered.update(wait=False)
+        broadcast = Broadcast(last_seq=journal.last_seq, read=journal.records)
+        # Questions and hub need each other: the questions write by way of the hub, whose gate asks them.
+        questions = Questions(
+            record=lambda event: hub.show(event),
+            has_audience=lambda: any(hold.is_interactive for hold in self._holds.get(hub.id, ())),
+            current_turn=lambda: hub.conversation.turns,
+            new_id=lambda: f"ask_{broadcast.last_seq + 1}",
+        )
+        gate = gate_for(
+            settings, mode=mode, allow=allow, approver=questions, cwd=cwd, open_folders=(journal.spill_dir,)
+        )
+        redactor = LogRedactor(redacts=settings.memory.redact, pool=parts.pool)
+        text = build_system(
+            cwd=str(cwd),
+            remembers=self.memory is not None,
+            instructions=self._instructions(),
+        )
+        hub = SessionHub(
+            parts=parts,
+            home=self.home,
+            distilling=self.distilling,
             journal=journal,
-            conversation=conversation,
+            records=records,
             model=model,
-            system=build_system(
-                cwd=str(cwd),
-                day=f"{started_at:%Y-%m-%d}",
-                remembers=self.memory is not None,
-                instructions=self._instructions(),
-            ),
+            system=text if system is None else system if isinstance(system, str) else system(text),
             gate=gate,
-            tools=registry,
-            environment=environment,
+            questions=questions,
+            broadcast=broadcast,
+            tools=offered,
+            environment=CallEnvironment(
+                tools=offered.toolbox,
+                gate=gate,
+                pool=parts.pool,
+                spill=spill_into(journal.spill_dir, parts.pool, clean=redactor.redacted_text),
+                session_id=journal.session_id,
+                cwd=cwd,
+                # What the gate lets through, the file tools reach, and nothing else.
+                roots=gate.roots,
+                spill_dir=journal.spill_dir,
+                environ=settings.environ,
+            ),
             redactor=redactor,
             limits=Limits(
                 max_rounds=settings.agent.max_rounds,
@@ -281,9 +400,11 @@ class Satchel(Home):
             ),
             private=private,
             hooks=hooks,
+            estimator=estimator,
+            sinks=sinks,
         )
         start = SessionStart(
-            session_id=session.id,
+            session_id=hub.id,
             cwd=str(cwd),
             provider=model.provider,
             model=model.model,
@@ -291,10 +412,73 @@ class Satchel(Home):
             resumed=bool(records),
             private=private,
         )
-        conversation.apply(start)
-        await journal.append([start])
-        self._open_sessions[session.id] = session
+        hub.conversation.apply(start)
+        await hub.record(start)
+        await hub.collect_posts()
+        return hub
+
+    def _hold(self, hub: SessionHub, interactive: bool) -> Session:
+        session = Session(hub, is_interactive=interactive, release=self._release)
+        self._holds.setdefault(hub.id, set()).add(session)
         return session
+
+    async def _release(self, session: Session, reason: str) -> None:
+        """A client gave up its hold; with the last one the session is closed."""
+        holds = self._holds.get(session.id, set())
+        holds.discard(session)
+        hub = self._hubs.get(session.id)
+        if hub is not None and not holds:
+            await self._close_hub(hub, reason)
+
+    async def _close_hub(self, hub: SessionHub, reason: str) -> None:
+        try:
+            await hub.close(reason)
+        finally:
+            if self._hubs.get(hub.id) is hub:
+                self._hubs.pop(hub.id)
+                self._holds.pop(hub.id, None)
+
+    async def post(self, session_id: str, text: str, *, source: str, untrusted: bool = False) -> str:
+        """Post something into a session, open or not, here or in another process: its clients are shown it at once, and
+        its next turn delivers it to the model.
+
+        Args:
+            session_id: The full id.
+            text: At most 20,000 characters.
+            source: Who posts it, as the model shall see it.
+            untrusted: The text comes from outside.
+
+        Returns:
+            The id of the entry.
+
+        Raises:
+            NotFound: There is no such session.
+            StorageError: It could not be written down.
+        """
+        entry = await self.sessions.post(session_id, source=source, text=text, untrusted=untrusted)
+        hub = self._hubs.get(session_id)
+        if hub is not None:
+            await hub.collect_posts()
+        return entry
+
+    async def _watch_inbox(self) -> None:
+        """Look for what other processes posted, while a session is open."""
+        seen: int | None = None
+        while True:
+            await anyio.sleep(_INBOX_LOOK_S)
+            if not self._hubs:
+                continue
+            with contextlib.suppress(StorageError):
+                version = await self.sessions.inbox_version()
+                if version != seen:
+                    seen = version
+                    for hub in tuple(self._hubs.values()):
+                        await hub.collect_posts()
+
+    async def _reload(self, session_id: str) -> None:
+        hub = self._hubs.get(session_id)
+        if hub is not None:
+            await hub.reload()
 
     def _instructions(self) -> list[Instructions]:
         """The `AGENTS.md` of a project that the user trusts."""
@@ -302,85 +486,18 @@ class Satchel(Home):
         if settings.project is None:
             return []
         if not settings.project_trusted:
-            self._say_once(untrusted_project(settings))
+            notice = untrusted_project(settings)
+            if notice is not None:
+                self.notices.post_once(notice)
             return []
         text = settings.project_instructions
         return [Instructions(source="AGENTS.md", text=text)] if text else []
 
-    def _say_once(self, notice: Notice | None) -> None:
-        if notice is not None and notice not in self.notices:
-            self.notices.append(notice)
-
-    def release(self, session: Session) -> None:
-        """A session was closed."""
-        self._open_sessions.pop(session.id, None)
-
-    # Tools
-
-    async def tools(self, *, wait: bool = True, servers: bool = True) -> Registry:
-        """What a model may call, in the order in which it is told.
-
-        Args:
-            wait: Wait until the executables in the tools' folders were found, and until MCP servers that were never
-                met have listed their tools, ten seconds at most; else those that are known by now.
-            servers: Wait for those servers too.
-        """
-        settings = self.settings
-        if not self._is_discovering:
-            self._is_discovering = True
-            self.run(self.external.discover)
-            self.mcp.begin()
-        if wait:
-            limit_s = max(_MOST_DISCOVERY_S, 3 * settings.tools.schema_timeout_s)
-            await self.external.wait(limit_s)
-        served = StaticToolset(await self.mcp.tools() if wait and servers else self.mcp.known())
-        toolsets: list[Toolset] = [
-            builtin_tools(home=settings.home, bash_timeout_s=settings.agent.tool_timeout_s),
-            web_tools(settings, spawn=self.run),
-        ]
-        if self.memory is not None:
-            toolsets.append(
-                MemoryTools(self.memory, forget=self._forget_in_store, small_model=self._small_model)
-            )
-        left_out = {*settings.tools.disabled, *self.external.replaced}
-        kept = [filtered(toolset, lambda spec: spec.name not in left_out) for toolset in (*toolsets, served)]
-        return await Registry.load([*kept[:-1], self.external, kept[-1]])
-
-    async def toolbox(self, registry: Registry) -> Toolbox:
-        """The tools of a session: those that stand in the prompt, and a bridge to the rest where they are too many."""
-        offered, deferred = split_by_number(registry.tools, defer_above=self.settings.tools.defer_above)
-        if not deferred:
-            return Toolbox(offered)
-        index = ToolIndex(
-            self.settings.home / "tool-index.db",
-            embedder=self.embedder,
-            clock=self.clock,
-            home=self.settings.home,
-        )
-        return Toolbox((*offered, *await Bridge(deferred, index).tools()), deferred=deferred)
-
-    # What it costs and how it is
-
-    async def doctor(self) -> tuple[Check, ...]:
-        """Try every part and say how it is."""
-        return await examine(self, self.database)
-
-    async def _small_model(self) -> ChatModel | None:
-        """The model for small work, or None where there is no language model."""
-        try:
-            _, small = await self.distilling.models()
-        except SatchelError:
-            return None  # What asks for it does its work without one too.
-        return None if small.provider == "none" else small
-
-    async def _forget_in_store(self, ids: Sequence[str]) -> Receipt:
-        return (await self.forget(ids)).store
-
     async def _close(self) -> None:
-        for session in list(self._open_sessions.values()):
-            await session.aclose()
+        async with anyio.create_task_group() as group:
+            for hub in tuple(self._hubs.values()):
+                group.start_soon(self._close_hub, hub, "closed")
         await self.distilling.close()
-        await self.mcp.aclose()
-        for model in self._models.values():
-            await model.aclose()
-        self.pool.close()
+        await self.parts.mcp.aclose()
+        await self.parts.models.aclose()
+        self.parts.pool.close()

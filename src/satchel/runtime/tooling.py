@@ -1,4 +1,4 @@
-"""The tools beside a conversation: where executables are looked for, what there is, and running one by hand."""
+"""Every tool of an open Satchel: where executables and servers are looked for, what there is, running one by hand."""
 
 from __future__ import annotations
 
@@ -6,29 +6,43 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 
 from satchel import __version__
 from satchel.clock import Clock
 from satchel.config import Settings
-from satchel.errors import UsageError
+from satchel.errors import SatchelError, UsageError
 from satchel.events import Event, ToolProgress
 from satchel.loop import CallEnvironment, Limits, PermittedByUser, Toolbox, run_call
+from satchel.memory import Receipt
+from satchel.memory.toolset import MemoryTools
+from satchel.models import ChatModel
+from satchel.runtime.home import Home
 from satchel.runtime.log_redactor import LogRedactor
+from satchel.runtime.parts import Parts
 from satchel.runtime.spill import spill_into
-from satchel.runtime.web import close_state
-from satchel.tools import Tool, ToolContext, ToolResult
+from satchel.runtime.toolindex import ToolIndex
+from satchel.runtime.web import close_state, web_tools
+from satchel.tools import (
+    Registry,
+    StaticToolset,
+    Tool,
+    ToolContext,
+    ToolResult,
+    Toolset,
+    builtin_tools,
+    filtered,
+)
 from satchel.tools.builtin.standalone import SHIPPED, shipped_path, take_as_seen, to_json
 from satchel.tools.external import ExternalTools, FolderKind, ToolFolder, failure, success
 from satchel.tools.mcp import McpStatus, McpToolset
 
-if TYPE_CHECKING:
-    from satchel.runtime.satchel import Satchel
+__all__ = ["ToolEntry", "Tooling", "external_tools", "mcp_tools", "tool_folders"]
 
-__all__ = ["ToolEntry", "external_tools", "list_tools", "mcp_tools", "run_tool", "tool_folders"]
-
+_MOST_DISCOVERY_S: Final = 5.0
+"""How long a first message waits for executables that were never asked: two rounds of a second, and some."""
 _OWN: Final = (
     "ask_user", "browser", "deep_memory", "execute_capability", "forget_memory", "list_mcp_resources",
     "lookup_capability", "read_docs", "read_mcp_resource", "recall_memory", "request_capability", "store_memory",
@@ -56,6 +70,197 @@ class ToolEntry:
     origin: str = ""
 
 
+class Tooling:
+    """The tools of one home.
+
+    Attributes:
+        finder: Searches deferred tools.
+    """
+
+    def __init__(self, parts: Parts, home: Home) -> None:
+        """Look at nothing yet."""
+        self._parts = parts
+        self._home = home
+        self._is_discovering = False
+        self.finder = ToolIndex(
+            parts.settings.home / "tool-index.db",
+            embedder=home.embedder,
+            clock=parts.clock,
+            home=parts.settings.home,
+        )
+
+    async def registry(
+        self, *, wait: bool = True, servers: bool = True, own: Sequence[Toolset] = ()
+    ) -> Registry:
+        """What can be called, in the order in which a model is told.
+
+        Args:
+            wait: Wait until the executables in the tools' folders were found, and until MCP servers that were never
+                met have listed their tools, ten seconds at most; else those that are known by now.
+            servers: Wait for those servers too.
+            own: The tools of the embedding program.
+        """
+        settings, parts = self._parts.settings, self._parts
+        if not self._is_discovering:
+            self._is_discovering = True
+            parts.background.start(parts.external.discover)
+            parts.mcp.begin()
+        if wait:
+            await parts.external.wait(max(_MOST_DISCOVERY_S, 3 * settings.tools.schema_timeout_s))
+        served = StaticToolset(await parts.mcp.tools() if wait and servers else parts.mcp.known())
+        toolsets: list[Toolset] = [
+            builtin_tools(home=settings.home, bash_timeout_s=settings.agent.tool_timeout_s),
+            web_tools(settings, spawn=parts.background.start),
+        ]
+        if self._home.memory is not None:
+            toolsets.append(
+                MemoryTools(self._home.memory, forget=self._forget_in_store, small_model=self._small_model)
+            )
+        left_out = {*settings.tools.disabled, *parts.external.replaced}
+        kept = [
+            filtered(toolset, lambda spec: spec.name not in left_out) for toolset in (*toolsets, *own, served)
+        ]
+        return await Registry.load([*kept[:-1], parts.external, kept[-1]])
+
+    async def _forget_in_store(self, ids: Sequence[str]) -> Receipt:
+        return (await self._home.forget(ids)).store
+
+    async def _small_model(self) -> ChatModel | None:
+        """The model for small work, or None where there is no language model."""
+        try:
+            small = await self._parts.models.small()
+        except SatchelError:
+            return None  # What asks for it does its work without one too.
+        return None if small.provider == "none" else small
+
+    async def entries(self) -> tuple[ToolEntry, ...]:
+        """Everything that there is: what is offered, in that order, then what is not, with the reason."""
+        registry = await self.registry()
+        external = self._parts.external
+        found = [
+            ToolEntry(
+                name=tool.spec.name,
+                source=tool.spec.source,
+                description=tool.spec.description,
+                status="available",
+                reason=_reason(external, tool),
+                origin=tool.spec.origin,
+            )
+            for tool in registry.tools
+        ]
+        found += [
+            ToolEntry(
+                name=entry.name,
+                source="external",
+                description=entry.description,
+                status=entry.status,
+                reason=entry.reason,
+                origin=str(entry.path),
+            )
+            for entry in external.entries
+            if entry.status != "available"
+        ]
+        for status in self._parts.mcp.status():
+            found += _of_server(status)
+        return tuple(found)
+
+    async def run(
+        self,
+        name: str,
+        input: Mapping[str, Any],
+        *,
+        progress: Callable[[Mapping[str, Any]], Awaitable[None]],
+    ) -> dict[str, Any]:
+        """Run a tool that the user names, outside of any conversation: nothing is written down, nobody is asked.
+
+        Args:
+            name: Of the tool.
+            input: Its arguments.
+            progress: Told how far it is.
+
+        Returns:
+            The envelope (DESIGN 6); of an unknown name one with the code NOT_FOUND.
+        """
+        # A server that hangs does not hold up what is none of its.
+        registry = await self.registry(servers=False)
+        if registry.get(name) is None:
+            registry = await self.registry()
+        tool = registry.get(name)
+        if tool is None:
+            return self._not_offered(name, registry.close_matches(name))
+        settings = self._parts.settings
+        state: dict[str, Any] = {}
+        folder = settings.home / "results"
+        redactor = LogRedactor(redacts=settings.memory.redact, pool=self._parts.pool)
+        environment = CallEnvironment(
+            tools=Toolbox([_Overwriting(t) if t.spec.name == "file_write" else t for t in registry.tools]),
+            gate=PermittedByUser(),
+            pool=self._parts.pool,
+            spill=spill_into(folder, self._parts.pool, clean=redactor.redacted_text),
+            session_id="",
+            cwd=settings.cwd,
+            roots=(),
+            spill_dir=folder,
+            state=state,
+            environ=settings.environ,
+        )
+
+        async def show(events: Sequence[Event]) -> None:
+            for event in events:
+                if isinstance(event, ToolProgress):
+                    await progress(event.data)
+
+        try:
+            called = await run_call(
+                name,
+                input,
+                call_id="user",
+                turn=0,
+                environment=environment,
+                emit=show,
+                clock=self._parts.clock,
+                # A program reads the result: it gets the whole.
+                limits=Limits(tool_timeout_s=settings.agent.tool_timeout_s, max_result_chars=sys.maxsize),
+            )
+        except UsageError as error:
+            return failure(str(error), "INVALID_INPUT")
+        finally:
+            with anyio.CancelScope(shield=True):
+                await close_state(state)
+        if tool.spec.source == "external" and isinstance(called.data, dict):
+            return called.data
+        if called.error_code not in ("", "TOOL_FAILED"):
+            return failure(called.result, called.error_code)
+        value, is_error = to_json(
+            name, ToolResult(text=called.result, is_error=called.is_error, data=called.data)
+        )
+        return failure(called.result, "TOOL_FAILED") if is_error else success(value)
+
+    def _not_offered(self, name: str, close: Sequence[str]) -> dict[str, Any]:
+        if self._parts.mcp.withheld(name):
+            text = f"Tool '{name}' can't be run before it is approved: satchel tool approve {name}"
+            return failure(text, "NOT_APPROVED")
+        for entry in self._parts.external.entries:
+            if entry.name == name and entry.status != "available":
+                code = "NOT_APPROVED" if entry.status == "changed" else "NOT_EXECUTABLE"
+                return failure(f"Tool '{name}' can't be run: {entry.reason}", code)
+        hint = f"Did you mean {' or '.join(close)}?" if close else "`satchel tool list` lists them."
+        return failure(f"There is no tool {name!r}. {hint}", "NOT_FOUND")
+
+
+class _Overwriting:
+    """`file_write` without a session, in which the file could have been read before it is replaced."""
+
+    def __init__(self, tool: Tool) -> None:
+        self.spec = tool.spec
+        self.effects = tool.effects
+        self._call = tool.call
+
+    async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        take_as_seen(input["path"], context)
+        return await self._call(input, context)
+
+
 def tool_folders(settings: Settings) -> tuple[ToolFolder, ...]:
     """Where executables are looked for, in the order in which they count."""
     folders = [ToolFolder(path=settings.home / "tools", kind="user")]
@@ -75,7 +280,11 @@ def tool_folders(settings: Settings) -> tuple[ToolFolder, ...]:
 
 
 def mcp_tools(
-    settings: Settings, clock: Clock, *, spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
+    settings: Settings,
+    clock: Clock,
+    *,
+    spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
+    notify: Callable[[str], None] | None = None,
 ) -> McpToolset:
     """The tools of the MCP servers that are set up; nothing is started yet.
 
@@ -83,6 +292,7 @@ def mcp_tools(
         settings: Say which.
         clock: Measures the pauses after failures.
         spawn: Runs something in the background.
+        notify: See `McpToolset`.
     """
     return McpToolset(
         settings.mcp_servers,
@@ -93,6 +303,7 @@ def mcp_tools(
         lookup=settings.secret,
         clock=clock,
         spawn=spawn,
+        notify=notify,
         timeout_s=settings.agent.tool_timeout_s,
         version=__version__,
         roots=(settings.cwd,) if settings.project_trusted else (),
@@ -122,37 +333,6 @@ def external_tools(settings: Settings, clock: Clock) -> ExternalTools:
     )
 
 
-async def list_tools(satchel: Satchel) -> tuple[ToolEntry, ...]:
-    """Everything that there is: what is offered, in that order, then what is not, with the reason."""
-    registry = await satchel.tools()
-    found = [
-        ToolEntry(
-            name=tool.spec.name,
-            source=tool.spec.source,
-            description=tool.spec.description,
-            status="available",
-            reason=_reason(satchel.external, tool),
-            origin=tool.spec.origin,
-        )
-        for tool in registry.tools
-    ]
-    found += [
-        ToolEntry(
-            name=entry.name,
-            source="external",
-            description=entry.description,
-            status=entry.status,
-            reason=entry.reason,
-            origin=str(entry.path),
-        )
-        for entry in satchel.external.entries
-        if entry.status != "available"
-    ]
-    for status in satchel.mcp.status():
-        found += _of_server(status)
-    return tuple(found)
-
-
 def _of_server(status: McpStatus) -> list[ToolEntry]:
     """What a server does not offer, and the server itself where it does not serve."""
     origin = f"MCP server {status.server}"
@@ -162,9 +342,8 @@ def _of_server(status: McpStatus) -> list[ToolEntry]:
             source="mcp",
             description=tool.now.description,
             status="changed" if tool.before is not None else "new",
-            reason=f"{'The instructions of the server are' if tool.is_server else f'{tool.name} is'} withheld: "
-            f"{'changed' if tool.before else 'new'} since you approved the server. Read the description, then run: "
-            f"satchel tool approve {tool.name}",
+            reason=f"{tool.name} is not offered: its definition {'changed' if tool.before else 'came'} after the "
+            f"server's tools were accepted. Look at it, then type: satchel tool approve {tool.name}",
             origin=origin,
         )
         for tool in status.withheld
@@ -177,9 +356,9 @@ def _of_server(status: McpStatus) -> list[ToolEntry]:
     ]
     if status.state in ("down", "off", "starting"):
         reason = {
-            "off": "It is disabled (enabled = false).",
-            "starting": f"It is still starting. Its output is in {status.log}.",
-        }.get(status.state, f"It is unavailable: {status.reason}. Its output is in {status.log}.")
+            "off": "It is switched off (enabled = false).",
+            "starting": f"It is still starting; what it says is in {status.log}.",
+        }.get(status.state, f"It is not available: {status.reason}. What it said is in {status.log}.")
         entries.append(
             ToolEntry(
                 name=status.server,
@@ -204,102 +383,3 @@ def _reason(external: ExternalTools, tool: Tool) -> str:
             return f"Shipped as an executable too: {shipped_path(name)}"
         case _:
             return ""
-
-
-async def run_tool(
-    satchel: Satchel,
-    name: str,
-    input: Mapping[str, Any],
-    *,
-    progress: Callable[[Mapping[str, Any]], Awaitable[None]],
-) -> dict[str, Any]:
-    """Run a tool that the user names, outside of any conversation: nothing is written down, nobody is asked.
-
-    Args:
-        satchel: Knows the tools.
-        name: Of the tool.
-        input: Its arguments.
-        progress: Is told how far it is.
-
-    Returns:
-        The envelope (DESIGN 6); of an unknown name one with the code NOT_FOUND.
-    """
-    # A server that hangs does not hold up what is none of its.
-    registry = await satchel.tools(servers=False)
-    if registry.get(name) is None:
-        registry = await satchel.tools()
-    tool = registry.get(name)
-    if tool is None:
-        return _not_offered(satchel, name, registry.close_matches(name))
-    settings = satchel.settings
-    state: dict[str, Any] = {}
-    folder = settings.home / "results"
-    redactor = LogRedactor(redacts=settings.memory.redact, pool=satchel.pool)
-    environment = CallEnvironment(
-        tools=Toolbox([_Overwriting(t) if t.spec.name == "file_write" else t for t in registry.tools]),
-        gate=PermittedByUser(),
-        pool=satchel.pool,
-        spill=spill_into(folder, satchel.pool, clean=redactor.redacted_text),
-        session_id="",
-        cwd=settings.cwd,
-        roots=(),
-        spill_dir=folder,
-        state=state,
-        environ=settings.environ,
-    )
-
-    async def show(events: Sequence[Event]) -> None:
-        for event in events:
-            if isinstance(event, ToolProgress):
-                await progress(event.data)
-
-    try:
-        called = await run_call(
-            name,
-            input,
-            call_id="user",
-            turn=0,
-            environment=environment,
-            emit=show,
-            clock=satchel.clock,
-            # A program reads the result: it gets the whole.
-            limits=Limits(tool_timeout_s=settings.agent.tool_timeout_s, max_result_chars=sys.maxsize),
-        )
-    except UsageError as error:
-        return failure(str(error), "INVALID_INPUT")
-    finally:
-        with anyio.CancelScope(shield=True):
-            await close_state(state)
-    if tool.spec.source == "external" and isinstance(called.data, dict):
-        return called.data
-    if called.error_code not in ("", "TOOL_FAILED"):
-        return failure(called.result, called.error_code)
-    value, is_error = to_json(
-        name, ToolResult(text=called.result, is_error=called.is_error, data=called.data)
-    )
-    return failure(called.result, "TOOL_FAILED") if is_error else success(value)
-
-
-class _Overwriting:
-    """`file_write` without a session, in which the file could have been read before it is replaced."""
-
-    def __init__(self, tool: Tool) -> None:
-        self.spec = tool.spec
-        self.effects = tool.effects
-        self._call = tool.call
-
-    async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        take_as_seen(input["path"], context)
-        return await self._call(input, context)
-
-
-def _not_offered(satchel: Satchel, name: str, close: Sequence[str]) -> dict[str, Any]:
-    if satchel.mcp.withheld(name):
-        text = f"Tool '{name}' can't be run before it is approved: satchel tool approve {name}"
-        return failure(text, "NOT_APPROVED")
-    for entry in satchel.external.entries:
-        if entry.name == name and entry.status != "available":
-            code = "NOT_APPROVED" if entry.status == "changed" else "NOT_EXECUTABLE"
-            return failure(f"Tool '{name}' can't be run: {entry.reason}", code)
-    hint = f"Did you mean {' or '.join(close)}?" if close else "`satchel tool list` lists them."
-    return failure(f"There is no tool {name!r}. {hint}", "NOT_FOUND")

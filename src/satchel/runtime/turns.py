@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import ReferenceType
 
 import anyio
 
 from satchel.events import Event, SurfacedMemory, TurnStatus
-from satchel.messages import Usage
+from satchel.messages import ToolUseBlock, Usage
+from satchel.runtime.broadcast import Broadcast
 
-__all__ = ["RunningTurn", "Step", "Turn"]
+__all__ = ["RunningTurn", "Step", "TurnResult"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +20,9 @@ class Step:
     """One call of a tool: its input as the model gave it, and its result as the model got it.
 
     Attributes:
-        was_refused: Nobody was there to permit it, and `result` names the rule that would; or a rule denies it, and
-            `result` names that one.
+        was_refused: A rule denied it, or it needed permission and nobody could be asked; `result` names the rule that
+            denied it or would allow it.
+        data: The result for programs, JSON data; None where the tool gave none.
     """
 
     tool: str
@@ -30,16 +31,20 @@ class Step:
     is_error: bool
     was_refused: bool = False
     duration_ms: float = 0.0
+    data: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class TurnResult:
     """How a turn ended.
 
     Attributes:
         turn: Its number in the session, from 1.
         text: The answer, the question, or an honest sentence about why there is none.
         pending_question: Set when `status` is "asking"; the next message answers it.
+        calls: Set when `status` is "calling": the calls that the caller runs itself. The next message brings their
+            results.
+        build_id: The build that this turn requested, or None.
         memory: What was shown to the model, best first.
         notices: What the user should know beside the answer.
     """
@@ -52,66 +57,72 @@ class Turn:
     usage: Usage = field(default_factory=Usage)
     memory: tuple[SurfacedMemory, ...] = ()
     pending_question: str | None = None
+    calls: tuple[ToolUseBlock, ...] = ()
     notices: tuple[str, ...] = ()
 
     @property
     def was_refused(self) -> bool:
-        """Whether a call was refused because nobody could be asked, or by a rule."""
+        """Whether a call was refused by a rule, or because nobody could be asked."""
         return any(step.was_refused for step in self.steps)
+
+    @property
+    def build_id(self) -> str | None:
+        """See the class."""
+        found = (step.data.get("build_id") for step in reversed(self.steps) if isinstance(step.data, Mapping))
+        return next((id for id in found if isinstance(id, str)), None)
 
 
 class RunningTurn:
     """A turn while it runs. Any number of readers may follow it, each from its beginning; none keeps it alive.
 
     Attributes:
-        reader: The stream that it belongs to, where it ends with it; None for a turn that goes on by itself.
+        number: Of the turn in its session, from 1.
+        result_or_none: How it ended; None while it runs, and where it has no result.
     """
 
-    def __init__(self, cancel: Callable[[], None]) -> None:
-        """Take what stops it; nothing has happened yet."""
-        self._cancel = cancel
-        self._events: list[Event] = []
-        self._changed = anyio.Event()
-        self._turn: Turn | None = None
+    def __init__(self, number: int, broadcast: Broadcast) -> None:
+        """Nothing has happened yet."""
+        self.number = number
+        self.result_or_none: TurnResult | None = None
+        self._broadcast = broadcast
+        self._first_seq = broadcast.last_seq
+        self._last_seq: int | None = None
         self._error: Exception | None = None
-        self._is_over = False
+        self._over = anyio.Event()
         self._is_cancelled = False
-        self.reader: ReferenceType[AsyncIterator[Event]] | None = None
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether it was told to stop; or nobody reads its stream any more, which the event loop closes in a moment."""
-        return self._is_cancelled or (self.reader is not None and self.reader() is None)
+        self._stop: Callable[[], None] = lambda: None
 
     @property
     def is_over(self) -> bool:
         """Whether it ended, in whatever way."""
-        return self._is_over
+        return self._over.is_set()
 
     @property
-    def turn(self) -> Turn | None:
-        """How it ended, or None: it still runs, or has no result."""
-        return self._turn
+    def is_cancelled(self) -> bool:
+        """Whether it was told to stop."""
+        return self._is_cancelled
 
-    def tell(self, events: Sequence[Event]) -> None:
-        """Let the readers know."""
-        self._events.extend(events)
-        self._wake()
-
-    def finish(self, outcome: Turn | Exception) -> None:
-        """It ended: with a result, or with what kept it from having one."""
-        if isinstance(outcome, Turn):
-            self._turn = outcome
-        else:
-            self._error = outcome
-        self._is_over = True
-        self._wake()
+    def stop_with(self, stop: Callable[[], None]) -> None:
+        """Set what interrupts the turn at its present stage. It is called at once if the turn was cancelled before."""
+        self._stop = stop
+        if self._is_cancelled:
+            stop()
 
     def cancel(self) -> None:
         """Interrupt it; it ends with the status "cancelled" and a valid history. It may be called at any time."""
-        if not self._is_over:
+        if not self.is_over and not self._is_cancelled:
             self._is_cancelled = True
-            self._cancel()
+            self._stop()
+
+    def finish(self, outcome: TurnResult | Exception) -> None:
+        """It ended: with a result, or with what kept it from having one."""
+        if isinstance(outcome, TurnResult):
+            self.result_or_none = outcome
+        else:
+            self._error = outcome
+        self._last_seq = self._broadcast.last_seq
+        self._over.set()
+        self._broadcast.wake()
 
     async def events(self) -> AsyncIterator[Event]:
         """All events, those that happened already first.
@@ -119,30 +130,29 @@ class RunningTurn:
         Raises:
             SatchelError: What ended the turn without a result, such as a full disk.
         """
-        seen = 0
-        while True:
-            while seen < len(self._events):
-                yield self._events[seen]
-                seen += 1
-            if self._is_over:
-                break
-            await self._changed.wait()
+        subscription = self._broadcast.subscribe(
+            self._first_seq, until=lambda seq: self._last_seq is not None and seq >= self._last_seq
+        )
+        try:
+            async for record in subscription:
+                yield record.event
+        finally:
+            await subscription.aclose()
         if self._error is not None:
             raise self._error
 
-    async def result(self) -> Turn:
+    async def result(self) -> TurnResult:
         """Wait for the end.
 
         Raises:
             SatchelError: What ended the turn without a result.
         """
-        while not self._is_over:
-            await self._changed.wait()
+        await self._over.wait()
         if self._error is not None:
             raise self._error
-        assert self._turn is not None
-        return self._turn
+        assert self.result_or_none is not None
+        return self.result_or_none
 
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
+    async def ended(self) -> None:
+        """Wait for the end, whatever it is."""
+        await self._over.wait()

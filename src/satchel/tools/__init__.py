@@ -1,7 +1,14 @@
 """Everything that a model can call: port, registry, permissions, built-ins."""
 
 from satchel.tools.builtin import builtin_tools
-from satchel.tools.function import FunctionTool, client_tool, function_tool
+from satchel.tools.function import (
+    FunctionOrTool,
+    FunctionTool,
+    client_tool,
+    function_tool,
+    tool_from_function,
+    toolset_of,
+)
 from satchel.tools.permissions import (
     Approval,
     ApprovalRequest,
@@ -38,6 +45,7 @@ __all__ = [
     "Consent",
     "Decision",
     "Effect",
+    "FunctionOrTool",
     "FunctionTool",
     "Gate",
     "ModeGate",
@@ -58,4 +66,6 @@ __all__ = [
     "filtered",
     "function_tool",
     "parse_rule",
+    "tool_from_function",
+    "toolset_of",
 ]

@@ -1,6 +1,7 @@
-"""Many tools behind three: definitions that stay out of the prompt are searched for, described and called.
+"""Many tools behind three: tools whose definitions stay out of the prompt are searched for, described and called.
 
-The three definitions are the same whatever stands behind them, so the prompt keeps its bytes while tools come and go.
+The three definitions are the same whatever stands behind them and are always in the prompt, so the prompt keeps its
+bytes while tools come and go during a session.
 """
 
 from __future__ import annotations
@@ -67,12 +68,12 @@ class _Call:
     """`tool_call`: stands for the call of another tool."""
 
     spec: ToolSpec
-    deferred: Registry
+    bridge: Bridge
 
     def redirect(self, input: Mapping[str, Any]) -> Redirect | str:
-        tool = self.deferred.get(input["name"])
+        tool = self.bridge.find_deferred(input["name"])
         if tool is None:
-            return _unknown(input["name"], self.deferred)
+            return self.bridge.unknown(input["name"])
         return Redirect(tool=tool, input=input.get("input", {}))
 
     def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Any]:
@@ -85,20 +86,42 @@ class _Call:
 
 
 class Bridge:
-    """`tool_search`, `tool_describe` and `tool_call` over the deferred tools."""
+    """`tool_search`, `tool_describe` and `tool_call` over the deferred tools.
 
-    def __init__(self, deferred: Sequence[Tool], finder: ToolFinder) -> None:
-        """Take the tools behind the bridge, and what finds them."""
-        self._deferred = Registry(deferred)
+    Attributes:
+        tools: The three, in this order; the same for the bridge's whole life.
+    """
+
+    def __init__(self, finder: ToolFinder, deferred: Sequence[Tool] = ()) -> None:
+        """Take what finds tools, and the tools behind the bridge; `defer` replaces them."""
         self._finder = finder
+        self._deferred = Registry(deferred)
+        self.tools: tuple[Tool, ...] = (self._search(), self._describe(), self._call())
 
-    async def tools(self) -> Sequence[Tool]:
-        """The three, in this order."""
-        return (self._search(), self._describe(), self._call())
+    @property
+    def deferred(self) -> Sequence[Tool]:
+        """The tools behind the bridge."""
+        return self._deferred.tools
+
+    def defer(self, tools: Sequence[Tool]) -> None:
+        """Put these tools behind the bridge, in place of those that were."""
+        self._deferred = Registry(tools)
+
+    def find_deferred(self, name: str) -> Tool | None:
+        """The tool behind the bridge that has this name."""
+        return self._deferred.get(name)
+
+    def unknown(self, name: str) -> str:
+        """What a model is told that asks for a tool that is not here."""
+        close = self._deferred.close_matches(name)
+        hint = f" Did you mean {' or '.join(close)}?" if close else " tool_search finds tools."
+        return f"There is no tool {name[:80]!r} behind the bridge.{hint}"
 
     def _search(self) -> Tool:
         async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
             limit = input.get("limit", 8)
+            if not self.deferred:
+                return ToolResult(text="There are no further tools now.", data=[])
             names = await self._finder.find(input["query"], self._deferred.tools, limit=limit)
             found = [tool for tool in map(self._deferred.get, names) if tool is not None]
             if not found:
@@ -112,8 +135,9 @@ class Bridge:
         return function_tool(
             call,
             name="tool_search",
-            description="Find tools beyond those that you see: there are more, for other services and programs. Say "
-            "what you want to do, in a sentence or in words. Gives names with a line about each.",
+            description="Find tools beyond those that you see: there may be more, for other services and programs, and "
+            "new ones may appear during a conversation. Say what you want to do, in a sentence or in words. Gives "
+            "names with a line about each.",
             properties={
                 "query": {"type": "string", "minLength": 1, "description": "What is to be done"},
                 "limit": {
@@ -131,7 +155,7 @@ class Bridge:
         async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
             tool = self._deferred.get(input["name"])
             if tool is None:
-                return ToolResult(text=_unknown(input["name"], self._deferred), is_error=True)
+                return ToolResult(text=self.unknown(input["name"]), is_error=True)
             definition = {
                 "name": tool.spec.name,
                 "description": tool.spec.description,
@@ -164,16 +188,10 @@ class Bridge:
                 },
                 annotations=Annotations(),
             ),
-            self._deferred,
+            self,
         )
 
 
 def _short(description: str) -> str:
     line = " ".join(description.split())
     return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…"
-
-
-def _unknown(name: str, deferred: Registry) -> str:
-    close = deferred.close_matches(name)
-    hint = f" Did you mean {' or '.join(close)}?" if close else " tool_search finds tools."
-    return f"There is no tool {name[:80]!r} behind the bridge.{hint}"

@@ -1,15 +1,25 @@
-"""Makes a tool from an async function and a schema: how built-in tools and features are written."""
+"""Makes tools from functions: from an async one and a schema, as built-in tools are written, or from any plain one."""
 
 from __future__ import annotations
 
+import inspect
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_type_hints
 
-from satchel.errors import SatchelError
-from satchel.tools.port import Annotations, Effect, Source, Tool, ToolContext, ToolResult, ToolSpec
+from satchel.errors import SatchelError, UsageError
+from satchel.tools.port import Annotations, Effect, Source, Tool, ToolContext, ToolResult, Toolset, ToolSpec
+from satchel.tools.registry import StaticToolset
 
-__all__ = ["FunctionTool", "client_tool", "function_tool"]
+__all__ = [
+    "FunctionOrTool",
+    "FunctionTool",
+    "client_tool",
+    "function_tool",
+    "tool_from_function",
+    "toolset_of",
+]
 
 Call: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]]
 Effects: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Sequence[Effect]]
@@ -105,3 +115,121 @@ def client_tool(*, name: str, description: str, input_schema: Mapping[str, Any])
 
     spec = ToolSpec(name=name, description=description, input_schema=input_schema, client_side=True)
     return FunctionTool(spec=spec, function=call)
+
+
+FunctionOrTool: TypeAlias = Callable[..., Any] | Tool
+"""A plain function, or a tool."""
+
+
+def tool_from_function(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    annotations: Annotations | None = None,
+    timeout_s: float | None = None,
+) -> Tool:
+    """Make a tool of a plain function.
+
+    The input schema follows from the parameters' types, `Annotated[..., pydantic.Field(description="…")]` included. A
+    parameter of type `ToolContext` gets the call's context and is no input. A function that is not async runs on a
+    thread. A string or a `ToolResult` is the result as it is, None becomes "Done.", everything else becomes JSON.
+
+    Args:
+        function: Its exceptions are reported to the model as failures of the tool.
+        name: None takes the function's.
+        description: For the model; None takes the docstring.
+        annotations: None takes the cautious default.
+        timeout_s: See `ToolSpec`.
+
+    Raises:
+        UsageError: It has parameters that a model can't give (`*args`, positional-only), or types without a JSON
+            Schema.
+    """
+    # 100 ms that only programs with functions of their own pay.
+    from pydantic import ConfigDict, ValidationError, create_model  # noqa: PLC0415
+    from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError  # noqa: PLC0415
+
+    name = name or function.__name__
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise UsageError(
+            f"{name} can't be a tool: the type of a parameter can't be resolved ({error})."
+        ) from error
+    fields: dict[str, Any] = {}
+    context_name = ""
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise UsageError(
+                f"{name} can't be a tool: a model gives arguments by name, and {parameter} can't be given so."
+            )
+        hint = hints.get(parameter.name, Any)
+        if hint is ToolContext:
+            context_name = parameter.name
+            continue
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = (hint, default)
+    try:
+        model = create_model(
+            name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields
+        )
+        schema = model.model_json_schema()
+    except (PydanticSchemaGenerationError, PydanticUserError) as error:
+        raise UsageError(f"{name} can't be a tool: {str(error).splitlines()[0]}") from error
+    schema.pop("title", None)
+
+    async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        try:
+            values = model.model_validate(input)
+        except ValidationError as error:  # what the schema alone can't say, such as a validator of the type
+            return ToolResult(text=str(error), is_error=True)
+        arguments = {field: getattr(values, field) for field in fields}
+        if context_name:
+            arguments[context_name] = context
+        if inspect.iscoroutinefunction(function):
+            return _as_result(await function(**arguments))
+        return _as_result(await context.blocking(lambda: function(**arguments)))
+
+    return FunctionTool(
+        spec=ToolSpec(
+            name=name,
+            description=description if description is not None else inspect.getdoc(function) or name,
+            input_schema={"properties": {}, **schema, "type": "object"},
+            origin="this program",
+            annotations=annotations or Annotations(),
+            timeout_s=timeout_s,
+        ),
+        function=call,
+    )
+
+
+def _as_result(value: Any) -> ToolResult:
+    match value:
+        case ToolResult():
+            return value
+        case None:
+            return ToolResult(text="Done.")
+        case str():
+            return ToolResult(text=value)
+        case _:
+            return ToolResult(text=json.dumps(value, ensure_ascii=False, default=str), data=value)
+
+
+def toolset_of(tools: FunctionOrTool | Toolset) -> Toolset:
+    """A function, a tool or a toolset as a toolset.
+
+    Raises:
+        UsageError: It is none of these; or see `tool_from_function`.
+    """
+    if isinstance(tools, type):
+        raise UsageError(f"{tools.__name__} is a class. Give a function, a tool or a toolset.")
+    candidate: Any = tools
+    if hasattr(candidate, "spec") and hasattr(candidate, "call"):
+        return StaticToolset((candidate,))
+    if hasattr(candidate, "tools"):
+        toolset: Toolset = candidate
+        return toolset
+    if callable(candidate):
+        return StaticToolset((tool_from_function(candidate),))
+    raise UsageError(f"{tools!r} is no tool. Give a function, a tool or a toolset.")

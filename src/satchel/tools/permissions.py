@@ -32,12 +32,13 @@ import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol
 
 import anyio
 
 from satchel.config import Mode, RuleAction
 from satchel.errors import SatchelError, UsageError
+from satchel.events import Consent
 from satchel.tools.patterns import (
     Fits,
     between_stars,
@@ -139,10 +140,6 @@ class ApprovalRequest:
     reason: str
 
 
-Consent: TypeAlias = Literal["no", "once", "session", "always"]
-"""No, or yes for this call, for the session, or for ever."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
     """The user's answer; `words` are told to the model."""
@@ -154,9 +151,9 @@ class Approval:
 class Approver(Protocol):
     """Asks the user; a face of the program implements it."""
 
-    async def approve(self, requests: Sequence[ApprovalRequest]) -> Sequence[Approval]:
-        """Ask for all of them together; one answer each, in their order. May take as long as the user
-        does.
+    async def approve(self, requests: Sequence[ApprovalRequest]) -> Sequence[Approval] | None:
+        """Ask for all of them together; one answer each, in their order. May take as long as the user does. None where
+        nobody can be asked.
         """
         ...
 
@@ -305,9 +302,9 @@ class ModeGate:
     async def _ask(self, requests: Sequence[ApprovalRequest]) -> list[Decision]:
         if not requests:
             return []
-        if self._approver is None:
+        answers = await self._approver.approve(requests) if self._approver is not None else None
+        if answers is None:
             return [self._nobody(request) for request in requests]
-        answers = await self._approver.approve(requests)
         return [await self._take(request, answer) for request, answer in zip(requests, answers, strict=True)]
 
     async def _take(self, request: ApprovalRequest, approval: Approval) -> Decision:

@@ -106,6 +106,7 @@ class McpToolset:
         spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
         timeout_s: float,
         version: str,
+        notify: Callable[[str], None] | None = None,
         roots: Sequence[Path] = (),
         sampler: Sampler | None = None,
         logins: LoginStore | None = None,
@@ -125,6 +126,7 @@ class McpToolset:
             spawn: Runs something in the background until the program ends.
             timeout_s: The limit of a call, unless the entry has its own.
             version: Satchel's, for the servers.
+            notify: Told what the user should know of the servers; None keeps it for `take_notices`.
             roots: The folders that servers may know of: the workspace if the user trusts it, else none.
             sampler: Answers servers' sampling requests with a session's model; without one, they are refused.
             logins: The logins at remote servers; None uses those of the home.
@@ -133,6 +135,7 @@ class McpToolset:
         """
         self.version = 0
         self._notices: list[str] = []
+        self._notify = notify or self._notices.append
         self._first_wait_s = first_wait_s
         self._roots = tuple(roots)
         self._limiter = anyio.CapacityLimiter(2)
@@ -147,7 +150,7 @@ class McpToolset:
             logins=logins or LoginStore(home),
             clock=clock,
             spawn=spawn,
-            tell=self._notices.append,
+            tell=self._notify,
             changed=self._changed,
             roots=lambda: self._roots,
             timeout_s=timeout_s,
@@ -178,7 +181,7 @@ class McpToolset:
             await self._connected(unknown, self._first_wait_s)
             for server in unknown:
                 if server.pins is None and server.state == "starting":
-                    self._notices.append(
+                    self._notify(
                         f"The MCP server {server.name} is still starting. Its tools will be available later."
                     )
         return self.known()
@@ -200,7 +203,8 @@ class McpToolset:
     async def resources(self) -> tuple[Resource, ...]:
         """What all servers let be read, templates included; the servers are started for it."""
         found, problems = await self._resources.all()
-        self._notices += problems
+        for problem in problems:
+            self._notify(problem)
         return found
 
     async def read_resource(self, server: str, uri: str, context: ToolContext) -> str:
@@ -234,7 +238,8 @@ class McpToolset:
             start: Start the servers that offer prompts; else only those that run are asked.
         """
         found, problems = await self._prompts.all(start=start)
-        self._notices += problems
+        for problem in problems:
+            self._notify(problem)
         return found
 
     async def run_prompt(self, command: str, words: str, context: ToolContext) -> Attachment:

@@ -1,0 +1,84 @@
+"""A function as a language model: what an embedding program brings instead of an endpoint."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeAlias, cast
+
+from satchel.errors import ModelRejected, UsageError
+from satchel.events import TextDelta
+from satchel.messages import TextBlock, Usage
+from satchel.models.port import ChatModel, Completion, ModelEvent, ModelRequest
+
+__all__ = ["FunctionModel", "ModelFunction"]
+
+ModelFunction: TypeAlias = Callable[
+    [ModelRequest], str | Completion | AsyncIterator[str] | Awaitable[str | Completion]
+]
+"""Answers a request: with text, with a `Completion` (which may hold calls of tools), or with pieces of text as they
+come. It may be async."""
+
+
+class FunctionModel:
+    """A `ChatModel` made from a function."""
+
+    provider = "function"
+    context_window: int | None = None
+
+    def __init__(self, function: ModelFunction) -> None:
+        """Take the function; its name is the model's."""
+        self._function = function
+        self.model: str = getattr(function, "__name__", type(function).__name__)
+
+    @classmethod
+    def of(cls, model: ChatModel | ModelFunction) -> ChatModel:
+        """A `ChatModel` as it is, a function as one.
+
+        Raises:
+            UsageError: It is neither.
+        """
+        if hasattr(model, "stream") and hasattr(model, "provider") and not isinstance(model, type):
+            ready: Any = model
+            return cast("ChatModel", ready)
+        if isinstance(model, type) or not callable(model):
+            raise UsageError(
+                f"The model is {model!r}. Give a name such as 'ollama:qwen3', a ChatModel, or a function that takes a "
+                "ModelRequest and gives text or a Completion."
+            )
+        return cls(model)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """See `ChatModel`.
+
+        Raises:
+            ModelRejected: The function gave something that is no answer.
+        """
+        answer = self._function(request)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if isinstance(answer, Completion):
+            yield answer
+            return
+        pieces: list[str] = []
+        if isinstance(answer, str):
+            pieces.append(answer)
+            yield TextDelta(text=answer)
+        elif isinstance(answer, AsyncIterator):
+            async for piece in answer:
+                pieces.append(piece)
+                yield TextDelta(text=piece)
+        else:
+            raise ModelRejected(
+                f"The function {self.model} gave a {type(answer).__name__}; an answer is text or a Completion."
+            )
+        yield Completion(
+            blocks=(TextBlock(text="".join(pieces)),),
+            stop_reason="end_turn",
+            usage=Usage(),
+            provider=self.provider,
+            model=self.model,
+        )
+
+    async def aclose(self) -> None:
+        """Nothing to give back."""

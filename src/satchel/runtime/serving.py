@@ -1,0 +1,91 @@
+"""The language models of an open Satchel: which one serves, and each one opened once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+
+from satchel.clock import Clock
+from satchel.config import Settings
+from satchel.events import Notice
+from satchel.models import AbilityStore, ChatModel, Choice, choose_model, open_model, small_model_of
+
+__all__ = ["ServingModels"]
+
+
+class ServingModels:
+    """Opens models by name and closes them at the end.
+
+    Attributes:
+        given: The model that the program handed to `Satchel.open`; it serves for everything that the settings don't
+            name.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock,
+        given: ChatModel | None,
+        notify: Callable[[Notice], None],
+    ) -> None:
+        """Open nothing yet."""
+        self.given = given
+        self._settings = settings
+        self._clock = clock
+        self._notify = notify
+        self._abilities = AbilityStore(settings.home / "abilities.json", clock=clock)
+        self._open: dict[str, ChatModel] = {}
+        self._choice: Choice | None = None
+        self._choosing = anyio.Lock()
+
+    async def choice(self) -> Choice:
+        """Which model serves where none is asked for by name, and why; found out once.
+
+        Raises:
+            ConfigError, ModelError: As `choose_model`.
+        """
+        async with self._choosing:  # a turn and the background may ask at once
+            if self._choice is None:
+                choice = await choose_model(self._settings)
+                for tried in choice.failed:
+                    text = (
+                        f"{tried.name} is set up but unavailable: {tried.reason.rstrip('.')}. "
+                        "Fix that, or choose another: satchel config set model PROVIDER:MODEL"
+                    )
+                    self._notify(Notice(part="model", text=text))
+                self._choice = choice
+            return self._choice
+
+    async def model(self, name: str | None = None) -> ChatModel:
+        """A model by its name "provider:model"; None gives the one that serves.
+
+        Raises:
+            ConfigError, ModelError: There is no such model, or none could be chosen.
+        """
+        if name is None:
+            if self.given is not None:
+                return self.given
+            name = (await self.choice()).name
+        if name not in self._open:
+            self._open[name] = open_model(name, self._settings, abilities=self._abilities, clock=self._clock)
+        return self._open[name]
+
+    async def small(self) -> ChatModel:
+        """The model for small work; the serving model where there is no smaller one.
+
+        Raises:
+            ConfigError, ModelError: As `model`.
+        """
+        model = await self.model()
+        name = f"{model.provider}:{model.model}"
+        small = self._settings.small_model or (
+            "" if self.given is not None else small_model_of(name, self._settings)
+        )
+        return model if small in ("", name) else await self.model(small)
+
+    async def aclose(self) -> None:
+        """Close every model that was opened here."""
+        for model in self._open.values():
+            await model.aclose()

@@ -1,0 +1,459 @@
+"""One session, many clients: each follows, answers and interrupts; none of them ends what the others see."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from satchel.clock import ManualClock
+from satchel.errors import NotFound, UsageError
+from satchel.events import (
+    Assistant,
+    Event,
+    Notice,
+    Posted,
+    QuestionAsked,
+    Record,
+    TextDelta,
+    is_transient,
+)
+from satchel.models import Call, Reply, ScriptedModel
+from satchel.models.port import ModelRequest
+from satchel.runtime import Session
+from satchel.runtime.broadcast import Broadcast, Subscription
+from satchel.tools import Question, ToolContext, ToolResult, function_tool
+from tests.requirements import requirement
+from tests.runtime.world import opened
+
+pytestmark = pytest.mark.anyio
+
+WRITES = Reply(calls=[Call(name="bash", input={"command": "echo hi > made.txt"})])
+
+
+@asynccontextmanager
+async def followed(session: Session, after_seq: int | None = 0) -> AsyncIterator[list[Record]]:
+    """Everything that a client sees, while the block runs."""
+    seen: list[Record] = []
+
+    async def read() -> None:
+        async for record in session.subscribe(after_seq):
+            seen.append(record)  # noqa: PERF401 - what has come by now is looked at meanwhile
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(read)
+        await anyio.wait_all_tasks_blocked()
+        yield seen
+        await anyio.wait_all_tasks_blocked()
+        group.cancel_scope.cancel()
+
+
+async def question_of(session: Session) -> QuestionAsked:
+    """The next question that is asked in a session."""
+    subscription = session.subscribe(0)
+    async for record in subscription:
+        if isinstance(record.event, QuestionAsked):
+            await subscription.aclose()
+            return record.event
+    raise AssertionError("no question came")
+
+
+async def open_question(session: Session) -> str:
+    """The id of the question that is open, once one is."""
+    async for _ in session.subscribe(0):
+        for question in session.open_questions:
+            if isinstance(question, QuestionAsked):
+                return question.id
+    raise AssertionError("no question came")
+
+
+def types(records: Sequence[Record]) -> list[str]:
+    return [record.event.type for record in records]
+
+
+@requirement("clients:follow", "clients:answer")
+async def test_two_clients_see_the_same_stream_and_either_answers(tmp_path: Path) -> None:
+    model = ScriptedModel([WRITES, Reply(text="Written.", chunk=2), WRITES, "Again."])
+    async with opened(tmp_path, model) as satchel:
+        terminal = await satchel.session(interactive=True)
+        browser = await satchel.session(terminal.id, interactive=True)
+        with anyio.fail_after(20):
+            async with followed(terminal) as one, followed(browser) as two:
+                running = await terminal.start("Write it.")
+                question = await question_of(browser)
+                assert [call.input for call in question.calls] == [{"command": "echo hi > made.txt"}]
+                await browser.answer(question.id, consent="once", by="browser")
+                assert (await running.result()).text == "Written."
+                again = await browser.start("Once more.")
+                with pytest.raises(UsageError, match="A turn is running"):
+                    await terminal.start("And me!")
+                await terminal.answer(await open_question(terminal), consent="no", by="terminal")
+                await again.result()
+        assert one == two
+        assert "text_delta" in types(one)
+        logged = [record.seq for record in one if not is_transient(record.event)]
+        assert logged == list(range(1, len(logged) + 1))
+
+
+@requirement("clients:stop", "clients:leave")
+async def test_either_client_stops_a_turn_and_one_that_leaves_stops_nothing(tmp_path: Path) -> None:
+    sleeps = Reply(calls=[Call(name="bash", input={"command": "sleep 60"})])
+    model = ScriptedModel([sleeps, "After it."])
+    async with opened(tmp_path, model) as satchel:
+        terminal = await satchel.session(mode="bypass")
+        browser = await satchel.session(terminal.id)
+        with anyio.fail_after(20):
+            running = await terminal.start("Begin.")
+            async for record in browser.subscribe(0):
+                if record.event.type == "action":
+                    break
+            await terminal.aclose()
+            assert not running.is_over
+            browser.cancel()
+            assert (await running.result()).status == "cancelled"
+            assert (await browser.run_turn("And now?")).text == "After it."
+        with pytest.raises(UsageError, match="is closed"):
+            await terminal.run_turn("I have left.")
+        await browser.aclose()
+        assert [info.id for info in await satchel.sessions.list()] == [browser.id]
+        await (await satchel.session(browser.id)).aclose()  # the lock was released
+
+
+@requirement("clients:replay")
+async def test_a_client_that_comes_back_gets_what_it_missed_from_its_number_on(tmp_path: Path) -> None:
+    async with opened(tmp_path, ScriptedModel(["One.", "Two."])) as satchel:
+        session = await satchel.session()
+        async with followed(session) as seen:
+            await session.run_turn("First.")
+            await session.run_turn("Second.")
+        logged = [record for record in seen if not isinstance(record.event, TextDelta)]
+        await session.aclose()
+        session = await satchel.session(session.id)
+        subscription = session.subscribe(3)
+        again = [await anext(subscription) for _ in logged[3:]]
+        assert again == logged[3:]
+        with pytest.raises(
+            UsageError, match=r"no event 999 in this session: its events are numbered from 1 to \d+"
+        ):
+            session.subscribe(999)
+        with pytest.raises(UsageError, match="no event -1"):
+            session.subscribe(-1)
+
+
+@requirement("clients:slow")
+async def test_a_slow_client_gets_streamed_text_in_larger_pieces_and_nothing_is_held_for_it(
+    tmp_path: Path,
+) -> None:
+    broadcast = Broadcast(last_seq=0, read=_nothing)
+    slow = broadcast.subscribe()
+    at = ManualClock().now()
+    for number in range(10_000):
+        broadcast.publish_transient(TextDelta(text=f"{number} "), at=at)
+    broadcast.publish_transient(Notice(part="x", text="end"), at=at)
+    first, second = await anext(slow), await anext(slow)
+    assert isinstance(first.event, TextDelta)
+    assert first.event.text == "".join(f"{number} " for number in range(10_000))
+    assert second.event == Notice(part="x", text="end")
+    late = broadcast.subscribe()
+    assert (await anext(late)).event == first.event
+
+
+async def _nothing(after: int, limit: int) -> Sequence[Record]:
+    return ()
+
+
+@requirement("clients:slow")
+async def test_of_a_calls_progress_only_the_newest_waits(tmp_path: Path) -> None:
+    gate, counted = anyio.Event(), 5_000
+
+    async def work(_: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        for number in range(counted):
+            await context.progress({"done": number})
+        gate.set()
+        return ToolResult(text="ok")
+
+    tool = function_tool(work, name="work", description="Works.", properties={})
+    async with opened(tmp_path, ScriptedModel([Reply(calls=[Call(name="work")]), "Done."])) as satchel:
+        session = await satchel.session(tools=[tool])
+        subscription = session.subscribe(0)
+        await session.run_turn("Go.")
+        unread = await _drain(session, subscription)
+    assert sum(event.type == "tool_progress" for event in unread) <= 1
+    assert unread[-1].type == "turn_end"
+
+
+async def _drain(session: Session, subscription: Subscription) -> list[Event]:
+    events = []
+    async for record in subscription:
+        events.append(record.event)
+        if record.seq == session.last_seq:
+            return events
+    return events
+
+
+@requirement("questions:once")
+async def test_two_clients_that_answer_at_once_the_first_holds_and_the_other_is_told(tmp_path: Path) -> None:
+    model = ScriptedModel([WRITES, "Fine."])
+    async with opened(tmp_path, model) as satchel:
+        session = await satchel.session(interactive=True)
+        outcomes: dict[str, str] = {}
+
+        async def say(name: str, consent: Any) -> None:
+            try:
+                await session.answer(question.id, consent=consent, by=name)
+                outcomes[name] = "held"
+            except UsageError as error:
+                outcomes[name] = str(error)
+
+        with anyio.fail_after(20):
+            running = await session.start("Write it.")
+            question = await question_of(session)
+            async with anyio.create_task_group() as group:
+                group.start_soon(say, "one", "no")
+                group.start_soon(say, "two", "once")
+            await running.result()
+        assert sorted(outcomes) == ["one", "two"]
+        assert outcomes["one"] == "held"
+        assert "has been answered already" in outcomes["two"]
+        assert not (tmp_path / "work" / "made.txt").exists()
+        with pytest.raises(NotFound, match="No question"):
+            await session.answer("nothing", consent="once")
+
+
+@requirement("questions:durable")
+async def test_a_permission_question_survives_the_program_and_its_answer_lets_the_turn_go_on(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, ScriptedModel([WRITES])) as satchel:
+        session = await satchel.session(interactive=True)
+        with anyio.fail_after(20):
+            await session.start("Write it.")
+            question = await question_of(session)
+        log = session.path
+        assert log is not None
+        left = log.read_bytes()
+    # As a kill leaves it: nothing of how the turn was closed is in the log.
+    log.write_bytes(left)
+    model = ScriptedModel(["It is written."])
+    async with opened(tmp_path, model) as satchel:
+        session = await satchel.session(session.id, interactive=True)
+        assert session.is_interrupted
+        assert [asked.id for asked in session.open_questions if isinstance(asked, QuestionAsked)] == [
+            question.id
+        ]
+        with anyio.fail_after(20):
+            running = await session.answer(question.id, consent="once", by="terminal")
+            assert running is not None
+            result = await running.result()
+        assert (result.status, result.text, result.turn) == ("done", "It is written.", 1)
+        assert (tmp_path / "work" / "made.txt").read_text() == "hi\n"
+        records = (await satchel.sessions.load(session.id)).records
+        order = [
+            r.event.type for r in records if r.event.type in ("question_asked", "question_answered", "action")
+        ]
+        assert order == ["question_asked", "question_answered", "action"]
+        assert [message.role for message in model.requests[0].messages] == ["user", "assistant", "user"]
+
+
+@requirement("questions:durable")
+async def test_an_answer_is_on_disk_before_the_call_runs(tmp_path: Path) -> None:
+    look = Call(
+        name="bash",
+        input={"command": f"cat {tmp_path}/home/sessions/*/*.jsonl | grep -cE '^.{{0,60}}question_answered'"},
+    )
+    async with opened(tmp_path, ScriptedModel([Reply(calls=[look]), "Done."])) as satchel:
+        session = await satchel.session(interactive=True)
+        with anyio.fail_after(20):
+            running = await session.start("Look.")
+            await session.answer(await open_question(session), consent="once", by="me")
+            assert "\n1\n" in f"\n{(await running.result()).steps[0].result}\n"
+
+
+@requirement("questions:tool")
+async def test_a_running_tool_asks_whoever_follows_and_nobody_where_nobody_does(tmp_path: Path) -> None:
+    async def wonder(_: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        if context.ask is None:
+            return ToolResult(text="nobody")
+        return ToolResult(text=str(await context.ask(Question(text="Which?", options=("a", "b")))))
+
+    tool = function_tool(wonder, name="wonder", description="Wonders.", properties={})
+    calls = Reply(calls=[Call(name="wonder")])
+    async with opened(tmp_path, ScriptedModel([calls, "Done.", calls, "Done."])) as satchel:
+        session = await satchel.session(tools=[tool])
+        alone = await session.run_turn("Go.")
+        assert alone.steps[0].result == "nobody"
+        follower = await satchel.session(session.id, interactive=True)
+        with anyio.fail_after(20):
+            running = await session.start("Go.")
+            question = await question_of(session)
+            await follower.answer(question.id, "b", by="follower")
+            assert (await running.result()).steps[0].result == "b"
+
+
+@requirement("clients:inbox")
+async def test_what_is_posted_is_shown_at_once_and_delivered_once_with_the_next_message(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(["First.", "Second.", "Third."])
+    async with opened(tmp_path, model) as satchel:
+        session = await satchel.session()
+        await session.run_turn("Hello.")
+        async with followed(session, None) as seen:
+            await satchel.post(session.id, "The build is finished.", source="builder")
+        assert [(r.event.source, r.event.text) for r in seen if isinstance(r.event, Posted)] == [
+            ("builder", "The build is finished.")
+        ]
+        await session.run_turn("And now?")
+        await session.run_turn("And then?")
+        told = [said for request in model.requests for said in _texts(request) if "build is finished" in said]
+        assert [_count(request, "build is finished") for request in model.requests] == [0, 1, 1]
+        assert told[0].startswith("[Message from builder]")
+        with pytest.raises(NotFound):
+            await satchel.post("nosuchsession", "Hello?", source="builder")
+
+
+@requirement("clients:inbox")
+async def test_what_is_posted_while_nobody_has_the_session_waits_for_it(tmp_path: Path) -> None:
+    model = ScriptedModel(["First.", "Second."])
+    async with opened(tmp_path, model) as satchel:
+        session = await satchel.session()
+        await session.run_turn("Hello.")
+        await session.aclose()
+        await satchel.post(session.id, "Nobody was here.", source="cron")
+    async with opened(tmp_path, model) as satchel:
+        session = await satchel.session(session.id)
+        await session.run_turn("Anything new?")
+        assert _count(model.requests[-1], "Nobody was here.") == 1
+        with sqlite3.connect(tmp_path / "home" / "satchel.db") as database:
+            assert database.execute("select count(*) from session_inbox").fetchone() == (0,)
+
+
+def _texts(request: ModelRequest) -> list[str]:
+    return [getattr(block, "text", "") for message in request.messages for block in message.blocks]
+
+
+def _count(request: ModelRequest, words: str) -> int:
+    return sum(words in text for text in _texts(request))
+
+
+@requirement("clients:notices")
+async def test_a_notice_is_heard_by_every_session(tmp_path: Path) -> None:
+    async with opened(tmp_path, ScriptedModel(["One.", "Two."])) as satchel:
+        one, two = await satchel.session(), await satchel.session()
+        await one.run_turn("Hello.")
+        await two.run_turn("Hello.")
+        async with followed(one, None) as first, followed(two, None) as second:
+            satchel.notices.post(Notice(part="mcp", text="The server weather is down."))
+        assert [record.event for record in first] == [record.event for record in second]
+        assert [record.event.type for record in first] == ["notice"]
+
+
+@requirement("clients:close")
+async def test_a_tool_that_fails_at_closing_leaves_no_session_locked(tmp_path: Path) -> None:
+    class Fails:
+        async def aclose(self) -> None:
+            raise RuntimeError("I can't stop.")
+
+    async def start(_: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        context.state["own"] = Fails()
+        return ToolResult(text="started")
+
+    tool = function_tool(start, name="start", description="Starts.", properties={})
+    async with opened(tmp_path, ScriptedModel([Reply(calls=[Call(name="start")]), "Done."])) as satchel:
+        session = await satchel.session(tools=[tool])
+        await session.run_turn("Start it.")
+        await session.aclose()
+        again = await satchel.session(session.id)
+        assert again.turns == 1
+
+
+@requirement("clients:background")
+async def test_a_background_task_that_fails_ends_nothing_and_is_reported(tmp_path: Path) -> None:
+    async def fail() -> None:
+        raise RuntimeError("This is a defect.")
+
+    async with opened(tmp_path, ScriptedModel(["Still here."])) as satchel:
+        satchel.parts.background.start(fail)
+        await anyio.wait_all_tasks_blocked()
+        assert (await (await satchel.session()).run_turn("Hello?")).text == "Still here."
+        assert any("This is a defect." in notice.text for notice in satchel.notices)
+
+
+@requirement("clients:busy")
+async def test_a_message_waits_for_no_compaction_and_a_compaction_for_no_turn(tmp_path: Path) -> None:
+    reached, hold = anyio.Event(), anyio.Event()
+
+    async def before() -> None:
+        reached.set()
+        await hold.wait()
+
+    def script(request: ModelRequest) -> Reply:
+        return Reply(text="Summary.", before=before) if "transcript" in request.system else Reply(text="Yes.")
+
+    async with opened(tmp_path, ScriptedModel(script)) as satchel:
+        session = await satchel.session()
+        for _ in range(4):
+            await session.run_turn("word " * 2_000)
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.compact)
+            with anyio.fail_after(10):
+                await reached.wait()
+            with pytest.raises(UsageError, match="being compacted"):
+                await session.start("And me?")
+            hold.set()
+        assert (await session.run_turn("And now?")).text == "Yes."
+
+
+@requirement("clients:busy")
+async def test_a_turn_can_be_interrupted_while_it_is_still_getting_ready(tmp_path: Path) -> None:
+    tools = tmp_path / "home" / "tools"
+    tools.mkdir(parents=True, mode=0o700)
+    slow = tools / "slow"
+    slow.write_text("#!/bin/sh\nsleep 30\n")
+    slow.chmod(0o700)
+    model = ScriptedModel(["Never.", "Answered."])
+    async with opened(tmp_path, model, tools__schema_timeout_s=5) as satchel:
+        session = await satchel.session()
+        with anyio.fail_after(20):
+            running = await session.start("Hello")
+            session.cancel()
+            result = await running.result()
+        assert (result.status, model.requests) == ("cancelled", [])
+
+
+@requirement("clients:join")
+async def test_who_joins_an_open_session_takes_it_as_it_is(tmp_path: Path) -> None:
+    async with opened(tmp_path, ScriptedModel([])) as satchel:
+        session = await satchel.session(mode="plan")
+        assert (await satchel.session(session.id)).mode == "plan"
+        with pytest.raises(UsageError, match="takes it as it is"):
+            await satchel.session(session.id, mode="bypass")
+
+
+async def test_an_answer_is_streamed_to_who_joins_in_the_middle(tmp_path: Path) -> None:
+    reached, hold = anyio.Event(), anyio.Event()
+
+    async def between() -> None:
+        reached.set()
+        await hold.wait()
+
+    model = ScriptedModel([Reply(text="Hello there.", chunk=6, between=between)])
+    async with opened(tmp_path, model) as satchel:
+        session = await satchel.session()
+        running = await session.start("Hi")
+        with anyio.fail_after(10):
+            await reached.wait()
+            pieces = []
+            async for record in session.subscribe():
+                if isinstance(record.event, TextDelta):
+                    pieces.append(record.event.text)
+                    hold.set()
+                if isinstance(record.event, Assistant):
+                    break
+            await running.result()
+        assert pieces == ["Hello ", "there."]
