@@ -295,9 +295,25 @@ async def test_changes_of_a_server_that_the_user_vouches_for_are_accepted(
 
 
 @requirement("mcp:http")
-@pytest.mark.parametrize("form", ["long", "compressed", "no JSON", "an error", "moved"])
-async def test_a_bad_answer_over_http_is_an_error_result_and_nothing_hangs(
-    open_servers: Open, form: str
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ("long", "Failed to parse JSON response: the response is longer than 16 MiB."),
+        (
+            "compressed",
+            "Failed to parse JSON response: the response is compressed, although that was not requested.",
+        ),
+        ("no JSON", "Failed to parse JSON response"),
+        ("an error", "Server returned an error response"),
+        ("moved", ""),
+        (
+            "half an event",
+            "SSE stream ended without a response. Whether it did what was asked is unknown: check before repeating.",
+        ),
+    ],
+)
+async def test_a_bad_answer_over_http_is_an_error_of_its_own_request_and_nothing_hangs(
+    open_servers: Open, tmp_path: Path, form: str, reason: str
 ) -> None:
     with web_stranger(form) as url:
         async with open_servers(McpServerSettings(name="w", url=url)) as servers:
@@ -305,8 +321,11 @@ async def test_a_bad_answer_over_http_is_an_error_result_and_nothing_hangs(
             for _ in range(2):
                 result = await servers.call("mcp__w__work")
                 assert result.is_error
-                assert result.text.startswith("mcp__w__work gave no result: ")
+                assert result.text.startswith(f"mcp__w__work gave no result: {reason}")
                 assert len(result.text) < 700
+        # The connection stayed, and with it what others had asked.
+        log = tmp_path / "home" / "logs" / "mcp-w.log"
+        assert not log.exists() or b"closed" not in log.read_bytes()
 
 
 @contextmanager
@@ -330,6 +349,8 @@ def web_stranger(form: str) -> Iterator[str]:
                         body, headers["content-encoding"] = gzip.compress(b" " * 100_000_000), "gzip"
                     case "no JSON":
                         body = b"<html>"
+                    case "half an event":
+                        body, headers["content-type"] = b"data: {", "text/event-stream"
                     case "an error":
                         status, body = 500, b"{}"
                     case "moved":

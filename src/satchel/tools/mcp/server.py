@@ -519,22 +519,20 @@ class McpServer:
 
         if refusals:
             return f"the MCP server {self.name} refused: {refusals[-1]}"
+        unknown = "Whether it did what was asked is unknown: check before repeating"
         first = first_error(error)
         # Servers use this code, -32000, for errors of their own: the SDK's words tell them apart.
-        if isinstance(first, MCPError) and (first.code, first.message) == (
-            CONNECTION_CLOSED,
-            "Connection closed",
-        ):
+        is_cut = isinstance(first, MCPError) and first.code == CONNECTION_CLOSED
+        if is_cut and str(first) == "Connection closed":
             self._leave("the connection was closed")
+        elif is_cut and str(first).startswith("SSE stream"):
+            return f"{reason_of(error)}. {unknown}"
         elif isinstance(first, MCPError) and "Session terminated" in first.message:
             # A restarted HTTP server does not know the session any more.
             self._leave("it ended the session")
             return "the server was restarted and does not know the session any more; try again"
         if gone.is_set():
-            return (
-                f"the MCP server {self.name} went away during the call ({self._gone_reason}). "
-                "Whether it did what was asked is unknown: check before repeating"
-            )
+            return f"the MCP server {self.name} went away during the call ({self._gone_reason}). {unknown}"
         return reason_of(error)
 
     async def _respond(self, request: Any) -> Any:

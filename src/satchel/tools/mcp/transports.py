@@ -191,22 +191,27 @@ def _http_client(headers: Mapping[str, str], auth: Auth) -> Any:
     import httpx2  # noqa: PLC0415  heavy
 
     async def bound(response: httpx2.Response) -> None:
-        if response.headers.get("content-encoding", "identity").lower() != "identity":
-            # Not requested, and a few compressed bytes can be gigabytes.
-            raise httpx2.ReadError("the response is compressed, although that was not requested")
-        if response.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
-            response.stream = _Bounded(response.stream)
+        is_compressed = response.headers.get("content-encoding", "identity").lower() != "identity"
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if is_compressed or kind != "text/event-stream":
+            response.stream = _Bounded(response.stream, is_compressed=is_compressed)
 
     class _Bounded(httpx2.AsyncByteStream):
-        def __init__(self, inner: Any) -> None:
+        # The SDK turns a `StreamError` into an error of the request; others end the connection, with every
+        # request on it.
+        def __init__(self, inner: Any, *, is_compressed: bool) -> None:
             self._inner = inner
+            self._is_compressed = is_compressed
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
+            if self._is_compressed:
+                # Not requested, and a few compressed bytes can be gigabytes.
+                raise httpx2.StreamError("the response is compressed, although that was not requested")
             left = MAX_MESSAGE_BYTES
             async for chunk in self._inner:
                 left -= len(chunk)
                 if left < 0:
-                    raise httpx2.ReadError(_TOO_LONG)
+                    raise httpx2.StreamError(_TOO_LONG)
                 yield chunk
 
         async def aclose(self) -> None:
