@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from satchel.clock import ManualClock
-from satchel.errors import NotFound, StorageError, UsageError
+from satchel.errors import NotFound, StorageError, StorageLocked, UsageError
 from satchel.sessions import SessionStore, Words
 from satchel.storage import Database
 from tests.requirements import requirement
@@ -130,3 +132,19 @@ async def test_forgetting_and_deleting_reach_the_inbox(store: SessionStore, tmp_
     assert await texts(store, "other") == []
     for file in tmp_path.glob("satchel.db*"):
         assert b"4711" not in file.read_bytes()
+
+
+@requirement("sessions:inbox:forgotten")
+async def test_a_session_whose_inbox_cannot_be_emptied_is_not_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "satchel.db"
+    async with Database.open(path, lock_timeout_s=0.02) as database:
+        store = SessionStore(tmp_path / "sessions", database, clock=ManualClock())
+        await session(store, "abc1")
+        await store.post("abc1", source="s", text="waits")
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StorageLocked):
+                await store.delete("abc1")
+        assert (await store.load("abc1")).records
+        await store.delete("abc1")
+        assert await texts(store, "abc1") == []

@@ -323,29 +323,18 @@ class SessionStore:
 
         Raises:
             NotFound, UsageError: As in `open`.
-            StorageLocked: The session is open.
+            StorageLocked: The session is open, or another process holds the database. Nothing was deleted.
             StorageUnwritable: The log can't be removed.
         """
-
-        def remove() -> tuple[str, str]:
-            path, full_id = self._find(session_id)
-            lock = WriterLock.acquire(self._lock_path(full_id), session_id=full_id)
-            try:
-                spill = path.with_suffix(".spill")
-                if spill.is_dir() and not spill.is_symlink():
-                    shutil.rmtree(spill)
-                rewriting_path(path).unlink(missing_ok=True)
-                path.unlink()
-                sync_folder(path.parent)
-            except OSError as error:
-                raise unwritable(path, error) from error
-            finally:
-                lock.release()
-            return full_id, self._index.name_of(path)
-
-        full_id, name = await self._run(remove)
-        await self._inbox.remove(full_id)
-        await self._index.forget([name])
+        path, full_id = await self._run(lambda: self._find(session_id))
+        lock = await self._run(lambda: WriterLock.acquire(self._lock_path(full_id), session_id=full_id))
+        try:
+            # First, because this can fail: what waits for a session that is gone would stay for ever.
+            await self._inbox.remove(full_id)
+            await self._run(lambda: _remove_files(path))
+        finally:
+            lock.release()
+        await self._index.forget([self._index.name_of(path)])
         return full_id
 
     async def redact(self, words: Sequence[Words], *, memory_ids: Collection[str] = ()) -> Redaction:
@@ -441,6 +430,19 @@ class SessionStore:
 
     async def _run(self, function: Callable[[], T], *, lane: anyio.CapacityLimiter | None = None) -> T:
         return await anyio.to_thread.run_sync(function, limiter=lane or self._lanes.short)
+
+
+def _remove_files(path: Path) -> None:
+    """Remove a log, and what was spilled from it or left of a rewrite."""
+    try:
+        spill = path.with_suffix(".spill")
+        if spill.is_dir() and not spill.is_symlink():
+            shutil.rmtree(spill)
+        rewriting_path(path).unlink(missing_ok=True)
+        path.unlink()
+        sync_folder(path.parent)
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 def _read_for_writing(
