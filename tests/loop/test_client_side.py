@@ -79,7 +79,7 @@ async def test_a_call_without_a_result_gets_an_error_and_an_unknown_one_is_refus
     world = calling()
     await world.run()
     for wrong in ("call_2", "nope"):
-        with pytest.raises(UsageError, match=f"No call with the id '{wrong}'"):
+        with pytest.raises(UsageError, match=f"No open call has the id '{wrong}'"):
             await world.run(message(result(wrong, "x")))
     with pytest.raises(UsageError, match="given twice"):
         await world.run(message(result("call_1", "x"), result("call_1", "y")))

@@ -84,8 +84,8 @@ async def test_without_a_language_model_the_oldest_messages_are_left_out_with_a_
     note = event.messages[0].blocks[0]
     assert isinstance(note, TextBlock)
     assert note.text == (
-        "[Notice from Satchel: 3 older messages (2 of the user, 0 calls of tools) were left out here to make room. "
-        "The session log still holds them.]"
+        "[Notice from Satchel: 3 older messages (2 of the user, 0 calls of tools) were dropped here to make room. "
+        "The session log still has them.]"
     )
     assert event.messages[1:] == TALK[3:]
 
@@ -105,7 +105,7 @@ async def test_a_model_that_cannot_summarise_does_not_keep_room_from_being_made(
     event = await compact(TALK, model=model, turn=3, trigger="auto", emit=tell, estimator=TokenEstimator())
     assert event is not None
     assert [notice.part for notice in told if isinstance(notice, Notice)] == ["compaction"]
-    assert "were left out here to make room" in event.messages[0].blocks[0].text  # type: ignore[union-attr]
+    assert "were dropped here to make room" in event.messages[0].blocks[0].text  # type: ignore[union-attr]
 
 
 async def test_what_is_short_is_left_alone() -> None:
@@ -163,7 +163,7 @@ async def test_a_request_that_overflows_twice_is_told_honestly_and_the_session_i
     world = World(reply, context_window=8_000)
     outcome = await world.run("x " * 30_000)
     assert outcome.status == "failed"
-    assert "does not fit the window of scripted:scripted any more" in outcome.text
+    assert "no longer fits the context window of scripted:scripted" in outcome.text
     outcome = await world.run("Short, then.")
     assert (outcome.status, outcome.text) == ("done", "Fine.")
 

@@ -133,7 +133,7 @@ async def test_too_many_functions_that_hang_are_refused_with_what_to_do() -> Non
         async with anyio.create_task_group() as group:
             for _ in range(64):
                 group.start_soon(pool.run, hold.wait, 60)
-    with pytest.raises(SatchelError, match="64 functions of tools hang"):
+    with pytest.raises(SatchelError, match="64 tool functions hang"):
         await pool.run(int, "7")
     hold.set()
     pool.close()
@@ -143,7 +143,7 @@ async def test_a_closed_pool_takes_no_more() -> None:
     pool = ToolPool()
     pool.close()
     pool.close()
-    with pytest.raises(SatchelError, match="have been closed"):
+    with pytest.raises(SatchelError, match="are closed"):
         await pool.run(int)
 
 

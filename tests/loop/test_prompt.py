@@ -83,13 +83,13 @@ GROWN = Message(role="user", blocks=(TextBlock(text="One."), TextBlock(text="Two
         (request(says("One."), ANSWER, says("Two.")), ""),
         (request(GROWN), ""),
         (request(says("One."), system="T"), "The system text changed."),
-        (request(says("One."), tools=(definition("b"),)), "The tools changed (new: b; gone: a)."),
+        (request(says("One."), tools=(definition("b"),)), "The tools changed (new: b; removed: a)."),
         (
             request(says("One."), tools=(definition("a"), definition("a2"))),
             "The tools changed (new: a2).",
         ),
-        (request(says("Two.")), "Message 1 of 1 changed after it had been sent."),
-        (request(), "The history became shorter: 1 messages were 0 now."),
+        (request(says("Two.")), "Message 1 of 1 changed after it was sent."),
+        (request(), "The history became shorter: 1 messages before, 0 now."),
     ],
 )
 def test_a_prefix_holds_or_the_cause_is_named(second: ModelRequest, cause: str) -> None:

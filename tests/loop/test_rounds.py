@@ -304,7 +304,7 @@ async def test_a_result_that_cannot_be_spilled_is_cut_all_the_same() -> None:
     world.spill = full  # type: ignore[method-assign]
     outcome = await world.run(limits=Limits(max_result_chars=1_000))
     assert (
-        "the whole result could not be kept: OSError: [Errno 28] No space left on device"
+        "the whole result could not be stored: OSError: [Errno 28] No space left on device"
         in outcome.steps[0].result
     )
     assert [failure.part for failure in world.of(Failure)] == ["spill"]

@@ -107,8 +107,8 @@ async def test_after_the_last_round_the_turn_ends_with_what_was_done_and_what_is
     outcome = await world.run(limits=Limits(max_rounds=2))
     assert (outcome.status, outcome.rounds, len(world.model.requests)) == ("limit", 2, 2)
     assert outcome.text == (
-        "I stopped after 2 rounds, the most that one turn may have (agent.max_rounds). Done so far: look ×2. Open: "
-        "the results of the last calls (look) were not looked at yet. Say “go on”, and I carry on from here."
+        "I stopped after 2 rounds, the limit for one turn (agent.max_rounds). Done so far: look ×2. The results of the "
+        "last calls (look) have not been looked at yet. Say “go on” and I will continue."
     )
     assert history_problems(world.messages, sendable=True) == []
 
@@ -206,7 +206,7 @@ async def test_a_model_that_fails_is_told_honestly_and_the_next_turn_works() -> 
     outcome = await world.run("First.")
     assert (outcome.status, outcome.rounds) == ("failed", 0)
     assert outcome.text == (
-        "I have no answer from scripted:scripted. The key in X_KEY was refused. Set another one."
+        "scripted:scripted gave no answer. The key in X_KEY was refused. Set another one."
     )
     assert isinstance(outcome.error, ModelAuthError)
     assert kinds(world) == ["turn_start", "error", "final", "turn_end"]
@@ -286,7 +286,7 @@ async def test_a_refusal_of_the_provider_runs_no_call_and_says_so() -> None:
     world = World([Reply(text="I", calls=[Call(name="look")], stop_reason="refusal")], gives("never"))
     outcome = await world.run()
     assert outcome.status == "failed"
-    assert "scripted refused to go on with this answer" in outcome.text
+    assert "scripted refused to continue this answer" in outcome.text
     assert world.of(Action) == []
     assert history_problems(world.messages) == []
 
@@ -295,7 +295,7 @@ async def test_an_empty_answer_is_said_to_be_empty() -> None:
     world = World([Reply(), "Now."])
     outcome = await world.run()
     assert outcome.status == "failed"
-    assert outcome.text.startswith("scripted:scripted ended its answer without saying anything.")
+    assert outcome.text.startswith("scripted:scripted gave an empty answer.")
     assert (await world.run()).text == "Now."
 
 
@@ -349,7 +349,7 @@ async def test_endless_text_is_stopped_and_what_came_is_kept() -> None:
     outcome = await world.run(limits=Limits(max_answer_bytes=1_000))
     assert outcome.status == "limit"
     assert len(world.messages[-1].text) == 1_100
-    assert outcome.text.endswith("its answer was stopped after 1,000 bytes.]")
+    assert outcome.text.endswith("its answer was cut off after 1,000 bytes.]")
     assert history_problems(world.messages) == []
 
 
@@ -439,7 +439,7 @@ async def test_a_broken_prefix_is_reported_with_its_cause() -> None:
     [notice] = world.of(Notice)
     assert notice == Notice(
         part="cache",
-        text="Message 1 of 1 changed after it had been sent. The provider has to read the whole conversation anew.",
+        text="Message 1 of 1 changed after it was sent. The provider has to read the whole conversation again.",
     )
 
 
@@ -490,7 +490,7 @@ async def test_a_question_that_could_not_be_written_down_is_not_open() -> None:
     world.on_emit = full
     outcome = await world.run()
     assert (outcome.status, outcome.question) == ("failed", None)
-    assert outcome.text.startswith("Which one?\n\nSomething in Satchel itself failed (OSError")
+    assert outcome.text.startswith("Which one?\n\nAn internal error occurred in Satchel (OSError")
     assert history_problems(world.messages, sendable=True) == []
 
 

@@ -1,4 +1,4 @@
-"""The loop: ask the model, run its tools, repeat. It knows no disk, no SQL, no HTTP and no configuration."""
+"""The loop: ask the model, run its tools, repeat. It uses no disk, SQL, HTTP or configuration."""
 
 from __future__ import annotations
 

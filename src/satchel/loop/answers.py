@@ -1,4 +1,4 @@
-"""One answer of a model: read while it streams, and made fit for the history."""
+"""One answer of a model: read it while it streams, and normalise it for the history."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = ["Answer", "normalise", "read_answer"]
 
 @dataclass(slots=True)
 class Answer:
-    """What came of an answer so far; it survives the task that reads it, so that a cancelled turn keeps the
-    words.
+    """What has arrived of an answer. It outlives the task that reads it, so a cancelled turn keeps the words.
 
     Attributes:
+        pieces: The text, in the order in which it streamed.
         size: Text, thinking and arguments that streamed, in bytes.
-        completion: The whole answer, once it is there.
-        is_endless: It was stopped because it was longer than the limit.
+        completion: The whole answer; None until it is complete.
+        is_endless: The answer was stopped because it exceeded the limit.
     """
 
     pieces: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Answer:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """The text that streamed. Thinking without its proof and calls without their end are of no use."""
+        """The text that streamed. Thinking without its signature and incomplete calls can't be replayed."""
         text = clean_text("".join(self.pieces))
         return (TextBlock(text=text),) if text.strip() else ()
 
@@ -54,17 +54,17 @@ async def read_answer(
     emit: Callable[[Event], Awaitable[None]],
     max_bytes: int,
 ) -> None:
-    """Ask the model, show what comes, and keep it in `answer`.
+    """Ask the model, emit what arrives, and store it in `answer`.
 
     Args:
-        model: The model.
-        request: What to ask.
-        answer: Filled while it streams.
-        emit: Gets the deltas, and a `Notice` for each retry.
-        max_bytes: Of text, thinking and arguments; a longer answer is stopped.
+        model: The model to ask.
+        request: The request.
+        answer: Filled while the answer streams.
+        emit: Receives the deltas, and a `Notice` for each retry.
+        max_bytes: The limit for text, thinking and arguments together; a longer answer is stopped.
 
     Raises:
-        ModelError: The model did not serve.
+        ModelError: The model gave no complete answer.
     """
     stream = model.stream(request)
     async with _closing(stream):
@@ -94,20 +94,19 @@ async def read_answer(
 
 
 def _closing(stream: AsyncIterator[Any]) -> AbstractAsyncContextManager[Any]:
-    """Ends the request when the reader leaves early; an iterator that can't be closed has nothing to end."""
+    """End the request when the reader leaves early. An iterator that can't be closed has nothing to end."""
     return aclosing(stream) if hasattr(stream, "aclose") else nullcontext(stream)
 
 
 def normalise(completion: Completion, *, taken: Set[str]) -> Completion:
-    """The answer as it may stand in a history.
+    """Make an answer valid for the history.
 
-    Blank text and results are left out, so is thinking at the end (no provider takes it back there); calls
-    get ids that are unique in the conversation. Calls of an answer that the provider refused to go on with
-    are left out.
+    Blank text and results are removed, and so is thinking at the end, which no provider accepts back there. Calls get
+    ids that are unique in the conversation. If the provider refused to continue the answer, its calls are removed.
 
     Args:
-        completion: As the model gave it.
-        taken: The ids of all calls before.
+        completion: The answer as the model gave it.
+        taken: The ids of all earlier calls.
     """
     blocks: list[Block] = []
     used: set[str] = set()

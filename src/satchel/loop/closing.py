@@ -1,6 +1,4 @@
-"""What the user is told when a turn ends before the model came to its own end: what happened, what is
-open.
-"""
+"""What the user is told when a turn ends before the model has finished: what happened, and what is left open."""
 
 from __future__ import annotations
 
@@ -39,13 +37,13 @@ FAILED_RUNNING = (
 )
 FAILED_WAITING = "Not started, because the turn failed: it had no effect."
 CUT_OFF = (
-    "Not run: your answer reached its greatest length before this call was complete. "
-    "Ask again with a shorter input, in several calls if need be."
+    "Not run: your answer reached the output limit before this call was complete. "
+    "Ask again with shorter input, in several calls if necessary."
 )
 
 
 def _done(steps: Sequence[ToolCallRecord]) -> str:
-    """The calls of a turn in a sentence."""
+    """Summarise the calls of a turn in a sentence."""
     if not steps:
         return "No tool was run."
     counts = Counter(step.tool for step in steps)
@@ -56,79 +54,74 @@ def _done(steps: Sequence[ToolCallRecord]) -> str:
 
 
 def rounds_text(max_rounds: int, steps: Sequence[ToolCallRecord], last: Sequence[ToolCallRecord]) -> str:
-    """After the last round that a turn may have; `last` are its calls, whose results nobody has looked at."""
+    """The turn reached its last round; `last` are the calls whose results no model has seen."""
     open_names = ", ".join(dict.fromkeys(step.tool for step in last))
-    still = f" Open: the results of the last calls ({open_names}) were not looked at yet." if last else ""
+    still = f" The results of the last calls ({open_names}) have not been looked at yet." if last else ""
     times = "1 round" if max_rounds == 1 else f"{max_rounds} rounds"
     return (
-        f"I stopped after {times}, the most that one turn may have (agent.max_rounds). {_done(steps)}{still} "
-        "Say “go on”, and I carry on from here."
+        f"I stopped after {times}, the limit for one turn (agent.max_rounds). {_done(steps)}{still} "
+        "Say “go on” and I will continue."
     )
 
 
 def budget_text(exceeded: str, steps: Sequence[ToolCallRecord]) -> str:
-    """When a budget is used up."""
-    return f"I stopped. {exceeded} {_done(steps)} Raise the budget in the settings to go on."
+    """A budget is used up."""
+    return f"I stopped. {exceeded} {_done(steps)} Raise the budget in the settings to continue."
 
 
 def repeat_text(times: int, steps: Sequence[ToolCallRecord]) -> str:
-    """When the model makes the same call for ever."""
+    """The model repeats the same call with the same result."""
     tool = steps[-1].tool if steps else "a tool"
     return (
-        f"I stopped: I had made the same call ({tool}) {times} times in a row with the same result, "
-        f"and was getting nowhere. {_done(steps)} Tell me what to try instead."
+        f"I stopped because I made the same call ({tool}) {times} times in a row with the same result. "
+        f"{_done(steps)} Tell me what to try instead."
     )
 
 
 def question_text(said: str, question: str) -> str:
-    """When the user is asked: what the model said beside its question belongs to it."""
+    """A question to the user, with what the model said before it."""
     if said.rstrip().endswith(question.strip()):
         return said
     return f"{said}\n\n{question}" if said.strip() else question
 
 
 def cut_text(text: str) -> str:
-    """When the answer reached the most tokens that the model may write."""
-    note = (
-        "[The answer was cut off at the greatest length that the model may write. Say “go on” for the rest.]"
-    )
+    """The answer reached the model's output limit."""
+    note = "[The answer was cut off at the model's output limit. Say “go on” for the rest.]"
     return f"{text}\n\n{note}" if text else note
 
 
 def endless_text(text: str, max_bytes: int) -> str:
-    """When the answer did not end."""
-    note = f"[The model did not come to an end; its answer was stopped after {max_bytes:,} bytes.]"
+    """The answer did not end."""
+    note = f"[The model did not stop writing; its answer was cut off after {max_bytes:,} bytes.]"
     return f"{text}\n\n{note}" if text else note
 
 
 def refusal_text(text: str, model: ChatModel) -> str:
-    """When the provider broke the answer off for what it says."""
-    note = (
-        f"{model.provider} refused to go on with this answer. "
-        "Put the question differently, or use another model."
-    )
+    """The provider stopped the answer because of its content."""
+    note = f"{model.provider} refused to continue this answer. Rephrase the question, or use another model."
     return f"{text}\n\n[{note}]" if text else note
 
 
 def empty_text(model: ChatModel, steps: Sequence[ToolCallRecord]) -> str:
-    """When the model said nothing at all."""
-    return (
-        f"{model.provider}:{model.model} ended its answer without saying anything. {_done(steps)} Ask again."
-    )
+    """The model said nothing."""
+    return f"{model.provider}:{model.model} gave an empty answer. {_done(steps)} Ask again."
 
 
 def failure_text(error: Exception, model: ChatModel) -> str:
-    """When an error ended the turn."""
+    """An error ended the turn."""
     if isinstance(error, ContextOverflow):
         return (
-            f"This conversation does not fit the window of {model.provider}:{model.model} any more, "
+            f"This conversation no longer fits the context window of {model.provider}:{model.model}, "
             f"even after older messages were summarised ({error}). "
-            "Send a shorter message, or put long text into a file and name it."
+            "Send a shorter message, or put long text into a file and mention its path."
         )
     if isinstance(error, ModelError):
-        return f"I have no answer from {model.provider}:{model.model}. {error}"
+        return f"{model.provider}:{model.model} gave no answer. {error}"
     if isinstance(error, BudgetExceeded):
         return str(error)
     if isinstance(error, SatchelError):
-        return f"The turn could not be finished. {error}"
-    return f"Something in Satchel itself failed ({type(error).__name__}: {error}). The log has the details."
+        return f"The turn could not be completed. {error}"
+    return (
+        f"An internal error occurred in Satchel ({type(error).__name__}: {error}). The log has the details."
+    )

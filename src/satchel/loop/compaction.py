@@ -1,4 +1,4 @@
-"""Making room in a model's window: older messages become a summary, the newest stay as they are."""
+"""Compaction: a summary replaces older messages, and the newest stay as they are."""
 
 from __future__ import annotations
 
@@ -30,18 +30,17 @@ from satchel.models.port import ChatModel, ModelRequest
 __all__ = ["compact"]
 
 _MOST_CHARS = 4_000
-"""Of one block in the transcript that is summarised: what matters in a longer one is at its ends."""
+"""Characters of one block in the transcript for the summary; of a longer block, both ends are kept."""
 _SUMMARY_TOKENS = 2_000
-"""That a summary may have: about 1,500 words."""
+"""The length of a summary: about 1,500 words."""
 _SUMMARY_BYTES = 40_000
-"""Where a summary that does not end is stopped; five times what was asked for."""
+"""Where a summary that does not end is stopped: five times the length that was asked for."""
 _LEAST_RESULT = 500
-"""Characters that a result keeps when the kept messages alone are too long."""
+"""Characters that a result keeps if the kept messages alone are too long."""
 _LEAST_GAIN = 1_000
-"""Bytes below which older messages are not worth a summary: it would hardly be shorter."""
+"""Bytes of older messages below which a summary would hardly be shorter."""
 _UNKNOWN_WINDOW = 128_000
-"""Tokens assumed for the summary's own request where the window is unknown; the middle of what is offered
-today."""
+"""The window assumed for the summary's request if the model's is unknown, in tokens; a middling size today."""
 
 
 async def compact(
@@ -57,28 +56,26 @@ async def compact(
     session_id: str = "",
     on_request: Callable[[ModelRequest], Awaitable[None]] | None = None,
 ) -> Compaction | None:
-    """Replace older messages by a summary that the model writes.
+    """Replace older messages with a summary that the model writes.
 
-    The newest messages stay word for word, and so does what the user said last. A call is never parted from
-    its result. With the model "none", or when the model can't serve, the oldest messages are left out with a
-    note.
+    The newest messages and the user's last words stay as they are. A call is never separated from its result. With the
+    model "none", or if the model fails, the oldest messages are dropped and a note says so.
 
     Args:
         messages: A valid history without open calls.
-        model: Writes the summary, in a request of its own without tools.
-        turn: Number of the turn.
-        trigger: Whether the user asked for it.
-        emit: Gets a `Notice` when the model could not write the summary, or retries.
-        estimator: Calibrated by the session so far.
+        model: Writes the summary, in a separate request without tools.
+        turn: The number of the turn.
+        trigger: Whether the user asked for the compaction.
+        emit: Receives a `Notice` if the model fails to write the summary, or retries.
+        estimator: The estimator of the session.
         focus: What the summary should keep above all, in the user's words.
-        keep_part: The part of the model's window, in (0, 1), that the newest messages may keep; never more
-            than a third of what there is.
-        session_id: For providers that route by it.
-        on_request: Sees the request for the summary.
+        keep_part: The part of the model's window, in (0, 1), that the newest messages may keep; never more than a third
+            of the history.
+        session_id: For providers that route by session.
+        on_request: Called with the request for the summary.
 
     Returns:
-        The event, whose `messages` are the history from here on; None where there is nothing to leave out.
-        The caller emits it.
+        The event, whose `messages` are the new history, for the caller to emit; None if nothing can be dropped.
     """
     before_size = _size(messages)
     messages = _with_last_words_apart(messages)
@@ -103,7 +100,7 @@ async def compact(
                 on_request=on_request,
             )
         except ModelError as error:
-            text = f"The model could not summarise the older messages, so they were left out: {error}"
+            text = f"The model could not summarise the older messages, so they were dropped: {error}"
             await emit(Notice(part="compaction", text=text))
     note = _summary_note(summary) if summary else _dropped_note(older)
     after = _joined(note, older, kept)
@@ -126,10 +123,10 @@ def _size(messages: Iterable[Message]) -> int:
 
 
 def _with_last_words_apart(messages: Sequence[Message]) -> list[Message]:
-    """The history with the newest words of the user in a message of their own.
+    """The history with the user's newest words in a message of their own.
 
-    A turn that failed leaves its message without an answer, and the next one is said in the same message: the older
-    words may be what does not fit.
+    The message of a failed turn has no answer, and the next one was added to it: the older words may be what does not
+    fit.
     """
     last = messages[-1] if messages else None
     if last is None or last.role != "user":
@@ -142,7 +139,7 @@ def _with_last_words_apart(messages: Sequence[Message]) -> list[Message]:
 
 
 def _place_of_last_words(message: Message) -> int:
-    """Where in a message of the user the block is that was said last; 0 where nothing was said."""
+    """The index of the last block that the user said in a message; 0 if there is none."""
     said = (
         place
         for place, block in enumerate(message.blocks)
@@ -152,12 +149,12 @@ def _place_of_last_words(message: Message) -> int:
 
 
 def _is_start(message: Message) -> bool:
-    """Whether a history may be cut before this message: an answer, or what the user said without results."""
+    """Whether a history may be cut before this message: an answer, or a message of the user without results."""
     return message.role == "assistant" or not isinstance(message.blocks[0], ToolResultBlock)
 
 
 def _start_of_kept(messages: Sequence[Message], *, max_bytes: int) -> int:
-    """Where the kept part begins: as early as `max_bytes` allows, but always before the last possible cut."""
+    """The index where the kept part begins: as early as `max_bytes` allows, at the latest at the last possible cut."""
     size = 0
     start = len(messages)
     for position in range(len(messages) - 1, -1, -1):
@@ -170,7 +167,7 @@ def _start_of_kept(messages: Sequence[Message], *, max_bytes: int) -> int:
 
 
 def _trimmed(kept: Sequence[Message], *, max_bytes: int) -> list[Message]:
-    """The kept messages, their results cut where they alone are longer than the room for them."""
+    """The kept messages, with their results cut if the messages alone are too long."""
     size = _size(kept)
     if size <= max_bytes:
         return list(kept)
@@ -183,7 +180,7 @@ def _trimmed(kept: Sequence[Message], *, max_bytes: int) -> list[Message]:
         ),
         reverse=True,
     )
-    # The longest are cut first, all to one length: the largest that takes away enough.
+    # The longest results are cut to one length, the largest that removes enough.
     limit = _LEAST_RESULT
     for count in range(1, len(results) + 1):
         following = results[count] if count < len(results) else 0
@@ -205,7 +202,7 @@ def _trimmed(kept: Sequence[Message], *, max_bytes: int) -> list[Message]:
 
 
 def _joined(note: str, older: Sequence[Message], kept: Sequence[Message]) -> tuple[Message, ...]:
-    """The summary, what the user said last if it was in the older part, and the kept messages."""
+    """The summary, the user's last words if they were in the older part, and the kept messages."""
     head: list[Block] = [TextBlock(text=note, origin="notice")]
     if not any(message.role == "user" and message.text.strip() for message in kept):
         said = next((m for m in reversed(older) if m.role == "user" and m.text.strip()), None)
@@ -223,8 +220,8 @@ def _joined(note: str, older: Sequence[Message], kept: Sequence[Message]) -> tup
 
 def _summary_note(summary: str) -> str:
     return (
-        "[Notice from Satchel: the conversation so far was longer than fits. This summary, written by you, "
-        f"stands for its older part.]\n\n{summary}"
+        "[Notice from Satchel: the conversation became too long. This summary, written by you, "
+        f"replaces its older part.]\n\n{summary}"
     )
 
 
@@ -232,7 +229,7 @@ def _dropped_note(older: Sequence[Message]) -> str:
     turns = sum(1 for message in older if message.role == "user" and message.text.strip())
     calls = sum(len(message.tool_uses) for message in older)
     what = f"{len(older)} older messages ({turns} of the user, {calls} calls of tools)"
-    return f"[Notice from Satchel: {what} were left out here to make room. The session log still holds them.]"
+    return f"[Notice from Satchel: {what} were dropped here to make room. The session log still has them.]"
 
 
 @cache
@@ -253,9 +250,9 @@ async def _summarise(
     """Have the model write the summary.
 
     Raises:
-        ModelError: It did not serve, or wrote nothing.
+        ModelError: The model failed, or wrote nothing.
     """
-    # Half of the window: the estimate may be wrong, and the summary itself needs room.
+    # Half of the window, because the estimate may be wrong and the summary needs room.
     window = model.context_window if model.context_window is not None else _UNKNOWN_WINDOW
     transcript = _transcript(older, max_bytes=estimator.bytes(window // 2))
     request_text = f"<transcript>\n{transcript}\n</transcript>"
@@ -272,7 +269,7 @@ async def _summarise(
     answer = Answer()
 
     async def emit_notices(event: Event) -> None:
-        # The deltas of a summary must not be taken for an answer to the user.
+        # The deltas of a summary must not look like an answer to the user.
         if isinstance(event, Notice):
             await emit(event)
 
@@ -287,12 +284,10 @@ async def _summarise(
 
 
 def _transcript(messages: Sequence[Message], *, max_bytes: int) -> str:
-    """The messages as text, each block cut to a readable length; where it is still too long, its middle is
-    left out.
-    """
+    """The messages as text, each block cut to a readable length; if it is still too long, without its middle."""
     lines = [line for message in messages for line in _lines(message)]
     text = "\n\n".join(lines)
-    # Cut by characters, so that none is cut in half: as many of them as make up the bytes.
+    # Cut by characters, so that none is split: about as many as make up the bytes.
     max_chars = max_bytes * len(text) // max(1, size_of_text(text))
     return _ends(text, max(1_000, max_chars))
 
@@ -310,7 +305,7 @@ def _lines(message: Message) -> Iterable[str]:
                 yield f"CALL {name}: {_ends(_written(input, unparsed), _MOST_CHARS)}"
             case ToolResultBlock(content=content, is_error=is_error):
                 yield f"{'ERROR' if is_error else 'RESULT'}: {_ends(content, _MOST_CHARS)}"
-            # Memory is surfaced anew when it is needed; thinking belongs to the answer that it led to.
+            # Memory is surfaced again when it is needed; thinking belongs to the answer that it led to.
             case TextBlock() | ThinkingBlock():
                 pass
 
@@ -320,7 +315,7 @@ def _written(input: Mapping[str, Any] | None, unparsed: str) -> str:
 
 
 def _ends(text: str, max_chars: int) -> str:
-    """The text's head and tail, where it is longer than `max_chars`."""
+    """The head and the tail of a text that is longer than `max_chars`."""
     if len(text) <= max_chars:
         return text
     half = max_chars // 2

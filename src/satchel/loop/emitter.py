@@ -1,4 +1,4 @@
-"""One door for a turn's events: in order, never two at a time, never cut in half by a cancellation."""
+"""How a turn emits its events: in order, one write at a time, never cut in half by a cancellation."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from satchel.events import Event, TurnStart, is_transient
 __all__ = ["Emit", "Emitter"]
 
 Emit: TypeAlias = Callable[[Sequence[Event]], Awaitable[None]]
-"""Given by the caller of a turn: shows events and journals them, and returns when what must be durable is.
+"""The caller's function that logs events and shows them. It returns once those that must be durable are.
 
-It is never called again before it returned. An exception from it ends the turn: what can't be written down
-must not go on (DESIGN 1, promise 2)."""
+It is never called again before it has returned. An exception from it ends the turn, because nothing may continue that
+can't be logged (DESIGN 1, promise 2)."""
 
 
 _CHARS_PER_S: Final = 100_000
-"""A message of the user may be very long, and is looked through for secrets before it is written: ten megabytes take
-twelve seconds of a quiet machine's time, and may take as long as this says on one with other work."""
+"""Extra time for long messages, which are scanned for secrets before they are written: ten megabytes take twelve
+seconds on an idle machine, and up to a hundred on a busy one."""
 
 
 class _Batch:
-    """Events that go out together, because they were said while earlier ones were being written."""
+    """Events that are written together, because they came while an earlier batch was being written."""
 
     __slots__ = ("done", "error", "events")
 
@@ -36,21 +36,21 @@ class _Batch:
 
 
 class Emitter:
-    """Hands events to `Emit` for all tasks of a turn.
+    """Passes the events of all tasks of a turn to `Emit`.
 
-    Calls that end at the same time share one write: while one task waits for the journal, the others put
-    their events into the next batch, and the first of them to get the turn writes it whole.
+    Calls that end at the same time share one write: while one task waits for the journal, the others add their events
+    to the next batch, and the first of them to get the lock writes the whole batch.
     """
 
     def __init__(
         self, emit: Emit, *, limit_s: float, apply: Callable[[Event], None] = lambda _: None
     ) -> None:
-        """Make the door for one turn.
+        """Create the emitter of one turn.
 
         Args:
-            emit: Writes and shows the events.
-            limit_s: The time that one write may take before the journal is taken for broken.
-            apply: Gets every event that is not transient, before it is written and in the order of the log.
+            emit: Logs and shows the events.
+            limit_s: Seconds that one write may take before the journal counts as broken.
+            apply: Receives every event that is logged, before it is written and in the order of the log.
         """
         self._emit = emit
         self._limit_s = limit_s
@@ -59,18 +59,18 @@ class Emitter:
         self._batch = _Batch()
 
     async def __call__(self, *events: Event, limit_s: float | None = None) -> None:
-        """Emit events in this order; they are durable, as far as they must be, when this returns.
+        """Emit events in this order. When this returns, those that must be durable are.
 
-        A write that began is finished even when the turn is cancelled meanwhile: the journal and the history
-        in memory must tell the same story.
+        A write that has begun is finished even if the turn is cancelled meanwhile, so that the log and the conversation
+        in memory agree.
 
         Args:
-            events: Any number.
-            limit_s: Instead of the usual limit, in seconds.
+            events: Any number of events.
+            limit_s: Seconds that the write may take; None uses the usual limit.
 
         Raises:
             StorageUnwritable: The write took longer than the limit.
-            Exception: Whatever `Emit` raised.
+            Exception: What `Emit` raised.
         """
         if len(events) == 1 and is_transient(events[0]):
             async with self._lock:
@@ -102,7 +102,7 @@ class Emitter:
                 "Check the disk that holds it."
             )
             batch.error.__cause__ = error
-        # Every task whose events are in the batch has to hear of it, not only the one that wrote.
+        # Every task whose events are in the batch must raise this, not only the one that wrote it.
         except Exception as error:  # noqa: BLE001
             batch.error = error
         finally:

@@ -1,4 +1,4 @@
-"""What a turn may cost at most: rounds, seconds, characters, tokens, dollars."""
+"""The limits of a turn: rounds, seconds, characters, tokens, dollars."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ __all__ = ["Budget", "HardBudget", "Limits", "PriorSpend", "Verdict"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The bounds of a turn. The first three are settings of `[agent]`; their defaults are seed-0's and the
-    design's.
+    """The limits of a turn. The first three are settings of `[agent]`; their defaults come from seed-0 and the design.
 
     Attributes:
         max_rounds: Model calls in a turn; at least 1 (seed-0: 10).
-        tool_timeout_s: For a call whose tool has no limit of its own, in seconds.
-        max_result_chars: Of a result that the model gets; the rest is spilled to a file.
-        max_calls: Calls of one round that are run. More is a model gone astray; the largest honest round
-            seen in the peers' transcripts is a dozen.
-        max_answer_bytes: Text, thinking and arguments of one answer, as UTF-8. The longest output that a
-            provider offers, 128,000 tokens, is about half of it.
-        max_repeats: The same call with the same result so many rounds in a row makes the model be told; one
-            more ends the turn.
+        tool_timeout_s: Seconds for a call whose tool sets no limit of its own.
+        max_result_chars: Characters of a result that the model gets; the whole is stored in a file.
+        max_calls: Calls that run in one round. The largest sensible round in the transcripts of other agents has a
+            dozen; a model that asks for more than 64 has gone astray.
+        max_answer_bytes: Text, thinking and arguments of one answer, as UTF-8. The longest output that a provider
+            offers, 128,000 tokens, is about half of it.
+        max_repeats: After this many rounds in a row with the same call and the same result, the model is told; one more
+            ends the turn.
         compact_at: The part of the model's window, in (0, 1], above which older messages are summarised.
         keep_part: The part of the window that the newest messages may keep when that happens.
-        max_tokens: Output tokens of one answer; None takes the model's own.
-        hook_timeout_s: How long a hook may take before it is reported and passed over, in seconds.
-        emit_timeout_s: How long one write to the session log may take, in seconds.
-        closing_timeout_s: The same, while a cancelled turn is being closed.
+        max_tokens: Output tokens of one answer; None uses the model's own limit.
+        hook_timeout_s: Seconds that a hook may take before it is reported and skipped.
+        emit_timeout_s: Seconds that one write to the session log may take.
+        closing_timeout_s: The same while a cancelled turn is being closed.
     """
 
     max_rounds: int = 10
@@ -50,11 +49,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a budget says.
+    """The result of a budget check.
 
     Attributes:
-        exceeded: A sentence that names the budget and its amounts, or "" while it holds.
-        notice: Something that the user should know about it, or "".
+        exceeded: A sentence that names the budget and its amounts; "" while the budget holds.
+        notice: Something that the user should know about the budget, or "".
     """
 
     exceeded: str = ""
@@ -62,22 +61,22 @@ class Verdict:
 
 
 class Budget(Protocol):
-    """Says whether one more model call may be made."""
+    """Decides whether one more model call may be made."""
 
     async def check(self, spent: Usage, *, unpriced: int, ahead_tokens: int) -> Verdict:
-        """Judge.
+        """Check the budget before or after a model call.
 
         Args:
-            spent: By this turn so far.
-            unpriced: Model calls of this turn whose cost is not known; `spent.cost_usd` leaves them out.
-            ahead_tokens: Estimated input of the call that would come next; 0 after a call.
+            spent: What this turn has used so far.
+            unpriced: The number of this turn's model calls of unknown cost, which `spent.cost_usd` does not include.
+            ahead_tokens: Estimated input of the next call; 0 after a call.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorSpend:
-    """US dollars spent outside of the running turn: by its session, and by all sessions of this day."""
+    """US dollars spent before the running turn: by its session, and by all sessions today."""
 
     session_usd: float = 0.0
     day_usd: float = 0.0
@@ -88,7 +87,7 @@ class HardBudget:
     """The three limits of `[budget]`; None means no limit.
 
     Attributes:
-        spent: What was spent before this turn; asked at each check, because other sessions go on meanwhile.
+        spent: Returns what was spent before this turn. It is called at each check, because other sessions keep running.
     """
 
     session_usd: float | None = None
@@ -98,7 +97,7 @@ class HardBudget:
     _told: bool = False
 
     async def check(self, spent: Usage, *, unpriced: int, ahead_tokens: int) -> Verdict:
-        """See `Budget`. A cost that is not known counts as nothing, and the user is told so, once."""
+        """See `Budget`. An unknown cost counts as zero, and the user is told so once."""
         ahead = f", and the next call would add about {ahead_tokens:,}" if ahead_tokens else ""
         if self.turn_tokens is not None and spent.total_tokens + ahead_tokens > self.turn_tokens:
             return Verdict(
@@ -121,7 +120,7 @@ class HardBudget:
         if unpriced and not self._told:
             self._told = True
             return Verdict(
-                notice="No price is known for this model, so a budget in dollars can't be held for it; "
-                "budget.turn_tokens can."
+                notice="No price is known for this model, so a budget in dollars can't be enforced. "
+                "Set budget.turn_tokens to limit it."
             )
         return Verdict()

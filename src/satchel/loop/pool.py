@@ -1,8 +1,8 @@
-"""The tools' own threads, for functions that block.
+"""A pool of threads for the blocking functions of tools.
 
-Not the default executor: on two cores that has six threads, so eight calls of a round would take two waves,
-and the interpreter waits at its exit for every one that hangs. These threads are daemons, and one that hangs
-is replaced.
+The default executor is not used: on two cores it has six threads, so the eight calls of a round would run in two
+waves, and the interpreter waits at exit for every thread that hangs. The threads of this pool are daemons, and one that
+hangs is replaced.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["ToolPool"]
 T = TypeVar("T")
 
 _MOST_LOST = 64
-"""Threads that may hang in abandoned functions before the pool takes no more: each costs about 100 KB of
-memory and a thread of the process's limit; a program that lost so many has to be restarted anyway."""
+"""The number of hanging threads at which the pool refuses new work. Each costs about 100 KB of memory and counts
+against the process's thread limit; a program with so many has to be restarted anyway."""
 
 
 class _Job:
-    """One function to run, and where its outcome goes."""
+    """One function to run, and its outcome."""
 
     __slots__ = ("context", "done", "error", "finished", "function", "loop", "lost", "result", "started")
 
@@ -45,30 +45,29 @@ class _Job:
         self.lost = False
 
     def run(self) -> None:
-        """In a thread: run it and wake the task that waits, if it still does."""
+        """Run the function in the current thread, and wake the task that waits for it."""
         try:
             self.result = self.context.run(self.function)
-        # A boundary between threads: whatever it is, the task that waits raises it.
+        # A boundary between threads: the waiting task raises whatever the function raised.
         except BaseException as error:  # noqa: BLE001
             self.error = error
-        # A loop that closed meanwhile has nobody left who waits.
+        # If the event loop was closed meanwhile, nobody waits.
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.done.set)
 
 
 class ToolPool:
-    """Runs blocking functions on at most `workers` threads at a time, first come, first served.
+    """Runs blocking functions on up to `workers` threads, in the order in which they were submitted.
 
-    A function that is abandoned (its call timed out or was cancelled) can't be stopped: its thread is
-    counted as lost and replaced, and leaves when the function returns at last. No thread keeps the
-    interpreter from exiting.
+    A function whose call timed out or was cancelled can't be stopped. Its thread counts as lost and is replaced, and
+    ends when the function returns. No thread keeps the interpreter from exiting.
     """
 
     def __init__(self, workers: int = 16) -> None:
-        """Start nothing yet: threads come when they are needed.
+        """Create the pool; threads are started when they are needed.
 
         Args:
-            workers: At least 1.
+            workers: The number of threads; at least 1.
         """
         self._workers = workers
         self._condition = threading.Condition()
@@ -79,11 +78,11 @@ class ToolPool:
         self._closed = False
 
     async def run(self, function: Callable[..., T], /, *args: Any) -> T:
-        """Run `function(*args)` in a thread and give its result. Cancelling the wait abandons the function.
+        """Run `function(*args)` in a thread and return its result. Cancelling the wait abandons the function.
 
         Raises:
             SatchelError: The pool is closed, or too many functions hang in it.
-            BaseException: Whatever the function raised.
+            BaseException: What the function raised.
         """
         job = _Job(lambda: function(*args), asyncio.get_running_loop())
         self._submit(job)
@@ -94,7 +93,7 @@ class ToolPool:
             raise
         if job.error is not None:
             error = job.error
-            # `StopIteration` would end a coroutine silently; it can't be raised through an await.
+            # `StopIteration` can't pass through an await: it would end the coroutine silently.
             if isinstance(error, StopIteration | GeneratorExit):
                 raise RuntimeError(f"The function raised {type(error).__name__}.") from error
             raise error
@@ -102,7 +101,7 @@ class ToolPool:
         return result
 
     def close(self) -> None:
-        """Take no more; idle threads leave, busy ones when their function returns. It may be called twice."""
+        """Refuse new work. Idle threads end now, busy ones when their function returns. It may be called twice."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
@@ -110,10 +109,10 @@ class ToolPool:
     def _submit(self, job: _Job) -> None:
         with self._condition:
             if self._closed:
-                raise SatchelError("The tools' threads have been closed: the session is over.")
+                raise SatchelError("The threads for tools are closed, because the session has ended.")
             if self._lost >= _MOST_LOST:
                 raise SatchelError(
-                    f"{self._lost} functions of tools hang and can't be stopped. Restart the program."
+                    f"{self._lost} tool functions hang and can't be stopped. Restart the program."
                 )
             self._jobs.append(job)
             if self._idle >= len(self._jobs):
@@ -124,7 +123,7 @@ class ToolPool:
     def _abandon(self, job: _Job) -> None:
         with self._condition:
             if not job.started:
-                # Nobody waits for it any more: it must not run at all.
+                # It has not started, and nobody waits for it: it must not run.
                 self._jobs.remove(job)
             elif not job.finished:
                 job.lost = True
@@ -153,6 +152,6 @@ class ToolPool:
             with self._condition:
                 job.finished = True
                 if job.lost:
-                    # It was replaced when it was given up: it is one too many now.
+                    # A new thread took its place when it was abandoned.
                     self._lost -= 1
                     return

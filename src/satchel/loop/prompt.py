@@ -1,4 +1,4 @@
-"""The system text of a session, and the watch over the bytes that providers cache."""
+"""The system prompt of a session, and the check that requests keep the prefix that providers cache."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from satchel.models.port import ModelRequest
 __all__ = ["Instructions", "PrefixWatch", "build_system"]
 
 _MOST_INSTRUCTIONS = 40_000
-"""Characters of one file of instructions; the rest is named and can be read with a tool. About 10,000
-tokens, a twentieth of today's usual window."""
+"""Characters of one instruction file; a note names the rest, which can be read with a tool. About 10,000 tokens, a
+twentieth of a usual window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instructions:
-    """What the user wrote down for every conversation, such as the `AGENTS.md` of a trusted project.
+    """Instructions that the user wrote for every conversation, such as the `AGENTS.md` of a trusted project.
 
     Attributes:
-        source: Where it comes from, as the model shall see it.
+        source: Where they come from, as the model sees it.
     """
 
     source: str
@@ -41,16 +41,16 @@ def build_system(
     capabilities: Sequence[str] = (),
     instructions: Sequence[Instructions] = (),
 ) -> str:
-    """Write the system text: the same arguments give the same bytes.
+    """Build the system prompt. The same arguments give the same bytes.
 
-    Call it once when a session opens and keep what it gives: its bytes must not change while the session is
-    open, or the provider reads the whole conversation anew.
+    Call it once when a session opens and keep the result: if its bytes change while the session is open, the provider
+    has to read the whole conversation again.
 
     Args:
         cwd: The session's working directory.
         remembers: Whether memory is on in this session.
-        capabilities: One line each about what the agent can do beyond its tools, in a fixed order.
-        instructions: In the order in which they count, the most general first.
+        capabilities: What the agent can do beyond its tools, one line each, in a fixed order.
+        instructions: The most general first.
     """
     parts = [_part("system")]
     if remembers:
@@ -69,22 +69,22 @@ def build_system(
 
 
 class PrefixWatch:
-    """Tells when a request does not begin with the bytes of the one before it, and why.
+    """Detects a request that does not begin with the bytes of the one before it, and says why.
 
-    Providers cache a conversation by its beginning: a request that changes what was sent before is read, and
-    paid for, whole. Within a session only a compaction is meant to do that.
+    Providers cache a conversation by its prefix: a request that changes what was sent before is read, and paid for, in
+    full. Within a session only a compaction should do that.
     """
 
     def __init__(self) -> None:
-        """Nothing was sent yet."""
+        """Begin without a request."""
         self._last: ModelRequest | None = None
 
     def restart(self) -> None:
-        """The next request may begin anew: the history was compacted."""
+        """Accept any next request, because the history was compacted."""
         self._last = None
 
     def check(self, request: ModelRequest) -> str:
-        """Compare with the request before; give the cause in a sentence, or "" where the prefix held.
+        """Compare with the previous request; return the cause in a sentence, or "" if the prefix is unchanged.
 
         The cost of a round does not grow with the history.
         """
@@ -96,9 +96,7 @@ class PrefixWatch:
         if request.tools is not last.tools and tuple(request.tools) != tuple(last.tools):
             return _tools_changed([t.name for t in last.tools], [t.name for t in request.tools])
         if len(request.messages) < len(last.messages):
-            return (
-                f"The history became shorter: {len(last.messages)} messages were {len(request.messages)} now."
-            )
+            return f"The history became shorter: {len(last.messages)} messages before, {len(request.messages)} now."
         before, now = last.messages, request.messages
         # A conversation only grows at its end, and a compaction replaces its beginning: where both ends are the same
         # objects, so is all between them.
@@ -107,10 +105,10 @@ class PrefixWatch:
         for number, (old, new) in enumerate(zip(before, now, strict=False), start=1):
             if old == new:
                 continue
-            # What the user says may grow at its end until it is answered.
+            # The user's message may grow at its end until it is answered.
             if number == len(before) and _grew(old, new):
                 continue
-            return f"Message {number} of {len(before)} changed after it had been sent."
+            return f"Message {number} of {len(before)} changed after it was sent."
         return ""
 
 
@@ -122,5 +120,5 @@ def _tools_changed(before: Sequence[str], now: Sequence[str]) -> str:
     new = [name for name in now if name not in before]
     gone = [name for name in before if name not in now]
     parts = [f"new: {', '.join(new)}"] if new else []
-    parts += [f"gone: {', '.join(gone)}"] if gone else []
+    parts += [f"removed: {', '.join(gone)}"] if gone else []
     return f"The tools changed ({'; '.join(parts) or 'their order or their definitions'})."

@@ -1,7 +1,7 @@
-"""One round of calls: checked, permitted, written down, run side by side, answered in the order asked.
+"""One round of calls: validated, permitted, logged, run concurrently, answered in the order asked.
 
-This is the only way in which a call runs, whether a model asks for it, a question was answered (`Round` with an
-answer), or the user names it (`run_call`).
+Every call runs here: those of a model, one that resumes with the user's answer (`Round` with an `answer`), and one that
+the user asks for by name (`run_call`).
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from satchel.tools.port import Effect, Redirecting, Resumable, Tool, ToolContext
 __all__ = ["PermittedByUser", "Repeats", "Round", "run_call"]
 
 _LEAST_RESULT = 500
-"""Characters that every result of a round keeps, however small the model's window is."""
+"""Characters that every result of a round may have, however small the model's window is."""
 
 
 class Repeats:
-    """Notices a model that makes the same call with the same result, round after round."""
+    """Detects a model that makes the same call with the same result, round after round."""
 
     def __init__(self) -> None:
-        """Nothing was called yet."""
+        """Begin without a call."""
         self._streaks: dict[str, tuple[int, int]] = {}
 
     def count(self, round: int, tool: str, input: Any, result: str) -> int:
-        """In how many rounds in a row, this one included, the call gave this result.
+        """Record a call, and return in how many rounds in a row, this one included, it gave this result.
 
         Args:
-            round: Number of the round.
-            tool: Its name.
-            input: JSON data.
-            result: As the model gets it.
+            round: The number of the round.
+            tool: The name of the tool.
+            input: The input, as JSON data.
+            result: The result as the model gets it.
         """
         written = json.dumps([tool, input, result], sort_keys=True, default=str)
         key = hashlib.sha256(written.encode("utf-8", "surrogatepass")).hexdigest()
@@ -88,22 +88,22 @@ class Round:
         answer: str | None = None,
         refusal: Mapping[str, str] | None = None,
     ) -> None:
-        """Take the calls; nothing runs yet.
+        """Prepare the round; nothing runs yet.
 
         Args:
-            blocks: In the order asked, their ids unique.
-            turn: Number of the turn.
-            number: Of the round, from 1; 0 for a call that goes on with the user's answer.
-            environment: Where they run.
-            limits: The turn's.
-            result_chars: That one result of this round may have.
-            hooks: The turn's.
-            emitter: Gets every event.
+            blocks: The calls in the order asked, with unique ids.
+            turn: The number of the turn.
+            number: The number of the round, from 1; 0 for a call that a user asked for or answered.
+            environment: Where the calls run.
+            limits: The limits of the turn.
+            result_chars: Characters that one result of this round may have.
+            hooks: The hooks of the turn.
+            emitter: Receives every event.
             clock: Measures durations.
-            repeats: The turn's memory of results.
-            untrusted: Something from outside is before the model already.
-            answer: The user's answer to the question of the only call, which goes on with it.
-            refusal: Call ids that must not run, with what the model is told.
+            repeats: The results of the turn's earlier rounds.
+            untrusted: The model has read something from outside.
+            answer: The user's answer to the question of the only call, which resumes with it.
+            refusal: Ids of calls that must not run, each with the result for the model.
         """
         self._calls = [Call(block) for block in blocks]
         self._turn = turn
@@ -117,41 +117,41 @@ class Round:
         self._repeats = repeats
         self._untrusted = untrusted
         self._answer = answer
-        # What the user asked for by hand no model reads.
+        # No model reads the result of a call that the user asked for.
         self._is_for_model = number > 0 or answer is not None
         self._refusal = refusal or {}
         self._is_merged = False
 
-    # What came of it
+    # Outcome
 
     @property
     def question(self) -> AskUser | None:
-        """What the user is to be asked, or None."""
+        """The question to the user, or None."""
         return next((call.question for call in self._calls if call.question is not None), None)
 
     @property
     def streak(self) -> int:
-        """In how many rounds in a row every call of this one has given the same."""
+        """In how many rounds in a row every call of this one has given the same result."""
         return min((call.streak for call in self._calls), default=0)
 
     @property
     def steps(self) -> tuple[ToolCallRecord, ...]:
-        """Every call with its result, in the order asked; a question's result is still to come."""
+        """Every call with its result, in the order asked. An open call has no result yet."""
         return tuple(call.record() for call in self._calls)
 
     @property
     def is_left_to_caller(self) -> bool:
-        """Whether calls are open that the caller runs."""
+        """Whether the round has open calls that the caller runs."""
         return any(call.is_for_caller for call in self._calls)
 
     # Running it
 
     async def run(self) -> None:
-        """Run every call that may run. When this returns, each has its result, is the question to the user, or is left
-        to the caller.
+        """Run every call that may run. When this returns, each call has its result, is the question to the user, or is
+        left to the caller.
 
         Raises:
-            Exception: Only what `Emit` raised; what a tool, a hook or the gate raises becomes a result.
+            Exception: What `Emit` raised. An exception of a tool, a hook or the gate becomes a result.
         """
         for position, call in enumerate(self._calls):
             await self._prepare(call, position)
@@ -165,7 +165,7 @@ class Round:
             )
             self._remind(call)
         for call in refused:
-            # Before it is said: a write that began is finished even if the turn is cancelled meanwhile.
+            # Set before the write, because a write that has begun is finished even if the turn is cancelled meanwhile.
             call.is_observed = True
         await self._emitter(
             *permissions,
@@ -179,16 +179,18 @@ class Round:
             await self._emitter(merged)
 
     def _waiting(self) -> list[Call]:
-        """The calls that are still to run."""
+        """The calls that have no result yet and that Satchel runs."""
         return [call for call in self._calls if call.text is None and not call.is_for_caller]
 
     def close(self, *, running: str, waiting: str) -> list[Event]:
-        """End a round that was stopped in the middle: answer what has no answer, and give the events that
-        say so.
+        """End a round that was stopped in the middle.
 
         Args:
-            running: For a call that had started.
-            waiting: For a call that had not.
+            running: The result of a call that had started.
+            waiting: The result of a call that had not.
+
+        Returns:
+            The events that say so.
         """
         events: list[Event] = []
         for call in self._calls:
@@ -202,14 +204,12 @@ class Round:
         return [*events, merged] if merged is not None else events
 
     def _merge(self) -> RoundObserved | None:
-        """All results as seed-3 merges them; None where there is nothing to merge, or it was merged
-        before.
-        """
+        """Merge the results as seed-3 does; None if there is nothing to merge, or it was done before."""
         ended = [call for call in self._calls if call.text is not None]
         if self._is_merged or not ended or self._number == 0:
             return None
         self._is_merged = True
-        # One result stands alone, several are headed by the names of their tools (seed-3, "State Flow").
+        # One result stands alone; several get the names of their tools as headings (seed-3, "State Flow").
         alone = len(self._calls) == 1
         text = "\n\n".join(
             call.text or "" if alone else f"[{call.block.name}]: {call.text}" for call in ended
@@ -219,12 +219,10 @@ class Round:
     def _observation(self, call: Call) -> Observation:
         return call.observation(self._turn, self._number)
 
-    # Before it runs
+    # Before a call runs
 
     async def _prepare(self, call: Call, position: int) -> None:
-        """Find the tool, let the hooks see the call, check its input; a call that can't run is answered
-        here.
-        """
+        """Find the tool, show the call to the hooks, validate its input; a call that can't run is answered here."""
         block = call.block
         if block.id in self._refusal:
             call.resolve_with_error(self._refusal[block.id])
@@ -251,12 +249,12 @@ class Round:
                 return
             tool, input = target.tool, target.input
             if tool.spec.client_side:
-                # The caller gets the call as the model asked for it, so it has to be asked for by its name.
+                # The caller gets the call as the model wrote it, so the model has to call the tool by its name.
                 call.resolve_with_error(f"Call {tool.spec.name} directly.")
                 return
         if self._answer is not None and not isinstance(tool, Resumable):
             call.resolve_with_error(
-                f"{tool.spec.name} can't go on with the answer. Call it again to ask again."
+                f"{tool.spec.name} can't resume with the answer. Call it again to ask again."
             )
             return
         action = Action(
@@ -267,7 +265,7 @@ class Round:
             input=input,
         )
         if self._answer is not None:
-            # It was checked, seen by the hooks and permitted when it began.
+            # It was validated, shown to the hooks and permitted when it first ran.
             call.tool, call.action = tool, action
             return
         seen = await self._hooks.action(action)
@@ -276,7 +274,7 @@ class Round:
             return
         try:
             problem = self._environment.tools.problem(tool, seen.input)
-        # A boundary: a schema from outside may be broken in ways that its validator does not foresee.
+        # A boundary: a schema from outside may break its validator.
         except Exception as error:  # noqa: BLE001
             await self._emitter(failure_event(f"tool {tool.spec.name}", error))
             problem = (
@@ -307,7 +305,7 @@ class Round:
             decisions = await self._environment.gate.decide(planned)
             if len(decisions) != len(planned):
                 raise ValueError(f"the gate gave {len(decisions)} decisions for {len(planned)} calls")
-        # A boundary: whatever goes wrong while permission is sought, nothing runs without it.
+        # A boundary: whatever goes wrong in the gate, nothing runs without permission.
         except Exception as error:  # noqa: BLE001
             await self._emitter(failure_event("permission", error))
             reason = f"permission could not be asked for ({describe(error)})"
@@ -364,7 +362,7 @@ class Round:
                 for call in calls:
                     group.start_soon(self._run_call, call)
         except BaseExceptionGroup as errors:
-            # Only the emitter's errors get here; all tasks tell of the same one.
+            # Only errors of the emitter get here, and all tasks raise the same one.
             raise _first_of(errors) from None
 
     async def _run_call(self, call: Call) -> None:
@@ -393,7 +391,7 @@ class Round:
             call.ended.set()
 
     async def _guarded(self, call: Call, tool: Tool) -> ToolResult:
-        """Run the tool within its time; whatever it raises becomes a result."""
+        """Run the tool within its time limit; an exception becomes a result."""
         name = call.block.name
         limit_s = self._limit_s(tool)
         try:
@@ -406,7 +404,7 @@ class Round:
                 if not isinstance(result, ToolResult):
                     raise TypeError(f"it gave a {type(result).__name__} instead of a ToolResult")
                 return result
-        # A boundary: a tool is somebody else's code. `SystemExit` is a tool that called `sys.exit`.
+        # A boundary: a tool is somebody else's code, and may even call `sys.exit`.
         except (Exception, SystemExit) as error:  # noqa: BLE001
             await self._emitter(failure_event(f"tool {name}", error))
             call.error_code = "TOOL_CRASHED"
@@ -415,7 +413,7 @@ class Round:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # Nobody cancelled this task: something that the tool waited for was.
+            # This task was not cancelled: something that the tool waited for was.
             await self._emitter(failure_event(f"tool {name}", error))
             call.error_code = "TOOL_CRASHED"
             return ToolResult(
@@ -433,7 +431,7 @@ class Round:
         tool = call.tool
 
         async def progress(data: Mapping[str, Any]) -> None:
-            # A thread that outlives its call may still tell; nobody listens any more.
+            # A thread that outlives its call may still report.
             if not call.ended.is_set():
                 await self._emitter(ToolProgress(call_id=call.block.id, tool=call.block.name, data=data))
 
@@ -451,20 +449,20 @@ class Round:
             timeout_s=self._limit_s(tool) if tool is not None else self._limits.tool_timeout_s,
             environ=environment.environ,
             ask=environment.ask,
-            # What this round brings the model has not read yet.
+            # The model has not read the results of this round yet.
             untrusted=self._untrusted,
         )
 
-    # After it ran
+    # After a call ran
 
     async def _finish(self, call: Call, result: ToolResult) -> None:
-        """Give the call its result: seen by the hooks, cut to size, on its way to the journal."""
+        """Show the result to the hooks, cut it to size, and log it."""
         if call.action is not None:
             result = await self._hooks.observation(call.action, result)
         text = clean_text(result.text)
         if result.untrusted and self._is_for_model:
             text = f"{OUTSIDE_MARK}\n{text}"
-        # Nothing below may be left out by a cancellation once the result is there: `close` reads it.
+        # From here to the write nothing may be cancelled in between: `close` reads what is set here.
         cut, spill = await self._cut(call, text)
         call.text, call.spill, call.is_error = cut, spill, result.is_error
         call.untrusted, call.data = result.untrusted, result.data
@@ -482,21 +480,20 @@ class Round:
         if call.streak >= self._limits.max_repeats:
             call.text = (
                 f"{call.text}\n\n[You have made this same call in {call.streak} rounds in a row, "
-                "and the result was the same each time. "
-                "Do something else, or tell the user what keeps you from going on.]"
+                "and the result was the same each time. Do something else, or tell the user what is blocking you.]"
             )
 
     async def _cut(self, call: Call, text: str) -> tuple[str, str | None]:
-        """The text at a length that the model can take, and the file that holds the rest."""
+        """The text at a length that the model can take, and the file that holds the whole."""
         if len(text) <= self._result_chars:
             return text, None
         path: str | None = None
         try:
             path = await self._environment.spill(call.block.id, text)
-        # A boundary: a full disk must not take the result that there is.
+        # A boundary: the result must not be lost because the disk is full.
         except Exception as error:  # noqa: BLE001
             await self._emitter(failure_event("spill", error))
-            where = f"the whole result could not be kept: {describe(error)}"
+            where = f"the whole result could not be stored: {describe(error)}"
         else:
             pager = (
                 ", page by page with file_read"
@@ -507,7 +504,7 @@ class Round:
         return shorten(text, self._result_chars, where), path
 
     async def _settle_questions(self) -> None:
-        """One question can be open, and none beside calls that the caller runs; the others are sent back."""
+        """Keep one question open, or none if calls are left to the caller; answer the others with an error."""
         asking = [call for call in self._calls if call.question is not None]
         for call in asking if self.is_left_to_caller else asking[1:]:
             call.question = None
@@ -517,7 +514,7 @@ class Round:
                 else "Not asked: ask one question at a time. Another one is open; ask this one after its answer."
             )
             await self._observe(call)
-        # A call that ended without a result, a question or an exception is a defect that must not cost the history.
+        # A call that ended without a result, a question or an exception is a defect; the history must stay valid.
         for call in self._waiting():
             if call.question is None:
                 call.resolve_with_error(f"Tool '{call.block.name}' ended without a result.", "TOOL_CRASHED")
@@ -532,7 +529,7 @@ def _first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 class PermittedByUser:
-    """A gate for calls that the user asks for in person."""
+    """The gate for calls that the user asks for by name."""
 
     async def decide(self, calls: Sequence[PlannedCall]) -> Sequence[Decision]:
         """See `Gate`."""
@@ -553,30 +550,30 @@ async def run_call(
 ) -> ToolCallRecord:
     """Run one call that the user asks for, without a model; its events have round 0.
 
-    Nobody is asked for permission, and the call may reach every place that the user may.
+    The user is not asked for permission, and the call may access everything that the user may.
 
     Args:
-        name: Of the tool.
-        input: Its arguments.
-        call_id: Unique in the session.
-        turn: The turn that it is written down with.
-        environment: Where it runs.
-        emit: See `Emit`; the caller's choice is whether anything is written down.
+        name: The name of the tool.
+        input: The arguments.
+        call_id: An id that is unique in the session.
+        turn: The turn that the events name.
+        environment: Where the call runs; its gate and its roots are not used.
+        emit: See `Emit`; it decides whether anything is logged.
         clock: Measures the duration.
-        limits: The time and the length of the result.
-        hooks: See each call, as in a turn.
+        limits: The limits for time and for the length of the result.
+        hooks: Called as in a turn.
 
     Raises:
         NotFound: There is no such tool.
-        UsageError: The input does not fit its schema, or the caller of the model has to run it.
-        asyncio.CancelledError: The task was cancelled; by then that is written down.
+        UsageError: The input does not fit the schema, or the tool is client-side.
+        asyncio.CancelledError: The task was cancelled; the events say so.
     """
     tool = environment.tools.get(name)
     if tool is None:
         raise NotFound(environment.tools.unknown(name))
     problem = environment.tools.problem(tool, input)
     if problem is None and tool.spec.client_side:
-        problem = f"{name} is run by the program that brought it, not by Satchel."
+        problem = f"{name} is run by the program that provides it, not by Satchel."
     if problem is not None:
         raise UsageError(problem)
     emitter = Emitter(emit, limit_s=limits.emit_timeout_s)
@@ -599,6 +596,6 @@ async def run_call(
         await emitter(*closed, limit_s=limits.closing_timeout_s)
         raise
     if round.question is not None:
-        text = f"{name} asks: {round.question.question}\nOnly a model's call can be answered. Ask for it in words."
+        text = f"{name} asks: {round.question.question}\nOnly a call of the model can be answered; ask for it in words."
         await emitter(*round.close(running=text, waiting=text))
     return round.steps[0]

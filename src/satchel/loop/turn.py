@@ -1,5 +1,5 @@
-"""One turn: ask the model, run the calls of its answer, give it the results; until it answers without calls or a limit
-stops it.
+"""One turn: ask the model, run the calls in its answer, return the results; until it answers without calls, or a limit
+is reached.
 """
 
 from __future__ import annotations
@@ -58,14 +58,13 @@ from satchel.models.port import ChatModel, Completion, ModelRequest
 __all__ = ["Surface", "TurnInput", "TurnOutcome", "TurnRunner", "TurnState", "run_turn"]
 
 Surface: TypeAlias = Callable[[Sequence[Message]], Awaitable[MemorySurfaced | None]]
-"""Looks for memory that fits the newest messages in which something was said, the user's last; None where nothing
-does."""
+"""Searches memory for what fits the newest messages that hold words, the user's last; None if nothing does."""
 
 _SURFACE_MESSAGES = 3
-"""Messages that memory gets to see. It weighs the last three (see `MemoryStore.surface`)."""
+"""Messages that memory searches with: it weighs the last three (see `MemoryStore.surface`)."""
 _RESULTS_PART = 0.3
-"""The part of the model's window that the results of one round may fill together: a round must not fill what
-compaction can't free."""
+"""The part of the model's window that the results of one round may fill together, because compaction can't remove the
+newest round."""
 _DEFAULT_LIMITS = Limits()
 
 
@@ -73,15 +72,15 @@ class TurnState(Enum):
     """Where a turn stands."""
 
     STARTING = "starting"
-    """The message is written down; memory and hooks add to it."""
+    """The message is logged; memory and hooks add to it."""
     PREPARING = "preparing"
     """Limits and budgets are checked; room is made in the window."""
     ASKING = "asking"
     """The model answers."""
     CALLING = "calling"
-    """The calls of its answer run."""
+    """The calls in its answer run."""
     ENDING = "ending"
-    """It is decided how the turn ends; that is written down."""
+    """The way in which the turn ends is logged."""
     ENDED = "ended"
 
 
@@ -99,15 +98,15 @@ class TurnOutcome:
     """How a turn ended.
 
     Attributes:
-        text: The answer, the question, or an honest sentence about what went wrong.
+        text: The answer, the question, or a sentence about what went wrong.
         usage: Tokens and money of this turn's model calls, compaction included.
         rounds: Model calls that gave an answer.
-        steps: The calls of tools, in order; where the turn was resumed, those since then.
-        question: The open question to the user; status "asking".
-        calls: The open calls that the caller runs; status "calling".
-        memory: What was surfaced for the message, or None.
-        error: Why the status is "failed", where an error is the reason.
-        untrusted: The model had something from outside before it (see `Conversation.untrusted`).
+        steps: The tool calls, in order; if the turn was resumed, those since then.
+        question: The open question to the user, if the status is "asking".
+        calls: The open calls for the caller, if the status is "calling".
+        memory: The memory that was surfaced for the message, or None.
+        error: The error behind the status "failed", if there is one.
+        untrusted: The model has read something from outside (see `Conversation.untrusted`).
     """
 
     turn: int
@@ -125,25 +124,25 @@ class TurnOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnInput:
-    """What a turn needs.
+    """The inputs of a turn.
 
     Attributes:
-        message: What the user says; where calls wait for the caller (`Conversation.calls_for_caller`), their results,
-            with or without words. None goes on with the newest turn, which the program left unfinished.
-        conversation: Of the session. The turn grows it.
-        turn: Number of the turn, from 1.
-        model: Answers.
-        system: See `build_system`; the same for all turns of a session.
+        message: The user's message. If calls wait for the caller (`Conversation.calls_for_caller`), it brings their
+            results, with or without words. None resumes the newest turn, which the program left unfinished.
+        conversation: The session's conversation, which the turn extends.
+        turn: The number of the turn, from 1.
+        model: The model that answers.
+        system: See `build_system`; the same in all turns of a session.
         environment: Where calls run.
         emit: See `Emit`.
         clock: Measures durations.
-        inbox: Ids of the posts that the message delivers.
+        inbox: The ids of the posts that the message delivers.
         limits: See `Limits`.
         budget: None means no limit.
         surface: None means no memory.
         hooks: Called in this order.
-        estimator: Of the session.
-        watch: Of the session.
+        estimator: The session's estimator.
+        watch: The session's watch.
     """
 
     message: Message | None
@@ -166,21 +165,21 @@ class TurnInput:
 class TurnRunner:
     """Runs one turn, once.
 
-    Its events obey a grammar: `TurnStart` first; every `Assistant` with calls is followed by a `Permission` and an
-    `Action` for each call that runs, before any of them starts, and by one `Observation` for each call; then, exactly
-    once each and last, `Final` and `TurnEnd`. Calls without an observation stay open: the one that `AskUser` names, or
-    those that the caller runs. The next turn's `TurnStart` answers them.
+    The events of a turn obey a grammar. `TurnStart` comes first. Every `Assistant` with calls is followed by a
+    `Permission` and an `Action` for each call that runs, before any of them starts, and by one `Observation` for each
+    call. `Final` and `TurnEnd` come last, once each. Calls without an observation stay open: the one that `AskUser`
+    names, or those that the caller runs. The next turn's `TurnStart` answers them.
 
-    Where the asking call goes on with the answer (`TurnStart.resumes`), its `Action` and its `Observation`, both of
-    round 0, come before the first `Assistant`. A turn that the program left unfinished goes on with `TurnResumed`.
+    If the asking call resumes with the answer (`TurnStart.resumes`), its `Action` and its `Observation`, both in round
+    0, come before the first `Assistant`. An unfinished turn resumes with `TurnResumed`.
     """
 
     def __init__(self, inputs: TurnInput) -> None:
-        """Check what it gets; nothing runs yet.
+        """Check the inputs; nothing runs yet.
 
         Raises:
-            UsageError: The message is empty or answers calls that are not open; or there is no message, and no
-                unfinished turn to go on with.
+            UsageError: The message is empty, or brings results of calls that are not open; or there is no message and
+                no unfinished turn.
         """
         self._inputs = inputs
         self._conversation = inputs.conversation
@@ -215,29 +214,26 @@ class TurnRunner:
 
     @property
     def outcome(self) -> TurnOutcome | None:
-        """How it ended, or None while it has not: for who was cancelled while waiting for `run`."""
+        """The outcome, or None before the end: for a caller that was cancelled while waiting for `run`."""
         return self._outcome() if self._state is TurnState.ENDED else None
 
     @property
     def state(self) -> TurnState:
-        """Where it stands."""
+        """Where the turn stands."""
         return self._state
 
     def cancel(self) -> None:
-        """Stop it where it stands; `run` then returns an outcome with the status "cancelled". From its own
-        loop only.
-        """
+        """Stop the turn; `run` then returns an outcome with the status "cancelled". Call it on the event loop only."""
         self._scope.cancel()
 
     async def run(self) -> TurnOutcome:
-        """Run it.
+        """Run the turn.
 
-        Whatever happens, the history of the outcome is valid and the events are complete. An error never
-        comes out: it is told as a `Failure` and in the outcome.
+        Whatever happens, the conversation is valid afterwards and the events are complete. Errors are not raised; a
+        `Failure` and the outcome report them.
 
         Raises:
-            asyncio.CancelledError: The task was cancelled from outside; by then the turn is closed and
-            written down.
+            asyncio.CancelledError: The task was cancelled from outside. By then the end of the turn is logged.
         """
         self._started_s = self._inputs.clock.monotonic_s()
         try:
@@ -246,7 +242,7 @@ class TurnRunner:
         except asyncio.CancelledError:
             await self._close_cancelled()
             raise
-        # A boundary: the journal broke, or there is a defect in the loop itself. The conversation must go on.
+        # A boundary: the journal failed, or the loop has a defect. The conversation must stay usable.
         except Exception as error:  # noqa: BLE001
             await self._close_failed(error)
         else:
@@ -264,7 +260,7 @@ class TurnRunner:
         }
         while self._state is not TurnState.ENDED:
             following = await steps[self._state]()
-            # A step may never have had to wait, so a cancellation is looked for between two of them.
+            # A step may never have waited, so cancellation is checked between steps.
             if following is not TurnState.ENDED and self._final is None:
                 await checkpoint_if_cancelled()
             assert following in _NEXT[self._state], f"{self._state} -> {following}"
@@ -276,7 +272,7 @@ class TurnRunner:
         if self._message is None:
             return await self._resume()
         question = self._conversation.question
-        # One less than memory weighs: the message itself is the last.
+        # One less than memory weighs, because the message itself is the last.
         recent = self._conversation.last_words(_SURFACE_MESSAGES - 1)
         start = TurnStart(
             turn=self._inputs.turn,
@@ -291,7 +287,7 @@ class TurnRunner:
         return self._resume_call(start) if start.resumes else TurnState.PREPARING
 
     async def _resume(self) -> TurnState:
-        """Go on where the program stopped: nothing that was written down is done again."""
+        """Resume where the program stopped. What was logged is not done again."""
         before = self._conversation.turn
         assert before is not None
         await self._emitter(TurnResumed(turn=self._inputs.turn))
@@ -324,7 +320,7 @@ class TurnRunner:
         return self._finish(answer.stop_reason, self._last_text)
 
     def _without_result(self, call: ToolUseBlock, text: str) -> Observation:
-        """The end of an open call that nobody waits for any more."""
+        """The observation of an open call that gets no result."""
         return Observation(
             turn=self._inputs.turn,
             round=self._rounds,
@@ -335,13 +331,13 @@ class TurnRunner:
         )
 
     def _resume_call(self, start: TurnStart) -> TurnState:
-        """The call that asked goes on with the answer; what comes of it is its result."""
+        """Let the asking call resume with the answer; it gives the result."""
         asked = [call for call in self._conversation.open_calls if call.id == start.answers]
         self._round = self._new_round(asked, answer=start.message.text)
         return TurnState.CALLING
 
     async def _add_context(self, start: TurnStart, recent: Sequence[Message]) -> None:
-        """Let memory and the hooks add to the message; `recent` are those before it."""
+        """Let memory and the hooks add to the message. `recent` are the messages before it."""
         if self._inputs.surface is not None:
             await self._surface_memory(self._inputs.surface, (*recent, start.message))
         await self._hooks.turn_started(start)
@@ -349,7 +345,7 @@ class TurnRunner:
     async def _surface_memory(self, surface: Surface, messages: Sequence[Message]) -> None:
         try:
             surfaced = await surface(messages)
-        # A boundary: when memory is down the conversation goes on, and the user is told (DESIGN 1, promise 8).
+        # A boundary: the conversation continues without memory, and the user is told (DESIGN 1, promise 8).
         except Exception as error:  # noqa: BLE001
             await self._emitter(self._failure("memory", error))
             return
@@ -367,7 +363,7 @@ class TurnRunner:
         if exceeded:
             return self._decide("limit", closing.budget_text(exceeded, self._steps))
         window = self._inputs.model.context_window
-        # What compaction could not make smaller a moment ago it can't make smaller now.
+        # If the last compaction could not make the history smaller, another one can't either until it has grown.
         if window is not None and tokens > window * self._inputs.limits.compact_at and self._has_grown:
             await self._make_room()
         return TurnState.ASKING
@@ -391,7 +387,7 @@ class TurnRunner:
         return verdict.exceeded
 
     async def _make_room(self) -> bool:
-        """Compact the history; whether it became shorter."""
+        """Compact the history; return whether it became shorter."""
         event = await compact(
             self._conversation.messages,
             model=self._inputs.model,
@@ -435,7 +431,7 @@ class TurnRunner:
         )
         broken = self._inputs.watch.check(request)
         if broken:
-            text = f"{broken} The provider has to read the whole conversation anew."
+            text = f"{broken} The provider has to read the whole conversation again."
             await self._emitter(Notice(part="cache", text=text))
         await self._hooks.request(request)
         answer = self._answer = Answer()
@@ -453,7 +449,7 @@ class TurnRunner:
             return await self._overflowed(error)
         except ModelError as error:
             return await self._model_failed(error)
-        # A boundary: an adapter's defect must not cost the conversation.
+        # A boundary: a defect in an adapter must not break the conversation.
         except Exception as error:  # noqa: BLE001
             return await self._model_failed(error)
         if answer.completion is None:
@@ -464,7 +460,7 @@ class TurnRunner:
         return await self._accept_answer(normalise(answer.completion, taken=self._conversation.call_ids))
 
     async def _show(self, event: Event) -> None:
-        # Told apart from an error of the model, because the same `try` sees both.
+        # Marks the error as the journal's: the `try` above also sees the model's errors.
         try:
             await self._emitter(event)
         except Exception as error:
@@ -477,7 +473,7 @@ class TurnRunner:
         if not completion.usage.estimated:
             estimator.learn(self._request_size, completion.usage.input_tokens)
         elif estimator.has_counter:
-            # The adapter's guess knows nothing of the caller's counter.
+            # The adapter estimates without the caller's counter.
             said = size_of_message(completion.message)
             usage = replace(
                 completion.usage,
@@ -485,7 +481,7 @@ class TurnRunner:
                 output_tokens=estimator.tokens(said),
             )
             completion = replace(completion, usage=usage)
-        # The round is there before the answer is: whatever stops the turn from here on answers its calls.
+        # The round exists before the answer is logged: whatever stops the turn from here on answers its calls.
         self._answer = None
         calls = completion.message.tool_uses
         if calls:
@@ -543,7 +539,7 @@ class TurnRunner:
         )
 
     def _finish(self, stop_reason: StopReason, text: str) -> TurnState:
-        """The model asked for no tool: its answer is the turn's, if it is one."""
+        """End the turn with an answer that has no calls."""
         match stop_reason:
             case "refusal":
                 return self._decide("failed", closing.refusal_text(text, self._inputs.model))
@@ -552,15 +548,14 @@ class TurnRunner:
             case _:
                 if text.strip():
                     return self._decide("done", text)
-                # Some models end with nothing to add after their tools; what they said before them is the
-                # answer.
+                # Some models add nothing after their tools; what they said before is the answer.
                 if self._last_text:
                     return self._decide("done", self._last_text)
                 status: TurnStatus = "done" if self._steps else "failed"
                 return self._decide(status, closing.empty_text(self._inputs.model, self._steps))
 
     async def _overflowed(self, error: ContextOverflow) -> TurnState:
-        """The history is too long for the model: make room, and ask once more."""
+        """The history is too long for the model: make room and ask once more."""
         self._answer = None
         if not self._has_overflowed:
             self._has_overflowed = True
@@ -574,7 +569,7 @@ class TurnRunner:
         return self._decide("failed", closing.failure_text(error, self._inputs.model))
 
     def _keep_partial(self) -> list[Event]:
-        """What was shown of an answer that did not come to its end stays in the history: its text."""
+        """The event that keeps the text of an incomplete answer, since it was shown."""
         answer, self._answer = self._answer, None
         if answer is None or not answer.size:
             return []
@@ -589,7 +584,7 @@ class TurnRunner:
         partial = Completion(
             blocks=blocks,
             stop_reason="other",
-            # It may have ended a moment before it was stopped; then what it used is known.
+            # The answer may have been complete just before it was stopped; then its usage is known.
             usage=answer.completion.usage if answer.completion is not None else usage,
             provider=self._inputs.model.provider,
             model=self._inputs.model.model,
@@ -645,13 +640,13 @@ class TurnRunner:
         return TurnState.ENDED
 
     def _last_events(self, *, with_end: bool = True) -> list[Event]:
-        """What is still to be said of how the turn ended; each is given once."""
+        """The closing events that were not emitted yet."""
         final = self._final
         assert final is not None
         events: list[Event] = []
         if not self._final_is_out:
             self._final_is_out = True
-            # Where the turn was resumed, the question may be in the log already.
+            # In a resumed turn, the question may be in the log already.
             if self._question is not None and self._conversation.question is None:
                 events.append(self._question)
             events.append(final)
@@ -670,9 +665,7 @@ class TurnRunner:
         return events
 
     async def _close_cancelled(self) -> None:
-        """The turn was stopped from outside or by `cancel`: keep what there is, and write down how it
-        ended.
-        """
+        """End a turn that was cancelled: keep what there is, and log how it ended."""
         try:
             if self._final is None:
                 events = self._keep_partial()
@@ -685,12 +678,12 @@ class TurnRunner:
             events += self._last_events()
             await self._emitter(*events, limit_s=self._inputs.limits.closing_timeout_s)
             self._state = TurnState.ENDED
-        # A boundary: the user wants it to stop, and it does, even when the journal can't take how it ended.
+        # A boundary: the turn stops even if the journal can't record how.
         except Exception as error:  # noqa: BLE001
             await self._close_failed(error)
 
     async def _close_failed(self, error: Exception) -> None:
-        """The journal, or the loop itself, broke: answer what is open, and try once to write down what happened."""
+        """End a turn after the journal or the loop failed: answer what is open, and try once to log what happened."""
         self._error = self._error or _as_ours(error)
         events = self._keep_partial()
         events += self._close_round(running=closing.FAILED_RUNNING, waiting=closing.FAILED_WAITING)
@@ -703,16 +696,16 @@ class TurnRunner:
             for call in self._conversation.open_calls
             if call.id not in answered
         ]
-        # Nobody may take for granted what the journal refused: neither an answer nor an open question.
+        # What the journal refused must not count: neither an answer nor an open question.
         said = f"{self._final.text}\n\n" if self._final is not None else ""
         self._question = None
         self._decide("failed", said + closing.failure_text(error, self._inputs.model))
         events = [self._failure("turn", error), *events, *self._last_events()]
         try:
             await self._emitter(*events, limit_s=self._inputs.limits.closing_timeout_s)
-        # A boundary: it broke before, and the outcome tells of it.
+        # A boundary: the journal failed before, and the outcome says so.
         except Exception as again:  # noqa: BLE001
-            self._error.add_note(f"Writing down how the turn ended failed as well: {again}")
+            self._error.add_note(f"Logging the end of the turn failed as well: {again}")
         self._state = TurnState.ENDED
 
     def _failure(self, part: str, error: Exception) -> Failure:
@@ -740,7 +733,7 @@ class TurnRunner:
 
 
 class _JournalFailed(Exception):
-    """Carries an error of the caller's `Emit` past the handlers of the model's errors."""
+    """Carries an error of `Emit` past the handlers of the model's errors."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -756,7 +749,7 @@ def _as_ours(error: Exception) -> SatchelError:
 
 
 def _checked(message: Message | None, conversation: Conversation) -> Message | None:
-    """The message with its texts made clean.
+    """The message with clean texts.
 
     Raises:
         UsageError: See `TurnRunner`.
@@ -773,7 +766,7 @@ def _checked(message: Message | None, conversation: Conversation) -> Message | N
                 blocks.append(replace(block, text=clean_text(text)))
             case ToolResultBlock(tool_use_id=id, content=content):
                 if id not in is_open:
-                    raise UsageError(f"No call with the id {id!r} waits for a result, or it is given twice.")
+                    raise UsageError(f"No open call has the id {id!r}, or its result is given twice.")
                 is_open.remove(id)
                 blocks.append(replace(block, content=clean_text(content)))
             case TextBlock():
