@@ -238,6 +238,15 @@ async def test_a_login_that_ends_during_a_session_is_told_and_one_made_anew_is_u
 
 
 @requirement("mcp:oauth")
+async def test_a_login_that_is_made_while_a_connection_is_open_is_used(tmp_path: Path) -> None:
+    store = LoginStore(tmp_path, find_secrets=lambda: None)
+    tokens = Tokens(ENTRY, store, clock=ManualClock())
+    assert await tokens.current() is None
+    await store.save(ENTRY, LOGIN)
+    assert await tokens.current() == LOGIN
+
+
+@requirement("mcp:oauth")
 async def test_a_scope_that_a_call_lacks_is_named_and_other_calls_go_on(
     open_servers: Open, tmp_path: Path
 ) -> None:

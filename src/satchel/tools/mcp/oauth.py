@@ -277,7 +277,6 @@ class Tokens:
         self._clock = clock
         self._reach = reach or Reach(entry.url)
         self._login: Login | None = None
-        self._is_loaded = False
         self._lock = anyio.Lock()
 
     async def current(self) -> Login | None:
@@ -288,9 +287,9 @@ class Tokens:
             SatchelError: The authorization server can't be reached.
         """
         async with self._lock:
-            if not self._is_loaded:
+            if self._login is None:
+                # Read again each time: the user may log in while the connection is open.
                 self._login = await self._store.load(self._entry)
-                self._is_loaded = True
             if self._login is not None and self._is_over(self._login):
                 self._login = await self._renew(self._login)
             return self._login
