@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -42,7 +42,8 @@ class Pin(Generic[T]):
     approved_at: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots: calling an alias such as Pins[Definition] fails for a frozen class with slots in Python 3.11.
+@dataclass(frozen=True, kw_only=True)
 class Pins(Generic[T]):
     """The pins of one source, by the source's own names.
 
@@ -55,6 +56,46 @@ class Pins(Generic[T]):
     approved: Mapping[str, Pin[T]] = field(default_factory=dict)
     waiting: Mapping[str, Pin[T]] = field(default_factory=dict)
     present: frozenset[str] = frozenset()
+
+    @property
+    def offered(self) -> tuple[T, ...]:
+        """The tools that may be used, by name: approved, listed, and unchanged since."""
+        return tuple(
+            self.approved[name].shown
+            for name in sorted(self.approved)
+            if name in self.present and name not in self.waiting
+        )
+
+    def listing(self, listed: Mapping[str, Pin[T]], *, accepted: Collection[str], at: str) -> Pins[T]:
+        """The pins after the source has listed its tools.
+
+        An approved tool that is not listed stays approved, since it may come back unchanged.
+
+        Args:
+            listed: What the source offers now, by name.
+            accepted: The names of those that need no approval.
+            at: The time of the approvals, ISO 8601.
+        """
+        changed = {
+            name: pin
+            for name, pin in listed.items()
+            if name not in self.approved or self.approved[name].sha256 != pin.sha256
+        }
+        fresh = {name: replace(pin, approved_at=at) for name, pin in changed.items() if name in accepted}
+        return Pins(
+            approved={**self.approved, **fresh},
+            waiting={name: pin for name, pin in changed.items() if name not in accepted},
+            present=frozenset(listed),
+        )
+
+    def approving(self, names: Collection[str], *, at: str) -> Pins[T]:
+        """The pins after the user has approved the tools of these names, as far as they are waiting."""
+        fresh = {name: replace(pin, approved_at=at) for name, pin in self.waiting.items() if name in names}
+        return Pins(
+            approved={**self.approved, **fresh},
+            waiting={name: pin for name, pin in self.waiting.items() if name not in fresh},
+            present=self.present,
+        )
 
 
 def pin_path(home: Path, kind: SourceKind, name: str = "", *, identity: str = "") -> Path:

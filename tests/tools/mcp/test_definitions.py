@@ -15,7 +15,7 @@ from satchel.clock import ManualClock
 from satchel.config import McpServerSettings
 from satchel.errors import UsageError
 from satchel.tools.mcp.definitions import MAX_NAME, full_names, read_listing
-from satchel.tools.mcp.pins import Pins, PinStore
+from satchel.tools.mcp.pins import PinStore
 from tests.requirements import requirement
 from tests.tools.mcp.conftest import Open, stranger
 
@@ -123,7 +123,7 @@ def test_pins_that_an_earlier_release_kept_hold_until_the_next_change_moves_them
     assert found is not None
     assert found.offered == (kept,)
     pins = store.learn(entry, read_listing("s", [tool("a", description="Another.")]).tools)
-    assert (list(pins.accepted.values()), list(pins.waiting)) == ([kept], ["a"])
+    assert ([pin.shown for pin in pins.approved.values()], list(pins.waiting)) == ([kept], ["a"])
     assert (store.load(entry), older.exists()) == (pins, False)
 
 
@@ -148,10 +148,11 @@ async def test_a_damaged_file_approves_nothing_and_is_not_written_over(
     assert path.read_text() == text
 
 
-def test_a_tool_that_comes_back_as_it_was_needs_no_new_approval() -> None:
+def test_a_tool_that_comes_back_as_it_was_needs_no_new_approval(tmp_path: Path) -> None:
+    store, entry = PinStore(tmp_path, ManualClock()), McpServerSettings(name="s", command="one")
     first, changed = (read_listing("s", [tool(description=d)]).tools for d in ("one", "two"))
-    pins = Pins().merged(first, accept_changes=True)
-    gone = pins.merged((), accept_changes=False)
+    store.learn(entry, first)
+    gone = store.learn(entry, ())
     assert (gone.offered, gone.waiting) == ((), {})
-    assert gone.merged(first, accept_changes=False).offered == first
-    assert gone.merged(changed, accept_changes=False).waiting == {"t": changed[0]}
+    assert [pin.shown for pin in store.learn(entry, changed).waiting.values()] == list(changed)
+    assert store.learn(entry, first).offered == first

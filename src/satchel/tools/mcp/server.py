@@ -374,14 +374,12 @@ class McpServer:
         except SatchelError as error:
             # Holds for this process only; the next one meets the server as new.
             self._host.tell(f"What the MCP server {self.name} offers could not be kept: {error}")
-            accepted = {definition.name: definition for definition in listing.tools}
-            known = before or Pins(accepted=accepted)
-            pins = known.merged(listing.tools, accept_changes=self.entry.accept_changes)
+            pins = self._host.pins.merged(self.entry, before, listing.tools)
         self.use(pins)
         told = before.waiting if before is not None else {}
         fresh = [name for name, waiting in pins.waiting.items() if told.get(name) != waiting]
         if fresh:
-            changed = sum(name in pins.accepted for name in fresh)
+            changed = sum(name in pins.approved for name in fresh)
             self._host.tell(
                 f"The MCP server {self.name} says something new about itself or its tools ({changed} changed, "
                 f"{len(fresh) - changed} new). It is withheld until you approve it: `satchel tool list --source mcp` "
@@ -401,7 +399,7 @@ class McpServer:
         pins = self.pins or Pins()
         if name in pins.waiting:
             return "its definition changed since it was approved"
-        is_offered = name in pins.accepted and name in pins.listed
+        is_offered = name in pins.approved and name in pins.present
         return "" if is_offered else "the server does not offer it any more"
 
     async def call(

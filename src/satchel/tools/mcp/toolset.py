@@ -361,7 +361,7 @@ def _names(server: McpServer) -> dict[str, str]:
 
     The server's instructions are called `mcp__SERVER`.
     """
-    known = {**server.pins.accepted, **server.pins.waiting} if server.pins is not None else {}
+    known = {**server.pins.approved, **server.pins.waiting} if server.pins is not None else {}
     return {
         **full_names(server.name, [name for name in known if name != SERVER]),
         SERVER: f"mcp__{server.name}",
@@ -377,10 +377,12 @@ def _fits(tool: WithheldTool, pattern: str) -> bool:
 def _withheld(server: McpServer) -> tuple[WithheldTool, ...]:
     if server.pins is None:
         return ()
-    names, accepted = _names(server), server.pins.accepted
+    names, approved = _names(server), server.pins.approved
     return tuple(
-        WithheldTool(name=names[name], before=accepted.get(name), now=now)
-        for name, now in sorted(server.pins.waiting.items())
+        WithheldTool(
+            name=names[name], before=approved[name].shown if name in approved else None, now=pin.shown
+        )
+        for name, pin in sorted(server.pins.waiting.items())
     )
 
 
