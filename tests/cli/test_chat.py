@@ -259,7 +259,7 @@ def test_a_wrong_key_is_said_once(tmp_path: Path, command: tuple[str, ...]) -> N
     def refuses(_: Asked) -> Answer:
         return as_json({"error": {"message": "invalid key"}}, status=401)
 
-    with serving(refuses) as server, terminal(tmp_path, *command, server=server) as screen:
+    with serving(refuses) as server, terminal(tmp_path, *command, server=server, columns=300) as screen:
         if command == ("chat",):
             screen.see("›")
             screen.type("Hello", ENTER)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
 
-from satchel.cli.output import json_text, plain, say, tell
+from satchel.cli.output import json_text, plain, say, tell, wrapped
 from satchel.cli.view import one_line
 from satchel.messages import Usage
 from satchel.runtime.lines import counted, usage_line
+from tests.cli.screens import Screen
 from tests.requirements import requirement
 
 
@@ -26,6 +28,20 @@ def test_json_says_the_same_and_is_harmless(text: str) -> None:
 
 def test_json_keeps_letters_readable() -> None:
     assert json_text(["Zürich"]) == '["Zürich"]'
+
+
+def test_a_terminal_gets_lines_broken_between_words_and_a_pipe_gets_them_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    text = "✗ model: it can't be reached at\n  http://127.0.0.1:12345/a/long/path/that/is/copied and more"
+    assert wrapped(text, Screen()).splitlines() == [  # type: ignore[arg-type]
+        "✗ model: it can't be reached",
+        "  at",
+        "  http://127.0.0.1:12345/a/long/path/that/is/copied",
+        "    and more",
+    ]
+    assert wrapped(text, io.StringIO()) == text
 
 
 @requirement("cli:streams")

@@ -132,7 +132,7 @@ async def test_glob_says_what_may_have_been_meant(engine: Session) -> None:
         "/etc/*": "",
         "nowhere/*.py": "There is no nowhere.",
         "README.md/*.py": "README.md is not a folder.",
-        "{a,b}" * 10: "The pattern stands for more than 64 patterns. Use fewer braces.",
+        "{a,b}" * 10: "The pattern expands to more than 64 patterns. Use fewer braces.",
     }.items():
         result = await engine("glob", pattern=pattern)
         assert result.is_error, pattern

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 
 import anyio
@@ -12,7 +10,7 @@ import click
 
 from satchel.cli.commands import json_option
 from satchel.cli.opening import opened
-from satchel.cli.output import is_terminal, say, say_json
+from satchel.cli.output import say, say_json, wrapped
 from satchel.cli.settings import read_settings
 from satchel.runtime import Check
 from satchel.runtime.health import examine
@@ -36,13 +34,5 @@ def doctor(as_json: bool) -> int:
         say_json([{"part": check.part, "state": check.state, "text": check.text} for check in checks])
     else:
         for check in checks:
-            say(_laid_out(f"{_MARKS[check.state]} {check.part}: {check.text}"))
+            say(wrapped(f"{_MARKS[check.state]} {check.part}: {check.text}", sys.stdout))
     return 1 if any(check.state == "failed" for check in checks) else 0
-
-
-def _laid_out(line: str) -> str:
-    """The line as a terminal shows it best: broken between words, addresses and commands whole."""
-    if not is_terminal(sys.stdout):
-        return line
-    width = max(20, shutil.get_terminal_size().columns)
-    return textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -17,7 +17,7 @@ from satchel.cli.output import plain
 __all__ = ["MarkdownStream", "PlainStream", "TextStream"]
 
 _PAINT_S = 0.05
-"""Twenty times a second looks steady; a block that takes long to lay out is painted less often (see `_paint`)."""
+"""Twenty times a second looks steady; a block that takes long to lay out is painted less often."""
 _MOST_TAIL = 20_000
 """Characters of an unfinished block, such as a very long list, after which its lines count as finished."""
 
@@ -195,7 +195,7 @@ def _first_settled(text: str, *, is_complete: bool) -> int:
             and not fence
             and is_after_blank
             and line[0] not in " \t\r\n"
-            # A list goes on after an empty line; what begins like one is not known before its first word is.
+            # A list may continue after an empty line. Whether a line begins a list item shows only with its first word.
             and (is_complete or re.match(r"\S+\s", line))
             and not _ITEM.match(line)
         ):

@@ -79,7 +79,7 @@ class _Item(markdown.ListItem):
 
 
 class _List(markdown.ListElement):
-    """A list; a numbered one keeps its numbers and what stands behind them."""
+    """A list; a numbered one keeps its numbers and its delimiter."""
 
     delimiter = "."
 

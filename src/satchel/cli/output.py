@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 from typing import Any, TextIO
 
-__all__ = ["is_terminal", "json_text", "plain", "prepare", "say", "say_json", "tell"]
+__all__ = ["is_terminal", "json_text", "plain", "prepare", "say", "say_json", "tell", "wrapped"]
 
 # All C0 and C1 controls except newline and tab, DEL, and the characters that change the direction of writing.
 _CONTROLS = {
@@ -35,6 +37,30 @@ def is_terminal(stream: TextIO) -> bool:
 def plain(text: str) -> str:
     """The text with control characters replaced: what a model, a tool or a file says never controls the terminal."""
     return text.replace("\r\n", "\n").translate(_CONTROLS)
+
+
+def wrapped(text: str, stream: TextIO) -> str:
+    """The text with lines that fit the terminal, broken between words; unchanged where the stream is no terminal.
+
+    The continuation of a line is indented below it. Addresses and commands are not broken: they are copied.
+    """
+    if not is_terminal(stream):
+        return text
+    columns = max(20, shutil.get_terminal_size().columns)
+    return "\n".join(line if len(line) <= columns else _wrapped(line, columns) for line in text.splitlines())
+
+
+def _wrapped(line: str, columns: int) -> str:
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(
+        line.strip(),
+        columns,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+    )
 
 
 def say(text: str) -> None:

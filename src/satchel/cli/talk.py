@@ -13,7 +13,7 @@ from satchel import __version__
 from satchel.cli.approvals import TerminalAnswers, follow
 from satchel.cli.editor import LineReader
 from satchel.cli.opening import exit_code_of, settled
-from satchel.cli.output import is_terminal, plain, say
+from satchel.cli.output import is_terminal, plain, say, wrapped
 from satchel.cli.view import TurnView
 from satchel.errors import SatchelError, StorageError
 from satchel.events import Notice, Posted, QuestionAsked, TurnStart
@@ -38,7 +38,7 @@ _MOST_SESSIONS, _MOST_SAID, _MOST_WAIT_S = 10, 200, 0.3
 """How far the arrow keys go back: sessions, messages, and seconds of reading before the user would notice."""
 
 _MOST_RECAPPED = 3
-"""Exchanges that are shown where a conversation goes on: enough to know it again, and less than a screen."""
+"""Exchanges shown when a conversation is continued: enough to recognise it, and less than a screen."""
 
 INTERRUPTED = 130
 
@@ -80,7 +80,7 @@ class Talk:
 
     def note(self, text: str) -> None:
         """Show a line beside the conversation."""
-        self.view.note(text, "dim")
+        self.view.note(text, "dim", wraps=True)
 
     def interrupt(self) -> None:
         """Stop the running turn or command; the conversation continues."""
@@ -163,11 +163,11 @@ class Talk:
             except KeyboardInterrupt:
                 self.note("(interrupted)")
             except StorageError as error:
-                self.view.note(f"! {error}", "red")
+                self.view.note(f"! {error}", "red", wraps=True)
                 if not is_terminal(sys.stdin):
                     raise
             except SatchelError as error:
-                self.view.note(f"! {error}", "yellow")
+                self.view.note(f"! {error}", "yellow", wraps=True)
 
     async def _handle(self, text: str) -> None:
         """Do what one line asks for: a command, or a message to the model.
@@ -217,7 +217,7 @@ class Talk:
             if line.kind == "note":
                 self.note(line.text)
             else:
-                say(plain(line.text))
+                say(wrapped(plain(line.text), sys.stdout))
         for event in result.events:
             self.view.show(event)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from satchel.cli.markdown import MarkdownStream, PlainStream, TextStream
-from satchel.cli.output import is_terminal, plain
+from satchel.cli.output import is_terminal, plain, wrapped
 from satchel.events import (
     Action,
     AskUser,
@@ -36,7 +36,7 @@ _LINE = 100
 _PROGRESS_S = 0.5
 """Seconds between two lines of progress: more often than that nobody reads them."""
 _RECAP_LINES = 4
-"""Lines of an earlier answer that are shown when a conversation goes on."""
+"""Lines of an earlier answer that are shown when a conversation is continued."""
 _FILE_COLUMNS = 200
 """Where the notes don't go to a terminal, whose width would say how long a line may be."""
 _STYLES = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -115,11 +115,17 @@ class TurnView:
         self._refused: set[str] = set()
         self._inputs: dict[str, Mapping[str, Any]] = {}
 
-    def note(self, text: str, *styles: str) -> None:
-        """Show a line beside the answer; control characters are replaced."""
+    def note(self, text: str, *styles: str, wraps: bool = False) -> None:
+        """Show a line beside the answer; control characters are replaced.
+
+        Args:
+            text: One line or several.
+            *styles: Names of `_STYLES`.
+            wraps: Break long lines between words on a terminal.
+        """
         if self._text is not None:
             self._text.finish()
-        words = plain(text)
+        words = wrapped(plain(text), self._notes) if wraps else plain(text)
         if self._has_colour and styles:
             words = f"\x1b[{';'.join(_STYLES[style] for style in styles)}m{words}\x1b[0m"
         self._notes.write(f"{words}\n")
@@ -145,10 +151,12 @@ class TurnView:
                     place = (
                         f"session {memory.session}, turn {memory.source_turn}" if memory.session else "stored"
                     )
-                    self.note(f"◆ {one_line(memory.content)}  ({place}, {memory.score:.2f})", "dim")
+                    self.note(
+                        f"◆ {one_line(memory.content)}  ({place}, {memory.score:.2f})", "dim", wraps=True
+                    )
             case Permission(decision="deny", call_id=call_id, tool=tool, reason=reason):
                 self._refused.add(call_id)
-                self.note(f"✗ {tool}: {one_line(reason, 300)}", "yellow")
+                self.note(f"✗ {tool}: {one_line(reason, 300)}", "yellow", wraps=True)
             case Action(tool="ask_user") | Observation(tool="ask_user", is_error=False):
                 pass  # the turn ends with the question, which is shown then
             case Action(tool=tool, input=input, call_id=call_id):
@@ -167,7 +175,7 @@ class TurnView:
                     f"— Older messages were summarised: about {before:,} tokens became {after:,}.", "dim"
                 )
             case Notice(text=text):
-                self.note(f"! {one_line(text, 1000)}", "yellow")
+                self.note(f"! {one_line(text, 1000)}", "yellow", wraps=True)
             case Failure(part="model" | "turn"):
                 self._failure = event  # it ends the turn, and `Final` says why
             case Failure():
@@ -194,9 +202,9 @@ class TurnView:
             options: Suggestions; any other answer is allowed.
         """
         if question:
-            self.note(f"? {question}", "bold")
+            self.note(f"? {question}", "bold", wraps=True)
         for number, option in enumerate(options, 1):
-            self.note(f"  {number}. {one_line(option)}")
+            self.note(f"  {number}. {one_line(option)}", wraps=True)
         if options:
             self.note("  Type a number, or an answer of your own.", "dim")
 
@@ -248,11 +256,10 @@ class TurnView:
         if shown.summary:
             heading += f": {shown.summary}"
         mark, style = ("✗", "red") if event.is_error else ("↳", "dim")
-        # Errors are shown in full; everything else fits one line.
-        self.note(
-            f"  {mark} {one_line(heading, 300)}" if event.is_error else self._fitted(f"  {mark} {heading}"),
-            style,
-        )
+        if event.is_error:
+            self.note(f"  {mark} {one_line(heading, 300)}", style, wraps=True)  # in full: it says why
+        else:
+            self.note(self._fitted(f"  {mark} {heading}"), style)
         if event.round == 0:
             return  # `/run` prints the full result itself
         for line in shown.lines:
@@ -270,7 +277,7 @@ class TurnView:
         return line if cell_len(line) <= columns else f"{set_cell_size(line, columns - 1)}…"
 
     def _failed(self, failure: Failure) -> None:
-        self.note(f"! {failure.part}: {one_line(failure.message, 1000)}", "red")
+        self.note(f"! {failure.part}: {one_line(failure.message, 1000)}", "red", wraps=True)
 
     def _ended(self, final: Final) -> None:
         self.finish()
@@ -286,4 +293,5 @@ class TurnView:
             self.note(
                 rest.strip(),
                 *(["red"] if final.status == "failed" else ["yellow"] if final.status == "limit" else []),
+                wraps=True,
             )

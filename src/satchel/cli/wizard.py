@@ -45,7 +45,7 @@ def is_first_start(settings: Settings) -> bool:
 
 
 def ask_settings(settings: Settings) -> Values:
-    """Ask which model answers, and whether what is said is kept.
+    """Ask which model answers, and whether conversations are remembered.
 
     An answer that can't work is explained and asked for again; what could not be checked is taken only if the user
     says so.
@@ -75,7 +75,7 @@ def ask_settings(settings: Settings) -> Values:
             values = _by_address(settings, f"http://{answer}")
         else:
             values = _by_name(settings, answer)
-    keeps = _agrees("Keep what is said as memory, on this machine?", default=True)
+    keeps = _agrees("Remember what is said, on this machine?", default=True)
     return {**values, "memory.capture": None if keeps else False}
 
 

@@ -65,7 +65,7 @@ class CommandLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirm:
-    """The command goes on when the user agrees: ask `question`, and on a yes await `proceed`."""
+    """The user has to agree before the command continues: ask `question`, and after a yes await `proceed`."""
 
     question: str
     proceed: Callable[[], Awaitable[CommandResult]]
@@ -92,7 +92,7 @@ class CommandResult:
         lines: To show, in this order.
         events: To show as if they had come from a turn, such as a `Compaction`.
         confirm: What the user has to agree to first.
-        change: The session to go on in.
+        change: The session to continue in.
         message: To send to the model as the user's next message; "" for most commands.
         leaves: The user wants to leave.
     """
@@ -232,7 +232,7 @@ async def _tool(context: CommandContext, rest: str) -> CommandResult:
         await session.refresh_tools()
         return _shown(*approval_lines(record))
     if not rest:
-        tools = [f"{tool.spec.name:16} {one_line(tool.spec.description, 90)}" for tool in registry.tools]
+        tools = [f"{tool.spec.name:16} {_first_sentence(tool.spec.description)}" for tool in registry.tools]
         problems = [f"! {problem}" for problem in (*registry.problems, *satchel.external.notices)]
         return _shown(*(tools or ["No tools available."]), notes=problems)
     found = registry.get(rest)
@@ -244,6 +244,10 @@ async def _tool(context: CommandContext, rest: str) -> CommandResult:
             + "/tool lists the tools."
         )
     return _shown(*_described(found.spec))
+
+
+def _first_sentence(description: str) -> str:
+    return one_line(re.split(r"(?<=[.!?:;])\s", description.strip(), maxsplit=1)[0].rstrip(":;"), 90)
 
 
 def _described(spec: ToolSpec) -> Iterator[str]:

@@ -40,7 +40,7 @@ class Endpoint:
 
     Attributes:
         provider: With the address that answered: "/v1" is added where only that works.
-        models: The chat models that it lists; None where it lists none, which says nothing about whether it serves.
+        models: The chat models that it lists; None if it has no such list; it may answer all the same.
     """
 
     provider: ProviderSettings

@@ -9,7 +9,7 @@ __all__ = ["chosen_option"]
 
 
 def chosen_option(answer: str, options: Sequence[str]) -> str:
-    """The option that a typed number stands for; any other answer as it is.
+    """The option with the number that was typed; any other answer unchanged.
 
     Args:
         answer: What the user typed: "2", "2.", or words of their own.

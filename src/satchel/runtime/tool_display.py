@@ -40,7 +40,7 @@ _TODO: Final[Mapping[str, tuple[str, Style]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of a result; `style` says what it stands for, and a face chooses the colour."""
+    """One line of a result; `style` says what it means, and a face chooses the colour."""
 
     text: str
     style: Style = "plain"
@@ -52,7 +52,7 @@ class Shown:
 
     Attributes:
         summary: What came of the call, in a few words; "" where the lines say it all.
-        lines: At most a couple of dozen; a line "… 37 more lines" stands for what was left out.
+        lines: At most a couple of dozen; a line "… 37 more lines" marks what was left out.
     """
 
     summary: str
