@@ -324,6 +324,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "tools:file-edit:changed", "issue 2", "file_edit refuses a file that changed since it was read."),
     built(2, "tools:glob", "issue 2", "glob respects .gitignore."),
     built(2, "tools:grep", "issue 2", "grep respects .gitignore and uses ripgrep where it is there, with the same answers."),
+    built(8, "tools:search:fence", "issue 8", "grep and glob leave out what file_read does not read unasked: hidden and private files elsewhere, and what a rule protects."),
     built(2, "tools:files:symlinks", "issue 2", "Nothing follows a symlink out of where it may go."),
     built(2, "tools:files:names", "issue 2", "File names with newlines and bytes that are no text are handled."),
     built(2, "tools:think", "DESIGN 6", "think keeps a thought and changes nothing."),

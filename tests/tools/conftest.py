@@ -55,7 +55,7 @@ class Session:
             blocking=run_blocking,
             clock=ManualClock(),
             timeout_s=timeout_s,
-            environ={"PATH": os.environ["PATH"], "HOME": str(cwd)} if environ is None else environ,
+            environ={"PATH": os.environ["PATH"], "HOME": str(cwd.parent)} if environ is None else environ,
         )
 
     async def __call__(self, name: str, /, **input: Any) -> ToolResult:

@@ -284,7 +284,7 @@ async def test_odd_names_are_escaped_and_can_be_used(session: Session) -> None:
 
 async def test_a_path_may_begin_at_home(session: Session) -> None:
     (session.cwd / "a.txt").write_text("x")
-    assert rows(await session("file_read", path="~/a.txt")) == ["     1\tx"]
+    assert rows(await session("file_read", path="~/project/a.txt")) == ["     1\tx"]
 
 
 # ---- Where they may go

@@ -35,7 +35,7 @@ def engine(
     programs.mkdir()
     if request.param == "ripgrep":
         (programs / "rg").symlink_to(shutil.which("rg") or "")
-    return open_session(project, environ={"PATH": str(programs), "HOME": str(project)})
+    return open_session(project, environ={"PATH": str(programs), "HOME": str(project.parent)})
 
 
 def fill(folder: Path, files: dict[str, str]) -> None:

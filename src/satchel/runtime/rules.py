@@ -12,8 +12,9 @@ from satchel.config import Mode, Settings, add_permission
 from satchel.errors import UsageError
 from satchel.memory.redaction import redact
 from satchel.tools import Approver, ModeGate, Rule, parse_rule
+from satchel.tools.patterns import fit
 
-__all__ = ["gate_for"]
+__all__ = ["gate_for", "withheld_from_searches"]
 
 
 def gate_for(
@@ -54,4 +55,15 @@ def gate_for(
         open_folders=open_folders,
         environ=settings.environ,
         on_always=write_down,
+    )
+
+
+def withheld_from_searches(settings: Settings) -> tuple[str, ...]:
+    """The patterns of the rules that deny reading a file, or want to be asked: no search reads it by the way."""
+    rules = [parse_rule(rule.action, rule.tool) for rule in settings.permissions if rule.action != "allow"]
+    reading = ("file_read", "grep", "glob")
+    return tuple(
+        rule.pattern
+        for rule in rules
+        if rule.pattern is not None and any(fit(rule.tool)(name) for name in reading)
     )

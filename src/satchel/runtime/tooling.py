@@ -22,6 +22,7 @@ from satchel.models import ChatModel
 from satchel.runtime.home import Home
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
+from satchel.runtime.rules import withheld_from_searches
 from satchel.runtime.spill import spill_into
 from satchel.runtime.toolindex import ToolIndex
 from satchel.runtime.web import close_state, web_tools
@@ -109,7 +110,11 @@ class Tooling:
             await parts.external.wait(max(_MOST_DISCOVERY_S, 3 * settings.tools.schema_timeout_s))
         served = StaticToolset(await parts.mcp.tools() if wait and servers else parts.mcp.known())
         toolsets: list[Toolset] = [
-            builtin_tools(home=settings.home, bash_timeout_s=settings.agent.tool_timeout_s),
+            builtin_tools(
+                home=settings.home,
+                withheld=withheld_from_searches(settings),
+                bash_timeout_s=settings.agent.tool_timeout_s,
+            ),
             web_tools(settings, spawn=parts.background.start),
         ]
         if self._home.memory is not None:

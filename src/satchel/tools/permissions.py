@@ -28,7 +28,6 @@ import json
 import os.path
 import re
 import shlex
-import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +38,7 @@ import anyio
 from satchel.config import Mode, RuleAction
 from satchel.errors import SatchelError, UsageError
 from satchel.events import Consent
+from satchel.tools.paths import Places, is_below, path_fits, path_forms, plain_pattern
 from satchel.tools.patterns import (
     Fits,
     between_stars,
@@ -236,9 +236,8 @@ class ModeGate:
         self._rules = list(rules)
         self._approver = approver
         self._cwd = cwd
-        self._open = [os.path.realpath(folder) for folder in (cwd, *open_folders)]
+        self._places = Places.of((cwd, *open_folders), environ or {})
         self._roots = [Path(os.path.realpath(cwd))]
-        self._user_home = (environ or {}).get("HOME", "")
         self._on_always = on_always
         self._asking = anyio.Lock()
 
@@ -374,29 +373,17 @@ class ModeGate:
         if call.spec.source != "builtin" and not call.spec.vouched_for:
             return False
         real = self._real(call) if call.spec.pattern_key == PATH_KEY else None
-        if real is not None and self._may_hold_keys(real):
+        if real is not None and self._places.may_hold_keys(real):
             return False
         if self.mode in ("auto", "plan") and notes.read_only:
             return True
-        is_local = real is None or _is_below(real, self._open)
+        is_local = real is None or is_below(real, self._places.own)
         return is_local and not notes.destructive and not notes.open_world
-
-    def _may_hold_keys(self, real: str) -> bool:
-        """Whether keys and passwords may be there: not in a folder of the session, but for one that is a home."""
-        homes = [os.path.realpath(self._user_home)] if self._user_home else []
-        if any(_is_below(home, [real]) for home in homes):
-            return True
-        own = [folder for folder in self._open if not any(_is_below(home, [folder]) for home in homes)]
-        if _is_below(real, own):
-            return False
-        if _is_below(real, ["/proc"]) or "/." in real:
-            return True
-        return not _is_below(real, self._open) and _is_for_its_owner_alone(real)
 
     def _open_for(self, call: PlannedCall) -> None:
         if call.spec.pattern_key == PATH_KEY:
             real = self._real(call)
-            if not _is_below(real, [str(root) for root in self._roots]):
+            if not is_below(real, [str(root) for root in self._roots]):
                 self._roots.append(Path(real))
 
     def _real(self, call: PlannedCall) -> str:
@@ -469,40 +456,19 @@ class ModeGate:
             return True
         # Whoever looks through a folder reads what is below it as well.
         real = forms[-1][-1]
-        return Path(real).is_dir() and _is_below(self._real_head(pattern), [real])
+        return Path(real).is_dir() and is_below(self._real_head(pattern), [real])
 
     def _real_head(self, pattern: str) -> str:
         """The folder that holds all that a pattern of paths names; the session's where it begins with a star."""
-        head = self._plain_pattern(pattern)
+        head = plain_pattern(pattern, user_home=self._places.user_home)
         folder = between_stars(head)[0].rpartition("/")[0] if "*" in head else head
         return os.path.realpath(self._cwd / folder.replace("\0", ""))
 
     def _forms(self, path: str) -> list[list[str]]:
-        """The path as written and with symlinks resolved; each relative to the cwd, where it is below, and
-        absolute.
-        """
-        if self._user_home and (path == "~" or path.startswith("~/")):
-            path = self._user_home + path[1:]
-        # A NUL can't be in a path; the tool says so.
-        path = path.replace("\0", "\ufffd")
-        absolute = os.path.normpath(self._cwd / path)
-        try:
-            real = os.path.realpath(self._cwd / path)
-        except (OSError, ValueError):
-            real = absolute
-        forms: list[list[str]] = []
-        for whole, base in ((absolute, str(self._cwd)), (real, os.path.realpath(self._cwd))):
-            below = whole.startswith(base.rstrip("/") + "/")
-            forms.append([os.path.relpath(whole, base), whole] if below else [whole])
-        return forms
+        return path_forms(path, cwd=self._cwd, user_home=self._places.user_home)
 
     def _path_fit(self, pattern: str) -> Fits:
-        return fit(self._plain_pattern(pattern))
-
-    def _plain_pattern(self, pattern: str) -> str:
-        if self._user_home and pattern.startswith("~/"):
-            pattern = escaped(self._user_home) + pattern[1:]
-        return pattern.removeprefix("./")
+        return path_fits(pattern, user_home=self._places.user_home)
 
 
 def _may_leak(call: PlannedCall) -> bool:
@@ -527,17 +493,6 @@ def _texts(value: Any) -> Iterator[str]:
             waiting.extend(part.values())
         elif isinstance(part, list | tuple):
             waiting.extend(part)
-
-
-def _is_for_its_owner_alone(path: str) -> bool:
-    try:
-        return not Path(path).stat().st_mode & stat.S_IROTH
-    except OSError:
-        return False  # there is nothing to read
-
-
-def _is_below(path: str, folders: Sequence[str]) -> bool:
-    return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
 def _planned(call: PlannedCall) -> str:

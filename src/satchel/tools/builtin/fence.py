@@ -10,11 +10,12 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from satchel.errors import NotFound, Refused, SatchelError, StorageUnwritable, UsageError
+from satchel.tools.paths import Places, path_fits, path_forms
 from satchel.tools.port import Effect, ToolContext
 
 __all__ = ["Fence", "Place", "describe_kind", "shown"]
@@ -182,11 +183,12 @@ class Fence:
     """Which places the file tools may touch.
 
     Attributes:
-        home: SATCHEL_HOME: nothing below it is written, and its `token` is not read. None where there is
-            none.
+        home: SATCHEL_HOME: nothing below it is written, and its `token` is not read. None where there is none.
+        withheld: Patterns of paths that rules deny to reading, or want to be asked for: searches leave them out.
     """
 
     home: Path | None = None
+    withheld: tuple[str, ...] = ()
 
     def locate(self, text: str, context: ToolContext, *, writing: bool = False) -> Place:
         """The real place that a path names.
@@ -241,6 +243,30 @@ class Fence:
     def is_outside(self, place: Place, context: ToolContext) -> bool:
         """Whether what stands there comes from outside of the session's folder."""
         return not place.path.is_relative_to(os.path.realpath(context.cwd))
+
+    def search_filter(self, base: Place, context: ToolContext) -> Callable[[Path], bool]:
+        """A test whether a search may show a file: what `file_read` would not read unasked is left out.
+
+        Args:
+            base: What the call names, and was permitted for. Where that may hold keys itself, the user agreed to it.
+            context: The call's.
+        """
+        places = Places.of((context.cwd, context.spill_dir), context.environ)
+        rules = [path_fits(pattern, user_home=places.user_home) for pattern in self.withheld]
+        # Whoever runs a tool in person may look wherever they may go.
+        in_person = tuple(context.roots) == (Path("/"),) and os.path.realpath(context.cwd) != "/"
+        is_named = in_person or places.may_be_key(str(base.path))
+
+        def may_show(path: Path) -> bool:
+            if self.hides(path):
+                return False
+            if rules and not in_person:
+                forms = path_forms(str(path), cwd=context.cwd, user_home=places.user_home)
+                if any(fits(form) for fits in rules for forms_of in forms for form in forms_of):
+                    return False
+            return is_named or not places.may_be_key(str(path))
+
+        return may_show
 
     def hides(self, real: Path) -> bool:
         """Whether a file's content is never shown."""

@@ -36,6 +36,7 @@ def glob_tool(fence: Fence) -> Tool:
         above, pattern = _split(input["pattern"])
         base = fence.locate(input.get("path", "."), context)
         place = fence.locate(str(base.path / above), context)
+        may_show = fence.search_filter(base, context)
         # The permission for this call was decided by its `path`.
         if not place.path.is_relative_to(base.path):
             raise UsageError(
@@ -43,9 +44,7 @@ def glob_tool(fence: Fence) -> Tool:
             )
         wants_folders = pattern.endswith("/")
         found = await _find(place, pattern, context, wants_folders=wants_folders)
-        hits = [
-            hit for hit in found if hit.is_folder == wants_folders and not fence.hides(place.path / hit.path)
-        ]
+        hits = [hit for hit in found if hit.is_folder == wants_folders and may_show(place.path / hit.path)]
         hits.sort(key=lambda hit: (-hit.mtime_ns, hit.path))
         names = [fence.name(place.path / hit.path, context) + ("/" if hit.is_folder else "") for hit in hits]
         if not names:

@@ -48,8 +48,8 @@ REMARK = re.compile(
 
 DESCRIPTION = """Search file contents for a regular expression. Gives `file:line:text` (`file-line-text` \
 for lines of context), sorted by path. `output` "files" gives only the names, "count" the number of \
-matching lines per file. Leaves out binary files, files over 64 MB, `.git`, symlinks and what .gitignore \
-names; a text file or folder given as `path` is searched all the same."""
+matching lines per file. Leaves out binary files, files over 64 MB, `.git`, symlinks, what .gitignore \
+names and, outside the session's folder, hidden and private files; what `path` itself names is searched anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ def grep_tool(fence: Fence) -> Tool:
 
 async def _run(fence: Fence, place: Place, search: _Search, context: ToolContext) -> _Found:
     is_folder = stat.S_ISDIR((await context.blocking(_state, place)).st_mode)
-    takes = _filter(fence, place, search.glob)
+    takes = _filter(place, search.glob, fence.search_filter(place, context))
     ripgrep = find_ripgrep(context.environ)
     if ripgrep is not None:
         found, result = await _by_ripgrep(ripgrep, fence, place, search, takes, context, is_folder=is_folder)
@@ -171,7 +171,7 @@ def _state(place: Place) -> os.stat_result:
     return state
 
 
-def _filter(fence: Fence, place: Place, glob: str) -> Callable[[str], bool]:
+def _filter(place: Place, glob: str, may_show: Callable[[Path], bool]) -> Callable[[str], bool]:
     """Whether a file of the search, by its path below `place`, is wanted."""
     pattern = GlobPattern(glob if "/" in glob else f"**/{glob}") if glob else None
     verdicts: dict[str, bool] = {}
@@ -179,7 +179,7 @@ def _filter(fence: Fence, place: Place, glob: str) -> Callable[[str], bool]:
     def takes(path: str) -> bool:
         if path not in verdicts:
             fits = pattern is None or pattern.matches(path or place.path.name)
-            verdicts[path] = fits and not fence.hides(place.path / path)
+            verdicts[path] = fits and may_show(place.path / path)
         return verdicts[path]
 
     return takes

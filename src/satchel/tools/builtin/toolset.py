@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from satchel.tools.builtin.ask_user import ask_user_tool
@@ -20,14 +21,17 @@ from satchel.tools.registry import StaticToolset
 __all__ = ["builtin_tools"]
 
 
-def builtin_tools(*, home: Path | None = None, bash_timeout_s: float = 30.0) -> Toolset:
+def builtin_tools(
+    *, home: Path | None = None, withheld: Sequence[str] = (), bash_timeout_s: float = 30.0
+) -> Toolset:
     """The built-in tools.
 
     Args:
         home: SATCHEL_HOME, which the file tools never write to; None for programs without one.
+        withheld: See `Fence`.
         bash_timeout_s: The time limit of a `bash` command that sets none (`[agent] tool_timeout_s`).
     """
-    fence = Fence(home=home)
+    fence = Fence(home=home, withheld=tuple(withheld))
     return StaticToolset(
         (
             bash_tool(default_timeout_s=bash_timeout_s),

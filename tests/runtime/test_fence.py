@@ -1,0 +1,129 @@
+"""What file_read does not read unasked, no search shows either."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from satchel.config import Mode
+from satchel.models import ScriptedModel
+from satchel.models.scripted import Call, Reply
+from tests.requirements import requirement
+from tests.runtime.world import opened
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "hunter2"
+
+
+def fill(folder: Path) -> None:
+    """Files that all hold the secret, in a project beside the session's and in the home."""
+    for name in (
+        "elsewhere/.env",
+        "elsewhere/.ssh/id_rsa",
+        "elsewhere/deep/.config/hosts.yml",
+        "elsewhere/key.pem",
+        "elsewhere/open.txt",
+        "elsewhere/denied/notes.txt",
+        "work/.env",
+        "work/denied.txt",
+        "work/open.txt",
+    ):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"password={SECRET} in {name}\n")
+        path.chmod(0o644)
+    (folder / "elsewhere/key.pem").chmod(0o600)
+    (folder / "elsewhere/alias.txt").symlink_to(folder / "elsewhere/key.pem")
+    os.link(folder / "elsewhere/key.pem", folder / "elsewhere/hard.txt")
+
+
+async def searched(folder: Path, call: Call, *, mode: Mode = "auto", rules: str = "") -> str:
+    (folder / "home").mkdir(exist_ok=True)
+    (folder / "home" / "config.toml").write_text(rules)
+    model = ScriptedModel([Reply(calls=[call]), "Done."])
+    async with opened(folder, model, agent__mode=mode) as satchel:
+        session = await satchel.session()
+        outcome = await session.run_turn("Look.")
+        return outcome.steps[0].result
+
+
+@requirement("tools:search:fence")
+@pytest.mark.parametrize("mode", ["auto", "plan"])
+@pytest.mark.parametrize("output", ["content", "files", "count"])
+async def test_a_search_elsewhere_leaves_out_what_may_hold_keys(
+    mode: Mode, output: str, tmp_path: Path
+) -> None:
+    fill(tmp_path)
+    found = await searched(
+        tmp_path,
+        Call(name="grep", input={"pattern": SECRET, "path": "../elsewhere", "output": output}),
+        mode=mode,
+    )
+    assert "elsewhere/open.txt" in found
+    for name in (".env", "id_rsa", "hosts.yml", "key.pem", "alias", "hard.txt"):
+        assert name not in found
+    # Look-around is beyond ripgrep: Python searches then.
+    again = await searched(
+        tmp_path, Call(name="grep", input={"pattern": f"(?<==){SECRET}", "path": "../elsewhere"}), mode=mode
+    )
+    assert "elsewhere/open.txt" in again
+    assert not any(name in again for name in (".env", "id_rsa", "hosts.yml", "key.pem", "hard.txt"))
+
+
+@requirement("tools:search:fence")
+@pytest.mark.parametrize(
+    "path",
+    ["../elsewhere/.env", "../elsewhere/.ssh", "../elsewhere/key.pem", "../elsewhere/alias.txt", "..", "~"],
+)
+@pytest.mark.parametrize("tool", ["grep", "glob", "file_read"])
+async def test_a_search_that_names_such_a_place_is_asked_for(tool: str, path: str, tmp_path: Path) -> None:
+    fill(tmp_path)
+    input = (
+        {"path": path}
+        if tool == "file_read"
+        else {"path": path, "pattern": "*" if tool == "glob" else SECRET}
+    )
+    found = await searched(tmp_path, Call(name=tool, input=input))
+    assert SECRET not in found
+    assert "has to be allowed by the user" in found or "needs" in found
+
+
+@requirement("tools:search:fence")
+@pytest.mark.parametrize(
+    "pattern", ["**/*", ".*", ".ssh/*", "deep/.config/*", "*.pem", "**/.*", "{.env,.ssh/id_rsa}", ".[e]nv"]
+)
+async def test_no_pattern_lists_what_may_hold_keys(pattern: str, tmp_path: Path) -> None:
+    fill(tmp_path)
+    found = await searched(tmp_path, Call(name="glob", input={"pattern": pattern, "path": "../elsewhere"}))
+    assert not any(name in found.split("matches")[0] for name in ("/.env", "id_rsa", "hosts.yml", "key.pem"))
+
+
+@requirement("tools:search:fence")
+async def test_in_the_sessions_own_folder_everything_is_searched(tmp_path: Path) -> None:
+    fill(tmp_path)
+    found = await searched(tmp_path, Call(name="grep", input={"pattern": SECRET}))
+    assert [line.split(":")[0] for line in found.splitlines()] == [".env", "denied.txt", "open.txt"]
+
+
+@requirement("tools:search:fence")
+@pytest.mark.parametrize("action", ["deny", "ask"])
+@pytest.mark.parametrize(
+    ("rule", "left"),
+    [
+        ("file_read(.env)", ["denied.txt", "open.txt"]),
+        ("file_*(*denied*)", [".env", "open.txt"]),
+        ("file_read({folder}/work/open.txt)", [".env", "denied.txt"]),
+        ("file_read(~/work/.env)", ["denied.txt", "open.txt"]),
+        ("file_write(.env)", [".env", "denied.txt", "open.txt"]),
+    ],
+)
+async def test_what_a_rule_keeps_from_being_read_no_search_shows(
+    action: str, rule: str, left: list[str], tmp_path: Path
+) -> None:
+    fill(tmp_path)
+    rules = f'[[permissions]]\naction = "{action}"\ntool = "{rule.format(folder=tmp_path)}"\n'
+    found = await searched(tmp_path, Call(name="grep", input={"pattern": SECRET}), rules=rules)
+    assert [line.split(":")[0] for line in found.splitlines()] == left
