@@ -115,8 +115,8 @@ async def test_in_the_sessions_own_folder_everything_is_searched(tmp_path: Path)
     [
         ("file_read(.env)", ["denied.txt", "open.txt"]),
         ("file_*(*denied*)", [".env", "open.txt"]),
-        ("file_read({folder}/work/open.txt)", [".env", "denied.txt"]),
-        ("file_read(~/work/.env)", ["denied.txt", "open.txt"]),
+        ("file_read({cwd}/open.txt)", [".env", "denied.txt"]),
+        ("file_read(~/{cwd.name}/.env)", ["denied.txt", "open.txt"]),
         ("file_write(.env)", [".env", "denied.txt", "open.txt"]),
     ],
 )
@@ -124,6 +124,6 @@ async def test_what_a_rule_keeps_from_being_read_no_search_shows(
     action: str, rule: str, left: list[str], tmp_path: Path
 ) -> None:
     fill(tmp_path)
-    rules = f'[[permissions]]\naction = "{action}"\ntool = "{rule.format(folder=tmp_path)}"\n'
+    rules = f'[[permissions]]\naction = "{action}"\ntool = "{rule.format(cwd=tmp_path / "work")}"\n'
     found = await searched(tmp_path, Call(name="grep", input={"pattern": SECRET}), rules=rules)
     assert [line.split(":")[0] for line in found.splitlines()] == left
