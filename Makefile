@@ -5,7 +5,7 @@
 .PHONY: help run test fuzz check format lock docs bench clean
 
 BIN := .venv/bin
-SETUP := pyproject.toml src/satchel/__init__.py scripts/setup.sh
+SETUP := pyproject.toml src/satchel/version.py scripts/setup.sh
 
 help: ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null || grep '## ' Makefile

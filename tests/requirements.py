@@ -249,6 +249,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "loop:no-disk", "DESIGN 2", "The loop imports no disk, no SQL, no HTTP and no configuration."),
     built(2, "loop:assistant-callback", "seed-3 entry API", "What the model says can be followed while it is said."),
     # What a program that embeds it may bring (seed-3 entry API, DESIGN 3.5)
+    built(8, "rooms:no-circles", "issue 8", "No modules import each other in a circle, imports for types included."),
+
     # ---- Sessions and their clients (DESIGN 4, issue 8)
     built(8, "clients:follow", "DESIGN 4", "Any number of clients follow a session and see the same events with the same numbers."),
     built(8, "clients:replay", "DESIGN 4", "A client gets every event from a number on, live or replayed; a number that does not exist is refused."),

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import grimp
 import pytest
 
 import satchel
@@ -278,7 +279,11 @@ def loaded_by(statement: str) -> set[str]:
 @requirement("house:import:light")
 def test_importing_the_package_loads_no_room() -> None:
     loaded = loaded_by("import satchel")
-    assert {name for name in loaded if name.startswith("satchel")} == {"satchel", "satchel.lazy"}
+    assert {name for name in loaded if name.startswith("satchel")} == {
+        "satchel",
+        "satchel.lazy",
+        "satchel.version",
+    }
     assert satchel.__version__
 
 
@@ -289,3 +294,16 @@ def test_importing_memory_loads_no_loop_no_face_and_no_heavy_library() -> None:
     assert rooms & {"cli", "runtime", "loop", "sessions"} == set()
     heavy = {"openai", "anthropic", "onnxruntime", "tokenizers", "rich", "prompt_toolkit", "click", "alembic"}
     assert loaded & heavy == set()
+
+
+@requirement("rooms:no-circles")
+def test_no_modules_import_each_other_in_a_circle_not_even_for_types() -> None:
+    graph = grimp.build_graph("satchel")
+    waiting = {name: set(graph.find_modules_directly_imported_by(name)) for name in graph.modules}
+    # What imports nothing that is left is in no circle; what is left at the end is in one, or needs one that is.
+    while free := [name for name, needs in waiting.items() if not needs]:
+        for name in free:
+            del waiting[name]
+        for needs in waiting.values():
+            needs.difference_update(free)
+    assert waiting == {}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from satchel.lazy import on_demand
+from satchel.version import __version__
 
 if TYPE_CHECKING:
     from satchel.runtime import Satchel
 
 __all__ = ["Satchel", "__version__"]
-__version__ = "0.1.0"
 
 # So that `import satchel.memory` stays small: the runtime knows every room.
 __getattr__ = on_demand(__name__, {"runtime": ("Satchel",)})

@@ -7,10 +7,10 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from satchel import __version__
 from satchel.clock import SystemClock
 from satchel.config import ensure_home, load, process_environ
 from satchel.errors import SatchelError
+from satchel.version import __version__
 
 __all__ = ["write_down"]
 

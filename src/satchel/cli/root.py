@@ -6,9 +6,9 @@ import sys
 
 import click
 
-from satchel import __version__
 from satchel.cli.commands import LazyGroup
 from satchel.cli.output import is_terminal
+from satchel.version import __version__
 
 __all__ = ["root"]
 

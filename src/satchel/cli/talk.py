@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 import anyio
 
-from satchel import __version__
 from satchel.cli.approvals import TerminalAnswers, follow
 from satchel.cli.editor import LineReader
 from satchel.cli.opening import exit_code_of, settled
@@ -31,6 +30,7 @@ from satchel.runtime.commands import (
 from satchel.runtime.lines import counted
 from satchel.runtime.questions import chosen_option
 from satchel.runtime.recap import last_exchanges
+from satchel.version import __version__
 
 __all__ = ["Talk", "said_before"]
 

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from satchel import __version__
 from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.events import Event, Notice
@@ -27,6 +26,7 @@ from satchel.runtime.lines import (
     usage_line,
     usage_table,
 )
+from satchel.version import __version__
 
 if TYPE_CHECKING:
     from satchel.memory import Memory

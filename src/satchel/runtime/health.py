@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from satchel import __version__
 from satchel.config import Settings
 from satchel.errors import EmbedderError, SatchelError
 from satchel.memory import Memory
@@ -23,6 +22,7 @@ from satchel.runtime.web import engines_of, missing_for_browser
 from satchel.storage import Database
 from satchel.tools.mcp import McpStatus
 from satchel.tools.web import find_chromium
+from satchel.version import __version__
 
 __all__ = ["Check", "examine"]
 

@@ -13,7 +13,6 @@ from typing import TypeAlias
 import anyio
 from anyio.abc import TaskGroup
 
-from satchel import __version__
 from satchel.clock import Clock
 from satchel.config import Mode, Settings
 from satchel.errors import StorageError, UsageError
@@ -52,6 +51,7 @@ from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow
 from satchel.tools import FunctionOrTool, Registry, Toolset, toolset_of
 from satchel.tools.external import ExternalTools
 from satchel.tools.mcp import McpToolset
+from satchel.version import __version__
 
 __all__ = ["Satchel", "SystemText"]
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import anyio
 
-from satchel import __version__
 from satchel.clock import Clock
 from satchel.config import Settings
 from satchel.errors import SatchelError, UsageError
@@ -39,6 +38,7 @@ from satchel.tools import (
 from satchel.tools.builtin.standalone import SHIPPED, shipped_path, take_as_seen, to_json
 from satchel.tools.external import ExternalTools, FolderKind, ToolFolder, failure, success
 from satchel.tools.mcp import McpStatus, McpToolset
+from satchel.version import __version__
 
 __all__ = ["ToolEntry", "Tooling", "external_tools", "mcp_tools", "tool_folders"]
 
