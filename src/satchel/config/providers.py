@@ -1,4 +1,4 @@
-"""The providers that exist without being written down."""
+"""The built-in providers."""
 
 from __future__ import annotations
 

@@ -315,21 +315,23 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         key="model",
         kind="text",
         default="",
-        doc='The language model, as "provider:model"; "gguf:/path/model.gguf" runs it in the process, "none" '
-        "recalls only, and empty lets Satchel choose.",
+        doc='The language model, as "provider:model". "gguf:/path/model.gguf" runs a model file in the '
+        'process, "none" only recalls memories, and "PROVIDER" uses that provider\'s default model. '
+        "Empty lets Satchel choose.",
     ),
     Setting(
         key="small_model",
         kind="text",
         default="",
-        doc='The language model for small work, as "provider:model": whether a conversation holds anything worth '
-        "remembering. Empty takes the small model of the same provider.",
+        doc="The language model for small tasks, such as deciding whether a conversation contains "
+        'anything worth remembering, as "provider:model". Empty uses the small model of the same '
+        "provider.",
     ),
     Setting(
         key="database",
         kind="text",
         default="",
-        doc="The database file; empty is satchel.db in SATCHEL_HOME.",
+        doc="The database file. Empty means satchel.db in SATCHEL_HOME.",
     ),
     Setting(
         key="agent.max_rounds",
@@ -337,7 +339,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=10,
         low=1,
         high=1000,
-        doc="How often a model may be asked in one turn before the turn is closed honestly.",
+        doc="The maximum number of requests to the model in one turn. Then the turn ends and says so.",
     ),
     Setting(
         key="agent.tool_timeout_s",
@@ -345,7 +347,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=30.0,
         low=0.1,
         high=86_400,
-        doc="Seconds that a tool call may take, where the tool has no limit of its own.",
+        doc="The time limit of a tool call in seconds, for tools without their own limit.",
     ),
     Setting(
         key="agent.tool_workers",
@@ -353,7 +355,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=16,
         low=1,
         high=256,
-        doc="Threads for blocking tools; calls beyond that wait their turn.",
+        doc="The number of threads for blocking tools. Further calls wait.",
     ),
     Setting(
         key="agent.max_result_chars",
@@ -361,16 +363,17 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=30_000,
         low=200,
         high=10_000_000,
-        doc="Characters of a tool's result that the model sees; the rest goes to a file that it can page "
-        "through.",
+        doc="The maximum number of characters of a tool's result that the model sees. The rest is stored "
+        "in a file that it can page through.",
     ),
     Setting(
         key="agent.mode",
         kind="text",
         default="ask",
         choices=("ask", "auto", "plan", "bypass"),
-        doc='Who allows tool calls: "ask" asks the user, "auto" runs what only reads and asks for the rest, '
-        '"plan" runs only what reads and shows the rest, "bypass" runs everything.',
+        doc='How to decide calls that no rule covers: "ask" asks the user, "auto" runs calls that only '
+        'read and asks for the others, "plan" runs calls that only read and shows the others, '
+        '"bypass" runs everything.',
     ),
     Setting(
         key="budget.session_usd",
@@ -379,7 +382,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         low=0,
         high=1_000_000,
         optional=True,
-        doc="US dollars that one session may cost; not set is no limit.",
+        doc="The maximum cost of one session in US dollars. If not set, there is no limit.",
     ),
     Setting(
         key="budget.day_usd",
@@ -388,7 +391,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         low=0,
         high=1_000_000,
         optional=True,
-        doc="US dollars that all sessions of one day may cost; not set is no limit.",
+        doc="The maximum cost of all sessions in one day in US dollars. If not set, there is no limit.",
     ),
     Setting(
         key="budget.turn_tokens",
@@ -397,19 +400,19 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         low=1,
         high=1_000_000_000,
         optional=True,
-        doc="Tokens, input and output, that one turn may take; not set is no limit.",
+        doc="The maximum number of input and output tokens in one turn. If not set, there is no limit.",
     ),
     Setting(
         key="memory.enabled",
         kind="bool",
         default=True,
-        doc="Whether memories are shown to the model and new ones are kept.",
+        doc="Whether memories are shown to the model and new ones are stored.",
     ),
     Setting(
         key="memory.capture",
         kind="bool",
         default=True,
-        doc="Whether what is said is kept as memory; off, only what exists is used.",
+        doc="Whether what is said is stored as memory. If off, only existing memories are used.",
     ),
     Setting(
         key="memory.budget_tokens",
@@ -417,7 +420,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=500,
         low=0,
         high=100_000,
-        doc="Tokens that the memories shown with one message may take.",
+        doc="The maximum number of tokens of the memories that are shown with one message.",
     ),
     Setting(
         key="memory.limit",
@@ -425,7 +428,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=5,
         low=0,
         high=100,
-        doc="How many memories may be shown with one message.",
+        doc="The maximum number of memories that are shown with one message.",
     ),
     Setting(
         key="memory.surface_threshold",
@@ -434,38 +437,38 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         low=0,
         high=1,
         optional=True,
-        doc="How well a memory must fit to be shown by itself; not set takes what was calibrated for the "
-        "embedder.",
+        doc="How relevant a memory must be to be shown automatically. If not set, the value that was "
+        "calibrated for the embedder.",
     ),
     Setting(
         key="memory.embedder",
         kind="text",
         default="minilm",
-        doc='What turns text into vectors: "minilm" runs in the process, "none" searches by words alone, and '
-        '"provider:model" asks an OpenAI-compatible endpoint.',
+        doc='The model that turns text into vectors: "minilm" runs in the process, "none" searches by '
+        'words alone, and "provider:model" uses an OpenAI-compatible endpoint.',
     ),
     Setting(
         key="memory.redact",
         kind="bool",
         default=True,
-        doc="Whether passwords, keys, card numbers and other secrets are taken out of what is written to memory and "
-        "to the session logs.",
+        doc="Whether passwords, keys, card numbers and other secrets are removed before anything is "
+        "written to memory and to the session logs.",
     ),
     Setting(
         key="memory.decay_cycle",
         kind="text",
         default="day",
         choices=("day", "request"),
-        doc="What the rates count by which memories fade until they are no longer shown by themselves: days, or "
-        "messages to the model. Search finds them all the same.",
+        doc="The unit of the rate at which memories fade until they are no longer shown automatically: "
+        "days, or messages to the model. Search still finds faded memories.",
     ),
     Setting(
         key="memory.distill",
         kind="text",
         default="auto",
         choices=("auto", "off"),
-        doc='Whether facts are drawn from what was said: "auto" does it in the background while Satchel is open, '
-        '"off" leaves it to `satchel memory distill`.',
+        doc='Whether facts are extracted from what was said: "auto" does it in the background while '
+        'Satchel is open, "off" only when you run `satchel memory distill`.',
     ),
     Setting(
         key="memory.distill_every",
@@ -473,7 +476,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=10,
         low=1,
         high=1_000_000,
-        doc="After how many messages facts are drawn from them.",
+        doc="The number of messages after which facts are extracted.",
     ),
     Setting(
         key="memory.distill_after_s",
@@ -481,14 +484,15 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=600.0,
         low=0,
         high=31_536_000,
-        doc="After how many seconds facts are drawn from fewer messages than that.",
+        doc="The number of seconds after which facts are extracted even from fewer messages.",
     ),
     Setting(
         key="tools.dirs",
         kind="words",
         default=(),
-        doc="Folders of executables that are tools, besides SATCHEL_HOME/tools and a trusted project's "
-        ".satchel/tools; `~` is your home, and a relative one is below the folder of the file that names it.",
+        doc="Folders with executables that are tools, in addition to SATCHEL_HOME/tools and a trusted "
+        "project's .satchel/tools. `~` is your home. A relative folder is relative to the folder of "
+        "the file that names it.",
     ),
     Setting(
         key="tools.schema_timeout_s",
@@ -496,13 +500,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=1.0,
         low=0.05,
         high=60,
-        doc="Seconds that an executable may take to answer --schema.",
+        doc="The time limit in seconds for an executable to answer --schema.",
     ),
     Setting(
         key="tools.disabled",
         kind="words",
         default=(),
-        doc="Tools that no model is offered.",
+        doc="Tools that are not offered to models.",
     ),
     Setting(
         key="tools.defer_above",
@@ -510,19 +514,20 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=30,
         low=0,
         high=10_000,
-        doc="How many tools that are not built in may stand in the prompt; beyond that a model searches for them.",
+        doc="The maximum number of tools in the prompt that are not built in. If there are more, the "
+        "model searches for them.",
     ),
     Setting(
         key="web.enabled",
         kind="bool",
         default=True,
-        doc="Whether models are offered the tools that reach the web: web_search, web_fetch and browser.",
+        doc="Whether models get the tools that use the web: web_search, web_fetch and browser.",
     ),
     Setting(
         key="web.allow_private",
         kind="words",
         default=(),
-        doc="Hosts that the web tools may reach though their addresses are not public, with a port or for all ports: "
+        doc="Hosts with private addresses that the web tools may use, with a port or for all ports: "
         '"127.0.0.1:8000", "nas.local".',
     ),
     Setting(
@@ -530,21 +535,21 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kind="text",
         default="auto",
         choices=("auto", "searxng", "brave", "tavily", "duckduckgo"),
-        doc='What searches the web: one engine alone, or with "auto" the first of them that can be used, and the next '
-        "where it does not answer.",
+        doc='The search engine. "auto" uses the first one that is available, and the next one if it does '
+        "not answer.",
     ),
     Setting(
         key="web.searxng_url",
         kind="text",
         default="",
-        doc='Where your SearXNG is, such as "http://127.0.0.1:8080"; its settings.yml must list json in '
-        "search.formats.",
+        doc='The address of your SearXNG, such as "http://127.0.0.1:8080". Its settings.yml must list '
+        "json in search.formats.",
     ),
     Setting(
         key="web.chromium",
         kind="text",
         default="",
-        doc="The Chromium or Chrome that the browser tool starts; empty takes the first of chromium, "
+        doc="The Chromium or Chrome for the browser tool. Empty uses the first of chromium, "
         "chromium-browser and google-chrome on the PATH.",
     ),
     Setting(
@@ -552,33 +557,34 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kind="text",
         default="openai",
         choices=("openai", "anthropic", "gguf", "none"),
-        doc="The wire format that the endpoint speaks.",
+        doc="The wire format of the endpoint.",
     ),
     Setting(
         key="providers.NAME.base_url",
         kind="text",
         default="",
-        doc="Where the endpoint is, up to and without /chat/completions or /v1/messages.",
+        doc="The address of the endpoint, without /chat/completions or /v1/messages.",
     ),
     Setting(
         key="providers.NAME.env_api_key",
         kind="text",
         default="",
-        doc="The name of the environment variable that holds the key; the key itself is never written down.",
+        doc="The name of the environment variable that holds the key. The key itself is never stored.",
     ),
     Setting(
         key="providers.NAME.model",
         kind="text",
         default="",
-        doc="The provider's default model: it answers where only the provider is named, or only its key is set. Empty "
-        "takes Satchel's own default for the provider, or the first model that it lists.",
+        doc="The provider's default model, for when only the provider is named or only its key is set. "
+        "Empty uses Satchel's default for the provider, or the first model that it lists.",
     ),
     Setting(
         key="providers.NAME.tool_use",
         kind="text",
         default="auto",
         choices=("auto", "native", "json"),
-        doc="How the model calls tools: found out, by the endpoint's own calls, or by JSON in text.",
+        doc='How the model calls tools: "native" uses the endpoint\'s tool calls, "json" uses JSON in the '
+        'text, "auto" uses tool calls until the endpoint refuses them.',
     ),
     Setting(
         key="providers.NAME.context_window",
@@ -587,8 +593,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         low=512,
         high=100_000_000,
         optional=True,
-        doc="Tokens that a request and its answer may have together; not set takes what is known of the "
-        "model.",
+        doc="The maximum number of tokens of a request and its answer together. If not set, the known "
+        "value of the model.",
     ),
     Setting(
         key="providers.NAME.max_tokens",
@@ -597,57 +603,58 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         low=1,
         high=10_000_000,
         optional=True,
-        doc="Tokens that one answer may have; not set takes the model's own.",
+        doc="The maximum number of tokens of one answer. If not set, the model's own limit.",
     ),
     Setting(
         key="providers.NAME.stream",
         kind="bool",
         default=True,
-        doc="Whether an answer is asked for as it comes; off, for endpoints that only answer in one piece.",
+        doc="Whether answers are streamed. Turn it off for endpoints that only answer in one piece.",
     ),
     Setting(
         key="mcp_servers.NAME.command",
         kind="text",
         default="",
-        doc="The program that is the MCP server: it is started and spoken to over stdin and stdout.",
+        doc="The program of the MCP server, which Satchel starts and talks to over stdin and stdout.",
     ),
     Setting(
         key="mcp_servers.NAME.args",
         kind="words",
         default=(),
-        doc="The program's arguments.",
+        doc="The arguments of the program.",
     ),
     Setting(
         key="mcp_servers.NAME.env",
         kind="table",
         default={},
-        doc="Environment variables for the program, beside PATH, HOME and the like; it gets no others. "
-        "${NAME} takes a value from your environment, so that it is not written down.",
+        doc="Environment variables for the program, in addition to PATH, HOME and the like; it gets no "
+        "others. ${NAME} inserts a value from your environment, so that it isn't stored.",
     ),
     Setting(
         key="mcp_servers.NAME.cwd",
         kind="text",
         default="",
-        doc="The folder that the program starts in; empty is the working folder if you trust it, else SATCHEL_HOME.",
+        doc="The folder in which the program starts. Empty means the working folder if you trust it, "
+        "otherwise SATCHEL_HOME.",
     ),
     Setting(
         key="mcp_servers.NAME.url",
         kind="text",
         default="",
-        doc="The address of an MCP server, in place of a program.",
+        doc="The address of an MCP server, instead of a program.",
     ),
     Setting(
         key="mcp_servers.NAME.headers",
         kind="table",
         default={},
-        doc="Headers of every request to the address. ${NAME} takes a value from your environment.",
+        doc="Headers of every request to the address. ${NAME} inserts a value from your environment.",
     ),
     Setting(
         key="mcp_servers.NAME.transport",
         kind="text",
         default="http",
         choices=("http", "sse"),
-        doc="How the address is reached: streamable HTTP, with SSE where the server speaks nothing else; or SSE.",
+        doc="The transport for the address: streamable HTTP, falling back to SSE; or SSE only.",
     ),
     Setting(
         key="mcp_servers.NAME.timeout_s",
@@ -656,7 +663,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         low=0.1,
         high=86_400,
         optional=True,
-        doc="Seconds that one call may take; not set is agent.tool_timeout_s.",
+        doc="The time limit of one call in seconds. If not set, agent.tool_timeout_s.",
     ),
     Setting(
         key="mcp_servers.NAME.enabled",
@@ -668,20 +675,20 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         key="mcp_servers.NAME.trust_annotations",
         kind="bool",
         default=False,
-        doc="Your word that what the server says of its tools (they only read, they destroy nothing) is true: "
-        "modes then treat them like built-in ones.",
+        doc="Whether you vouch for what the server says about its tools (they only read, they destroy "
+        "nothing). Then modes treat them like built-in tools.",
     ),
     Setting(
         key="mcp_servers.NAME.accept_changes",
         kind="bool",
         default=False,
-        doc="Your word that the server's tools may change without being approved again.",
+        doc="Whether the server's tools may change without a new approval.",
     ),
     Setting(
         key="mcp_servers.NAME.oauth_client_id",
         kind="text",
         default="",
-        doc="The client to log in as, where the server's authorization server does not register Satchel by itself.",
+        doc="The client id for logins, if the authorization server doesn't register clients automatically.",
     ),
     Setting(
         key="mcp_servers.NAME.oauth_env_client_secret",
@@ -693,7 +700,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         key="mcp_servers.NAME.oauth_scopes",
         kind="words",
         default=(),
-        doc="The scopes to ask for when logging in; empty asks for those that the server names.",
+        doc="The scopes to request at a login. Empty requests those that the server names.",
     ),
     Setting(
         key="mcp_servers.NAME.oauth_redirect_port",
@@ -702,20 +709,20 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         low=1,
         high=65_535,
         optional=True,
-        doc="The port of 127.0.0.1 that the browser comes back to after a login; not set is any free port. The address "
-        "to register is http://127.0.0.1:PORT/callback.",
+        doc="The port on 127.0.0.1 to which the browser returns after a login. If not set, any free port. "
+        "The address to register is http://127.0.0.1:PORT/callback.",
     ),
     Setting(
         key="permissions.N.action",
         kind="text",
         default="ask",
         choices=("allow", "ask", "deny"),
-        doc="What happens to calls that fit the rule.",
+        doc="What happens to matching calls.",
     ),
     Setting(
         key="permissions.N.tool",
         kind="text",
         default="",
-        doc="A tool's name, or a name and a pattern of its input: bash(git *).",
+        doc="A tool's name, or a name and a pattern for its input: bash(git *).",
     ),
 )
