@@ -1,8 +1,12 @@
-"""What others do while sessions are open: remove the home, or forget words."""
+"""What others do while sessions are open: remove the home, forget words, hold the database."""
 
 from __future__ import annotations
 
+import json
 import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import anyio
@@ -67,3 +71,68 @@ async def test_words_that_are_forgotten_while_a_turn_runs_are_not_sent_or_writte
         assert "Wait for me." in str(model.requests[-1])
         assert session.path is not None
         assert "tangerine" not in session.path.read_text()
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Another process's write lock, as far as SQLite can tell."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+@requirement("sessions:recaptured", "storage:errors:locked")
+async def test_a_turn_that_is_stopped_while_another_process_holds_the_database_ends_in_the_log(
+    tmp_path: Path,
+) -> None:
+    asked = anyio.Event()
+
+    async def hold() -> None:
+        asked.set()
+        await anyio.sleep_forever()
+
+    model = ScriptedModel(lambda _: Reply(text="Yes.", before=hold))
+    async with opened(tmp_path, model) as satchel:
+        session = await satchel.session()
+        with anyio.fail_after(20):
+            running = await session.start("The heron nests by the mill.")
+            await asked.wait()
+            with held(tmp_path / "home" / "satchel.db"):
+                session.cancel()
+                turn = await running.result()
+        assert turn.status == "cancelled"
+        assert "not yet in memory" in turn.notices[-1]
+        assert session.path is not None
+        kinds = [json.loads(line)["type"] for line in session.path.read_text().splitlines()]
+        assert kinds.count("turn_end") == 1
+        assert "error" not in kinds
+    async with opened(tmp_path, model) as satchel:
+        assert satchel.memory is not None
+        assert len(await satchel.memory.search("heron")) == 1
+
+
+async def test_many_sessions_close_together_while_another_process_holds_the_database(tmp_path: Path) -> None:
+    waiting = 4
+    all_asked = anyio.Event()
+
+    async def hold() -> None:
+        nonlocal waiting
+        waiting -= 1
+        if not waiting:
+            all_asked.set()
+        await anyio.sleep_forever()
+
+    with ExitStack() as lock, anyio.fail_after(9):
+        async with opened(tmp_path, ScriptedModel(lambda _: Reply(text="Yes.", before=hold))) as satchel:
+            sessions = [await satchel.session() for _ in range(4)]
+            for session in sessions:
+                await session.start("hi")
+            await all_asked.wait()
+            lock.enter_context(held(tmp_path / "home" / "satchel.db"))
+    for session in sessions:
+        assert session.path is not None
+        assert '"type":"turn_end"' in session.path.read_text()

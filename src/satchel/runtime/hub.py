@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import anyio
 
-from satchel.conversation import Conversation
 from satchel.errors import NotFound, SatchelError, StorageError, UsageError
 from satchel.events import (
     Action,
@@ -60,6 +59,7 @@ from satchel.runtime.home import Home
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.offering import OfferedTools
 from satchel.runtime.parts import Parts
+from satchel.runtime.replay import Replay
 from satchel.runtime.sinks import HistorySink, SinkFeed
 from satchel.runtime.surroundings import surroundings_block, time_block
 from satchel.runtime.turns import RunningTurn, Step, TurnResult
@@ -120,7 +120,7 @@ class SessionHub:
         home: Home,
         distilling: Distilling,
         journal: Journal | EphemeralJournal,
-        records: Sequence[Record],
+        replay: Replay,
         model: ChatModel,
         system: str,
         gate: ModeGate,
@@ -140,7 +140,7 @@ class SessionHub:
         self.cwd = environment.cwd
         self.private = private
         self.gate = gate
-        self.conversation = Conversation.from_records(records)
+        self.conversation = replay.conversation
         self.tools = tools
         self.broadcast = broadcast
         self.questions = questions
@@ -170,20 +170,9 @@ class SessionHub:
         self._has_all_tools = False
         self._shown = set(self.conversation.surfaced_ids)
         self._needs_reload = False
-        self._posted: dict[str, Posted] = {}
-        self._seen_posts: set[str] = set()
-        self._restore(records)
-
-    def _restore(self, records: Sequence[Record]) -> None:
-        if self.conversation.is_unfinished:
-            self.questions.restore(records)
-        for record in records:
-            if isinstance(record.event, Posted):
-                self._posted[record.event.id] = record.event
-            elif isinstance(record.event, TurnStart):
-                for id in record.event.inbox:
-                    self._posted.pop(id, None)
-                    self._seen_posts.add(id)
+        self._posted = replay.posted
+        self._seen_posts = replay.delivered
+        self.questions.restore(replay.questions)
 
     @property
     def path(self) -> Path | None:
@@ -588,8 +577,10 @@ class SessionHub:
             return
         self._needs_reload = False
         with suppress(NotFound):  # it was never written
-            log = await self._home.sessions.load(self.id)
-            self.conversation = Conversation.from_records(log.records)
+            replay = Replay()
+            await self._home.sessions.load(self.id, visit=replay)
+            self.conversation = replay.conversation
+            self._posted = replay.posted
             self._shown = set(self.conversation.surfaced_ids)
         self.broadcast.forget()
         self._watch.restart()

@@ -41,6 +41,7 @@ from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.notices import NoticeBoard
 from satchel.runtime.offering import OfferedTools
 from satchel.runtime.parts import Parts
+from satchel.runtime.replay import Replay
 from satchel.runtime.rules import gate_for
 from satchel.runtime.serving import ServingModels
 from satchel.runtime.session import Session
@@ -284,16 +285,18 @@ class Satchel:
                     )
                 return self._hold(hub, interactive)
             serving = await self.model(model)
+            replay = Replay()
             journal: Journal | EphemeralJournal
             if ephemeral:
                 journal = self.sessions.ephemeral(wanted)
             elif session_id is None:
                 journal = await self.sessions.create(wanted)
             else:
-                journal = await self.sessions.open(session_id)
+                journal = await self.sessions.open(session_id, visit=replay)
             try:
                 hub = await self._begin(
                     journal,
+                    replay,
                     cwd=cwd or (Path(journal.cwd) if journal.cwd else wanted),
                     model=serving,
                     mode=mode or self.settings.agent.mode,
@@ -327,6 +330,7 @@ class Satchel:
     async def _begin(
         self,
         journal: Journal | EphemeralJournal,
+        replay: Replay,
         *,
         cwd: Path,
         model: ChatModel,
@@ -340,7 +344,6 @@ class Satchel:
         hooks: Sequence[Hook],
     ) -> SessionHub:
         settings, parts = self.settings, self.parts
-        records = journal.take_records()
         own = [toolset_of(tool) for tool in tools]
         # Who hands in a tool wants it used: it needs no further permission, unless a rule denies it.
         allow = [*allow, *(tool.spec.name for tool in (await Registry.load(own)).tools)]
@@ -373,7 +376,7 @@ class Satchel:
             home=self.home,
             distilling=self.distilling,
             journal=journal,
-            records=records,
+            replay=replay,
             model=model,
             system=text if system is None else system if isinstance(system, str) else system(text),
             gate=gate,
@@ -409,7 +412,7 @@ class Satchel:
             provider=model.provider,
             model=model.model,
             version=__version__,
-            resumed=bool(records),
+            resumed=journal.last_seq > 0,
             private=private,
         )
         hub.conversation.apply(start)
@@ -494,6 +497,8 @@ class Satchel:
         return [Instructions(source="AGENTS.md", text=text)] if text else []
 
     async def _close(self) -> None:
+        if self.home.database is not None:
+            self.home.database.stop_waiting()
         async with anyio.create_task_group() as group:
             for hub in tuple(self._hubs.values()):
                 group.start_soon(self._close_hub, hub, "closed")

@@ -30,13 +30,12 @@ class Spending:
         self._costs: dict[str, float] = {}
         self._locks_changed_at = -1
 
-    async def on(self, day: str, *, open_here: Collection[str], excluding: str | None) -> float:
+    async def on(self, day: str, *, open_here: Collection[str]) -> float:
         """US dollars spent on a local day.
 
         Args:
             day: As "2026-11-21".
             open_here: Ids of sessions whose logs are not read; their journals know what they cost.
-            excluding: Another session to leave out.
         """
         async with self._checking:
             changed_at, files = await anyio.to_thread.run_sync(
@@ -61,11 +60,10 @@ class Spending:
             for name, known in self._known.items():
                 if name not in self._costs:
                     self._costs[name] = known.summary.cost_on(day)
-            left_out = {*open_here, excluding}
             return sum(
                 cost
                 for name, cost in self._costs.items()
-                if self._known[name].file.session_id not in left_out
+                if self._known[name].file.session_id not in open_here
             )
 
     def _changed(self, open_here: Collection[str]) -> tuple[int, list[LogFile]]:

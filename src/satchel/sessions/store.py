@@ -179,7 +179,7 @@ class SessionStore:
         """All sessions, those that were active last first."""
         return await self._index.sessions()
 
-    async def spent_on(self, day: str, *, excluding: str | None = None) -> float:
+    async def spent_on(self, day: str) -> float:
         """What all sessions of the home spent on a local day, in US dollars.
 
         Cheap enough to call before every model call: sessions that are open in this process keep their own sums, and of
@@ -187,14 +187,11 @@ class SessionStore:
 
         Args:
             day: As "2026-11-21".
-            excluding: A session to leave out.
         """
         # Copied before the files are checked, so that a session that closes meanwhile is counted once.
         here = dict(self._open)
-        elsewhere = await self._spending.on(day, open_here=here.keys(), excluding=excluding)
-        return elsewhere + sum(
-            journal.cost_by_day.get(day, 0.0) for id, journal in here.items() if id != excluding
-        )
+        elsewhere = await self._spending.on(day, open_here=here.keys())
+        return elsewhere + sum(journal.cost_by_day.get(day, 0.0) for journal in here.values())
 
     async def info(self, session_id: str) -> SessionInfo:
         """One session, by its id or the unique beginning of it. Errors as in `load`."""

@@ -1,0 +1,46 @@
+"""What a session's log brings back when the session is opened."""
+
+from __future__ import annotations
+
+from satchel.conversation import Conversation
+from satchel.events import Posted, QuestionAnswered, QuestionAsked, Record, TurnEnd, TurnStart
+
+__all__ = ["Replay"]
+
+
+class Replay:
+    """Called with each record of a log, in order; `SessionStore.open` and `load` do so in a worker thread.
+
+    Keeps what the session needs and no more, so that a large log neither fills the memory nor occupies the event loop.
+
+    Attributes:
+        conversation: The conversation so far.
+        questions: The questions and answers of the newest turn, while that turn is unfinished.
+        posted: The posts that no message has delivered, by their ids.
+        delivered: The ids of the others.
+    """
+
+    def __init__(self) -> None:
+        """Begin with an empty log."""
+        self.conversation = Conversation()
+        self.questions: list[Record] = []
+        self.posted: dict[str, Posted] = {}
+        self.delivered: set[str] = set()
+
+    def __call__(self, record: Record) -> None:
+        """Apply the next record."""
+        self.conversation.apply(record.event)
+        match record.event:
+            case TurnStart() as event:
+                self.questions.clear()
+                for id in event.inbox:
+                    self.posted.pop(id, None)
+                    self.delivered.add(id)
+            case TurnEnd():
+                self.questions.clear()
+            case QuestionAsked() | QuestionAnswered():
+                self.questions.append(record)
+            case Posted() as event:
+                self.posted[event.id] = event
+            case _:
+                pass
