@@ -43,7 +43,7 @@ async def test_a_hook_adds_context_below_memory_and_it_is_replayed_byte_for_byte
         blocks=(
             TextBlock(text="Hi."),
             TextBlock(text="<memory>old</memory>", origin="memory"),
-            TextBlock(text="It is Thursday.", origin="notice"),
+            TextBlock(text="It is Thursday.", origin="context"),
         ),
     )
     assert [request.messages[0] for request in world.model.requests] == [first, first]

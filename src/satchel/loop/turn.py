@@ -182,7 +182,8 @@ class TurnRunner:
                 no unfinished turn.
         """
         self._inputs = inputs
-        self._conversation = inputs.conversation
+        self._conversation, self._environment = inputs.conversation, inputs.environment
+        self._model, self._limits, self._estimator = inputs.model, inputs.limits, inputs.estimator
         self._message = _checked(inputs.message, inputs.conversation)
         self._system_size = len(inputs.system.encode("utf-8", "replace"))
         self._emitter = Emitter(
@@ -355,22 +356,22 @@ class TurnRunner:
     # Preparing
 
     async def _prepare(self) -> TurnState:
-        if self._rounds >= self._inputs.limits.max_rounds:
-            text = closing.rounds_text(self._inputs.limits.max_rounds, self._steps, self._last_steps)
+        if self._rounds >= self._limits.max_rounds:
+            text = closing.rounds_text(self._limits.max_rounds, self._steps, self._last_steps)
             return self._decide("limit", text)
-        tokens = self._inputs.estimator.tokens(self._request_size)
+        tokens = self._estimator.tokens(self._request_size)
         exceeded = await self._exceeded_budget(ahead_tokens=tokens)
         if exceeded:
             return self._decide("limit", closing.budget_text(exceeded, self._steps))
-        window = self._inputs.model.context_window
+        window = self._model.context_window
         # If the last compaction could not make the history smaller, another one can't either until it has grown.
-        if window is not None and tokens > window * self._inputs.limits.compact_at and self._has_grown:
+        if window is not None and tokens > window * self._limits.compact_at and self._has_grown:
             await self._make_room()
         return TurnState.ASKING
 
     @property
     def _request_size(self) -> int:
-        return self._system_size + self._inputs.environment.tools.size + self._conversation.size
+        return self._system_size + self._environment.tools.size + self._conversation.size
 
     @property
     def _has_grown(self) -> bool:
@@ -390,13 +391,13 @@ class TurnRunner:
         """Compact the history; return whether it became shorter."""
         event = await compact(
             self._conversation.messages,
-            model=self._inputs.model,
+            model=self._model,
             turn=self._inputs.turn,
             trigger="auto",
             emit=self._emitter,
-            estimator=self._inputs.estimator,
-            keep_part=self._inputs.limits.keep_part,
-            session_id=self._inputs.environment.session_id,
+            estimator=self._estimator,
+            keep_part=self._limits.keep_part,
+            session_id=self._environment.session_id,
             on_request=self._hooks.request,
         )
         self._compacted_size = self._conversation.size
@@ -409,7 +410,7 @@ class TurnRunner:
         return True
 
     async def _sample_tokens(self, *texts: str) -> None:
-        failure = self._inputs.estimator.sample(texts)
+        failure = self._estimator.sample(texts)
         if failure is not None:
             await self._emitter(failure)
 
@@ -425,9 +426,9 @@ class TurnRunner:
         request = ModelRequest(
             system=self._inputs.system,
             messages=self._conversation.messages,
-            tools=self._inputs.environment.tools.definitions,
-            max_tokens=self._inputs.limits.max_tokens,
-            session_id=self._inputs.environment.session_id,
+            tools=self._environment.tools.definitions,
+            max_tokens=self._limits.max_tokens,
+            session_id=self._environment.session_id,
         )
         broken = self._inputs.watch.check(request)
         if broken:
@@ -437,11 +438,7 @@ class TurnRunner:
         answer = self._answer = Answer()
         try:
             await read_answer(
-                self._inputs.model,
-                request,
-                answer=answer,
-                emit=self._show,
-                max_bytes=self._inputs.limits.max_answer_bytes,
+                self._model, request, answer=answer, emit=self._show, max_bytes=self._limits.max_answer_bytes
             )
         except _JournalFailed as failed:
             raise failed.error from None
@@ -454,9 +451,7 @@ class TurnRunner:
             return await self._model_failed(error)
         if answer.completion is None:
             await self._emitter(*self._keep_partial())
-            return self._decide(
-                "limit", closing.endless_text(self._last_text, self._inputs.limits.max_answer_bytes)
-            )
+            return self._decide("limit", closing.endless_text(self._last_text, self._limits.max_answer_bytes))
         return await self._accept_answer(normalise(answer.completion, taken=self._conversation.call_ids))
 
     async def _show(self, event: Event) -> None:
@@ -469,16 +464,14 @@ class TurnRunner:
     async def _accept_answer(self, completion: Completion) -> TurnState:
         self._rounds += 1
         self._has_overflowed = False
-        estimator = self._inputs.estimator
         if not completion.usage.estimated:
-            estimator.learn(self._request_size, completion.usage.input_tokens)
-        elif estimator.has_counter:
+            self._estimator.learn(self._request_size, completion.usage.input_tokens)
+        elif self._estimator.has_counter:
             # The adapter estimates without the caller's counter.
-            said = size_of_message(completion.message)
             usage = replace(
                 completion.usage,
-                input_tokens=estimator.tokens(self._request_size),
-                output_tokens=estimator.tokens(said),
+                input_tokens=self._estimator.tokens(self._request_size),
+                output_tokens=self._estimator.tokens(size_of_message(completion.message)),
             )
             completion = replace(completion, usage=usage)
         # The round exists before the answer is logged: whatever stops the turn from here on answers its calls.
@@ -518,16 +511,16 @@ class TurnRunner:
         stop_reason: StopReason = "tool_use",
         answer: str | None = None,
     ) -> Round:
-        share = self._inputs.limits.max_result_chars
-        if self._inputs.model.context_window is not None:
-            room = self._inputs.estimator.bytes(int(self._inputs.model.context_window * _RESULTS_PART))
-            share = min(share, room // min(len(calls), self._inputs.limits.max_calls))
+        share = self._limits.max_result_chars
+        if self._model.context_window is not None:
+            room = self._estimator.bytes(int(self._model.context_window * _RESULTS_PART))
+            share = min(share, room // min(len(calls), self._limits.max_calls))
         return Round(
             calls,
             turn=self._inputs.turn,
             number=self._rounds if answer is None else 0,
-            environment=self._inputs.environment,
-            limits=self._inputs.limits,
+            environment=self._environment,
+            limits=self._limits,
             result_chars=share,
             hooks=self._hooks,
             emitter=self._emitter,
@@ -542,7 +535,7 @@ class TurnRunner:
         """End the turn with an answer that has no calls."""
         match stop_reason:
             case "refusal":
-                return self._decide("failed", closing.refusal_text(text, self._inputs.model))
+                return self._decide("failed", closing.refusal_text(text, self._model))
             case "max_tokens":
                 return self._decide("limit", closing.cut_text(text))
             case _:
@@ -552,7 +545,7 @@ class TurnRunner:
                 if self._last_text:
                     return self._decide("done", self._last_text)
                 status: TurnStatus = "done" if self._steps else "failed"
-                return self._decide(status, closing.empty_text(self._inputs.model, self._steps))
+                return self._decide(status, closing.empty_text(self._model, self._steps))
 
     async def _overflowed(self, error: ContextOverflow) -> TurnState:
         """The history is too long for the model: make room and ask once more."""
@@ -566,7 +559,7 @@ class TurnRunner:
     async def _model_failed(self, error: Exception) -> TurnState:
         await self._emitter(*self._keep_partial(), self._failure("model", error))
         self._error = _as_ours(error)
-        return self._decide("failed", closing.failure_text(error, self._inputs.model))
+        return self._decide("failed", closing.failure_text(error, self._model))
 
     def _keep_partial(self) -> list[Event]:
         """The event that keeps the text of an incomplete answer, since it was shown."""
@@ -576,8 +569,8 @@ class TurnRunner:
         self._rounds += 1
         blocks = answer.blocks
         usage = Usage(
-            input_tokens=self._inputs.estimator.tokens(self._request_size),
-            output_tokens=self._inputs.estimator.tokens(answer.size),
+            input_tokens=self._estimator.tokens(self._request_size),
+            output_tokens=self._estimator.tokens(answer.size),
             estimated=True,
         )
         self._last_text = text_of(blocks) or self._last_text
@@ -586,8 +579,8 @@ class TurnRunner:
             stop_reason="other",
             # The answer may have been complete just before it was stopped; then its usage is known.
             usage=answer.completion.usage if answer.completion is not None else usage,
-            provider=self._inputs.model.provider,
-            model=self._inputs.model.model,
+            provider=self._model.provider,
+            model=self._model.model,
         )
         return [self._record(partial)]
 
@@ -605,7 +598,7 @@ class TurnRunner:
             return self._decide("asking", closing.question_text(self._text_with_calls, question.question))
         if round.is_left_to_caller:
             return self._decide("calling", self._text_with_calls)
-        if streak > self._inputs.limits.max_repeats:
+        if streak > self._limits.max_repeats:
             return self._decide("limit", closing.repeat_text(streak, self._steps))
         return TurnState.PREPARING
 
@@ -676,7 +669,7 @@ class TurnRunner:
             else:
                 events = []
             events += self._last_events()
-            await self._emitter(*events, limit_s=self._inputs.limits.closing_timeout_s)
+            await self._emitter(*events, limit_s=self._limits.closing_timeout_s)
             self._state = TurnState.ENDED
         # A boundary: the turn stops even if the journal can't record how.
         except Exception as error:  # noqa: BLE001
@@ -699,10 +692,10 @@ class TurnRunner:
         # What the journal refused must not count: neither an answer nor an open question.
         said = f"{self._final.text}\n\n" if self._final is not None else ""
         self._question = None
-        self._decide("failed", said + closing.failure_text(error, self._inputs.model))
+        self._decide("failed", said + closing.failure_text(error, self._model))
         events = [self._failure("turn", error), *events, *self._last_events()]
         try:
-            await self._emitter(*events, limit_s=self._inputs.limits.closing_timeout_s)
+            await self._emitter(*events, limit_s=self._limits.closing_timeout_s)
         # A boundary: the journal failed before, and the outcome says so.
         except Exception as again:  # noqa: BLE001
             self._error.add_note(f"Logging the end of the turn failed as well: {again}")
