@@ -553,13 +553,17 @@ def test_a_server_that_the_environment_sets_is_not_removed(run: Run) -> None:
 
 
 @requirement("mcp:commands")
-def test_a_server_of_a_project_is_added_to_its_settings(run: Run, tmp_path: Path) -> None:
+def test_a_server_of_a_project_is_added_to_its_settings_which_are_trusted_again(
+    run: Run, tmp_path: Path
+) -> None:
     added = run("mcp-server", "add", "x", "--project", "--", "prog")
     file = tmp_path / "work" / ".satchel" / "config.toml"
     assert (added.code, file.read_text()) == (0, '[mcp_servers.x]\ncommand = "prog"\n')
-    assert "It is ignored until you trust this folder" in added.err
+    assert "ignored until you type: satchel config trust" in added.err
     assert json.loads(run("mcp-server", "list", "--json").out) == []
-    run("config", "trust", "--yes")
+    assert run("config", "trust", "--yes").code == 0
     assert json.loads(run("mcp-server", "list", "--json").out)[0]["file"] == str(file)
-    assert run("mcp-server", "remove", "x", "--yes").code == 0
+    removed = run("mcp-server", "remove", "x", "--yes")
+    assert removed.code == 0
+    assert "ignored until you type: satchel config trust" in removed.err
     assert "mcp_servers" not in file.read_text()

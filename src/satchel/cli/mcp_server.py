@@ -36,6 +36,9 @@ T = TypeVar("T")
 
 _MOST_SHOWN = 20
 """Resources that `test` shows; a server may have a thousand."""
+_TRUST_AGAIN = (
+    "! Trust covers settings as they were: this project's are ignored until you type: satchel config trust"
+)
 _MAX_PASTED = 65_536
 """Characters of a pasted address."""
 
@@ -154,8 +157,8 @@ def add(
         tell(
             f"! The value of {place} is in plain text in {path}. Use a ${{VARIABLE}} to keep it out of the file."
         )
-    if project and not settings.project_trusted:
-        tell("! It is ignored until you trust this folder: satchel config trust")
+    if project:
+        tell(_TRUST_AGAIN)
     if as_json:
         say_json({"name": name, "file": str(path)})
     else:
@@ -201,6 +204,8 @@ def remove(name: str, yes: bool, as_json: bool) -> None:
         )
         return
     tell(f"{name} was removed from {removed.file}.")
+    if removed.file != str(settings.config_path):
+        tell(_TRUST_AGAIN)
     if removed.had_pins:
         tell("  Its approvals were deleted.")
     if removed.logged_out is not None:
