@@ -261,6 +261,24 @@ async def test_a_rule_that_denies_finds_the_command_in_every_disguise(command: s
     assert not await allowed("bypass", rules("deny", "bash(rm *)"), bash(command))
 
 
+@requirement("permissions:rule:deny")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git push --force",
+        "git push 2>/dev/null --force",
+        "git push >'a b' --force",
+        "git >a\\ b push --force",
+        "git push &>x --force",
+        "git push <<<x --force origin",
+        "2>x git push --force",
+    ],
+)
+async def test_a_rule_that_denies_reads_on_after_a_redirection(command: str) -> None:
+    assert not await allowed("bypass", rules("deny", "bash(git push --force *)"), bash(command))
+    assert await allowed("bypass", rules("deny", "bash(git push --tags *)"), bash(command))
+
+
 @pytest.mark.parametrize("command", ["ls", "git rm x", "rmdir x", "echo farm", "grep -r rm ."])
 async def test_a_rule_that_denies_leaves_other_commands_alone(command: str) -> None:
     assert await allowed("bypass", rules("deny", "bash(rm *)"), bash(command))

@@ -45,6 +45,8 @@ OPERATORS = frozenset({";", "&", "&&", "||", "|", "|&"})
 CONTINUES = frozenset({"&&", "||", "|", "|&"})
 """The operators that must be followed by a command."""
 CUTS = re.compile(r"[;&|\n\r(){}`<>!]|\$\(")
+REDIRECTION = re.compile(r"""(?:\d+|&(?=>))?[<>]{1,3}[&|]?[ \t]*(?:'[^']*'|"[^"]*"|\\.|[^\s;&|<>()'"\\])*""")
+"""Any redirection with its target; the words after it belong to the command before it."""
 BLANK = re.compile(r"\$\{?IFS\}?(?:\$\d)?")
 """Expansions that a shell turns into white space."""
 SPECIAL = re.compile(r"[\s'\"\\$`;&|<>(){}*?\[!]|\A[#~]|\A\Z")
@@ -182,16 +184,16 @@ def possible_commands(command: str) -> Iterator[list[str]]:
         command: At most `MAX_CHARS`; the caller takes a longer one for any command.
     """
     joined = BLANK.sub(" ", command.replace("\\\n", ""))
-    # Three readings of quotes: as written, as cuts (for `sh -c 'rm x'`), and removed (for a name written r""m).
-    # A comma may separate the words of a brace expansion: `{rm,-r,x}`.
-    cut = [fragment.split() for fragment in CUTS.split(re.sub(r"[\"']", ";", joined).replace("\\", ""))]
-    bare = [fragment.split() for fragment in CUTS.split(re.sub(r"[\"'\\]", "", joined))]
-    braced = [
-        inner.replace(",", " ").split()
-        for inner in re.findall(r"\{([^{}]*)\}", re.sub(r"[\"'\\]", "", joined))
-    ]
-    strict = [[word.text for word in words] for words in read_commands(command) or ()]
-    for words in [*strict, *cut, *bare, *braced]:
+    readings = [[word.text for word in words] for words in read_commands(command) or ()]
+    for text in (joined, REDIRECTION.sub(" ", joined)):
+        readings += [[word.text for word in words] for words in read_commands(text) or ()]
+        # Quotes are read as cuts (for `sh -c 'rm x'`), and removed (for a name written r""m).
+        bare = re.sub(r"[\"'\\]", "", text)
+        readings += [part.split() for part in CUTS.split(re.sub(r"[\"']", ";", text).replace("\\", ""))]
+        readings += [part.split() for part in CUTS.split(bare)]
+        # A comma may separate the words of a brace expansion: `{rm,-r,x}`.
+        readings += [part.replace(",", " ").split() for part in re.findall(r"\{([^{}]*)\}", bare)]
+    for words in readings:
         for start in _starts(words):
             program, *arguments = words[start:]
             yield [program, *arguments]
