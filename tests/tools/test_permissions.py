@@ -320,14 +320,14 @@ def test_quoted_words_are_read_back_whatever_is_in_them(parts: list[list[str]], 
 def test_a_pattern_matches_as_its_regular_expression_would(pattern: str, text: str) -> None:
     import re  # noqa: PLC0415
 
-    from satchel.tools.patterns import fit  # noqa: PLC0415
+    from satchel.tools.patterns import matcher  # noqa: PLC0415
 
     expected = re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text) is not None
     if pattern.endswith(" *"):
         expected = (
             expected or re.fullmatch(".*".join(map(re.escape, pattern[:-2].split("*"))), text) is not None
         )
-    assert fit(pattern)(text) is expected
+    assert matcher(pattern)(text) is expected
 
 
 TOKENS = [

@@ -12,7 +12,7 @@ from satchel.config import Mode, Settings, add_permission
 from satchel.errors import UsageError
 from satchel.memory.redaction import redact
 from satchel.tools import Approver, ModeGate, Rule, parse_rule
-from satchel.tools.patterns import fit
+from satchel.tools.patterns import matcher
 
 __all__ = ["gate_for", "withheld_from_searches"]
 
@@ -65,5 +65,5 @@ def withheld_from_searches(settings: Settings) -> tuple[str, ...]:
     return tuple(
         rule.pattern
         for rule in rules
-        if rule.pattern is not None and any(fit(rule.tool)(name) for name in reading)
+        if rule.pattern is not None and any(matcher(rule.tool)(name) for name in reading)
     )

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from satchel.config import Settings
 from satchel.tools import StaticToolset, Toolset, parse_rule
-from satchel.tools.patterns import fit, url_may_fit
+from satchel.tools.patterns import matcher, url_may_match
 from satchel.tools.web import (
     WEB_FETCH,
     AddressRules,
@@ -51,11 +51,11 @@ def _rule_on_addresses(settings: Settings) -> Callable[[str], str | None]:
     rules = [
         rule
         for rule in (parse_rule(rule.action, rule.tool) for rule in settings.permissions)
-        if rule.action != "allow" and rule.pattern is not None and fit(rule.tool)(WEB_FETCH)
+        if rule.action != "allow" and rule.pattern is not None and matcher(rule.tool)(WEB_FETCH)
     ]
 
     def rule_on(url: str) -> str | None:
-        found = (rule for rule in rules if rule.pattern is not None and url_may_fit(rule.pattern, url))
+        found = (rule for rule in rules if rule.pattern is not None and url_may_match(rule.pattern, url))
         return next((f"{rule.action} {rule.text}" for rule in found), None)
 
     return rule_on

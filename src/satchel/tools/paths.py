@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from satchel.tools.patterns import Fits, escaped, fit
+from satchel.tools.patterns import Matcher, escaped, matcher
 
-__all__ = ["Places", "is_below", "path_fits", "path_forms", "plain_pattern"]
+__all__ = ["Places", "is_below", "path_matcher", "path_forms", "plain_pattern"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +75,9 @@ def path_forms(path: str, *, cwd: Path, user_home: str) -> list[list[str]]:
     return forms
 
 
-def path_fits(pattern: str, *, user_home: str) -> Fits:
+def path_matcher(pattern: str, *, user_home: str) -> Matcher:
     """A test whether a form of a path fits a rule's pattern."""
-    return fit(plain_pattern(pattern, user_home=user_home))
+    return matcher(plain_pattern(pattern, user_home=user_home))
 
 
 def plain_pattern(pattern: str, *, user_home: str) -> str:

@@ -11,34 +11,34 @@ from satchel.tools.urls import DEFAULT_PORTS, PlainUrl, ascii_host, plain_url
 from satchel.tools.usage import proposed_head, star_may_cover
 
 __all__ = [
-    "Fits",
+    "Matcher",
     "between_stars",
     "covers",
     "escaped",
-    "fit",
+    "matcher",
     "literal",
     "proposed_pattern",
-    "url_fits",
-    "url_may_fit",
+    "url_matches",
+    "url_may_match",
 ]
 
-Fits: TypeAlias = Callable[[str], bool]
+Matcher: TypeAlias = Callable[[str], bool]
 
 
-def fit(pattern: str) -> Fits:
-    """A test whether a whole text fits a pattern with `*`; its time grows with the text's length alone."""
+def matcher(pattern: str) -> Matcher:
+    """Compile a pattern with `*` into a test of whole texts, which takes time in proportion to the text's length."""
     optional_arguments = pattern.endswith(" *") and not pattern.endswith("\\ *")
     whole = between_stars(pattern)
     without = between_stars(pattern[:-2]) if optional_arguments else None
 
-    def fits(text: str) -> bool:
-        return _matches(whole, text) or (without is not None and _matches(without, text))
+    def matches(text: str) -> bool:
+        return _match_pieces(whole, text) or (without is not None and _match_pieces(without, text))
 
-    return fits
+    return matches
 
 
 def between_stars(pattern: str) -> list[str]:
-    """The literal pieces of a pattern, one more than it has stars."""
+    """The literal text between a pattern's stars: one piece more than it has stars."""
     pieces = [""]
     for piece in re.findall(r"\\[\\*]|.", pattern, re.DOTALL):
         if piece == "*":
@@ -48,7 +48,7 @@ def between_stars(pattern: str) -> list[str]:
     return pieces
 
 
-def _matches(pieces: Sequence[str], text: str) -> bool:
+def _match_pieces(pieces: Sequence[str], text: str) -> bool:
     first, *middle = pieces
     if not middle:
         return text == first
@@ -57,7 +57,7 @@ def _matches(pieces: Sequence[str], text: str) -> bool:
         return False
     at, end = len(first), len(text) - len(last)
     for piece in middle:
-        # The earliest place is always good enough: what follows can only gain by it.
+        # Taking the earliest place is enough: it leaves the most text for the pieces that follow.
         found = text.find(piece, at, end)
         if found < 0:
             return False
@@ -66,24 +66,24 @@ def _matches(pieces: Sequence[str], text: str) -> bool:
 
 
 def literal(pattern: str) -> str | None:
-    """The one text that a pattern without stars fits, or None."""
+    """The only text that a pattern without stars matches; None for a pattern with stars."""
     pieces = between_stars(pattern)
     return pieces[0] if len(pieces) == 1 else None
 
 
 def escaped(text: str) -> str:
-    """A text as a pattern that fits it alone."""
+    """Turn a text into a pattern that matches only that text."""
     return re.sub(r"[\\*]", r"\\\g<0>", text)
 
 
 def covers(pattern: str, words: Words) -> bool:
     """Whether the pattern of a rule that allows covers one simple command.
 
-    The pattern has to match the command's text, and what its stars stand for has to be harmless, as far as that is
-    known (see `star_may_cover`). Words count as spelled out up to the first star.
+    The pattern must match the command's text, and the words that its stars stand for must be harmless, as far as
+    that is known (see `star_may_cover`). The rule spells out the words before its first star.
     """
     text = command_text(words)
-    if not fit(pattern)(text):
+    if not matcher(pattern)(text):
         return False
     head, *rest = between_stars(pattern)
     if not rest or head.rstrip(" ") == text:
@@ -95,27 +95,30 @@ def covers(pattern: str, words: Words) -> bool:
     return star_may_cover(words, spelled)
 
 
-def url_fits(pattern: str, url: str) -> bool:
-    """Whether an allow rule's pattern fits a URL: a `*` in its host stands for a part of the host alone, and every
-    reading of the path has to fit.
+def url_matches(pattern: str, url: str) -> bool:
+    """Whether the pattern of a rule that allows matches a URL.
+
+    A `*` in the host stands only for a part of the host, and every reading of the path must match.
     """
     scheme, separator, rest = pattern.partition("://")
     found = plain_url(url)
     if found is None:
         return False
     if not separator:
-        return all(fit(pattern)(spelling) for spelling in _spellings(found))
+        return all(matcher(pattern)(spelling) for spelling in _spellings(found))
     netloc, slash, path = rest.partition("/")
-    if not (fit(scheme.lower())(found.scheme) and fit(_plain_netloc(netloc, found.scheme))(found.netloc)):
+    if not (
+        matcher(scheme.lower())(found.scheme) and matcher(_plain_netloc(netloc, found.scheme))(found.netloc)
+    ):
         return False
     if not slash:
         return netloc.endswith("*") or (set(found.paths) == {"/"} and not found.query)
-    fits = fit(f"/{path}")
-    return all(fits(f"{each}{found.query}") for each in found.paths)
+    matches = matcher(f"/{path}")
+    return all(matches(f"{each}{found.query}") for each in found.paths)
 
 
-def url_may_fit(pattern: str, url: str) -> bool:
-    """Whether the pattern of a rule that denies or asks concerns a URL, in any of its spellings."""
+def url_may_match(pattern: str, url: str) -> bool:
+    """Whether the pattern of a rule that denies or asks matches a URL in any of its spellings."""
     scheme, separator, rest = pattern.partition("://")
     netloc, slash, path = rest.partition("/")
     patterns = [pattern]
@@ -123,7 +126,7 @@ def url_may_fit(pattern: str, url: str) -> bool:
         patterns.append(f"{scheme.lower()}://{_plain_netloc(netloc, scheme.lower())}{slash}{path}")
     found = plain_url(url)
     spellings = [url, *(_spellings(found) if found is not None else ())]
-    return any(fit(each)(spelling) for each in patterns for spelling in spellings)
+    return any(matcher(each)(spelling) for each in patterns for spelling in spellings)
 
 
 def _spellings(url: PlainUrl) -> list[str]:
@@ -151,7 +154,7 @@ def _plain_host(host: str) -> str:
 
 
 def proposed_pattern(words: Words) -> str | None:
-    """The narrowest pattern for a command and those like it; None where only the command itself is safe to allow."""
+    """The narrowest pattern for a command and those like it; None if only the command itself is safe to allow."""
     head = proposed_head(words)
     if head is None:
         return None

@@ -1,14 +1,11 @@
-"""Decides which calls may run: rules first, then the mode, then the user. One place for every source of
-tools.
+"""Decides which calls may run, whatever the source of the tool: by rules, then by the mode, then by asking the user.
 
-The order is: a rule that denies, a rule that asks, a rule that allows, the mode.
+Rules that deny come first, then rules that ask, then rules that allow, then the mode.
 
-- `ask`, the default: built-in tools that are plainly harmless run: they destroy nothing, reach no network,
-and
-  touch no file outside the session's own folders. Everything else is asked, reading a file elsewhere
-  included.
-- `auto`: built-in tools that only read run too, wherever that is. Everything else is asked. What a stranger's
-  tool says about itself is ignored here.
+- `ask`, the default: built-in tools run if they destroy nothing, reach no network and touch no file outside the
+  session's own folders. The user is asked about everything else, including reading a file elsewhere.
+- `auto`: built-in tools that only read run as well, anywhere. The user is asked about everything else. What a
+  stranger's tool says about itself is ignored.
 - Once the model has read something from outside, a call that would reach a place of the model's choice on the
   network is asked in `auto` and `plan` as well, unless a rule allows it: an address can carry words out.
 - In neither does a tool read by itself where keys and passwords are: outside of the session's folder, what is
@@ -38,17 +35,17 @@ import anyio
 from satchel.config import Mode, RuleAction
 from satchel.errors import SatchelError, UsageError
 from satchel.events import Consent
-from satchel.tools.paths import Places, is_below, path_fits, path_forms, plain_pattern
+from satchel.tools.paths import Places, is_below, path_forms, path_matcher, plain_pattern
 from satchel.tools.patterns import (
-    Fits,
+    Matcher,
     between_stars,
     covers,
     escaped,
-    fit,
     literal,
+    matcher,
     proposed_pattern,
-    url_fits,
-    url_may_fit,
+    url_matches,
+    url_may_match,
 )
 from satchel.tools.port import ToolSpec
 from satchel.tools.shell import MAX_CHARS, possible_commands, read_commands, words_text
@@ -160,12 +157,11 @@ class Approver(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What happens to calls of the tools that `tool` names and whose subject fits `pattern`; made by
-    `parse_rule`.
+    """What happens to the calls of some tools whose subject matches a pattern; made by `parse_rule`.
 
     Attributes:
         tool: A name; `*` stands for any characters.
-        pattern: The same for the call's subject; `\\*` and `\\\\` stand for themselves. None fits every call.
+        pattern: The same for the call's subject; `\\*` and `\\\\` stand for themselves. None matches every call.
     """
 
     action: RuleAction
@@ -185,7 +181,7 @@ def parse_rule(action: RuleAction, text: str) -> Rule:
         action: What the rule does.
         text: `bash`, `file_*`, `bash(git *)`, `file_write(src/*)`. A `*` stands for any characters, `\*` for
         a star;
-            a pattern that ends in " *" fits the command without arguments too.
+            a pattern that ends in " *" also matches the command without arguments.
 
     Raises:
         UsageError: It is none; the message says what it should look like.
@@ -278,7 +274,7 @@ class ModeGate:
         return self._roots
 
     def suggest(self, call: PlannedCall) -> tuple[str, ...]:
-        """The narrowest rules, as texts, that would allow this call and those most like it."""
+        """The narrowest rules, as texts, that would allow this call and others like it."""
         name, subject = call.spec.name, call.subject
         if subject is None:
             return (name,)
@@ -290,11 +286,11 @@ class ModeGate:
             return (f"{name}({escaped(folder)}/*)" if folder else f"{name}({escaped(path)})",)
         if call.spec.pattern_key == URL_KEY:
             url = plain_url(subject)
-            # No pattern that allows fits what is no URL: the tool will say so.
+            # No rule that allows matches what is not a URL: the tool reports the error.
             return (f"{name}({url.scheme}://{url.netloc}/*)" if url else f"{name}({escaped(subject)})",)
         patterns = [proposed_pattern(words) for words in read_commands(subject) or ()]
         if not patterns or None in patterns:
-            # Not by parts either: what is right after `cd build &&` may be wrong in another folder.
+            # Nor one rule for each part: what is right after `cd build &&` may be wrong in another folder.
             return (f"{name}({escaped(subject)})",)
         return tuple(dict.fromkeys(f"{name}({pattern})" for pattern in patterns))
 
@@ -343,7 +339,7 @@ class ModeGate:
     def _without_asking(self, call: PlannedCall) -> Decision | str:
         """The decision, or why the user has to be asked."""
         for rule in self._rules:
-            if rule.action == "deny" and self._may_fit(rule, call):
+            if rule.action == "deny" and self._may_match(rule, call):
                 return Decision(
                     allowed=False,
                     by="rule",
@@ -357,7 +353,7 @@ class ModeGate:
         if self.mode == "plan" and not (call.spec.annotations.read_only and self._mode_allows(call)):
             return Decision(allowed=False, by="mode", reason=_planned(call))
         for rule in self._rules:
-            if rule.action == "ask" and self._may_fit(rule, call):
+            if rule.action == "ask" and self._may_match(rule, call):
                 return f"the rule 'ask {rule.text}'"
         allowing = self._allowing(call)
         if allowing:
@@ -391,8 +387,10 @@ class ModeGate:
         return self._forms(call.subject or ".")[-1][-1]
 
     def _allowing(self, call: PlannedCall) -> tuple[str, ...]:
-        """The rules that together allow the call, or nothing: every part of it has to be covered."""
-        rules = [rule for rule in self._rules if rule.action == "allow" and fit(rule.tool)(call.spec.name)]
+        """The rules that together allow the call; empty unless they cover every part of it."""
+        rules = [
+            rule for rule in self._rules if rule.action == "allow" and matcher(rule.tool)(call.spec.name)
+        ]
         for rule in rules:
             if rule.pattern is None:
                 return (rule.text,)
@@ -401,14 +399,14 @@ class ModeGate:
             return ()
         if call.spec.pattern_key == PATH_KEY:
             for rule in rules:
-                fits = self._path_fit(rule.pattern or "")
-                if all(any(fits(text) for text in texts) for texts in self._forms(subject)):
+                matches = self._path_matcher(rule.pattern or "")
+                if all(any(matches(text) for text in texts) for texts in self._forms(subject)):
                     return (rule.text,)
             return ()
         if call.spec.pattern_key == URL_KEY:
-            return next(((rule.text,) for rule in rules if url_fits(rule.pattern or "", subject)), ())
+            return next(((rule.text,) for rule in rules if url_matches(rule.pattern or "", subject)), ())
         for rule in rules:
-            # The command word for word: nothing needs to be understood.
+            # The rule is the command itself: it need not be parsed.
             if literal(rule.pattern or "") == subject:
                 return (rule.text,)
         used: list[str] = []
@@ -419,9 +417,9 @@ class ModeGate:
             used.append(found)
         return tuple(dict.fromkeys(used))
 
-    def _may_fit(self, rule: Rule, call: PlannedCall) -> bool:
-        """Whether a rule that denies or asks concerns the call: any part of it, any way of reading it."""
-        if not fit(rule.tool)(call.spec.name):
+    def _may_match(self, rule: Rule, call: PlannedCall) -> bool:
+        """Whether a rule that denies or asks matches any part of the call, in any reading."""
+        if not matcher(rule.tool)(call.spec.name):
             return False
         if rule.pattern is None:
             return True
@@ -429,30 +427,30 @@ class ModeGate:
         if subject is None:
             # Nobody says which of its fields is meant: any may be.
             return any(
-                self._may_fit_path(rule.pattern, text)
-                or url_may_fit(rule.pattern, text)
-                or self._may_fit_command(rule.pattern, text)
+                self._may_match_path(rule.pattern, text)
+                or url_may_match(rule.pattern, text)
+                or self._may_match_command(rule.pattern, text)
                 for text in _texts(call.input)
             )
         if call.spec.pattern_key == PATH_KEY:
-            return self._may_fit_path(rule.pattern, subject)
+            return self._may_match_path(rule.pattern, subject)
         if call.spec.pattern_key == URL_KEY:
-            return url_may_fit(rule.pattern, subject)
-        return self._may_fit_command(rule.pattern, subject)
+            return url_may_match(rule.pattern, subject)
+        return self._may_match_command(rule.pattern, subject)
 
     @staticmethod
-    def _may_fit_command(pattern: str, command: str) -> bool:
-        fits = fit(pattern)
+    def _may_match_command(pattern: str, command: str) -> bool:
+        matches = matcher(pattern)
         if len(command) > MAX_CHARS:
             return True
-        return fits(command) or any(fits(words_text(words)) for words in possible_commands(command))
+        return matches(command) or any(matches(words_text(words)) for words in possible_commands(command))
 
-    def _may_fit_path(self, pattern: str, path: str) -> bool:
+    def _may_match_path(self, pattern: str, path: str) -> bool:
         if len(path) > _MOST_PATH_CHARS:
             return False
         forms = self._forms(path)
-        fits = self._path_fit(pattern)
-        if any(fits(text) for texts in forms for text in texts):
+        matches = self._path_matcher(pattern)
+        if any(matches(text) for texts in forms for text in texts):
             return True
         # Whoever looks through a folder reads what is below it as well.
         real = forms[-1][-1]
@@ -467,8 +465,8 @@ class ModeGate:
     def _forms(self, path: str) -> list[list[str]]:
         return path_forms(path, cwd=self._cwd, user_home=self._places.user_home)
 
-    def _path_fit(self, pattern: str) -> Fits:
-        return path_fits(pattern, user_home=self._places.user_home)
+    def _path_matcher(self, pattern: str) -> Matcher:
+        return path_matcher(pattern, user_home=self._places.user_home)
 
 
 def _may_leak(call: PlannedCall) -> bool:

@@ -34,35 +34,35 @@ SPELLED_OUT = frozenset([
     "mapfile", "nano", "nvim", "perf", "pico", "read", "readarray", "readonly", "rview", "rvim", "screen", "set",
     "shopt", "source", "tmux", "trap", "typeset", "unalias", "unset", "vi", "view", "vim", "vimdiff", "wait",
 ])  # fmt: skip
-"""Programs and builtins for which a rule has to be the whole command: their words run code, or change what the
-commands after them mean, and no list of harmless words is worth having."""
+"""Programs and builtins that a rule must spell out completely: their words run code or change the meaning of later
+commands, and a list of harmless words would be of no use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """How a program, or one of its subcommands, may be called by words that a star stands for.
+    """Which words a star may stand for in calls of a program or one of its subcommands.
 
     Attributes:
-        options: What it may be given: `-ab` takes nothing, `-n=` a value in the same word or the next, `-M[=]` one
-            in the same word or none, `-#` is any number; `--all`, `--width=` and `--color[=]` likewise.
-        spelled: The same for options that the rule has to spell out with their values. They are listed so that the
-            rest of the command can be followed.
-        words: For programs that take words whole, as `find` does: each with `=` for each value that follows.
-        execs: Words after which a command follows, up to `;` or `+`.
-        operands: What each operand fits; "" is anything. A glob fits nothing where this or `first` is set.
-        first: What the first operand fits, where it differs.
-        script_options: Options whose value is what the first operand would be without them.
-        values: What each option's value fits; "" is anything.
-        most: The most operands, or None.
-        free: No word that it can be given does harm.
-        bundle: Its first word may be options without a dash.
-        negatable: Each long option has a `--no-` that is as harmless.
-        subcommands: By their names; a name that is not there is not covered.
-        runs: It starts the command that follows this many operands and any assignments.
-        appends: It appends words to that command.
-        rest_after: After so many operands, it takes everything else as it is.
-        proposed: A star may also be proposed to the user: whatever it stands for only reads, and shows the contents
-            of no file outside the repository.
+        options: The harmless options. `-ab` are two that take no value, `-n=` takes one in the same word or the next,
+            `-M[=]` takes one only in the same word, `-#` is any number. `--all`, `--width=` and `--color[=]` likewise.
+        spelled: Options that the rule must spell out, with their values; listed so that the words after them can be
+            parsed. The same notation.
+        words: For programs that compare whole words, as `find` does: each word, with one `=` for each value after it.
+        execs: Words that are followed by a command, up to `;` or `+`.
+        operands: A regular expression for each operand; "" allows any. With this or `first`, globs are not covered.
+        first: A regular expression for the first operand, if it differs.
+        script_options: Options whose value takes the place of the first operand.
+        values: A regular expression for the values of options; "" allows any.
+        most: The largest number of operands, or None.
+        free: No word does harm.
+        bundle: The first word may hold options without a dash.
+        negatable: Every long option also has a harmless `--no-` form.
+        subcommands: By name; others are not covered.
+        runs: The program starts another command, which follows this many operands and any assignments.
+        appends: The program appends words to that command.
+        rest_after: All words after this many operands are taken as they are.
+        proposed: A star may also be proposed to the user: whatever it stands for only reads, and shows no contents of
+            files outside the repository.
     """
 
     options: str = ""
@@ -141,12 +141,12 @@ _FETCH = """
 
 
 def _reads(options: str = "", **more: str | int) -> Usage:
-    """A subcommand of git that changes nothing."""
+    """A subcommand of git that only reads."""
     return Usage(options=options, values=_NO_GPG, negatable=True, proposed=True, **more)  # type: ignore[arg-type]
 
 
 def _writes(options: str = "", **more: str | int) -> Usage:
-    """One that changes the repository, its files or another one."""
+    """A subcommand of git that changes a repository or its files."""
     return Usage(options=options, values=_NO_GPG, negatable=True, **more)  # type: ignore[arg-type]
 
 
@@ -370,14 +370,13 @@ _HARMLESS = (
     "basename", "df", "dirname", "echo", "false", "free", "groups", "id", "ls", "nproc", "pwd", "readlink",
     "realpath", "seq", "sleep", "stat", "true", "tty", "type", "uname", "uptime", "which", "whoami",
 )  # fmt: skip
-"""Nothing that these can be given does harm, and none of them shows what is in a file."""
+"""No word does harm, and none of these shows the contents of files."""
 _READERS = (
     "cat", "cd", "cksum", "cmp", "column", "comm", "cut", "egrep", "expand", "fgrep", "fmt", "fold", "grep", "head",
     "hexdump", "join", "jq", "md5sum", "nl", "od", "paste", "pgrep", "pidof", "pr", "printenv", "ps", "rev", "sha1sum",
     "sha256sum", "sha512sum", "strings", "sum", "tac", "tail", "tr", "unexpand",
 )  # fmt: skip
-"""Nothing that these can be given does harm either, but they show any file, or other programs' arguments and
-environments, or change the folder in which the next command runs."""
+"""No word does harm, but these show files, arguments or environments, or change the folder of the next command."""
 _FIND = Usage(
     words="-H -L -P -not -a -and -o -or ( ) ! , -true -false -depth -d -mount -xdev -daystart -follow -noleaf "
     "-warn "

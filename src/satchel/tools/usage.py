@@ -1,4 +1,4 @@
-"""Decides what a star in a rule that allows may stand for, from the table in `satchel.tools.programs`."""
+"""Decides which words a star in a rule that allows may stand for, by the table in `satchel.tools.programs`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _Value: TypeAlias = Literal["none", "required", "attached"]
 _NUMBER = re.compile(r"-\d+[A-Za-z]?")
 _GLOB = ("*", "?", "[")
 _FROM_STDIN = Word("*", expands=True)
-"""What `xargs` appends: words that nobody has seen yet, like those of a glob."""
+"""What `xargs` appends: words that are not known yet, like those of a glob."""
 
 
 def star_may_cover(words: Sequence[Word], spelled: int) -> bool:
-    """Whether a star may cover what a rule does not spell out of one simple command.
+    """Whether a star may cover the words of a simple command that a rule does not spell out.
 
     Args:
         words: At least one.
         spelled: How many of the words, counted from the first, the rule spells out.
 
     Returns:
-        For a program in the table: whether all the other words are such as the table lists. For any other program:
-        whether the rule spells out its name.
+        For a program in the table, whether the table lists all the other words. For any other program, whether the
+        rule spells out its name.
     """
     if spelled >= len(words):
         return True
@@ -40,7 +40,7 @@ def star_may_cover(words: Sequence[Word], spelled: int) -> bool:
 
 
 def proposed_head(words: Words) -> str | None:
-    """What a proposed rule for a command and those like it begins with: `git log`; None if there is no such rule."""
+    """The words at the start of a rule for a command and those like it, such as `git log`; None if there is none."""
     usage, count = PROGRAMS.get(words[0].text), 1
     if usage is not None and usage.subcommands and len(words) > 1:
         usage, count = usage.subcommands.get(words[1].text), 2
@@ -55,7 +55,7 @@ def _base(name: str) -> str:
 
 @cache
 def _options(text: str) -> Mapping[str, _Value]:
-    """Read the table's notation: `-abc`, `-n=`, `-M[=]`, `--all`, `--width=`, `--color[=]`."""
+    """Parse the table's notation: `-abc`, `-n=`, `-M[=]`, `--all`, `--width=`, `--color[=]`."""
     options: dict[str, _Value] = {}
     for entry in text.split():
         name = entry.removesuffix("[=]").removesuffix("=")
@@ -66,12 +66,12 @@ def _options(text: str) -> Mapping[str, _Value]:
 
 @cache
 def _whole_words(text: str) -> Mapping[str, int]:
-    """Words that are taken whole, and how many values follow each: `-print -name=`."""
+    """Parse the table's notation for whole words, `-print -name=`: how many values follow each."""
     return {entry.rstrip("="): entry.count("=") for entry in text.split()}
 
 
 class _Reading:
-    """One command, read as its program reads it. What the table does not list fits nothing."""
+    """One command, parsed as its program would parse it. A word that the table does not list is not covered."""
 
     def __init__(self, words: Sequence[Word], spelled: int) -> None:
         self._words = words
@@ -80,7 +80,7 @@ class _Reading:
         self._has_script = False
 
     def fits(self, usage: Usage) -> bool:
-        """Whether the words from here on fit, as far as the rule does not spell them out."""
+        """Whether the table lists the remaining words, except those that the rule spells out."""
         if usage.free:
             return True
         if usage.bundle and not self._fits_bundle(usage):
@@ -124,7 +124,7 @@ class _Reading:
             return False
         if allowed and not re.fullmatch(allowed, word.text, re.DOTALL):
             return False
-        # A glob stands for names that nobody has seen: one may look like an option, and there may be any number.
+        # A glob stands for names that are not known: one may look like an option, and there may be any number.
         may_be_an_option = word.text.startswith(_GLOB) and not options_ended
         return not (word.expands and (may_be_an_option or allowed or usage.most is not None))
 
@@ -148,7 +148,7 @@ class _Reading:
         return True
 
     def _kind(self, usage: Usage, name: str) -> _Value | None:
-        """What the option that stands here takes, or None where a star may not cover it."""
+        """Whether the option at this place takes a value; None if a star may not cover it."""
         kind = _options(usage.options).get(name)
         if kind is None and self._at < self._spelled:
             kind = _options(usage.spelled).get(name)
@@ -157,7 +157,7 @@ class _Reading:
         return kind
 
     def _fits_value(self, usage: Usage, name: str, kind: _Value | None, attached: str | None) -> bool:
-        """Whether an option's value fits; the option itself lies behind."""
+        """Whether an option's value is acceptable, after the option itself was consumed."""
         if kind is None or kind == "none":
             return kind is not None and attached is None
         value = attached
@@ -166,7 +166,7 @@ class _Reading:
                 return True
             word = self._words[self._at]
             self._at += 1
-            # Where another version of the program takes no value here, this word must be no option.
+            # Another version of the program may take no value here: then this word must not be an option.
             if word.expands or (re.match("-.", word.text) and not _NUMBER.fullmatch(word.text)):
                 return self._at <= self._spelled
             value = word.text
@@ -181,7 +181,7 @@ class _Reading:
         return not usage.values or re.fullmatch(usage.values, value, re.DOTALL) is not None
 
     def _fits_bundle(self, usage: Usage) -> bool:
-        """Whether letters without a dash fit, as in `tar cfC a.tar folder`; their values follow in their order."""
+        """Check options without a dash, as in `tar cfC a.tar folder`; their values follow in the same order."""
         letters = self._words[1].text if len(self._words) > 1 else "-"
         if letters.startswith("-"):
             return True
@@ -193,7 +193,7 @@ class _Reading:
         )
 
     def _fits_whole_word(self, usage: Usage, word: Word) -> bool:
-        """Whether a word of an expression fits, with its values, as in `find . -name '*.py'`."""
+        """Check one word of an expression and its values, as in `find . -name '*.py'`."""
         if word.text in usage.execs:
             end = next(
                 (
@@ -214,5 +214,5 @@ class _Reading:
         return not any(word.expands for word in taken)
 
     def _fits_command(self, start: int, words: Sequence[Word]) -> bool:
-        """Whether a command that this one starts fits: the rule spells out which program that is."""
+        """Check a command that this one starts: the rule must spell out its program."""
         return start < self._spelled and bool(words) and star_may_cover(words, self._spelled - start)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from satchel.errors import NotFound, Refused, SatchelError, StorageUnwritable, UsageError
-from satchel.tools.paths import Places, path_fits, path_forms
+from satchel.tools.paths import Places, path_forms, path_matcher
 from satchel.tools.port import Effect, ToolContext
 
 __all__ = ["Fence", "Place", "describe_kind", "shown"]
@@ -252,7 +252,7 @@ class Fence:
             context: The call's.
         """
         places = Places.of((context.cwd, context.spill_dir), context.environ)
-        rules = [path_fits(pattern, user_home=places.user_home) for pattern in self.withheld]
+        rules = [path_matcher(pattern, user_home=places.user_home) for pattern in self.withheld]
         # Whoever runs a tool in person may look wherever they may go.
         in_person = tuple(context.roots) == (Path("/"),) and os.path.realpath(context.cwd) != "/"
         is_named = in_person or places.may_be_key(str(base.path))
