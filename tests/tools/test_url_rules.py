@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from satchel.tools.patterns import url_fits, url_may_fit
+from satchel.tools.patterns import url_matches, url_may_match
 from tests.requirements import requirement
 
 EVIL = "https://evil.com/*"
@@ -34,8 +34,8 @@ DOCS = "https://good.com/docs/*"
     ],
 )
 def test_a_rule_that_denies_a_host_holds_for_every_spelling_of_it(url: str) -> None:
-    assert url_may_fit(EVIL, url)
-    assert not url_may_fit("https://other.com/*", url)
+    assert url_may_match(EVIL, url)
+    assert not url_may_match("https://other.com/*", url)
 
 
 @requirement("permissions:rule:url-spelling")
@@ -51,7 +51,7 @@ def test_a_rule_that_denies_a_host_holds_for_every_spelling_of_it(url: str) -> N
     ],
 )
 def test_a_rule_that_denies_an_address_holds_for_every_way_to_write_the_number(url: str) -> None:
-    assert url_may_fit("http://127.0.0.1/*", url)
+    assert url_may_match("http://127.0.0.1/*", url)
 
 
 @requirement("permissions:rule:url-spelling")
@@ -66,8 +66,8 @@ def test_a_rule_that_denies_an_address_holds_for_every_way_to_write_the_number(u
     ],
 )
 def test_a_rules_own_spelling_does_not_matter_either(pattern: str) -> None:
-    assert url_may_fit(pattern, "https://evil.com/x")
-    assert url_fits(pattern, "https://evil.com/x")
+    assert url_may_match(pattern, "https://evil.com/x")
+    assert url_matches(pattern, "https://evil.com/x")
 
 
 @requirement("permissions:rule:url-spelling")
@@ -101,7 +101,7 @@ def test_a_rules_own_spelling_does_not_matter_either(pattern: str) -> None:
     ],
 )
 def test_a_rule_that_allows_a_folder_of_a_site_fits_nothing_beside_it(url: str) -> None:
-    assert not url_fits(DOCS, url)
+    assert not url_matches(DOCS, url)
 
 
 @requirement("permissions:rule:url-spelling")
@@ -115,4 +115,4 @@ def test_a_rule_that_allows_a_folder_of_a_site_fits_nothing_beside_it(url: str) 
     ],
 )
 def test_a_rule_that_allows_a_folder_of_a_site_fits_what_is_in_it(url: str) -> None:
-    assert url_fits(DOCS, url)
+    assert url_matches(DOCS, url)
