@@ -110,6 +110,27 @@ async def test_a_redirect_to_what_is_no_page_is_an_error(to: str, context: ToolC
     assert result.is_error
 
 
+@requirement("web:untrusted:asked")
+async def test_in_a_session_that_read_something_from_outside_no_redirect_leads_to_another_host(
+    context: ToolContext,
+) -> None:
+    def answer(asked: Asked) -> Answer:
+        return (
+            page("There.", "text/plain") if asked.path == "/there" else moved(asked.path[1:] or "/there", 307)
+        )
+
+    async with loopback(answer) as server, loopback([page("Elsewhere.", "text/plain")]) as other:
+        tool = fetch_tool(Fetcher(AddressRules(allow_private=["127.0.0.1"])))
+        context.untrusted = True
+        inside = await use(tool, context, url=server.url)
+        outside = await use(tool, context, url=f"{server.url}/{other.url}/?secret")
+        context.untrusted = False
+        before = await use(tool, context, url=f"{server.url}/{other.url}/?secret")
+    assert (inside.is_error, outside.is_error, before.is_error) == (False, True, False)
+    assert "moved to another host" in outside.text
+    assert len(other.asked) == 1
+
+
 async def test_redirects_are_followed_and_told_but_not_for_ever(context: ToolContext) -> None:
     def answer(asked: Asked) -> Answer:
         return page("There.", "text/plain") if asked.path == "/there" else moved("/there", 307)

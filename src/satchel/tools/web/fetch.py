@@ -53,8 +53,9 @@ def fetch_tool(fetcher: Fetcher, *, timeout_s: float = 30.0) -> Tool:
 
     async def get(url: str, context: ToolContext) -> _Fetched:
         began_s = anyio.current_time()
+        # After something from outside was read, what was permitted is this host: not where it may send the words to.
         await context.progress({"status": "fetching"})
-        page = await fetcher.get(url)
+        page = await fetcher.get(url, leaves_host=not context.untrusted)
         await context.progress({"status": "reading", "bytes": len(page.body)})
         if needs_parser(page):
             left_s = max(1.0, context.timeout_s - (anyio.current_time() - began_s) - _SPARE_S)

@@ -11,6 +11,7 @@ from urllib.parse import urljoin
 import anyio
 
 from satchel.errors import Refused, SatchelError, UsageError
+from satchel.tools.urls import plain_url
 from satchel.tools.web.addresses import AddressRules, Target
 
 if TYPE_CHECKING:
@@ -68,8 +69,12 @@ class Fetcher:
         self._max_redirects = max_redirects
         self._kept_from = kept_from
 
-    async def get(self, url: str) -> Page:
+    async def get(self, url: str, *, leaves_host: bool = True) -> Page:
         """Get a page.
+
+        Args:
+            url: Its address.
+            leaves_host: Follow a redirect to another host as well; else it is an error that names the place.
 
         Raises:
             UsageError: The URL is none, or what is there can't be had.
@@ -91,7 +96,7 @@ class Fetcher:
                         "Accept-Encoding": "gzip",
                     },
                 ) as client:
-                    return await self._follow(client, url)
+                    return await self._follow(client, url, leaves_host=leaves_host)
         except TimeoutError:
             raise UsageError(f"{url[:200]} did not answer whole within {self._timeout_s:g} s.") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
@@ -99,7 +104,7 @@ class Fetcher:
                 f"{url[:200]} could not be fetched: {str(error) or type(error).__name__}."
             ) from error
 
-    async def _follow(self, client: httpx2.AsyncClient, url: str) -> Page:
+    async def _follow(self, client: httpx2.AsyncClient, url: str, *, leaves_host: bool) -> Page:
         for _ in range(self._max_redirects + 1):
             target = await self._rules.check(url)
             request = client.build_request(
@@ -115,6 +120,10 @@ class Fetcher:
                 if response.status_code in _REDIRECTS and location:
                     url = urljoin(target.url, location)
                     # The gate has seen where the call began, not where it leads.
+                    if not leaves_host and not _is_same_host(target.url, url):
+                        raise Refused(
+                            f"The page was moved to another host: {url[:200]}. If you need it, fetch that address."
+                        )
                     if rule := self._kept_from(url):
                         raise Refused(
                             f"The page was moved to {url[:200]}, and the rule {rule!r} forbids that address."
@@ -148,6 +157,11 @@ class Fetcher:
             body=bytes(body),
             is_cut=is_cut,
         )
+
+
+def _is_same_host(one: str, other: str) -> bool:
+    first, second = plain_url(one), plain_url(other)
+    return first is not None and second is not None and first.netloc == second.netloc
 
 
 def _inflater(encoding: str, url: str) -> Callable[[bytes, int], bytes]:
