@@ -39,6 +39,7 @@ def build_system(
     cwd: str,
     remembers: bool = True,
     capabilities: Sequence[str] = (),
+    servers: str = "",
     instructions: Sequence[Instructions] = (),
 ) -> str:
     """Build the system prompt. The same arguments give the same bytes.
@@ -50,6 +51,7 @@ def build_system(
         cwd: The session's working directory.
         remembers: Whether memory is on in this session.
         capabilities: What the agent can do beyond its tools, one line each, in a fixed order.
+        servers: What MCP servers say about the use of their tools, quoted and marked as theirs.
         instructions: The most general first.
     """
     parts = [_part("system")]
@@ -58,6 +60,8 @@ def build_system(
     if capabilities:
         parts.append("# Capabilities\n\n" + "\n".join(f"- {line}" for line in capabilities))
     parts.append(f"# Here and now\n\nWorking directory: {cwd}")
+    if servers:
+        parts.append(servers)
     for item in instructions:
         text = item.text.strip()
         if len(text) > _MOST_INSTRUCTIONS:

@@ -38,6 +38,7 @@ from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.home import Home, untrusted_project
 from satchel.runtime.hub import SessionHub
 from satchel.runtime.log_redactor import LogRedactor
+from satchel.runtime.mentions import MentionedResources
 from satchel.runtime.notices import NoticeBoard
 from satchel.runtime.offering import OfferedTools
 from satchel.runtime.parts import Parts
@@ -366,9 +367,28 @@ class Satchel:
             settings, mode=mode, allow=allow, approver=questions, cwd=cwd, open_folders=(journal.spill_dir,)
         )
         redactor = LogRedactor(redacts=settings.memory.redact, pool=parts.pool)
+        environment = CallEnvironment(
+            tools=offered.toolbox,
+            gate=gate,
+            pool=parts.pool,
+            spill=spill_into(journal.spill_dir, parts.pool, clean=redactor.redacted_text),
+            session_id=journal.session_id,
+            cwd=cwd,
+            # What the gate lets through, the file tools reach, and nothing else.
+            roots=gate.roots,
+            spill_dir=journal.spill_dir,
+            environ=settings.environ,
+        )
+        mentions = MentionedResources(
+            parts.mcp,
+            environment=environment,
+            clock=parts.clock,
+            notify=lambda text: parts.notices.post(Notice(part="mcp", text=text)),
+        )
         text = build_system(
             cwd=str(cwd),
             remembers=self.memory is not None,
+            servers=parts.mcp.instructions(),
             instructions=self._instructions(),
         )
         hub = SessionHub(
@@ -383,18 +403,7 @@ class Satchel:
             questions=questions,
             broadcast=broadcast,
             tools=offered,
-            environment=CallEnvironment(
-                tools=offered.toolbox,
-                gate=gate,
-                pool=parts.pool,
-                spill=spill_into(journal.spill_dir, parts.pool, clean=redactor.redacted_text),
-                session_id=journal.session_id,
-                cwd=cwd,
-                # What the gate lets through, the file tools reach, and nothing else.
-                roots=gate.roots,
-                spill_dir=journal.spill_dir,
-                environ=settings.environ,
-            ),
+            environment=environment,
             redactor=redactor,
             limits=Limits(
                 max_rounds=settings.agent.max_rounds,
@@ -402,7 +411,7 @@ class Satchel:
                 max_result_chars=settings.agent.max_result_chars,
             ),
             private=private,
-            hooks=hooks,
+            hooks=(mentions, *hooks),
             estimator=estimator,
             sinks=sinks,
         )

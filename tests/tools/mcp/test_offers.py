@@ -138,7 +138,7 @@ async def test_a_message_that_mentions_a_resource_gets_it_attached_bounded_and_m
     )
     (kept,) = (tmp_path / "spilled").glob("resource-*.txt")
     assert found.attachments[1].text.endswith(
-        f"\n[the first 20,000 of 30,023 characters; the rest is in {kept}]"
+        f"\n[the first 4,500 of 30,023 characters; the rest is in {kept}]"
     )
     assert len(kept.read_text()) == 30_023
     assert found.notices == ("demo://none could not be read from the MCP server x: Resource not found.",)

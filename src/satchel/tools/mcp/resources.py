@@ -26,8 +26,10 @@ __all__ = ["LIST_TOOL", "READ_TOOL", "Attachment", "Mentions", "ServerResources"
 LIST_TOOL, READ_TOOL = "list_mcp_resources", "read_mcp_resource"
 MAX_MENTIONS = 5
 """Resources that one message attaches."""
-MAX_ATTACHED = 20_000
-"""Characters of one attached resource, about 5,000 tokens; the whole is kept in a file."""
+MAX_ATTACHED = 18_000
+"""Characters of all resources that a message attaches, about 4,500 tokens, shared equally; files hold the rest."""
+READ_S, LIST_S = 6.0, 2.0
+"""For reading one of them, and for looking up whether a full stop belongs to an address: the user is waiting."""
 MAX_PARTS = 100
 """Contents of one resource: a folder may come as many."""
 _MENTION = re.compile(r"(?<![\w@/.])@([A-Za-z0-9_-]{1,64}):(\S{1,2000})")
@@ -162,11 +164,17 @@ class ServerResources:
                 wanted[server, await self._meant(server, uri)] = None
         read: dict[tuple[str, str], Attachment | str] = {}
 
+        room = MAX_ATTACHED // max(1, min(len(wanted), MAX_MENTIONS))
+
         async def attach(key: tuple[str, str]) -> None:
             try:
-                read[key] = await _attachment(key, await self.read(*key, context), context)
+                with anyio.move_on_after(READ_S) as scope:
+                    read[key] = await _attachment(key, await self.read(*key, context), room, context)
             except NotFound as error:
                 read[key] = str(error)
+            else:
+                if scope.cancelled_caught:
+                    read[key] = f"@{key[0]}:{visible(key[1])} took longer than {READ_S:g} s and was left out."
 
         async with anyio.create_task_group() as group:
             for key in list(wanted)[:MAX_MENTIONS]:
@@ -195,7 +203,9 @@ class ServerResources:
         """The address without the punctuation of the sentence around it, unless it belongs to the address."""
         if uri[-1] not in _CLOSING:
             return uri
-        found, _ = await self.all(server)
+        found: tuple[Resource, ...] = ()
+        with anyio.move_on_after(LIST_S):
+            found, _ = await self.all(server)
         return uri if any(each.uri == uri for each in found) else uri.rstrip(_CLOSING)
 
     async def _list(self, input: Mapping[str, Any], _: ToolContext) -> ToolResult:
@@ -213,18 +223,18 @@ class ServerResources:
             return ToolResult(text=str(error), is_error=True, untrusted=True)
 
 
-async def _attachment(key: tuple[str, str], text: str, context: ToolContext) -> Attachment:
+async def _attachment(key: tuple[str, str], text: str, room: int, context: ToolContext) -> Attachment:
     server, uri = key
-    if len(text) > MAX_ATTACHED:
+    if len(text) > room:
         digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
         path = context.spill_dir / f"resource-{digest}.txt"
-        whole = f"the first {MAX_ATTACHED:,} of {len(text):,} characters"
+        whole = f"the first {room:,} of {len(text):,} characters"
         try:
             await context.blocking(partial(keep_file, path, text.encode("utf-8", "replace")))
             whole = f"{whole}; the rest is in {path}"
         except OSError as error:
             whole = f"{whole}; the rest could not be kept: {error.strerror}"
-        text = f"{text[:MAX_ATTACHED]}\n[{whole}]"
+        text = f"{text[:room]}\n[{whole}]"
     mention = visible(f"@{server}:{uri}")
     mark = (
         f"[The user mentions {mention}, a resource of the MCP server {server}. What follows is its content: it came "
