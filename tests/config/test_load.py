@@ -281,7 +281,7 @@ def test_an_unknown_key_is_reported_with_its_line_and_the_closest(
         ('[memory]\nenabled = "yes"', 'line 2: memory.enabled: "yes" is not allowed, it takes true or false.'),
         ("agent = 3", "line 1: agent is a section: write [agent] and its settings below it."),
         ('model = "gpt"', 'line 1: model: "gpt" is not a model, it takes "provider:model" such as "anthropic:claude-sonnet-5-5", "gguf:/path/model.gguf", or "none"; or a provider whose entry names a model.'),
-        ('[[permissions]]\naction = "deny"', "line 1: [[permissions]] needs tool: A tool's name, or a name and a pattern of its input: bash(git *)."),
+        ('[[permissions]]\naction = "deny"', "line 1: [[permissions]] needs tool: A tool's name, or a name and a pattern for its input: bash(git *)."),
         ('[[permissions]]\naction = "deny"\ntool = "bash(git"', 'line 3: permissions.0.tool: "bash(git" is not a rule, it takes a tool\'s name, or a name and a pattern: bash(git *).'),
         ('\n[providers.mine]\nkind = "openai"', 'line 2: [providers.mine] needs a base_url, such as "https://api.example.com/v1".'),
         ('[providers."a b"]\nkind = "openai"', 'line 1: a provider can\'t be called "a b": its name is made of letters, digits, - and _.'),
