@@ -297,6 +297,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "sessions:delete", "DESIGN 3.3", "session delete removes the log and its index."),
     built(2, "sessions:redact", "DESIGN 1.3", "What was forgotten is redacted in the log, which stays readable."),
     built(2, "sessions:full-disk", "issue 2", "A full disk or a read-only home gives a clear sentence and no half-written session."),
+    measured(8, "sessions:many", "issue 8", "While sixty sessions take a turn a second together and a 77 MB log is read, p95 of a turn without its model is at most three times that of one session alone.", benchmark="many_sessions"),
     built(8, "sessions:replay", "issue 8", "The records after a number are read without decoding those before it."),
     built(8, "sessions:inbox", "issue 8", "Any process may post into a session; the entry waits in the database and is delivered once, also after a kill."),
     built(8, "sessions:inbox:forgotten", "issue 8", "Deleting a session and forgetting words reach what waits in its inbox."),

@@ -65,10 +65,6 @@ class EphemeralJournal:
         """See `Journal.cost_by_day`."""
         return self._costs
 
-    def take_records(self) -> tuple[Record, ...]:
-        """An empty tuple: the session is new."""
-        return ()
-
     async def records(self, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
         """See `Journal.records`."""
         after = max(0, after_seq)

@@ -208,7 +208,6 @@ class Journal:
         self.session_id = log.session_id
         self.path = log.path
         self.cwd = cwd
-        self._found = log.records
         self._lock = lock
         self._clock = clock
         self._lanes = lanes
@@ -241,15 +240,6 @@ class Journal:
     def cost_by_day(self) -> Mapping[str, float]:
         """What the session's model calls cost, in US dollars, by local day ("2026-11-21")."""
         return self._costs
-
-    def take_records(self) -> tuple[Record, ...]:
-        """The records that the log held when it was opened, in order; none if `SessionStore.open` got a `visit`.
-
-        The first call hands them over, so that a large log does not stay in memory. Later calls return nothing; use
-        `records` to read the file.
-        """
-        found, self._found = self._found, ()
-        return found
 
     async def records(self, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
         """Read the records with numbers above `after_seq` from the file, in order.

@@ -130,12 +130,12 @@ class SessionStore:
         return EphemeralJournal(session_id=self._new_id(), cwd=str(cwd), clock=self._clock)
 
     async def open(self, session_id: str, *, visit: Callable[[Record], object] | None = None) -> Journal:
-        """Open a session for writing. `Journal.take_records` returns its records.
+        """Open a session for writing.
 
         Args:
             session_id: The session's id, or the beginning of one if it is unique.
-            visit: Called with each record of the log, in order, in a worker thread. `take_records` then returns
-                nothing: a large log is never in memory as a whole, and does not occupy the event loop.
+            visit: Called with each record of the log, in order, in a worker thread. A large log is thus never in memory
+                as a whole, and does not occupy the event loop.
 
         Raises:
             NotFound: There is no such session.
@@ -146,8 +146,6 @@ class SessionStore:
         path, full_id = await self._run(lambda: self._find(session_id))
         lock = await self._run(lambda: WriterLock.acquire(self._lock_path(full_id), session_id=full_id))
         offsets = self._offsets_of(path)
-        records: builtins.list[Record] = []
-        keep = visit or records.append
         costs: dict[str, float] = {}
         cwds: builtins.list[str] = []
 
@@ -155,7 +153,8 @@ class SessionStore:
             if isinstance(record.event, SessionStart):
                 cwds.append(record.event.cwd)
             add_cost(costs, record)
-            keep(record)
+            if visit is not None:
+                visit(record)
 
         try:
             log = await self._run(
@@ -164,7 +163,6 @@ class SessionStore:
         except BaseException:
             lock.release()
             raise
-        log = replace(log, records=tuple(records))
         return self._journal(log, lock, cwd=cwds[0] if cwds else "", is_new=False, costs=costs)
 
     async def last(self, cwd: Path | str) -> SessionInfo | None:
