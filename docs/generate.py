@@ -154,9 +154,10 @@ def errors_page() -> str:
 
 
 def cli_page() -> str:
-    """The help text of every command."""
-    # Imported here because it loads the whole command line.
+    """The help text of every command, and the `/` commands of a conversation."""
+    # Imported here because they load the whole command line.
     from satchel.cli.root import root
+    from satchel.runtime.commands import COMMANDS
 
     parts = [
         "# Command line\n",
@@ -165,6 +166,15 @@ def cli_page() -> str:
     ]
     for context in _contexts(root, None, "satchel"):
         parts += [f"## `{context.command_path}`\n", "```", context.get_help().rstrip(), "```\n"]
+    parts += [
+        "## In a conversation\n",
+        "These commands run without the model.\n",
+        "| command | what it does |",
+        "|---|---|",
+    ]
+    for command in COMMANDS.values():
+        usage = f"/{command.name} {command.arguments}".rstrip()
+        parts.append(f"| `{_escape(usage)}` | {_escape(command.help)} |")
     return "\n".join(parts)
 
 

@@ -9,7 +9,7 @@ import click
 from satchel.cli.commands import Text, json_option
 from satchel.cli.memory import hit_line, memory_line
 from satchel.cli.output import say, say_json, tell
-from satchel.cli.stores import moment_of, scope_option, with_memory
+from satchel.cli.stores import parse_time, scope_option, with_memory
 from satchel.cli.view import one_line
 from satchel.errors import UsageError
 from satchel.memory import (
@@ -78,12 +78,12 @@ def edit(
         "importance": importance,
         "priority": priority,
         "speaker": speaker,
-        "said_at": moment_of(said_at),
+        "said_at": parse_time(said_at),
     }
     if valid_from is not None:
-        given["valid_from"] = moment_of(valid_from or None)
+        given["valid_from"] = parse_time(valid_from or None)
     if valid_to is not None:
-        given["valid_to"] = moment_of(valid_to or None)
+        given["valid_to"] = parse_time(valid_to or None)
     if all(value is None for value in given.values()) and valid_from is None and valid_to is None:
         raise UsageError("Nothing to change: give new content after the id, or an option.")
 

@@ -15,7 +15,7 @@ from satchel.cli.stores import (
     filter_options,
     filters_of,
     memory_of,
-    moment_of,
+    parse_time,
     scope_option,
     with_home,
     with_memory,
@@ -110,7 +110,7 @@ def add(
         raise UsageError(
             'There is nothing to remember: give it as an argument, or give "-" and write it to stdin.'
         )
-    when = moment_of(said_at)
+    when = parse_time(said_at)
 
     async def store(memory: Memory) -> MemoryRecord:
         id = await memory.add(
@@ -252,7 +252,7 @@ def forget(
         if named is not click.core.ParameterSource.COMMANDLINE:
             raise UsageError("Select what to forget: ids, --query, --session, --before, --scope, or --all.")
         everything = True
-    moment = moment_of(before)
+    moment = parse_time(before)
 
     async def plan(home: Home) -> tuple[list[MemoryRecord], ForgetReceipt]:
         found = memory_of(home)

@@ -21,7 +21,7 @@ __all__ = [
     "filter_options",
     "filters_of",
     "memory_of",
-    "moment_of",
+    "parse_time",
     "scope_option",
     "with_home",
     "with_memory",
@@ -75,7 +75,7 @@ def filter_options(function: F) -> F:
 
 def filters_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options as the filters of `Memory.search` and `Memory.list`."""
-    times = {name: moment_of(given[name]) for name in ("since", "until", "as_of")}
+    times = {name: parse_time(given[name]) for name in ("since", "until", "as_of")}
     return {**given, **times}
 
 
@@ -128,7 +128,7 @@ def memory_of(home: Home) -> Memory:
     return home.memory
 
 
-def moment_of(text: str | None) -> datetime | None:
+def parse_time(text: str | None) -> datetime | None:
     """Parse a time that the user typed; None stays None.
 
     Raises:

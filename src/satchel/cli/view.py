@@ -108,8 +108,8 @@ class TurnView:
                 if has_colour(text_out, environ)
                 else PlainStream(text_out)
             )
-        self._streamed = False
-        self._said = ""
+        self._has_deltas = False
+        self._last_text = ""
         self._question: AskUser | None = None
         self._failure: Failure | None = None
         self._refused: set[str] = set()
@@ -140,9 +140,9 @@ class TurnView:
         """Show an event."""
         match event:
             case TurnStart():
-                self._streamed, self._said, self._question, self._failure = False, "", None, None
+                self._has_deltas, self._last_text, self._question, self._failure = False, "", None, None
             case TextDelta(text=text):
-                self._streamed = True
+                self._has_deltas = True
                 self._feed(text)
             case Assistant(blocks=blocks):
                 self._answered(text_of(blocks))
@@ -235,11 +235,11 @@ class TurnView:
 
     def _answered(self, said: str) -> None:
         # Some endpoints answer in one piece, without deltas.
-        if not self._streamed:
+        if not self._has_deltas:
             self._feed(said)
         self.finish()
-        self._streamed = False
-        self._said = said or self._said
+        self._has_deltas = False
+        self._last_text = said or self._last_text
 
     def _progressed(self, tool: str, data: Mapping[str, Any]) -> None:
         # A tool may report its progress a hundred times a second.
@@ -281,10 +281,10 @@ class TurnView:
 
     def _ended(self, final: Final) -> None:
         self.finish()
-        rest = final.text.removeprefix(self._said) if self._said else final.text
+        rest = final.text.removeprefix(self._last_text) if self._last_text else final.text
         if self._question is not None:
             # Some models say the question and then ask it.
-            is_said = self._said.rstrip().endswith(self._question.question.strip())
+            is_said = self._last_text.rstrip().endswith(self._question.question.strip())
             self.show_question("" if is_said else self._question.question, self._question.options)
         elif final.status == "cancelled":
             self.note("(interrupted)", "yellow")

@@ -423,7 +423,7 @@ COMMANDS: Mapping[str, SlashCommand] = {
         SlashCommand(
             name="tool",
             arguments="[NAME | approve NAME]",
-            help="List the tools, describe one, or approve a changed executable.",
+            help="List, describe or approve tools.",
             run=_tool,
             is_logged=True,
             words=_tool_names,
@@ -450,7 +450,7 @@ COMMANDS: Mapping[str, SlashCommand] = {
         SlashCommand(
             name="mode",
             arguments="[ask | auto | plan | bypass]",
-            help="Show or change how calls are decided, and list the rules.",
+            help="Show or change how calls are decided.",
             run=_mode,
             words=_mode_names,
         ),

@@ -62,7 +62,7 @@ class Distilling:
 
         Raises:
             UsageError: Memory is off, or there is no language model.
-            ConfigError, ModelError: The models are not to be had.
+            ConfigError, ModelError: The models are unavailable.
             StorageError: The store does not serve.
         """
         memory = self._home.memory
