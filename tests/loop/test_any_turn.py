@@ -19,6 +19,7 @@ from satchel.loop import HardBudget, Limits, PrefixWatch, TokenEstimator, TurnOu
 from satchel.messages import Message, Usage
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply
+from satchel.tools import client_tool
 from satchel.tools.port import Effect, ToolContext, ToolResult
 from tests.loop.rules import check_anthropic, check_events, check_openai, history_problems
 from tests.loop.world import World, asks, fails, gives, tool
@@ -26,7 +27,9 @@ from tests.requirements import requirement
 
 TEXTS = st.sampled_from(["", " ", "Yes.", "It is \ud800 done.", "word " * 300])
 INPUTS = st.sampled_from([{}, {"x": 1}, {"x": "y" * 50}, {"unknown": 1}, "{", "[1]", ""])
-NAMES = st.sampled_from(["look", "long", "error", "break", "hang", "ask_user", "yield", "nope", "odd name!"])
+NAMES = st.sampled_from(
+    ["look", "long", "error", "break", "hang", "ask_user", "yield", "nope", "odd name!", "theirs"]
+)
 CALLS = st.builds(Call, name=NAMES, input=INPUTS, id=st.sampled_from(["", "", "", "same", "odd id"]))
 ERRORS = st.sampled_from(
     [
@@ -98,6 +101,14 @@ class FailingHook:
         raise RuntimeError("final")
 
 
+class AddingHook:
+    def on_turn_start(self, start: object) -> str:
+        return "It is Thursday.\ud800"
+
+    async def on_request(self, request: ModelRequest) -> None:
+        await anyio.lowlevel.checkpoint()
+
+
 async def hang(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
     await anyio.sleep_forever()
     raise AssertionError
@@ -128,6 +139,7 @@ class Trials:
             tool("hang", hang, timeout_s=0.002),
             tool("yield", give_way, effects=writes_one_thing),
             asks("Which one?"),
+            client_tool(name="theirs", description="Theirs.", input_schema={"type": "object"}),
             context_window=context_window,
         )
         self.watch = PrefixWatch()
@@ -181,7 +193,7 @@ class Trials:
         turn: TurnRunner = world.turn(
             f"Message {world.conversation.turns}.",
             limits=Limits(max_rounds=4, max_calls=3, max_result_chars=4_000, max_answer_bytes=2_000),
-            hooks=[FailingHook()] if trial.hooks_fail else [],
+            hooks=[FailingHook()] if trial.hooks_fail else [AddingHook()],
             surface=surface,
             watch=self.watch,
             estimator=self.estimator,
@@ -205,7 +217,8 @@ class Trials:
 
     def check(self, trial: Trial, outcome: TurnOutcome) -> None:
         asked = outcome.question.call_id if outcome.question is not None else None
-        assert history_problems(self.world.messages, question=asked) == []
+        if not outcome.calls:
+            assert history_problems(self.world.messages, question=asked) == []
         assert not [e for e in self.world.events if isinstance(e, Notice) and e.part == "cache"]
         for request in self.world.model.requests:
             assert history_problems(request.messages, sendable=True) == []
