@@ -237,3 +237,20 @@ async def test_a_mentioned_resource_and_the_instructions_of_a_server_reach_the_m
     assert "forty-two" in said
     assert turn.text == "Forty-two."
     assert any("demo://none could not be read" in notice for notice in turn.notices)
+
+
+@requirement("mcp:prompts")
+async def test_a_message_that_is_a_prompts_command_brings_the_prompt_to_the_model(tmp_path: Path) -> None:
+    offers = {"prompts": [{"name": "review", "arguments": [{"name": "path", "required": True}]}]}
+    (tmp_path / "offers.json").write_text(json.dumps(offers))
+    model = ScriptedModel(["Reviewed.", "What?"])
+    async with opened(tmp_path, model, stranger("offers", tmp_path)) as satchel:
+        session = await satchel.session()
+        with anyio.fail_after(40):
+            await session.run_turn("/mcp__x__review my notes.md")
+            missing = await session.run_turn("/mcp__x__review")
+    said = "\n".join(
+        block.text for block in model.requests[0].messages[-1].blocks if isinstance(block, TextBlock)
+    )
+    assert 'review {"path": "my notes.md"}' in said
+    assert "path is missing. Usage: /mcp__x__review PATH" in missing.notices

@@ -1,4 +1,4 @@
-"""Attaches the MCP resources that a message mentions, as context from outside."""
+"""Attaches to a message what it names of MCP servers, resources and prompts, as context from outside."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from satchel.clock import Clock
+from satchel.errors import SatchelError
 from satchel.events import TurnStart
 from satchel.loop import AddContext, CallEnvironment
 from satchel.tools import ToolContext
 from satchel.tools.mcp import McpToolset
 
-__all__ = ["MentionedResources"]
+__all__ = ["McpContext"]
 
 LIMIT_S = 10.0
-"""For all mentions of a message: what the loop grants a hook."""
+"""For one message: what the loop grants a hook."""
 
 
-class MentionedResources:
-    """A hook (`satchel.loop.OnTurnStart`) for `@SERVER:ADDRESS` in the user's words."""
+class McpContext:
+    """A hook (`satchel.loop.OnTurnStart`) for the user's words.
+
+    It reads what they mention as `@SERVER:ADDRESS`. Where they begin with `/mcp__SERVER__PROMPT`, it gets that prompt.
+    """
 
     def __init__(
         self,
@@ -34,7 +38,7 @@ class MentionedResources:
             mcp: Reads the resources.
             environment: Says which session it is, and where long resources are stored.
             clock: The session's.
-            notify: Told about each mention that could not be read.
+            notify: Told about each that could not be had.
         """
         self._mcp = mcp
         self._environment = environment
@@ -42,12 +46,25 @@ class MentionedResources:
         self._notify = notify
 
     async def on_turn_start(self, start: TurnStart) -> AddContext | None:
-        """Add what the message mentions."""
-        found = await self._mcp.resolve_mentions(start.message.text, self._context(start.turn))
-        for notice in found.notices:
+        """Add what the message names."""
+        text, context = start.message.text, self._context(start.turn)
+        found = [await self._prompt(text, context)]
+        mentions = await self._mcp.resolve_mentions(text, context)
+        for notice in mentions.notices:
             self._notify(notice)
-        text = "\n\n".join(attachment.text for attachment in found.attachments)
-        return AddContext(text=text, untrusted=True) if text else None
+        found += [attachment.text for attachment in mentions.attachments]
+        added = "\n\n".join(part for part in found if part)
+        return AddContext(text=added, untrusted=True) if added else None
+
+    async def _prompt(self, text: str, context: ToolContext) -> str:
+        command, _, words = text.strip().partition(" ")
+        if not command.startswith("/mcp__"):
+            return ""
+        try:
+            return (await self._mcp.run_prompt(command, words, context)).text
+        except SatchelError as error:
+            self._notify(str(error))
+            return ""
 
     def _context(self, turn: int) -> ToolContext:
         environment = self._environment
@@ -68,4 +85,4 @@ class MentionedResources:
 
 
 async def _unseen(_: Mapping[str, Any]) -> None:
-    pass  # nobody follows what is read before the model is asked
+    pass  # nobody follows what happens before the model is asked

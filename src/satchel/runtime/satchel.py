@@ -38,7 +38,7 @@ from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.home import Home, untrusted_project
 from satchel.runtime.hub import SessionHub
 from satchel.runtime.log_redactor import LogRedactor
-from satchel.runtime.mentions import MentionedResources
+from satchel.runtime.mentions import McpContext
 from satchel.runtime.notices import NoticeBoard
 from satchel.runtime.offering import OfferedTools
 from satchel.runtime.parts import Parts
@@ -379,7 +379,7 @@ class Satchel:
             spill_dir=journal.spill_dir,
             environ=settings.environ,
         )
-        mentions = MentionedResources(
+        mentions = McpContext(
             parts.mcp,
             environment=environment,
             clock=parts.clock,
