@@ -75,6 +75,7 @@ def test_a_search_loads_only_what_searching_needs(tmp_path: Path) -> None:
         "openai",
         "anthropic",
         "satchel.loop",
+        "tree_sitter",
         "satchel.memory.credentials",
         "satchel.memory.dates",
         "satchel.memory.distill.engine",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from satchel.tools.programs import ASSIGNMENT, WRAPPERS
@@ -70,7 +70,8 @@ Words: TypeAlias = tuple[Word, ...]
 """The words of one simple command, the program's name first; never empty."""
 
 
-def read_commands(command: str) -> list[Words] | None:
+@lru_cache(maxsize=64)  # each rule that denies or asks reads the same commands again
+def read_commands(command: str) -> tuple[Words, ...] | None:
     """The simple commands of a command line, in order, or None where any part of it was not understood.
 
     Understood are plain and quoted words, globs in arguments, the operators that join commands, and
@@ -124,7 +125,7 @@ def _pieces(root: Node) -> list[_Piece] | None:
     return pieces
 
 
-def _joined(source: bytes, pieces: Sequence[_Piece]) -> list[Words] | None:
+def _joined(source: bytes, pieces: Sequence[_Piece]) -> tuple[Words, ...] | None:
     """The commands that the pieces make, or None where bash might see others.
 
     The grammar is more lenient than bash: it takes a line continuation for a blank, and gives a redirection more
@@ -170,7 +171,7 @@ def _joined(source: bytes, pieces: Sequence[_Piece]) -> list[Words] | None:
         return None
     if words:
         commands.append(tuple(words))
-    return commands or None
+    return tuple(commands) or None
 
 
 def _names_a_program(word: Word) -> bool:
