@@ -86,9 +86,9 @@ def covers(pattern: str, words: Words) -> bool:
     if not matcher(pattern)(text):
         return False
     head, *rest = between_stars(pattern)
-    if not rest or head.rstrip(" ") == text:
+    if not rest:
         return True
-    spelled = sum(head.startswith(command_text(words[:end]) + " ") for end in range(1, len(words)))
+    spelled = sum(f"{head} ".startswith(f"{command_text(words[: at + 1])} ") for at in range(len(words)))
     if pattern == "*" or [head, *rest] == ["", text[len(command_text(words[:1])) :]]:
         # The star stands for the name of any program, as in `* --version`.
         spelled = 1

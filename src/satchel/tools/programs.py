@@ -128,7 +128,8 @@ _LIST_REFS = """
 --contains[=] --no-contains[=] --merged[=] --no-merged[=] --sort= --format= --points-at= --color[=] --ignore-case
 """
 _PATHS_INSIDE = r"(?![/~])(?!(?:.*/)?\.\.(?:/|\Z)).*"
-"""Not above the folder: `git diff` shows any file where one of its paths lies outside the repository."""
+"""Not above the folder: `git diff` shows any file where one of its paths lies outside the repository, and `git clone`
+writes anywhere."""
 _URL = r"(?:https?|git|ssh)://\w.*|\w[\w.-]*@\w[\w.-]*:.*"
 _REMOTE = rf"origin|upstream|{_URL}"
 """A place to fetch from: not `ext::` and the like, which name a program, and no folder, whose configuration may be run.
@@ -250,6 +251,7 @@ _GIT = Usage(
             "--single-branch "
             "--no-tags --shallow-submodules --filter= --sparse",
             first=_URL,
+            operands=_PATHS_INSIDE,
         ),
         "commit": _writes(
             "-aqvsnoi -m= -F= -C= --quiet --verbose --file= --author= --date= --message= --reuse-message= --fixup= "
@@ -336,6 +338,7 @@ _GIT = Usage(
         "worktree": _writes(
             "-fdvz -b= -B= --detach --force --porcelain --verbose --checkout --dry-run --expire= --track",
             first="list|add|prune|remove|move|lock|unlock",
+            operands=_PATHS_INSIDE,
         ),
     },
 )

@@ -30,8 +30,6 @@ def star_may_cover(words: Sequence[Word], spelled: int) -> bool:
         For a program in the table, whether the table lists all the other words. For any other program, whether the
         rule spells out its name.
     """
-    if spelled >= len(words):
-        return True
     name = _base(words[0].text)
     usage = PROGRAMS.get(name)
     if usage is None:
