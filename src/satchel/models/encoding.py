@@ -1,6 +1,6 @@
-"""JSON as it goes over the wire: bytes that any endpoint can read, arguments read back without being bent.
+"""JSON for the wire: bytes that any endpoint can parse, and arguments that are parsed without being altered.
 
-Every text that leaves for an endpoint passes `encode`, so lone surrogates and NUL are made safe in one place.
+All text for endpoints passes through `encode`, so lone surrogates and NUL are replaced in one place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ESCAPED_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 
 def encode(value: Any) -> bytes:
-    """JSON as UTF-8, compact, the same bytes for the same value; keys in their own order."""
+    """Compact JSON in UTF-8. The same value always gives the same bytes; keys keep their order."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:
@@ -33,7 +33,7 @@ def encode(value: Any) -> bytes:
 
 
 def _finite(value: Any) -> Any:
-    """The value with null for the numbers that JSON does not have."""
+    """The value with null instead of numbers that JSON doesn't support."""
     match value:
         case float() if not math.isfinite(value):
             return None
@@ -50,9 +50,9 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def parse_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that `text` is, or None where it is anything else.
+    """The text as a JSON object, or None if it is anything else.
 
-    No text at all is `{}`: that is how providers send a call without arguments.
+    Empty text means `{}`, because providers send it for a call without arguments.
     """
     if not text.strip():
         return {}

@@ -1,4 +1,4 @@
-"""A function as a language model: what an embedding program brings instead of an endpoint."""
+"""A function as a language model, for programs that embed Satchel and use no endpoint."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["FunctionModel", "ModelFunction"]
 ModelFunction: TypeAlias = Callable[
     [ModelRequest], str | Completion | AsyncIterator[str] | Awaitable[str | Completion]
 ]
-"""Answers a request: with text, with a `Completion` (which may hold calls of tools), or with pieces of text as they
-come. It may be async."""
+"""Answers a request with text, with a `Completion` (which may contain tool calls), or with an iterator of pieces of
+text. It may be async."""
 
 
 class FunctionModel:
@@ -27,16 +27,16 @@ class FunctionModel:
     context_window: int | None = None
 
     def __init__(self, function: ModelFunction) -> None:
-        """Take the function; its name is the model's."""
+        """Store the function; its name is the name of the model."""
         self._function = function
         self.model: str = getattr(function, "__name__", type(function).__name__)
 
     @classmethod
     def of(cls, model: ChatModel | ModelFunction) -> ChatModel:
-        """A `ChatModel` as it is, a function as one.
+        """A `ChatModel` is returned unchanged; a function becomes one.
 
         Raises:
-            UsageError: It is neither.
+            UsageError: The argument is neither.
         """
         if hasattr(model, "stream") and hasattr(model, "provider") and not isinstance(model, type):
             ready: Any = model
@@ -52,7 +52,7 @@ class FunctionModel:
         """See `ChatModel`.
 
         Raises:
-            ModelRejected: The function gave something that is no answer.
+            ModelRejected: The function returned something that isn't an answer.
         """
         answer = self._function(request)
         if inspect.isawaitable(answer):
@@ -81,4 +81,4 @@ class FunctionModel:
         )
 
     async def aclose(self) -> None:
-        """Nothing to give back."""
+        """There is nothing to close."""

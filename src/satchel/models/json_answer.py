@@ -1,15 +1,13 @@
-"""Reads an answer in which tools are called by JSON in the text (seed-3), while it is still coming.
+"""Parses an answer that calls tools with JSON in its text (seed-3), while it is streamed.
 
     {"action": {"tool": "name", "input": {…}}}      one call; several such objects may follow each other
     {"actions": [{"tool": "name", "input": {…}}]}   several calls
     {"final": "…"}                                  the answer
 
-with or without fences and prose around. Nothing of the JSON is ever shown: the words of `final` are given as
-they come, and prose as soon as it cannot be the beginning of JSON. What is none of this is the answer, word
-for word.
+with or without code fences and prose around it. The JSON itself is never shown: the text of `final` is passed on as it
+arrives, and prose as soon as it can't be the beginning of JSON. Any other text is the answer, unchanged.
 
-The reader looks at each character once, whatever the pieces are, and two ways of cutting the same text into
-pieces give the same answer.
+The reader examines each character once, and the result doesn't depend on how the text is split into pieces.
 """
 
 from __future__ import annotations
@@ -34,11 +32,11 @@ __all__ = [
     "whole_answer",
 ]
 
-# Words before a `final` up to this length are its preamble ("Sure, here is the answer:") and left out; they
-# are held back until then. Longer ones are an answer of their own and stay.
+# Up to this length, prose before a `final` is a preamble ("Sure, here is the answer:") and dropped, so it is held back
+# until then. Longer prose is a part of the answer.
 PREAMBLE_CHARS: Final = 120
 
-# Text that was judged, or is held back, up to this length is not worth any care.
+# Up to this length, classified or held text needs no optimisation.
 HELD_CHARS: Final = 4096
 
 _KEYS: Final = ("actions", "action", "final")
@@ -62,17 +60,17 @@ Verdict: TypeAlias = Literal["no", "open", "object", "calls", "final"]
 
 
 class AnswerReader:
-    """Takes the pieces of an answer's text and gives what of it can be shown."""
+    """Takes the pieces of an answer and returns the text that can be shown."""
 
     def __init__(self) -> None:
-        """Start with nothing read."""
+        """Nothing has been read yet."""
         self._text = ""
         self._pieces: list[str] = []
         self._waiting = 0
         self._mode: Literal["prose", "object", "calls", "final", "done"] = "prose"
-        self._position = 0  # up to here the text has been judged
+        self._position = 0  # the text up to here has been classified
         self._shown: list[str] = []
-        self._prose: list[str] = []  # judged to be prose, not shown yet
+        self._prose: list[str] = []  # classified as prose, not shown yet
         self._prose_length = 0
         self._released = False  # prose has been shown, so it stays in the answer
         self._scan = _Scan()
@@ -81,31 +79,31 @@ class AnswerReader:
         self._final: _StringReader | None = None
 
     def feed(self, piece: str) -> str:
-        """Take the next piece.
+        """Add the next piece.
 
         Returns:
-            What of the answer can be shown by now and was not given before.
+            The text that can now be shown and was not returned before.
         """
         before = len(self._shown)
         self._pieces.append(piece)
         self._waiting += len(piece)
-        # A long text that is held back is judged again only once it has grown by an eighth, so that the whole
-        # costs no more than a few readings of it.
+        # A long text that is held back is examined again only after it has grown by an eighth, so that the total cost
+        # is only a few passes over it.
         is_held = len(self._text) > HELD_CHARS and self._waiting * 8 < len(self._text)
         if self._mode not in ("calls", "done") and not is_held:
-            self._take_in()
+            self._append_pieces()
             self._advance(at_end=False)
-            self._forget_judged()
+            self._drop_classified()
         return clean_text("".join(self._shown[before:]))
 
     def finish(self, ids: CallIds) -> tuple[str, tuple[Block, ...]]:
         """End the text.
 
         Returns:
-            What is still to be shown, and the whole answer as blocks.
+            The rest of the text to show, and the complete answer as blocks.
         """
         before = len(self._shown)
-        self._take_in()
+        self._append_pieces()
         self._advance(at_end=True)
         calls: list[Block] = []
         if self._mode == "calls":
@@ -119,7 +117,7 @@ class AnswerReader:
                 for call in _calls_in(self._text, self._calls_start)
             ]
             if not calls:
-                # It began like a call and is none: it is text after all.
+                # It began like a call but isn't one, so it is text.
                 self._prose.append(self._text[self._calls_start :])
         if self._mode in ("prose", "calls"):
             self._show_prose()
@@ -127,23 +125,23 @@ class AnswerReader:
         text = (TextBlock(text=said),) if said.strip() else ()
         return clean_text("".join(self._shown[before:])), (*text, *calls)
 
-    def _take_in(self) -> None:
+    def _append_pieces(self) -> None:
         if self._pieces:
             self._text += "".join(self._pieces)
             self._pieces, self._waiting = [], 0
 
-    def _forget_judged(self) -> None:
-        """Let go of text that will not be looked at again."""
+    def _drop_classified(self) -> None:
+        """Drop text that won't be examined again."""
         if self._mode == "prose" and self._position > HELD_CHARS:
             line = self._text[self._text.rfind("\n", 0, self._position) + 1 : self._position]
-            # Whether there are words on the line decides whether an object after them may be held.
+            # Words earlier on the line decide whether an object after them may be held.
             begun = "x" if line.strip() else ""
             self._text, self._position = begun + self._text[self._position :], len(begun)
         elif self._mode == "final" and self._final is not None:
             self._text = self._final.forget_read(self._text)
 
     def _advance(self, *, at_end: bool) -> None:
-        """Judge what has come."""
+        """Classify the text that has arrived."""
         while True:
             match self._mode:
                 case "prose":
@@ -159,7 +157,7 @@ class AnswerReader:
                     return
 
     def _read_prose(self, at_end: bool) -> bool:
-        """Judge up to the next place where JSON may begin; False where more text is needed."""
+        """Classify the text up to the next possible beginning of JSON. False if more text is needed."""
         text = self._text
         start = _candidate(text, self._position)
         self._say(text[self._position : start])
@@ -170,7 +168,7 @@ class AnswerReader:
         if verdict == "open":
             return False
         if verdict == "no":
-            # A fence is passed whole: its last backtick begins no other one.
+            # Skip the whole fence, because its last backtick doesn't begin another one.
             end = start + (3 if text.startswith("```", start) else 1)
             self._say(text[start:end])
             self._position = end
@@ -183,7 +181,7 @@ class AnswerReader:
         return True
 
     def _read_object(self, at_end: bool) -> bool:
-        """Hold an object whose first key says nothing until it ends; False where more text is needed."""
+        """Hold an object whose first key decides nothing until it ends. False if more text is needed."""
         end = self._scan.find_end(self._text)
         if end is None:
             if at_end:
@@ -233,7 +231,7 @@ class AnswerReader:
             self._mode = "done"
 
     def _say(self, prose: str) -> None:
-        """Keep prose, and show it once there is too much of it for a preamble."""
+        """Store prose, and show it once it is too long for a preamble."""
         if not prose:
             return
         self._prose.append(prose)
@@ -245,7 +243,7 @@ class AnswerReader:
     def _show_prose(self) -> None:
         prose = "".join(self._prose)
         words = prose.rstrip()
-        # White space waits for words: before a call and at the end it is left out.
+        # White space is held until words follow, because it is dropped before a call and at the end.
         self._prose = [prose[len(words) :]]
         if not self._shown:
             words = words.lstrip()
@@ -255,7 +253,7 @@ class AnswerReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundCall:
-    """A call as it was written: `raw` are the arguments, word for word, `input` None where they are no object."""
+    """A call as the model wrote it: `raw` is the text of the arguments; `input` is None if they are not an object."""
 
     tool: str
     input: dict[str, Any] | None
@@ -263,22 +261,22 @@ class FoundCall:
 
 
 def read_answer(text: str, ids: CallIds) -> tuple[Block, ...]:
-    """The blocks of a whole answer."""
+    """The blocks of a complete answer."""
     reader = AnswerReader()
     reader.feed(text)
     return reader.finish(ids)[1]
 
 
 def begins_answer(text: str) -> Verdict:
-    """What the text begins, at a brace or a fence: "open" where too little has come to tell."""
+    """What the text begins at a brace or a fence; "open" if it is too short to decide."""
     return _judge(text, 0, False)[0]
 
 
 def whole_answer(text: str) -> str | Sequence[FoundCall] | None:
-    """What a text says that is nothing but the JSON of one answer, with or without a fence around it.
+    """The content of a text that consists only of the JSON of one answer, with or without a fence around it.
 
     Returns:
-        The words of `final`, or the calls, whose inputs are all JSON objects; None for everything else.
+        The text of `final`, or the calls, if all their inputs are JSON objects; None for any other text.
     """
     start = text.find("{")
     decoded = _decoded(text, start) if start >= 0 else None
@@ -303,17 +301,17 @@ def whole_answer(text: str) -> str | Sequence[FoundCall] | None:
 
 
 def _candidate(text: str, start: int) -> int:
-    """Where JSON may begin next: at a brace or a fence, or at backticks that may become one."""
+    """The next possible beginning of JSON: a brace, a fence, or backticks that may become one."""
     brace, tick = text.find("{", start), text.find("`", start)
     found = [place for place in (brace, tick) if place >= 0]
     return min(found) if found else len(text)
 
 
 def _judge(text: str, start: int, at_end: bool) -> tuple[Verdict, int]:
-    """What begins at `start`, and where its body does.
+    """What begins at `start`, and where its body begins.
 
-    "no": prose. "open": too little has come to tell. "object": JSON whose first key says nothing. "calls" and
-    "final" are what they say; the body of "final" begins after the colon.
+    "no": prose. "open": the text is too short to decide. "object": JSON whose first key decides nothing. "calls":
+    calls. "final": the answer; its body begins after the colon.
     """
     undecided: tuple[Verdict, int] = ("no", start) if at_end else ("open", start)
     place = start
@@ -346,9 +344,9 @@ def _judge(text: str, start: int, at_end: bool) -> tuple[Verdict, int]:
                 return "no", start
             return ("final", after + 1) if key == "final" else ("calls", start)
         if quoted.startswith(begun):
-            # `begun` ends where the text does: it may still become the key.
+            # `begun` ends with the text, so it may still become the key.
             return undecided
-    # Some models give their thoughts first: {"thought": "…", "action": {…}}.
+    # Some models write their thoughts first: {"thought": "…", "action": {…}}.
     brace = text.find("{", start)
     return ("object", brace) if at_line_start else ("no", start)
 
@@ -360,7 +358,7 @@ def _skip_space(text: str, place: int) -> int:
 
 
 class _Scan:
-    """Finds the end of a JSON object, going on where it stopped."""
+    """Finds the end of a JSON object, continuing where it stopped."""
 
     def __init__(self, position: int = 0) -> None:
         self._position = position
@@ -368,7 +366,7 @@ class _Scan:
         self._in_string = False
 
     def find_end(self, text: str) -> int | None:
-        """The place after the brace that closes the object, or None where it has not come."""
+        """The position after the closing brace of the object, or None if it hasn't arrived."""
         place = self._position
         while place < len(text):
             char = text[place]
@@ -394,10 +392,10 @@ class _Scan:
 
 
 class _StringReader:
-    """Reads the value of `final` while it comes.
+    """Reads the value of `final` while it is streamed.
 
-    Small models forget to escape quotes and line breaks: a quote ends the text only where a brace, a comma or
-    nothing follows it.
+    Small models forget to escape quotes and line breaks. Therefore a quote ends the text only if a brace, a comma or
+    nothing follows.
     """
 
     def __init__(self, position: int) -> None:
@@ -406,7 +404,7 @@ class _StringReader:
         self.is_done = False
 
     def read(self, text: str, at_end: bool) -> str:
-        """The words that can be given by now."""
+        """The text that can be returned by now."""
         if not self._opened:
             start = _skip_space(text, self._position)
             if start == len(text):
@@ -426,7 +424,7 @@ class _StringReader:
             read = self._escape(text, place) if text[place] == "\\" else self._quote(text, place, at_end)
             if read is None:
                 if at_end and text[place] == "\\":
-                    # An escape that was cut off says nothing.
+                    # Ignore a truncated escape.
                     place = len(text)
                 break
             word, place = read
@@ -439,7 +437,7 @@ class _StringReader:
         return "".join(words)
 
     def forget_read(self, text: str) -> str:
-        """The text without what was read, where that is much."""
+        """The text without the part that was read, if that part is long."""
         if not self._opened or self._position < HELD_CHARS:
             return text
         rest, self._position = text[self._position :], 0
@@ -458,7 +456,7 @@ class _StringReader:
             return "u", place + 2
         if not 0xD800 <= first < 0xE000:
             return chr(first), place + 6
-        # Half of a character: the other half follows, or it is none.
+        # Half of a surrogate pair: the other half follows, or it is invalid.
         following = text[place + 6 : place + 12]
         if (
             first < 0xDC00
@@ -484,7 +482,7 @@ class _StringReader:
         return ("", after) if self.is_done else ('"', place + 1)
 
     def _other_value(self, text: str, start: int, at_end: bool) -> str:
-        """A `final` that is no string is shown as the JSON that it is, once it is whole."""
+        """A `final` that isn't a string is shown as JSON once it is complete."""
         if not at_end:
             return ""
         self.is_done = True
@@ -514,7 +512,7 @@ def _object_after_fence(text: str, start: int) -> int:
 
 
 def _decoded(text: str, start: int) -> tuple[dict[str, Any], int] | None:
-    """The JSON object that begins at `start` and the place after it."""
+    """The JSON object that begins at `start`, and the position after it."""
     try:
         value, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
@@ -523,7 +521,7 @@ def _decoded(text: str, start: int) -> tuple[dict[str, Any], int] | None:
 
 
 def _calls_in(text: str, start: int) -> Iterator[FoundCall]:
-    """The calls that begin at `start`, up to the first thing that is none."""
+    """The calls that begin at `start`, up to the first other text."""
     place = start
     while True:
         skipped = _BETWEEN_CALLS.match(text, place)
@@ -542,7 +540,7 @@ def _calls_in(text: str, start: int) -> Iterator[FoundCall]:
 
 
 def _broken_call(text: str, start: int) -> Iterator[FoundCall]:
-    """A call that is no JSON: its tool, where that can be read, and its words for the model to mend."""
+    """A call that isn't valid JSON: its tool, if it can be read, and its text, for the model to correct."""
     end = _Scan(position=start).find_end(text)
     raw = clean_text(text[start : len(text) if end is None else end])
     verdict, _ = _judge(text, start, True)
@@ -551,7 +549,7 @@ def _broken_call(text: str, start: int) -> Iterator[FoundCall]:
 
 
 def _calls_of(value: Mapping[str, Any]) -> list[FoundCall]:
-    """The calls that an object asks for; empty where it asks for none."""
+    """The calls in an object; empty if there are none."""
     match value:
         case {"action": str(tool), **rest} if tool:
             # The flat form of older prompts: {"action": "name", "action_input": {…}}.
@@ -592,7 +590,7 @@ def _call(tool: str, fields: Mapping[str, Any]) -> FoundCall:
         parsed = parse_object(given)
         return FoundCall(tool=tool, input=parsed, raw=clean_text(given))
     if isinstance(given, dict):
-        # Through JSON once more: NaN and the like, which the decoder lets pass, are no arguments.
+        # Parse it again, because NaN and the like, which the decoder accepts, are not valid arguments.
         text = json.dumps(given)
         return FoundCall(tool=tool, input=parse_object(text), raw=clean_text(text))
     return FoundCall(tool=tool, input=None, raw=clean_text(json.dumps(given, ensure_ascii=False)))

@@ -1,8 +1,8 @@
-"""Calls that a model writes as JSON although it was given tools to call.
+"""Recognises calls that a model writes as JSON although it has native tools.
 
-Some models take tool definitions and answer in the JSON that other programs taught them (see `json_answer` for its
-forms). That counts only where the answer is nothing else: a little prose, then the JSON to the very end, and every tool
-that it names was offered. Everything else is an answer, JSON in it included: the user may have asked for it.
+Some models accept tool definitions and still answer in JSON that they learnt from other programs (see `json_answer` for
+the forms). Such JSON is used only if the answer contains nothing else: at most a little prose, then JSON to the end,
+with only tools that were offered. Any other text is the answer, including JSON, which the user may have asked for.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["UnaskedJsonReader"]
 
 
 class UnaskedJsonReader:
-    """Takes the pieces of an answer's text and gives what can be shown; what may be such JSON is held back.
+    """Takes the pieces of an answer and returns the text that can be shown. Possible JSON calls are held back.
 
-    Prose is shown at once. An answer in whose first 120 characters no object begins with the key "action", "actions" or
-    "final" is passed on as it comes.
+    Prose is shown immediately. If no object in the first 120 characters begins with the key "action", "actions" or
+    "final", the answer is passed on as it arrives.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing read."""
+        """Nothing has been read yet."""
         self._state: Literal["prose", "held", "json", "passing"] = "prose"
         self._prose: list[str] = []
         self._prose_chars = 0
@@ -34,7 +34,7 @@ class UnaskedJsonReader:
         self._pieces: list[str] = []
 
     def feed(self, piece: str) -> str:
-        """Take the next piece; give what of the answer can be shown now."""
+        """Add the next piece and return the text that can be shown now."""
         match self._state:
             case "passing":
                 return piece
@@ -55,7 +55,7 @@ class UnaskedJsonReader:
         return shown
 
     def _read_on(self) -> bool:
-        """Judge the text that is held; False where more is needed, or nothing is judged any more."""
+        """Classify the held text. False if more text is needed or no more text is classified."""
         if self._state == "prose":
             starts = [place for mark in "{`" if (place := self._held.find(mark)) >= 0]
             start = min(starts, default=len(self._held))
@@ -90,18 +90,18 @@ class UnaskedJsonReader:
 
     @property
     def held(self) -> str:
-        """The text that was not shown."""
+        """The text that has not been shown."""
         return self._held or "".join(self._pieces)
 
     def finish(self, ids: CallIds, *, tools: Collection[str]) -> tuple[str, tuple[Block, ...] | None]:
         """End the text.
 
         Args:
-            ids: Gives the calls their ids.
+            ids: Generates the ids of the calls.
             tools: The names of the tools that were offered.
 
         Returns:
-            What is still to be shown, and the answer as blocks; None where it stands as the model wrote it.
+            The rest of the text to show, and the answer as blocks; None if the answer stays as the model wrote it.
         """
         if self._state != "json":
             return self._held, None
