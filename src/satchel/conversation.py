@@ -271,9 +271,17 @@ class Conversation:
         self._spend(event.usage)
         self.is_compacted = True
         self._messages = list(event.messages)
+        self._pending = {call.id: call for message in self._messages[-2:] for call in message.tool_uses}
+        last = self._messages[-1].blocks if self._messages else ()
+        results = {block.tool_use_id: block for block in last if isinstance(block, ToolResultBlock)}
+        if results and len(results) == len(last) < len(self._pending):
+            # Calls are open: the results beside them wait for theirs, as in `messages`.
+            self._messages.pop()
+        elif self._messages and self._messages[-1].role == "user":
+            self._pending = {}
+        results = self._results | results
+        self._results = {id: results[id] for id in self._pending if id in results}
         self.size = sum(map(size_of_message, self._messages))
-        self._pending = {call.id: call for message in self._messages[-1:] for call in message.tool_uses}
-        self._results = {id: self._results[id] for id in self._pending if id in self._results}
         kept = {b.text for m in event.messages for b in m.blocks if isinstance(b, TextBlock)}
         self._surfaced = {id: text for id, text in self._surfaced.items() if text in kept}
 

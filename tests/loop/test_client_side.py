@@ -8,13 +8,14 @@ import pytest
 
 from satchel.conversation import Conversation
 from satchel.errors import UsageError
-from satchel.events import Action, Observation, Permission, RoundObserved
+from satchel.events import Action, Event, Observation, Permission, RoundObserved
+from satchel.loop import TokenEstimator, compact
 from satchel.messages import Block, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from satchel.models.scripted import Call, Reply
+from satchel.models.scripted import Call, Reply, ScriptedModel
 from satchel.tools import client_tool
 from tests.loop.rules import check_events, history_problems
 from tests.loop.test_any_turn import replayed
-from tests.loop.world import World, asks, gives
+from tests.loop.world import World, asks, gives, says
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -130,3 +131,35 @@ async def test_a_round_of_the_callers_alone_has_nothing_to_merge() -> None:
     world = World([Reply(calls=[Call(name="theirs")])], THEIRS)
     assert (await world.run()).status == "calling"
     assert world.of(RoundObserved) == []
+
+
+async def nothing(event: Event) -> None:
+    raise AssertionError(event)
+
+
+@requirement("loop:client-side", "loop:compaction:pairs")
+async def test_a_compaction_while_calls_are_open_keeps_them_open() -> None:
+    world = calling()
+    world.begin_with(says("x " * 3_000), Message(role="assistant", blocks=(TextBlock(text="y " * 3_000),)))
+    started = world.conversation
+    await world.run()
+    compacted = await compact(
+        world.messages,
+        model=ScriptedModel([], provider="none"),
+        turn=1,
+        trigger="manual",
+        emit=nothing,
+        estimator=TokenEstimator(),
+    )
+    assert compacted is not None
+    world.conversation.apply(compacted)
+    assert [call.id for call in world.conversation.open_calls] == ["call_1", "call_3"]
+    outcome = await world.run(message(result("call_3", "three"), result("call_1", "one")))
+    assert (outcome.status, outcome.text) == ("done", "Done.")
+    assert [b.tool_use_id for b in world.messages[-2].blocks if isinstance(b, ToolResultBlock)] == [
+        "call_1",
+        "call_2",
+        "call_3",
+    ]
+    assert history_problems(world.messages) == []
+    assert world.conversation is started

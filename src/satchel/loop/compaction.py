@@ -62,7 +62,7 @@ async def compact(
     model "none", or if the model fails, the oldest messages are dropped and a note says so.
 
     Args:
-        messages: A valid history without open calls.
+        messages: A valid history (see `Conversation.messages`). Calls that are open stay open.
         model: Writes the summary, in a separate request without tools.
         turn: The number of the turn.
         trigger: Whether the user asked for the compaction.
