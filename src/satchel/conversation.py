@@ -19,6 +19,7 @@ from satchel.events import (
     Event,
     Final,
     MemorySurfaced,
+    ModelCalled,
     Observation,
     Posted,
     Record,
@@ -185,6 +186,8 @@ class Conversation:
         match event:
             case SessionStart():
                 self.provider, self.model = event.provider, event.model
+            case ModelCalled():
+                self._spend(event.usage)
             case Posted():
                 if event.untrusted:
                     self._untrusted_posts.add(event.id)

@@ -40,6 +40,7 @@ __all__ = [
     "Final",
     "MemoryCaptured",
     "MemorySurfaced",
+    "ModelCalled",
     "Notice",
     "Observation",
     "Permission",
@@ -386,6 +387,22 @@ class Compaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCalled:
+    """A model was asked beside the conversation, such as by an MCP server that the user allowed it.
+
+    Attributes:
+        purpose: Who asked, such as "mcp:files".
+    """
+
+    type: ClassVar = "model_called"
+    turn: int
+    purpose: str
+    provider: str
+    model: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
     """Something arrived in the session's inbox, such as a finished build. The next turn's message delivers it.
 
@@ -478,6 +495,7 @@ Event: TypeAlias = (
     | RoundObserved
     | AskUser
     | Compaction
+    | ModelCalled
     | Posted
     | Notice
     | Failure

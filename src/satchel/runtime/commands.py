@@ -398,6 +398,27 @@ async def _usage(context: CommandContext, _rest: str) -> CommandResult:
     return _shown(*lines, *([usage_table(rows)] if rows else []))
 
 
+async def _prompts(context: CommandContext, _rest: str) -> CommandResult:
+    prompts = await context.satchel.mcp.prompts()
+    return _shown(
+        *(f"{prompt.usage}  {one_line(prompt.description, 90)}".rstrip() for prompt in prompts),
+        notes=[] if prompts else ["No MCP server offers prompts."],
+    )
+
+
+async def _resources(context: CommandContext, _rest: str) -> CommandResult:
+    resources = await context.satchel.mcp.resources()
+    return _shown(
+        *(
+            f"{resource.mention}  {one_line(resource.description or resource.name, 90)}"
+            for resource in resources
+        ),
+        notes=["Mention one in a message to attach it."]
+        if resources
+        else ["No MCP server offers resources."],
+    )
+
+
 async def _quit(_context: CommandContext, _rest: str) -> CommandResult:
     return CommandResult(leaves=True)
 
@@ -437,6 +458,10 @@ COMMANDS: Mapping[str, SlashCommand] = {
             help="Run a tool without the model.",
             run=_run,
             words=_tool_names,
+        ),
+        SlashCommand(name="prompts", arguments="", help="List the prompts of MCP servers.", run=_prompts),
+        SlashCommand(
+            name="resources", arguments="", help="List the resources of MCP servers.", run=_resources
         ),
         SlashCommand(name="memory", arguments="[QUERY]", help="List or search memories.", run=_memory),
         SlashCommand(name="forget", arguments="ID…", help="Forget memories permanently.", run=_forget),

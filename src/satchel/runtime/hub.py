@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import anyio
 
-from satchel.errors import NotFound, SatchelError, StorageError, UsageError
+from satchel.errors import BudgetExceeded, NotFound, SatchelError, StorageError, UsageError
 from satchel.events import (
     Action,
     AskUser,
@@ -19,6 +19,7 @@ from satchel.events import (
     Event,
     MemoryCaptured,
     MemorySurfaced,
+    ModelCalled,
     Notice,
     Permission,
     Posted,
@@ -49,8 +50,8 @@ from satchel.loop import (
     compact,
     run_call,
 )
-from satchel.messages import Block, Message, TextBlock, ToolResultBlock
-from satchel.models import ChatModel
+from satchel.messages import Block, Message, TextBlock, ToolResultBlock, Usage
+from satchel.models import ChatModel, Completion
 from satchel.runtime.asking import Questions
 from satchel.runtime.broadcast import Broadcast, Subscription
 from satchel.runtime.capture import RECALL_PROVIDER, episodes_of, said_in
@@ -283,7 +284,7 @@ class SessionHub:
         if question_id is not None and (question is None or question.call_id != question_id):
             raise NotFound(f"No question {question_id!r} is open in session {self.id}.")
         return self._begin(
-            lambda running, gathered: self._runner(text, memory, results, running, gathered),
+            lambda running, gathered: self._runner(text, running, gathered, memory=memory, results=results),
             number=self.conversation.turns + 1,
             keeps=memory,
         )
@@ -299,7 +300,7 @@ class SessionHub:
         if not self.conversation.is_unfinished:
             raise UsageError(f"No turn of session {self.id} was interrupted.")
         return self._begin(
-            lambda running, gathered: self._runner(None, True, (), running, gathered),
+            lambda running, gathered: self._runner(None, running, gathered),
             number=self.conversation.turns,
             keeps=True,
         )
@@ -348,10 +349,11 @@ class SessionHub:
     async def _runner(
         self,
         text: str | None,
-        memory: bool,
-        results: Sequence[ToolResultBlock],
         running: RunningTurn,
         gathered: _Gathered,
+        *,
+        memory: bool = True,
+        results: Sequence[ToolResultBlock] = (),
     ) -> TurnRunner:
         """Everything that a turn needs before its first event."""
         notices = [Notice(part="tools", text=notice) for notice in await self.ensure_tools_ready()]
@@ -649,6 +651,28 @@ class SessionHub:
             session_usd=(self.conversation.usage.cost_usd or 0.0) - this_turn,
             day_usd=await self._home.spent_on(day) - this_turn,
         )
+
+    async def check_budget(self) -> None:
+        """See whether one more model call may be made.
+
+        Raises:
+            BudgetExceeded: A limit is reached.
+        """
+        verdict = await self._budget().check(Usage(), unpriced=0, ahead_tokens=0)
+        if verdict.exceeded:
+            raise BudgetExceeded(verdict.exceeded)
+
+    async def count_model_call(self, purpose: str, answer: Completion) -> None:
+        """Log a model call beside the conversation: what it costs is the session's."""
+        event = ModelCalled(
+            turn=self.conversation.turns,
+            purpose=purpose,
+            provider=answer.provider,
+            model=answer.model,
+            usage=answer.usage,
+        )
+        await self.record(event)
+        self.conversation.apply(event)
 
     async def compact(self, focus: str = "") -> Compaction | None:
         """See `Session.compact`."""

@@ -44,6 +44,7 @@ from satchel.runtime.offering import OfferedTools
 from satchel.runtime.parts import Parts
 from satchel.runtime.replay import Replay
 from satchel.runtime.rules import gate_for
+from satchel.runtime.sampling import SessionSampler
 from satchel.runtime.serving import ServingModels
 from satchel.runtime.session import Session
 from satchel.runtime.sinks import HistorySink
@@ -74,13 +75,20 @@ class Satchel:
         distilling: Draws facts from what was said, in the background.
     """
 
-    def __init__(self, parts: Parts, home: Home, tooling: Tooling, distilling: Distilling) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        home: Home,
+        tooling: Tooling,
+        distilling: Distilling,
+        hubs: dict[str, SessionHub],
+    ) -> None:
         """Use `open`."""
         self.parts = parts
         self.home = home
         self.tooling = tooling
         self.distilling = distilling
-        self._hubs: dict[str, SessionHub] = {}
+        self._hubs = hubs
         self._holds: dict[str, set[Session]] = {}
         self._opening = anyio.Lock()
 
@@ -136,6 +144,7 @@ class Satchel:
     def _wired(cls, home: Home, settings: Settings, *, group: TaskGroup, given: ChatModel | None) -> Satchel:
         """The one place where the rooms are wired together."""
         notices = home.notices
+        hubs: dict[str, SessionHub] = {}
         background = Background(group, report=lambda text: notices.post(Notice(part="background", text=text)))
         parts = Parts(
             settings=settings,
@@ -153,11 +162,12 @@ class Satchel:
                 home.clock,
                 spawn=background.start,
                 notify=lambda text: notices.post(Notice(part="mcp", text=text)),
+                sampler=SessionSampler(lambda id: hubs.get(id)),
             ),
             background=background,
             notices=notices,
         )
-        satchel = cls(parts, home, Tooling(parts, home), Distilling(parts, home))
+        satchel = cls(parts, home, Tooling(parts, home), Distilling(parts, home), hubs)
         home.on_redacted.append(satchel._reload)
         return satchel
 

@@ -183,9 +183,18 @@ class Session:
                 await self._hub.stop(running)
 
     async def start(
-        self, text: str = "", *, memory: bool = True, results: Sequence[ToolResultBlock] = ()
+        self,
+        text: str = "",
+        *,
+        memory: bool = True,
+        results: Sequence[ToolResultBlock] = (),
     ) -> RunningTurn:
         """Begin a turn that goes on by itself, whoever follows it.
+
+        Args:
+            text: As in `run_turn`, and so for `memory` and `results`.
+            memory: See `run_turn`.
+            results: See `run_turn`.
 
         Raises:
             UsageError: The text is empty, a turn is running, or the session is closed.

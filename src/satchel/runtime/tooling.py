@@ -38,6 +38,7 @@ from satchel.tools import (
 from satchel.tools.builtin.standalone import SHIPPED, shipped_path, take_as_seen, to_json
 from satchel.tools.external import ExternalTools, FolderKind, ToolFolder, failure, success
 from satchel.tools.mcp import McpStatus, McpToolset
+from satchel.tools.mcp.sampling import Sampler
 from satchel.version import __version__
 
 __all__ = ["ToolEntry", "Tooling", "external_tools", "mcp_tools", "tool_folders"]
@@ -290,6 +291,7 @@ def mcp_tools(
     *,
     spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
     notify: Callable[[str], None] | None = None,
+    sampler: Sampler | None = None,
 ) -> McpToolset:
     """The tools of the MCP servers that are set up; nothing is started yet.
 
@@ -298,6 +300,7 @@ def mcp_tools(
         clock: Measures the pauses after failures.
         spawn: Runs something in the background.
         notify: See `McpToolset`.
+        sampler: See `McpToolset`.
     """
     return McpToolset(
         settings.mcp_servers,
@@ -309,6 +312,7 @@ def mcp_tools(
         clock=clock,
         spawn=spawn,
         notify=notify,
+        sampler=sampler,
         timeout_s=settings.agent.tool_timeout_s,
         version=__version__,
         roots=(settings.cwd,) if settings.project_trusted else (),

@@ -14,6 +14,7 @@ from satchel.events import (
     Assistant,
     Compaction,
     Event,
+    ModelCalled,
     Observation,
     Record,
     SessionStart,
@@ -93,7 +94,7 @@ def day_of(record: Record) -> str:
 
 def add_cost(by_day: dict[str, float], record: Record) -> None:
     """Add what the model call in a record cost, in US dollars, to its local day."""
-    if isinstance(record.event, Assistant | Compaction) and record.event.usage.cost_usd:
+    if isinstance(record.event, Assistant | Compaction | ModelCalled) and record.event.usage.cost_usd:
         day = day_of(record)
         by_day[day] = by_day.get(day, 0.0) + record.event.usage.cost_usd
 
@@ -151,7 +152,7 @@ class Summary:
                 self.provider, self.model = event.provider, event.model
             case _:
                 pass
-        if isinstance(event, Assistant | Compaction):
+        if isinstance(event, Assistant | Compaction | ModelCalled):
             self._spend(day_of(record), event.usage)
 
     def _spend(self, day: str, usage: Usage) -> None:
