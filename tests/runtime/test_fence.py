@@ -127,3 +127,45 @@ async def test_what_a_rule_keeps_from_being_read_no_search_shows(
     rules = f'[[permissions]]\naction = "{action}"\ntool = "{rule.format(cwd=tmp_path / "work")}"\n'
     found = await searched(tmp_path, Call(name="grep", input={"pattern": SECRET}), rules=rules)
     assert [line.split(":")[0] for line in found.splitlines()] == left
+
+
+@requirement("tools:search:fence")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../elsewhere/./.env",
+        "../elsewhere/deep/../.env",
+        "../elsewhere//.env",
+        "../elsewhere/.env/",
+        "link/.env",
+        "link/../elsewhere/.env",
+        "hidden.txt",
+        "~/elsewhere/.env",
+        "/proc/self/environ",
+        "/proc/1/environ",
+        "/proc/self/root/etc/shadow",
+        "/etc/shadow",
+        "/dev/../etc/shadow",
+        "../elsewhere/.env\0.txt",
+        "../home/token",
+        "../elsewhere/key.pem",
+        "../elsewhere/hard.txt",
+    ],
+)
+@pytest.mark.parametrize("tool", ["grep", "file_read"])
+async def test_no_way_to_write_a_path_reads_unasked_what_may_hold_keys(
+    tool: str, path: str, tmp_path: Path
+) -> None:
+    fill(tmp_path)
+    (tmp_path / "work" / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "work" / "hidden.txt").symlink_to(tmp_path / "elsewhere" / ".env")
+    (tmp_path / "home").mkdir(exist_ok=True)
+    (tmp_path / "home" / "token").write_text(SECRET)
+    (tmp_path / "home" / "token").chmod(0o600)
+    input = {"path": path} if tool == "file_read" else {"path": path, "pattern": "."}
+    for mode in ("auto", "plan"):
+        model = ScriptedModel([Reply(calls=[Call(name=tool, input=input)]), "Done."])
+        async with opened(tmp_path, model, agent__mode=mode) as satchel:
+            outcome = await (await satchel.session()).run_turn("Look.")
+        assert outcome.steps[0].is_error
+        assert SECRET not in outcome.steps[0].result

@@ -52,14 +52,14 @@ _NAMED_PARTS: Final = {
     section: tuple(s.key.split(".")[2] for s in SETTINGS if s.key.startswith(f"{section}."))
     for section in ("providers", "mcp_servers")
 }
-"""The keys of a section that is there for each name."""
+"""The keys of a section of which there is one for each name."""
 _SEARCH_KEYS: Final = ("BRAVE_API_KEY", "TAVILY_API_KEY")
-"""Of the web search: as secret as the keys of models."""
+"""Variables with keys for web search: as secret as the keys of model providers."""
 
 
 _FOR_LIBRARIES: Final = {"OPENBLAS_NUM_THREADS": "1"}
-"""When numpy is loaded, OpenBLAS makes a thread for each processor, and they turn in circles for 40 ms of CPU before
-they sleep: more than all products of a search take."""
+"""When numpy is loaded, OpenBLAS starts a thread for each processor. They spin for 40 ms of CPU time before they sleep,
+longer than a search computes."""
 _GIVEN: Final[set[str]] = set()
 
 
@@ -88,7 +88,7 @@ def load(
 ) -> Settings:
     """Read the settings. Nothing is written, and no folder needs to exist.
 
-    What comes later counts: the defaults, the user's file, the project's file where the user trusts the
+    Later sources override earlier ones: the defaults, the user's file, the project's file if the user trusts the
     folder, the environment, `overrides`.
 
     Args:
@@ -104,7 +104,7 @@ def load(
     home = _home(environ, cwd) if home is None else home.expanduser().resolve()
     project = _find_project(cwd, homes={home, _default_home(environ)})
     record = None if project is None else trust_record(home, project)
-    # What was never trusted is not even read.
+    # A project that was never trusted is not even read.
     content = None if project is None or record is None else read_project(project)
     changes = content.changes_since(record) if content is not None and record is not None else ()
     trusted = content is not None and not changes
@@ -170,7 +170,7 @@ def _home(environ: Mapping[str, str], cwd: Path) -> Path:
 
 
 def _find_project(cwd: Path, *, homes: set[Path]) -> Path | None:
-    """The nearest folder upwards that holds files for Satchel; SATCHEL_HOME makes no folder a project."""
+    """The nearest folder upwards that holds files for Satchel; SATCHEL_HOME itself is no such file."""
     for folder in (cwd, *cwd.parents):
         marker = folder / ".satchel"
         if marker.is_dir() and marker.resolve() not in homes:
@@ -187,7 +187,7 @@ def _secrets(environ: Mapping[str, str], providers: Mapping[str, ProviderSetting
 
 @dataclass(slots=True, kw_only=True)
 class _Found:
-    """What was found so far, each value with where it was found."""
+    """The values read so far, each with its source."""
 
     providers: dict[str, ProviderSettings]
     mcp_servers: dict[str, McpServerSettings] = field(default_factory=dict)

@@ -1,6 +1,4 @@
-"""Where file tools may go: finds the real place of a path, and opens it so that no symlink leads out
-meanwhile.
-"""
+"""Which files the file tools may touch: resolves a path, and opens it so that no symlink swapped in leads out."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ FOLDER_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PA
 # O_NONBLOCK: opening a FIFO must not wait for its other end.
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 PROTECTED = frozenset({".git", ".satchel"})
-"""Folders in which nothing is written: what lies there is run, or decides what may be run (hooks, config,
-rules)."""
+"""Folders in which nothing is written: their files are run, or decide what may be run (hooks, settings, rules)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

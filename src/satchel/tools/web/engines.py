@@ -1,4 +1,4 @@
-"""Search engines behind one port, and which of them can be used."""
+"""Search engines behind one interface, and which of them are available."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ TAVILY_KEY = "TAVILY_API_KEY"
 
 _TIMEOUT_S = 15.0
 _MOST_BYTES = 4_000_000
-"""Of an answer; one with 20 results has some 50 KB."""
+"""Largest answer that is read; 20 results take about 50 KB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """One result: where it is, what it is called, and what is said of it."""
+    """One result: its address, title and snippet."""
 
     url: str
     title: str
@@ -66,7 +66,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usability:
-    """Whether an engine can be used; `engine` is None where it can't, and `text` says why, or how it is reached."""
+    """Whether an engine is available. `engine` is None if not; `text` says why, or how the engine is reached."""
 
     name: EngineName
     engine: Engine | None
@@ -184,7 +184,7 @@ class Tavily:
 
 
 class DuckDuckGo:
-    """DuckDuckGo's pages, read by the library `ddgs`; no key is needed, and many requests in a row are turned down."""
+    """DuckDuckGo's pages, read by the library `ddgs`; no key is needed, but many requests in a row are rejected."""
 
     name: EngineName = "duckduckgo"
 

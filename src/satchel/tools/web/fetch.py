@@ -1,4 +1,4 @@
-"""The tool `web_fetch`: a page as text, page by page."""
+"""The tool `web_fetch`: reads a page as text, in parts if it is long."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ WEB_FETCH = "web_fetch"
 READS_THE_WEB = Annotations(read_only=True, destructive=False, idempotent=True, open_world=True)
 
 _SHOWN_CHARS = 20_000
-"""Of one result: below what a result may have by default (`[agent] max_result_chars`)."""
+"""Length of one result: below the default of `[agent] max_result_chars`."""
 _KEPT = 4
-"""Pages of a session that are kept for reading on."""
+"""Pages that a session keeps, so that their next part needs no new request."""
 _SPARE_S = 1.0
 """What is kept of the call's time to tell what was found."""
 _STATE = "web_fetch.pages"
-_DESCRIPTION = """Get a web page, PDF, or text and JSON from the public internet, as readable text. Long ones come in \
-parts: call again with the `offset` that the result names. It runs no scripts: for pages that need them, or forms, \
-use browser where it is offered."""
+_DESCRIPTION = """Fetch a web page, PDF, text or JSON from the public internet, as readable text. A long page comes in \
+parts: call again with the `offset` that the result names. It runs no scripts: for forms and pages that need scripts, \
+use browser if it is offered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ def _result(url: str, offset: int, found: _Fetched) -> ToolResult:
         more = f"; for more: offset={end}" if end < len(text) else "; this is the end"
         heading.append(f"Characters {offset:,} to {end:,} of {len(text):,}{more}")
     if found.is_cut:
-        heading.append("The page is longer than what is read of one: its end is missing.")
+        heading.append("The page is too long to be read whole: its end is missing.")
     return ToolResult(
         text="\n".join([*heading, "", text[offset:end]]),
         is_error=found.status >= 400,

@@ -1,4 +1,4 @@
-"""Gets a page within limits, one redirect after the other, each checked before it is followed."""
+"""Fetches a page within limits; each redirect is checked before it is followed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Page:
 
 
 class Fetcher:
-    """Gets pages. It keeps no cookies and sends no credentials."""
+    """Fetches pages. It keeps no cookies and sends no credentials."""
 
     def __init__(
         self,

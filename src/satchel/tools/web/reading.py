@@ -1,4 +1,4 @@
-"""From a page's bytes to text that is worth reading."""
+"""Extracts readable text from a page's bytes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reading:
 
 
 def needs_parser(page: Page) -> bool:
-    """Whether reading it is work for a parser, which a hostile page can keep busy for ever."""
+    """Whether a parser has to read it; a hostile page can keep a parser busy forever."""
     return _is_pdf(page) or _is_html(page)
 
 
@@ -103,7 +103,7 @@ def _html(page: Page) -> Reading:
     )
     title = trafilatura.extract_metadata(html, default_url=page.url).title or ""
     if not text:
-        # Forms and short pages have no article in them; then everything that is shown counts.
+        # Forms and short pages have no article in them; then all visible text is taken.
         text = trafilatura.html2txt(html)
     if not text.strip():
         raise UsageError(

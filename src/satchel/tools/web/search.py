@@ -1,4 +1,4 @@
-"""The tool `web_search`: one question, the first engine that answers."""
+"""The tool `web_search`: asks the first search engine that answers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from satchel.tools.web.fetch import READS_THE_WEB
 __all__ = ["search_tool"]
 
 _MOST_TEXT_CHARS = 500
-_DESCRIPTION = """Search the web. Gives titles, addresses and a few lines of each result, best first; web_fetch gets \
-the pages themselves."""
+_DESCRIPTION = """Search the web. Returns titles, addresses and a few lines of each result, best first. Use web_fetch \
+to read a page."""
 
 
 def search_tool(engines: Sequence[Engine], *, timeout_s: float = 60.0) -> Tool:
