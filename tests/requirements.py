@@ -367,7 +367,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(4, "external:discovery:parallel", "seed-1 discovery", "All are asked for --schema side by side, one second each."),
     built(4, "external:discovery:failed", "seed-1 data flow", "One that fails is skipped with a reason that tool list shows."),
     built(4, "external:discovery:background", "seed-1 phase 6", "The prompt is there at once; a message waits until discovery is complete."),
-    planned(8, "external:discovery:waiting", "seed-1 phase 6", "While the first message waits for discovery, the user is told so."),
+    built(8, "external:discovery:waiting", "seed-1 phase 6", "While the first message waits for discovery, the user is told so."),
     built(8, "external:discovery:states", "seed-1 scan states", "A scan is not started, in progress, complete or failed; a refresh that fails says so and ends with an error."),
     built(4, "external:discovery:cached", "DESIGN 6", "An unchanged file (path, size, mtime, inode) is not asked again."),
     built(4, "external:discovery:override", "issue 4", "A user's tool overrides a shipped one of the same name, with a notice."),

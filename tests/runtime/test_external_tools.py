@@ -216,6 +216,23 @@ async def test_the_session_is_there_at_once_and_the_first_message_waits_for_the_
     assert [tool.name for tool in model.requests[0].tools][-4] == "slow"
 
 
+@requirement("external:discovery:waiting")
+async def test_who_follows_a_session_is_told_while_the_first_message_waits_for_the_tools(
+    tmp_path: Path,
+) -> None:
+    go = tmp_path / "go"
+    put(tmp_path / "home" / "tools", "slow", slow_script("slow", go))
+    model = ScriptedModel(["Hi."])
+    async with opened(tmp_path, model, tools__schema_timeout_s=30) as satchel:
+        with anyio.fail_after(30):
+            session = await satchel.session()
+            async for event in session.stream("Hello"):
+                if isinstance(event, Notice) and "Waiting for external tools" in event.text:
+                    assert model.requests == []
+                    go.touch()
+    assert len(model.requests) == 1
+
+
 @requirement("external:call:background", "external:progress")
 async def test_a_running_tool_holds_up_nothing_and_tells_how_far_it_is(tmp_path: Path) -> None:
     go = tmp_path / "go"

@@ -76,6 +76,8 @@ _DURABLE: Final = (
     TurnStart, TurnResumed, QuestionAsked, QuestionAnswered, Action, AskUser, FinalEvent, TurnEnd, Compaction, Posted,
 )  # fmt: skip
 """What must survive a loss of power before anything goes on: what was acknowledged, and what a tool is about to do."""
+_UNNOTICED_S: Final = 0.5
+"""How long a message waits for external tools before the user is told; known tools take a few milliseconds."""
 _CAPTURE_WAIT_S: Final = 2.0
 """How long the end of a turn waits for its capture. Storing takes milliseconds; a database that another process holds
 must not hold up the answer, and what it keeps out is captured once it is free, or when Satchel is opened again."""
@@ -746,6 +748,9 @@ class SessionHub:
                 self._tools_version = mcp.version
                 await self.tools.update(wait=True)
             return []
+        if not await external.wait(_UNNOTICED_S):
+            text = "Waiting for external tools to report their schemas."
+            await self.record(Notice(part="tools", text=text))
         await self.tools.update(wait=True)
         self._tools_version = mcp.version
         self._has_all_tools = external.is_complete
