@@ -262,3 +262,33 @@ async def test_a_turn_ends_with_the_calls_that_the_caller_runs_and_goes_on_with_
         assert (await session.run_turn(results=done)).text == "Both are open."
         assert not await satchel.sessions.list()
     assert not list((tmp_path / "home" / "sessions").glob("*/*.jsonl"))
+
+
+@requirement("embed:token-counter", "sessions:metadata:tokenizer")
+async def test_the_programs_token_counter_decides_when_room_is_made_and_the_log_names_it(
+    tmp_path: Path,
+) -> None:
+    def by_words(text: str) -> int:
+        return len(text.split())
+
+    model = ScriptedModel(lambda _: Reply(text="Yes."), context_window=100_000)
+    async with opened(tmp_path, model) as satchel:
+        session = await satchel.session(token_counter=by_words)
+        await session.run_turn("Hello")
+        start = (await satchel.sessions.load(session.id)).records[0].event
+    assert start.tokenizer == "by_words"  # type: ignore[union-attr]
+
+
+@requirement("tools:context:messages", "tools:context:memory")
+async def test_a_tool_of_the_program_reads_the_conversation_and_the_memory(tmp_path: Path) -> None:
+    async def look(context: ToolContext) -> str:
+        """Look around."""
+        assert context.memory is not None
+        await context.memory.add("The cat is called Momo.")
+        hits = await context.memory.search("What is the cat called?", limit=1)
+        return f"{context.messages()[0].text}; {hits[0].memory.content}"
+
+    model = ScriptedModel([Reply(calls=[Call(name="look")]), "Done."])
+    async with opened(tmp_path, model) as satchel:
+        turn = await (await satchel.session(tools=[look])).run_turn("Look around.")
+    assert turn.steps[0].result == "Look around.; The cat is called Momo."

@@ -119,6 +119,10 @@ class Talk:
             )
         if session.turns:
             await self._recap()
+        if session.is_interrupted and not session.open_questions:
+            self.note(
+                "The last turn was interrupted. /continue goes on with it; a message leaves it as it is."
+            )
         question = session.pending_question
         if question is not None:
             self.view.show_question(question.question, question.options)
@@ -194,6 +198,8 @@ class Talk:
             raise EOFError
         elif result.message:
             await self._turn(result.message)
+        elif result.resumes:
+            await self._follow(await self._session.resume())
 
     async def _command(self, command: SlashCommand, rest: str) -> CommandResult:
         context = CommandContext(

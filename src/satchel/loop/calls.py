@@ -14,9 +14,9 @@ import anyio
 from satchel.events import Action, AskUser, Failure, Observation
 from satchel.loop.pool import ToolPool
 from satchel.loop.toolbox import Toolbox
-from satchel.messages import ToolUseBlock, clean_text
+from satchel.messages import Message, ToolUseBlock, clean_text
 from satchel.tools.permissions import Gate
-from satchel.tools.port import Ask, Tool
+from satchel.tools.port import Ask, MemoryAccess, Tool
 
 __all__ = [
     "OUTSIDE_MARK",
@@ -65,6 +65,8 @@ class CallEnvironment:
     state: dict[str, Any] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
     ask: Ask | None = None
+    messages: Callable[[], Sequence[Message]] = tuple
+    memory: MemoryAccess | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

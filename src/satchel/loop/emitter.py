@@ -73,8 +73,8 @@ class Emitter:
             Exception: What `Emit` raised.
         """
         if len(events) == 1 and is_transient(events[0]):
-            async with self._lock:
-                await self._emit(events)
+            # What streams is shown and never logged: it does not wait for writes.
+            await self._emit(events)
             return
         batch = self._batch
         # No `await` between the two: the conversation and the log get the events together, in the same order.

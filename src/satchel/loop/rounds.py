@@ -449,6 +449,8 @@ class Round:
             timeout_s=self._limit_s(tool) if tool is not None else self._limits.tool_timeout_s,
             environ=environment.environ,
             ask=environment.ask,
+            messages=environment.messages,
+            memory=environment.memory,
             # The model has not read the results of this round yet.
             untrusted=self._untrusted,
         )

@@ -94,6 +94,7 @@ class CommandResult:
         confirm: What the user has to agree to first.
         change: The session to continue in.
         message: To send to the model as the user's next message; "" for most commands.
+        resumes: The face resumes the interrupted turn and follows it.
         leaves: The user wants to leave.
     """
 
@@ -102,6 +103,7 @@ class CommandResult:
     confirm: Confirm | None = None
     change: SessionChange | None = None
     message: str = ""
+    resumes: bool = False
     leaves: bool = False
 
 
@@ -398,6 +400,12 @@ async def _usage(context: CommandContext, _rest: str) -> CommandResult:
     return _shown(*lines, *([usage_table(rows)] if rows else []))
 
 
+async def _continue(context: CommandContext, _rest: str) -> CommandResult:
+    if not context.session.is_interrupted:
+        raise UsageError("There is nothing to continue: the last turn has ended.")
+    return CommandResult(resumes=True)
+
+
 async def _prompts(context: CommandContext, _rest: str) -> CommandResult:
     prompts = await context.satchel.mcp.prompts()
     return _shown(
@@ -481,6 +489,12 @@ COMMANDS: Mapping[str, SlashCommand] = {
         ),
         SlashCommand(name="sessions", arguments="", help="List the conversations.", run=_sessions),
         SlashCommand(name="resume", arguments="ID", help="Continue a conversation.", run=_resume),
+        SlashCommand(
+            name="continue",
+            arguments="",
+            help="Continue the turn that was interrupted when the program ended.",
+            run=_continue,
+        ),
         SlashCommand(name="new", arguments="", help="Start a new conversation.", run=_new),
         SlashCommand(name="private", arguments="", help="Start one that is not remembered.", run=_private),
         SlashCommand(

@@ -171,7 +171,6 @@ class SessionHub:
         self._unlisten = parts.notices.listen(self._hear)
         self._tools_version: object = None
         self._has_all_tools = False
-        self._shown = set(self.conversation.surfaced_ids)
         self._needs_reload = False
         self._posted = replay.posted
         self._seen_posts = replay.delivered
@@ -358,6 +357,9 @@ class SessionHub:
         results: Sequence[ToolResultBlock] = (),
     ) -> TurnRunner:
         """Everything that a turn needs before its first event."""
+        if not await self._parts.external.wait(_UNNOTICED_S):
+            waiting = Notice(part="tools", text="Waiting for external tools to report their schemas.")
+            self.broadcast.publish_transient(waiting, at=self._parts.clock.now())
         notices = [Notice(part="tools", text=notice) for notice in await self.ensure_tools_ready()]
         await self.collect_posts()
         self.tools.fix()
@@ -520,12 +522,11 @@ class SessionHub:
             limit=settings.limit,
             threshold=settings.surface_threshold,
             # A model still sees what was shown to it before; whoever has no model is answered anew each time.
-            exclude=() if recalls_only else self._shown,
+            exclude=() if recalls_only else self.conversation.surfaced_ids,
             exclude_session=None if recalls_only or self.conversation.is_compacted else self.id,
         )
         if not context:
             return None
-        self._shown.update(hit.memory.id for hit in context.memories)
         return MemorySurfaced(
             turn=self.conversation.turns,
             text=context.text,
@@ -585,7 +586,6 @@ class SessionHub:
             await self._home.sessions.load(self.id, visit=replay)
             self.conversation = replay.conversation
             self._posted = replay.posted
-            self._shown = set(self.conversation.surfaced_ids)
         self.broadcast.forget()
         self._watch.restart()
 
@@ -697,7 +697,6 @@ class SessionHub:
                 with anyio.CancelScope(shield=True):
                     await self.record(event)
                     self.conversation.apply(event)
-                self._shown.clear()
                 self._watch.restart()
             return event
         finally:
@@ -748,9 +747,6 @@ class SessionHub:
                 self._tools_version = mcp.version
                 await self.tools.update(wait=True)
             return []
-        if not await external.wait(_UNNOTICED_S):
-            text = "Waiting for external tools to report their schemas."
-            await self.record(Notice(part="tools", text=text))
         await self.tools.update(wait=True)
         self._tools_version = mcp.version
         self._has_all_tools = external.is_complete

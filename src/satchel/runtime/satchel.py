@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from satchel.loop import (
     Hook,
     Instructions,
     Limits,
+    TokenCounter,
     TokenEstimator,
     ToolPool,
     build_system,
@@ -90,7 +91,7 @@ class Satchel:
         self.distilling = distilling
         self._hubs = hubs
         self._holds: dict[str, set[Session]] = {}
-        self._opening = anyio.Lock()
+        self._opening: dict[str, anyio.Lock] = {}
 
     @classmethod
     @asynccontextmanager
@@ -255,6 +256,7 @@ class Satchel:
         ephemeral: bool = False,
         tools: Sequence[FunctionOrTool | Toolset] = (),
         system: SystemText | None = None,
+        token_counter: TokenCounter | None = None,
         sinks: Sequence[HistorySink] = (),
         hooks: Sequence[Hook] = (),
     ) -> Session:
@@ -273,6 +275,7 @@ class Satchel:
             ephemeral: It leaves nothing on disk: no log, no memory.
             tools: The caller's own: functions (see `tool_from_function`), tools and toolsets.
             system: The system text in place of Satchel's own, or a function that makes it from that.
+            token_counter: Counts tokens where the provider gives no counts; its name is in the log.
             sinks: Get every record of the session; see `HistorySink`.
             hooks: See `satchel.loop.Hook`.
 
@@ -283,16 +286,17 @@ class Satchel:
             UsageError: A rule can't be read; or an argument is for opening, and the session is open already.
         """
         wanted = (cwd or self.settings.cwd).resolve()
-        async with self._opening:
-            if session_id is None and last:
-                newest = await self.sessions.last(wanted)
-                session_id = newest.id if newest is not None else None
+        if session_id is None and last:
+            newest = await self.sessions.last(wanted)
+            session_id = newest.id if newest is not None else None
+        # Two clients that open the same session share it. Opening a large one holds up no other.
+        async with self._opening.setdefault(session_id or "", anyio.Lock()) if session_id else nullcontext():
             hub = await self._open_hub(session_id)
             if hub is not None:
-                if any((model, mode, allow, private, ephemeral, tools, system, sinks, hooks)):
+                if any((model, mode, allow, private, ephemeral, tools, system, token_counter, sinks, hooks)):
                     raise UsageError(
                         f"Session {hub.id} is open in this process already. A client that joins it takes it as it is: "
-                        "leave out model, mode, allow, private, ephemeral, tools, system, sinks, hooks."
+                        "leave out model, mode, allow, private, ephemeral, tools, system, token_counter, sinks, hooks."
                     )
                 return self._hold(hub, interactive)
             serving = await self.model(model)
@@ -315,7 +319,9 @@ class Satchel:
                     private=private or ephemeral,
                     tools=tools,
                     system=system,
-                    estimator=TokenEstimator(),
+                    estimator=TokenEstimator(
+                        token_counter, name=getattr(token_counter, "__name__", type(token_counter).__name__)
+                    ),
                     sinks=sinks,
                     hooks=hooks,
                 )
@@ -388,6 +394,8 @@ class Satchel:
             roots=gate.roots,
             spill_dir=journal.spill_dir,
             environ=settings.environ,
+            messages=lambda: hub.conversation.messages,
+            memory=None if private else self.memory,
         )
         mentions = McpContext(
             parts.mcp,
@@ -433,6 +441,7 @@ class Satchel:
             version=__version__,
             resumed=journal.last_seq > 0,
             private=private,
+            tokenizer=estimator.name,
         )
         hub.conversation.apply(start)
         await hub.record(start)

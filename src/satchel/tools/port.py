@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from satchel.clock import Clock
+from satchel.messages import Message
 from satchel.models.port import ToolDefinition
 
 __all__ = [
     "Annotations",
     "Ask",
     "Effect",
+    "MemoryAccess",
     "Question",
     "Redirect",
     "Redirecting",
@@ -136,6 +138,18 @@ class Blocking(Protocol):
     async def __call__(self, function: Callable[..., T], /, *args: Any) -> T: ...
 
 
+class MemoryAccess(Protocol):
+    """What a tool may do with memory: a part of `satchel.memory.Memory`, whose room this one does not know."""
+
+    async def search(self, query: str, *, limit: int = 10) -> Sequence[Any]:
+        """The memories that fit, best first; see `Memory.search`."""
+        ...
+
+    async def add(self, content: str) -> Any:
+        """Store something; see `Memory.add`."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class ToolContext:
     """What a call may use.
@@ -152,6 +166,8 @@ class ToolContext:
         environ: The environment that a started process gets.
         ask: Asks the user in the middle of a call and gives their words; None from it where they don't want
             to answer. None where nobody can be asked: then a question can only end the turn.
+        messages: Gives the conversation so far, as the model has it; empty outside of a conversation.
+        memory: The user's memory; None where there is none. Only tools that run in the program can use it.
         untrusted: The model has read something from outside in this session: what it says now may come from there.
     """
 
@@ -168,6 +184,8 @@ class ToolContext:
     timeout_s: float
     environ: Mapping[str, str] = field(default_factory=dict)
     ask: Ask | None = None
+    messages: Callable[[], Sequence[Message]] = tuple
+    memory: MemoryAccess | None = None
     untrusted: bool = False
 
 
