@@ -277,7 +277,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(8, "embed:sinks", "seed-3 entry API", "A session takes its own history sinks, which receive every logged event in order."),
     built(8, "embed:model", "seed-3 LLM adapter", "The model may be a name, a ChatModel or a callable; a callable may give text, blocks or a message."),
     built(8, "embed:hooks", "seed-3 entry API", "Hooks may append context to a turn and see each request that goes to the model."),
-    planned(8, "embed:examples", "issue 8", "Each of these is documented with an example that a test runs."),
+    built(8, "embed:examples", "issue 8", "Each of these is documented with an example that a test runs."),
 
     # ---- Sessions (seed-3 history, DESIGN 3.1, 9)
     built(2, "sessions:path", "seed-3 config", "A log lies at sessions/<sanitized-cwd>/<yyyy-mm-dd>_<HHMMss>_<id>.jsonl."),

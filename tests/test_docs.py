@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import importlib.util
+import inspect
+import os
 import re
-import subprocess
-import sys
+import types
 from pathlib import Path
 from types import ModuleType
-from typing import get_args
+from typing import Any, get_args
 
+import anyio
 import pytest
 
-from satchel import events
+from satchel import Satchel, events
 from satchel.config import SETTINGS
+from satchel.models import Reply, ScriptedModel
 from tests.requirements import requirement
 
 ROOT = Path(__file__).parent.parent
@@ -74,29 +79,62 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert lost == []
 
 
-def python_blocks() -> list[str]:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+def programs(page: str) -> list[Any]:
+    """The Python programs of a page, each named by the heading that it stands below."""
+    found = []
+    for section in re.split(r"^##? ", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        heading = section.partition("\n")[0]
+        found += [
+            pytest.param(block, id=f"{Path(page).stem}-{heading}")
+            for block in re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+        ]
+    return found
 
 
-@requirement("docs:readme-runs")
-@pytest.mark.parametrize("block", python_blocks(), ids=lambda block: block.strip().splitlines()[-1][:40])
-def test_the_programs_of_the_readme_run(block: str, tmp_path: Path) -> None:
-    environ = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+async def leave_a_turn_unfinished() -> None:
+    """A home in the working directory's environment whose newest log ends as a kill leaves it: before an answer."""
+    reached = anyio.Event()
+
+    async def before() -> None:
+        reached.set()
+        await anyio.sleep_forever()
+
+    async with Satchel.open(model=ScriptedModel([Reply(before=before)])) as satchel:
+        session = await satchel.session()
+        await session.start("Hello")
+        await reached.wait()
+        log = session.path
+        assert log is not None
+        left = log.read_bytes()
+    log.write_bytes(left)
+
+
+@requirement("docs:readme-runs", "embed:examples")
+@pytest.mark.parametrize("program", [*programs("README.md"), *programs("docs/guides/python.md")])
+def test_the_python_programs_of_the_documents_run_and_print_what_their_comments_say(
+    program: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name != "PATH"]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
     # Words alone: the embedding model would be fetched, and a test uses no network.
-    block = block.replace('Memory.open("memory.db")', 'Memory.open("memory.db", embedder="none")')
-    ended = subprocess.run(
-        [sys.executable, "-c", block],
-        cwd=tmp_path,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    expected = re.findall(r"^ *print\(.*\)  # (.+)$", block, re.MULTILINE)
-    assert [line for line in expected if line not in ended.stdout] == []
+    monkeypatch.setenv("SATCHEL_MEMORY_EMBEDDER", "none")
+    program = program.replace('Memory.open("memory.db")', 'Memory.open("memory.db", embedder="none")')
+    if request.node.callspec.id.endswith("After a crash"):
+        asyncio.run(leave_a_turn_unfinished())
+    # As in `python -m asyncio`: the examples of the guide use `await` outside of a function.
+    code = compile(program, "<document>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    running = types.FunctionType(code, {"__name__": "__main__"})()
+    if inspect.iscoroutine(running):
+        asyncio.run(asyncio.wait_for(running, 60))
+    expected = re.findall(r"^ *print\(.*\)  # (.+)$", program, re.MULTILINE)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in expected if line not in printed] == []
 
 
 def test_the_commands_that_the_readme_names_exist() -> None:
