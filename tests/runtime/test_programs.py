@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from pydantic import Field
 
 from satchel import Satchel
 from satchel.errors import UsageError
-from satchel.events import Record
+from satchel.events import Record, TextDelta
 from satchel.messages import TextBlock, ToolResultBlock, ToolUseBlock, Usage
 from satchel.models import Call, Completion, ModelRequest, Reply, ScriptedModel
 from satchel.models.embedding import HashingEmbedder
@@ -154,6 +155,24 @@ async def test_a_function_may_be_the_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="The model is 7"):
         async with Satchel.open(settings, model=7):  # type: ignore[arg-type]
             pass
+
+
+@requirement("embed:model")
+async def test_a_turn_is_interrupted_although_the_function_that_answers_never_waits(tmp_path: Path) -> None:
+    async def endless(request: ModelRequest) -> AsyncIterator[str]:
+        while True:
+            yield "and so on "
+
+    async with Satchel.open(settings_in(tmp_path, memory__embedder="none"), model=endless) as satchel:
+        session = await satchel.session()
+        async with aclosing(session.stream("Tell me everything.")) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    break
+        running = session.running
+        assert running is not None
+        session.cancel()
+        assert (await running.result()).status == "cancelled"
 
 
 @requirement("embed:embedder")

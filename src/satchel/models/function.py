@@ -6,6 +6,8 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias, cast
 
+import anyio.lowlevel
+
 from satchel.errors import ModelRejected, UsageError
 from satchel.events import TextDelta
 from satchel.messages import TextBlock, Usage
@@ -68,6 +70,9 @@ class FunctionModel:
             async for piece in answer:
                 pieces.append(piece)
                 yield TextDelta(text=piece)
+                # The function may never wait for anything, and its turn must still leave room for other tasks and be
+                # open to interruption.
+                await anyio.lowlevel.checkpoint()
         else:
             raise ModelRejected(
                 f"The function {self.model} gave a {type(answer).__name__}; an answer is text or a Completion."
