@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +15,7 @@ import anyio
 import pytest
 
 from tests.cli.conftest import Run, serving
-from tests.cli.programs import calls, chats, said_to, scripted, sent_to, speaks
+from tests.cli.programs import calls, chats, environ_for, said_to, scripted, sent_to, speaks
 from tests.cli.terminals import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, UP, terminal
 from tests.models.loopback import Answer, Asked, as_json
 from tests.requirements import requirement
@@ -573,3 +575,32 @@ def test_what_follows_compact_reaches_the_model_that_writes_the_summary_and_the_
     (compaction,) = [event for event in events if event["type"] == "compaction"]
     assert (compaction["trigger"], compaction["focus"]) == ("manual", "the allergies of Mara")
     assert "Mara: no shellfish." in str(compaction["messages"])
+
+
+@requirement("clients:inbox")
+def test_what_another_process_posts_is_on_the_screen_at_once(tmp_path: Path) -> None:
+    with (
+        serving(scripted(speaks("Hello."))) as server,
+        terminal(tmp_path, "chat", server=server) as screen,
+    ):
+        screen.see("›")
+        screen.type("Hello", ENTER)
+        screen.see("Hello.")
+        (log,) = (tmp_path / "home").glob("sessions/*/*.jsonl")
+        posted = f"""
+from pathlib import Path
+
+import anyio
+from satchel import Satchel
+from satchel.config import load, process_environ
+
+async def post() -> None:
+    settings = load(process_environ(), cwd=Path("/"))
+    async with Satchel.open(settings, model="none") as satchel:
+        await satchel.post({log.stem.rpartition("_")[2]!r}, "The build is finished.", source="builder")
+
+anyio.run(post)
+"""
+        environ = environ_for(tmp_path)
+        subprocess.run([sys.executable, "-c", posted], check=True, timeout=60, env=environ)
+        screen.see("builder: The build is finished.")

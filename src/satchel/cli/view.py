@@ -20,6 +20,7 @@ from satchel.events import (
     Notice,
     Observation,
     Permission,
+    Posted,
     TextDelta,
     ToolProgress,
     TurnEnd,
@@ -176,6 +177,8 @@ class TurnView:
                 )
             case Notice(text=text):
                 self.note(f"! {one_line(text, 1000)}", "yellow", wraps=True)
+            case Posted(source=source, text=text):
+                self.note(f"✉ {source}: {one_line(text, 1000)}", "bold", wraps=True)
             case Failure(part="model" | "turn"):
                 self._failure = event  # it ends the turn, and `Final` says why
             case Failure():

@@ -68,7 +68,10 @@ def message_to_wire(
             for block in message.blocks
             if isinstance(block, ToolResultBlock)
         ]
-        if text or not wire:
+        if wire and text and not _is_said(message):
+            # The time alone would look like something that the user said: it goes with the newest result.
+            wire[-1]["content"] += f"\n\n{text}"
+        elif text or not wire:
             wire.append({"role": "user", "content": text or "(no text)"})
         return wire
     calls = [_call_to_wire(call) for call in message.tool_uses]
@@ -82,6 +85,11 @@ def message_to_wire(
             block.text for block in message.blocks if isinstance(block, ThinkingBlock)
         )
     return [answer]
+
+
+def _is_said(message: Message) -> bool:
+    """Whether anything in it is more than circumstances: words, memory, or a notice."""
+    return any(isinstance(block, TextBlock) and block.origin != "context" for block in message.blocks)
 
 
 def _proof_in(message: Message) -> str:
