@@ -28,7 +28,7 @@ from satchel.config import load, process_environ
 from satchel.loop import Toolbox
 from satchel.models.embedding import open_embedder
 from satchel.models.port import Embedder
-from satchel.runtime.toolindex import ToolIndex
+from satchel.runtime.tool_index import ToolIndex
 from satchel.tools import Tool, ToolContext, ToolResult, function_tool
 from satchel.tools.deferral import Bridge, document_of, split_by_number
 

@@ -12,7 +12,7 @@ from satchel.clock import SystemClock
 from satchel.errors import ModelError
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.models.embedding import HashingEmbedder
-from satchel.runtime.toolindex import ToolIndex
+from satchel.runtime.tool_index import ToolIndex
 from satchel.tools import Tool, ToolContext, ToolResult, function_tool
 from tests.requirements import requirement
 from tests.runtime.world import opened

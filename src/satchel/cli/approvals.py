@@ -15,7 +15,7 @@ from satchel.errors import UserError
 from satchel.events import AskedCall, Consent, Event, QuestionAnswered, QuestionAsked
 from satchel.runtime import RunningTurn, Session
 from satchel.runtime.lines import counted
-from satchel.runtime.questions import chosen_option
+from satchel.runtime.options import chosen_option
 from satchel.tools import Approval
 
 __all__ = ["TerminalAnswers", "follow", "input_lines", "read_answer"]

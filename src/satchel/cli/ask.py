@@ -24,7 +24,7 @@ from satchel.errors import UsageError
 from satchel.events import Event, event_to_json
 from satchel.messages import usage_to_json
 from satchel.runtime import RunningTurn, Satchel, TurnResult
-from satchel.runtime.questions import chosen_option
+from satchel.runtime.options import chosen_option
 
 __all__ = ["ask", "turn_to_json"]
 

@@ -28,7 +28,7 @@ from satchel.runtime.commands import (
     run_command,
 )
 from satchel.runtime.lines import counted
-from satchel.runtime.questions import chosen_option
+from satchel.runtime.options import chosen_option
 from satchel.runtime.recap import last_exchanges
 from satchel.version import __version__
 

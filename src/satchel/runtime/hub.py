@@ -52,14 +52,14 @@ from satchel.loop import (
 )
 from satchel.messages import Block, Message, TextBlock, ToolResultBlock, Usage
 from satchel.models import ChatModel, Completion
-from satchel.runtime.asking import Questions
 from satchel.runtime.broadcast import Broadcast, Subscription
 from satchel.runtime.capture import RECALL_PROVIDER, episodes_of, said_in
 from satchel.runtime.distilling import Distilling
 from satchel.runtime.home import Home
 from satchel.runtime.log_redactor import LogRedactor
-from satchel.runtime.offering import OfferedTools
+from satchel.runtime.offered_tools import OfferedTools
 from satchel.runtime.parts import Parts
+from satchel.runtime.questions import Questions
 from satchel.runtime.replay import Replay
 from satchel.runtime.sinks import HistorySink, SinkFeed
 from satchel.runtime.surroundings import surroundings_block, time_block

@@ -9,7 +9,7 @@ from satchel.config import Settings
 from satchel.loop import ToolPool
 from satchel.runtime.background import Background
 from satchel.runtime.notices import NoticeBoard
-from satchel.runtime.serving import ServingModels
+from satchel.runtime.open_models import OpenModels
 from satchel.tools.external import ExternalTools
 from satchel.tools.mcp import McpToolset
 
@@ -32,7 +32,7 @@ class Parts:
     settings: Settings
     clock: Clock
     pool: ToolPool
-    models: ServingModels
+    models: OpenModels
     external: ExternalTools
     mcp: McpToolset
     background: Background

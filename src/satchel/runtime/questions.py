@@ -1,23 +1,213 @@
-"""Answers to questions with options: what a face does with the number that somebody typed."""
+"""The questions that a running turn puts to the user: written down, answered by any client, and answered once."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-__all__ = ["chosen_option"]
+import anyio
+
+from satchel.errors import NotFound, UsageError
+from satchel.events import (
+    AskedCall,
+    CallConsent,
+    Consent,
+    Event,
+    QuestionAnswered,
+    QuestionAsked,
+    Record,
+    TurnEnd,
+    TurnStart,
+)
+from satchel.tools import Approval, ApprovalRequest, Question
+
+__all__ = ["Questions"]
 
 
-def chosen_option(answer: str, options: Sequence[str]) -> str:
-    """The option with the number that was typed; any other answer unchanged.
+class Questions:
+    """Asks whoever follows the session: the permission gate's `Approver`, and the `ask` of tools.
 
-    Args:
-        answer: What the user typed: "2", "2.", or words of their own.
-        options: In the order in which they were shown, counted from 1. An option that is a number itself is meant by
-            its own words: to "How many?" with the options 2 and 4, "2" is the first.
+    Attributes:
+        open: The questions that wait for an answer, by id, oldest first. After a restart these are the permission
+            questions of the turn that was interrupted.
     """
-    words = answer.strip()
-    number = re.fullmatch(r"(\d{1,3})[.)]?", words)
-    if number is None or words in options or not 1 <= int(number[1]) <= len(options):
-        return answer
-    return options[int(number[1]) - 1]
+
+    def __init__(
+        self,
+        *,
+        record: Callable[[Event], Awaitable[None]],
+        has_audience: Callable[[], bool],
+        current_turn: Callable[[], int],
+        new_id: Callable[[], str],
+    ) -> None:
+        """Ask nothing yet.
+
+        Args:
+            record: Writes an event down, durably, and shows it.
+            has_audience: Whether somebody is there to answer; kept as an attribute.
+            current_turn: The number of the running turn.
+            new_id: Gives ids that are unique in the session.
+        """
+        self.open: dict[str, QuestionAsked] = {}
+        self._record = record
+        self.has_audience = has_audience
+        self._current_turn = current_turn
+        self._new_id = new_id
+        self._answers: dict[str, QuestionAnswered] = {}
+        self._answering: set[str] = set()
+        self._arrived: dict[str, anyio.Event] = {}
+
+    def restore(self, records: Iterable[Record]) -> None:
+        """Take over what the log says of the newest turn: a permission question outlives the program that asked it. The
+        question of a call does not: the call died with the program.
+        """
+        for record in records:
+            match record.event:
+                case TurnStart() | TurnEnd():
+                    self.open.clear()
+                    self._answers.clear()
+                case QuestionAsked() as asked if asked.kind == "permission":
+                    self.open[asked.id] = asked
+                case QuestionAnswered() as answer:
+                    self.open.pop(answer.id, None)
+                    self._answers[answer.id] = answer
+                case _:
+                    pass
+
+    def close(self) -> None:
+        """The turn ended: nothing waits any more."""
+        self.open.clear()
+        self._answers.clear()
+
+    async def approve(self, requests: Sequence[ApprovalRequest]) -> Sequence[Approval] | None:
+        """Ask whether calls may run; see `satchel.tools.Approver`. None where nobody can be asked."""
+        id = _permission_id(requests)
+        answer = self._answers.get(id)
+        if answer is None:
+            if not self.has_audience():
+                return None
+            answer = await self._ask(
+                QuestionAsked(
+                    id=id,
+                    turn=self._current_turn(),
+                    kind="permission",
+                    calls=tuple(
+                        AskedCall(
+                            call_id=request.call.call_id,
+                            tool=request.call.spec.name,
+                            input=request.call.input,
+                            key=request.call.spec.pattern_key,
+                            rules=request.rules,
+                            reason=request.reason,
+                        )
+                        for request in requests
+                    ),
+                )
+            )
+        given = {consent.call_id: consent for consent in answer.consents}
+        refused = CallConsent(call_id="", consent="no")
+        consents = [given.get(request.call.call_id, refused) for request in requests]
+        return [Approval(answer=consent.consent, words=consent.words) for consent in consents]
+
+    async def ask(self, question: Question) -> str | None:
+        """Ask what a running call wants to know; None where they declined."""
+        asked = QuestionAsked(
+            id=self._new_id(),
+            turn=self._current_turn(),
+            kind="tool",
+            text=question.text,
+            options=question.options,
+        )
+        return (await self._ask(asked)).text
+
+    async def _ask(self, question: QuestionAsked) -> QuestionAnswered:
+        arrived = self._arrived[question.id] = anyio.Event()
+        if question.id not in self.open:  # after a restart it is in the log already
+            await self._record(question)
+            self.open[question.id] = question
+        try:
+            await arrived.wait()
+        finally:
+            self.open.pop(question.id, None)
+            self._arrived.pop(question.id, None)
+        return self._answers[question.id]
+
+    async def answer(
+        self,
+        id: str,
+        *,
+        text: str | None = None,
+        consent: Consent | Mapping[str, Consent] | None = None,
+        words: str = "",
+        by: str = "",
+    ) -> None:
+        """Answer an open question. The answer is on disk before it takes effect.
+
+        Args:
+            id: Of the question.
+            text: For a tool's question; None declines it.
+            consent: For a permission question: one for all of its calls, or one for each call id; a call that is left
+                out is refused.
+            words: For a permission question: told to the model where a call is refused.
+            by: The client that answers.
+
+        Raises:
+            NotFound: No question of this id is open.
+            UsageError: Somebody answered it first, or the answer doesn't fit the question.
+            StorageError: It could not be written down; the question is still open.
+        """
+        if id in self._answers or id in self._answering:
+            other = self._answers[id].by if id in self._answers else ""
+            raise UsageError(f"The question {id} has been answered already{f' by {other}' if other else ''}.")
+        question = self.open.get(id)
+        if question is None:
+            raise NotFound(f"No question {id!r} is open in this session.")
+        answer = _fitting(question, text=text, consent=consent, words=words, by=by)
+        self._answering.add(id)
+        try:
+            await self._record(answer)
+            self._answers[id] = answer
+        finally:
+            self._answering.discard(id)
+        self.open.pop(id, None)
+        if id in self._arrived:
+            self._arrived[id].set()
+
+
+def _permission_id(requests: Sequence[ApprovalRequest]) -> str:
+    """The same for the same calls, so that an answer that is on disk is found again after a restart."""
+    ids = "\n".join(request.call.call_id for request in requests)
+    return f"permit_{hashlib.sha256(ids.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def _fitting(
+    question: QuestionAsked,
+    *,
+    text: str | None,
+    consent: Consent | Mapping[str, Consent] | None,
+    words: str,
+    by: str,
+) -> QuestionAnswered:
+    if question.kind == "tool":
+        if consent is not None:
+            raise UsageError(f"The question {question.id} asks for words, not for permission.")
+        return QuestionAnswered(id=question.id, text=text, by=by)
+    if consent is None:
+        raise UsageError(
+            f'The question {question.id} asks for permission: "no", "once", "session" or "always".'
+        )
+    calls = [call.call_id for call in question.calls]
+    by_call = dict.fromkeys(calls, consent) if isinstance(consent, str) else dict(consent)
+    unknown = by_call.keys() - set(calls)
+    if unknown:
+        raise UsageError(f"The question {question.id} does not ask about the call {sorted(unknown)[0]!r}.")
+    wrong = [value for value in by_call.values() if value not in ("no", "once", "session", "always")]
+    if wrong:
+        raise UsageError(f'{wrong[0]!r} is no answer: it is "no", "once", "session" or "always".')
+    return QuestionAnswered(
+        id=question.id,
+        consents=tuple(
+            CallConsent(call_id=call, consent=by_call.get(call, "no"), words=words) for call in calls
+        ),
+        by=by,
+    )

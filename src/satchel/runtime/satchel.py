@@ -31,7 +31,6 @@ from satchel.memory import Memory
 from satchel.models import ChatModel, Choice, FunctionModel, ModelFunction
 from satchel.models.embedding import OwnEmbedding, Progress
 from satchel.models.port import Embedder
-from satchel.runtime.asking import Questions
 from satchel.runtime.background import Background
 from satchel.runtime.broadcast import Broadcast
 from satchel.runtime.distilling import Distilling
@@ -39,14 +38,15 @@ from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.home import Home, untrusted_project
 from satchel.runtime.hub import SessionHub
 from satchel.runtime.log_redactor import LogRedactor
-from satchel.runtime.mentions import McpContext
+from satchel.runtime.mcp_context import McpContext
+from satchel.runtime.mcp_sampling import SessionSampler
 from satchel.runtime.notices import NoticeBoard
-from satchel.runtime.offering import OfferedTools
+from satchel.runtime.offered_tools import OfferedTools
+from satchel.runtime.open_models import OpenModels
 from satchel.runtime.parts import Parts
+from satchel.runtime.questions import Questions
 from satchel.runtime.replay import Replay
 from satchel.runtime.rules import gate_for
-from satchel.runtime.sampling import SessionSampler
-from satchel.runtime.serving import ServingModels
 from satchel.runtime.session import Session
 from satchel.runtime.sinks import HistorySink
 from satchel.runtime.spill import spill_into
@@ -151,7 +151,7 @@ class Satchel:
             settings=settings,
             clock=home.clock,
             pool=ToolPool(settings.agent.tool_workers),
-            models=ServingModels(
+            models=OpenModels(
                 settings,
                 clock=home.clock,
                 given=given,
@@ -210,11 +210,11 @@ class Satchel:
         return self.parts.mcp
 
     async def choice(self) -> Choice:
-        """See `ServingModels.choice`."""
+        """See `OpenModels.choice`."""
         return await self.parts.models.choice()
 
     async def model(self, name: str | None = None) -> ChatModel:
-        """See `ServingModels.model`."""
+        """See `OpenModels.model`."""
         return await self.parts.models.model(name)
 
     async def tools(self, *, wait: bool = True) -> Registry:

@@ -23,7 +23,7 @@ from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
 from satchel.runtime.rules import withheld_from_searches
 from satchel.runtime.spill import spill_into
-from satchel.runtime.toolindex import ToolIndex
+from satchel.runtime.tool_index import ToolIndex
 from satchel.runtime.web import close_state, web_tools
 from satchel.tools import (
     Registry,

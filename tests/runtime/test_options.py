@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from satchel.runtime.questions import chosen_option
+from satchel.runtime.options import chosen_option
 
 
 @pytest.mark.parametrize(

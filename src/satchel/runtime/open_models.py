@@ -11,10 +11,10 @@ from satchel.config import Settings
 from satchel.events import Notice
 from satchel.models import AbilityStore, ChatModel, Choice, choose_model, open_model, small_model_of
 
-__all__ = ["ServingModels"]
+__all__ = ["OpenModels"]
 
 
-class ServingModels:
+class OpenModels:
     """Opens models by name and closes them at the end.
 
     Attributes:

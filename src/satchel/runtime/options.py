@@ -1,0 +1,23 @@
+"""Answers to questions with options: what a face does with the number that somebody typed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+__all__ = ["chosen_option"]
+
+
+def chosen_option(answer: str, options: Sequence[str]) -> str:
+    """The option with the number that was typed; any other answer unchanged.
+
+    Args:
+        answer: What the user typed: "2", "2.", or words of their own.
+        options: In the order in which they were shown, counted from 1. An option that is a number itself is meant by
+            its own words: to "How many?" with the options 2 and 4, "2" is the first.
+    """
+    words = answer.strip()
+    number = re.fullmatch(r"(\d{1,3})[.)]?", words)
+    if number is None or words in options or not 1 <= int(number[1]) <= len(options):
+        return answer
+    return options[int(number[1]) - 1]
