@@ -266,6 +266,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(8, "clients:busy", "issue 8", "Turns and compaction exclude each other, and a turn can be interrupted while it gets ready."),
     built(8, "questions:once", "issue 8", "Of two answers to one question the first holds, and the other client is told."),
     built(8, "questions:durable", "DESIGN 4", "A permission question survives a restart; its answer is on disk before the call runs, and the turn goes on."),
+    built(8, "questions:typed-ahead", "issue 8", "A key that was typed before a question was on the screen never answers it."),
     built(8, "questions:tool", "DESIGN 4", "A running tool's question is answered by any client; where nobody can answer it gets none."),
     built(8, "prompt:time", "DESIGN 4", "Every message carries day, time and zone at its tail, replayed byte for byte; the first one the surroundings."),
     built(8, "tools:bridge:always", "DESIGN 6", "A tool that appears during a session is reached through a bridge that is always in the prompt."),

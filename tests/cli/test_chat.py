@@ -604,3 +604,23 @@ anyio.run(post)
         environ = environ_for(tmp_path)
         subprocess.run([sys.executable, "-c", posted], check=True, timeout=60, env=environ)
         screen.see("builder: The build is finished.")
+
+
+@requirement("questions:typed-ahead")
+def test_keys_typed_before_a_question_is_on_the_screen_do_not_answer_it(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text('[[permissions]]\naction = "allow"\ntool = "bash(sleep *)"\n')
+    first, second = calls(("bash", {"command": "sleep 2"})), calls(("bash", {"command": "touch made"}))
+    with (
+        serving(scripted(first, second, speaks("Fine."))) as server,
+        terminal(tmp_path, "chat", server=server) as screen,
+    ):
+        screen.see("›")
+        screen.type("Go", ENTER)
+        screen.see("sleep 2")
+        screen.type("y", ENTER)
+        screen.see("run?")
+        screen.type("n", ENTER)
+        screen.see("Fine.")
+    assert not (tmp_path / "work" / "made").exists()

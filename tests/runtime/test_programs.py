@@ -180,7 +180,7 @@ async def test_an_embedder_is_named_handed_over_or_a_function(tmp_path: Path) ->
     def embed(texts: Sequence[str], role: str) -> list[list[float]]:
         return [[float(len(text)), 1.0] for text in texts]
 
-    embedders: tuple[Any, ...] = ("none", HashingEmbedder(), embed)
+    embedders: tuple[Any, ...] = ("none", "minilm", HashingEmbedder(), embed)
     for embedder in embedders:
         async with Satchel.open(settings_in(tmp_path), model="none", embedder=embedder) as satchel:
             assert satchel.memory is not None
