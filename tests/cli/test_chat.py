@@ -181,7 +181,7 @@ def test_ctrl_c_leaves_the_wizard_and_writes_nothing(tmp_path: Path, keys: tuple
         screen.type(*keys[:-1])
         if len(keys) > 1:
             screen.see("Use it anyway?")
-        # Python notices a Ctrl-C that comes just before it reads when it has read: Enter ends that.
+        # Python notices a Ctrl-C that arrives just before it reads only when the read returns: Enter makes it return.
         screen.type(keys[-1], ENTER)
         screen.see("Interrupted.")
         assert screen.leave() == 130

@@ -69,8 +69,8 @@ def say(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Print anything that is not the requested data to stderr."""
-    print(plain(text), file=sys.stderr)
+    """Print anything that is not the requested data to stderr; on a terminal, lines break between words."""
+    print(wrapped(plain(text), sys.stderr), file=sys.stderr)
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:

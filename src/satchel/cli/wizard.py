@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
@@ -80,13 +81,16 @@ def ask_settings(settings: Settings) -> Values:
 
 
 def _read(prompt: str) -> str:
+    # Not `input`, on which click's own prompt is built: it loses a Ctrl-C that arrives just before it reads.
+    print(prompt, end="", file=sys.stderr, flush=True)
     try:
-        # click's own prompt repeats itself on an empty answer; here that is an answer.
-        text: str = click.prompt(prompt, default="", show_default=False, prompt_suffix="", err=True)
-    except click.Abort:
+        line = sys.stdin.buffer.readline()
+    except KeyboardInterrupt:
+        line = b""
+    if not line:
         tell("")  # what comes next begins on a new line
-        raise
-    return plain(text).strip()
+        raise click.Abort
+    return plain(line.decode("utf-8", "replace")).strip()
 
 
 def _agrees(question: str, *, default: bool) -> bool:
