@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
+import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -161,6 +163,16 @@ async def test_a_slow_client_gets_streamed_text_in_larger_pieces_and_nothing_is_
     assert second.event == Notice(part="x", text="end")
     late = broadcast.subscribe()
     assert (await anext(late)).event == first.event
+
+
+@requirement("clients:leave")
+async def test_a_reader_that_is_dropped_without_leaving_is_no_longer_fed() -> None:
+    broadcast = Broadcast(last_seq=0, read=_nothing)
+    reader = broadcast.subscribe()
+    gone = weakref.ref(reader)
+    del reader
+    gc.collect()
+    assert gone() is None
 
 
 async def _nothing(after: int, limit: int) -> Sequence[Record]:

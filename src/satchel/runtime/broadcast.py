@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeAlias
+from weakref import WeakSet
 
 import anyio
 
@@ -48,7 +49,8 @@ class Broadcast:
         self._read = read
         self._recent: deque[Record] = deque(maxlen=_MOST_RECENT)
         self._partial = _Streamed()
-        self._subscriptions: set[Subscription] = set()
+        # Weak: a reader that is gone without saying so must not be fed for ever.
+        self._subscriptions: WeakSet[Subscription] = WeakSet()
         self._changed = anyio.Event()
         self._is_closed = False
 
@@ -60,7 +62,7 @@ class Broadcast:
         if isinstance(record.event, Assistant | TurnEnd):
             self._partial.clear()
         if isinstance(record.event, TurnStart):
-            for subscription in self._subscriptions:
+            for subscription in tuple(self._subscriptions):
                 subscription.drop_pending()
         self.wake()
 
@@ -68,7 +70,7 @@ class Broadcast:
         """Hand on an event that is not logged. It has the number of the record before it."""
         record = Record(seq=self.last_seq, at=at, event=event)
         self._partial.push(record)
-        for subscription in self._subscriptions:
+        for subscription in tuple(self._subscriptions):
             subscription.push(record)
         self.wake()
 
@@ -76,7 +78,7 @@ class Broadcast:
         """Drop what is held in memory: words in the log were removed, and readers must get them from there."""
         self._recent.clear()
         self._partial.clear()
-        for subscription in self._subscriptions:
+        for subscription in tuple(self._subscriptions):
             subscription.drop_pending()
 
     def close(self) -> None:
