@@ -47,7 +47,8 @@ class Usage:
             `-M[=]` takes one only in the same word, `-#` is any number. `--all`, `--width=` and `--color[=]` likewise.
         spelled: Options that the rule must spell out, with their values; listed so that the words after them can be
             parsed. The same notation.
-        words: For programs that compare whole words, as `find` does: each word, with one `=` for each value after it.
+        words: For programs that compare whole words, as `find` does: each word; one that begins with a dash has one
+            `=` at its end for each value after it.
         execs: Words that are followed by a command, up to `;` or `+`.
         operands: A regular expression for each operand; "" allows any. With this or `first`, globs are not covered.
         first: A regular expression for the first operand, if it differs.
@@ -122,14 +123,17 @@ _LOG = f"""{_DIFF}
 --sparse --dense --remove-empty --cc --diff-merges= --count --objects --timestamp --header --not --bisect --root -t
 -r
 """
-_NO_GPG = r"(?!.*%(?:G|\(signature)).*"
-"""A format with `%G?` starts gpg, or what a repository's configuration names in its place."""
+_NO_GPG = r"(?!.*%[-+ ]?G|.*%\(\*?signature|-?\*?signature).*"
+"""A format with `%G?` starts gpg, or what a repository's configuration names in its place; so does sorting by
+`signature`."""
 _LIST_REFS = """
 --contains[=] --no-contains[=] --merged[=] --no-merged[=] --sort= --format= --points-at= --color[=] --ignore-case
 """
 _PATHS_INSIDE = r"(?![/~])(?!(?:.*/)?\.\.(?:/|\Z)).*"
 """Not above the folder: `git diff` shows any file where one of its paths lies outside the repository, and `git clone`
 writes anywhere."""
+_NEW_FOLDER = r"(?![/~])(?i:(?!(?:.*/)?(?:\.\.|\.git|\.satchel)(?:/|\Z))).*"
+"""Nor in a folder whose files are run: what is cloned into `.git/hooks` would be."""
 _URL = r"(?:https?|git|ssh)://\w.*|\w[\w.-]*@\w[\w.-]*:.*"
 _REMOTE = rf"origin|upstream|{_URL}"
 """A place to fetch from: not `ext::` and the like, which name a program, and no folder, whose configuration may be run.
@@ -251,13 +255,15 @@ _GIT = Usage(
             "--single-branch "
             "--no-tags --shallow-submodules --filter= --sparse",
             first=_URL,
-            operands=_PATHS_INSIDE,
+            operands=_NEW_FOLDER,
         ),
         "commit": _writes(
-            "-aqvsnoi -m= -F= -C= --quiet --verbose --file= --author= --date= --message= --reuse-message= --fixup= "
+            "-aqvsnoi -m= -C= --quiet --verbose --author= --date= --message= --reuse-message= --fixup= "
             "--squash= --reset-author --signoff --cleanup= --status --all --include --only --no-verify --dry-run "
             "--short --branch --porcelain --long --null --amend --no-edit --untracked-files[=] --allow-empty "
-            "--allow-empty-message --no-gpg-sign"
+            "--allow-empty-message --no-gpg-sign",
+            # What the file says could be read in the log.
+            spelled="-F= --file=",
         ),
         # With two operands it writes, and what it writes may be run.
         "config": _writes(
@@ -267,7 +273,7 @@ _GIT = Usage(
             most=1,
         ),
         "fetch": _writes(_FETCH, first=_REMOTE),
-        "init": _writes("-q -b= --bare --quiet --initial-branch= --object-format="),
+        "init": _writes("-q -b= --bare --quiet --initial-branch= --object-format=", operands=_NEW_FOLDER),
         "ls-remote": _writes(
             "-qth --quiet --tags --heads --branches --refs --get-url --sort= --exit-code --symref",
             first=_REMOTE,
@@ -331,14 +337,14 @@ _GIT = Usage(
             "--detach --track[=] --force --orphan= --ignore-other-worktrees"
         ),
         "tag": _writes(
-            f"{_LIST_REFS} -ladfi -n[=] -m= -F= --list --delete --annotate --message= --file= --force "
-            "--create-reflog "
-            "--column[=] --no-sign"
+            f"{_LIST_REFS} -ladfi -n[=] -m= --list --delete --annotate --message= --force --create-reflog "
+            "--column[=] --no-sign",
+            spelled="-F= --file=",
         ),
         "worktree": _writes(
             "-fdvz -b= -B= --detach --force --porcelain --verbose --checkout --dry-run --expire= --track",
             first="list|add|prune|remove|move|lock|unlock",
-            operands=_PATHS_INSIDE,
+            operands=_NEW_FOLDER,
         ),
     },
 )
@@ -364,6 +370,12 @@ _SED = Usage(
     spelled="-i --in-place[=]",
     first=_SED_SCRIPT,
     script_options=frozenset({"-e", "--expression"}),
+)
+
+
+_PRINTF_FORMAT = (
+    r"(?:[^%]|%%|%\([^()]*\)T"
+    r"|%[-+ #0']*(?:[1-9][0-9]*|\*)?(?:\.(?:[0-9]+|\*)?)?[diouxXeEfFgGaAcsbq])*"
 )
 
 
@@ -474,7 +486,8 @@ PROGRAMS: Mapping[str, Usage] = {
     "man": Usage(options="-afkwW -s= --all --whatis --apropos --where --path", operands=r"[\w.+:-]+"),
     "nice": Usage(spelled="-n= --adjustment=", runs=0),
     "nohup": Usage(runs=0),
-    "printf": Usage(proposed=True),
+    # `%n` assigns to the variable that the next word names: to PATH, for example.
+    "printf": Usage(first=_PRINTF_FORMAT, proposed=True),
     "rg": Usage(
         options="-iSsvnNlLcowxuFPUp0HIahq.# -e= -f= -g= -t= -T= -A= -B= -C= -m= -j= -M= -E= -r= -d= --regexp= "
         "--file= "

@@ -65,7 +65,11 @@ def _options(text: str) -> Mapping[str, _Value]:
 @cache
 def _whole_words(text: str) -> Mapping[str, int]:
     """Parse the table's notation for whole words, `-print -name=`: how many values follow each."""
-    return {entry.rstrip("="): entry.count("=") for entry in text.split()}
+    # `=` and `!=` are words themselves.
+    return {
+        entry.rstrip("=") if entry.startswith("-") else entry: entry.count("=") if entry.startswith("-") else 0
+        for entry in text.split()
+    }
 
 
 class _Reading:
