@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
@@ -53,6 +53,7 @@ _ESCAPES: Final[Mapping[str, str]] = {
     "t": "\t",
 }
 _BETWEEN_CALLS: Final = re.compile(r"(?:[\s,;]|```[A-Za-z0-9_-]{0,20})*")
+_BETWEEN: Final = " \t\r\n,;."
 _TOOL_NAME: Final = re.compile(r'"(?:tool|name)"\s*:\s*"([^"\\]{1,100})"')
 _DECODER: Final = json.JSONDecoder(strict=False)
 
@@ -107,15 +108,17 @@ class AnswerReader:
         self._advance(at_end=True)
         calls: list[Block] = []
         if self._mode == "calls":
-            calls = [
-                ToolUseBlock(
-                    id=ids.claim(""),
-                    name=call.tool,
-                    input=call.input,
-                    unparsed="" if call.input is not None else call.raw,
-                )
-                for call in _calls_in(self._text, self._calls_start)
-            ]
+            found, end = _calls_in(self._text, self._calls_start)
+            if not self._is_quoted(end):
+                calls = [
+                    ToolUseBlock(
+                        id=ids.claim(""),
+                        name=call.tool,
+                        input=call.input,
+                        unparsed="" if call.input is not None else call.raw,
+                    )
+                    for call in found
+                ]
             if not calls:
                 # It began like a call but isn't one, so it is text.
                 self._prose.append(self._text[self._calls_start :])
@@ -125,6 +128,13 @@ class AnswerReader:
         text = (TextBlock(text=said),) if said.strip() else ()
         return clean_text("".join(self._shown[before:])), (*text, *calls)
 
+    def _is_quoted(self, end: int) -> bool:
+        """Whether the calls up to `end` stand in the middle of a sentence: 'I won't run {"action": …} for that page.'"""
+        if _line_before(self._text, self._calls_start):
+            after = self._text[end:].strip(_BETWEEN)
+            return bool(after) and not after.startswith(("{", "```"))
+        return False
+
     def _append_pieces(self) -> None:
         if self._pieces:
             self._text += "".join(self._pieces)
@@ -133,9 +143,8 @@ class AnswerReader:
     def _drop_classified(self) -> None:
         """Drop text that won't be examined again."""
         if self._mode == "prose" and self._position > HELD_CHARS:
-            line = self._text[self._text.rfind("\n", 0, self._position) + 1 : self._position]
             # Words earlier on the line decide whether an object after them may be held.
-            begun = "x" if line.strip() else ""
+            begun = _line_before(self._text, self._position)[:1]
             self._text, self._position = begun + self._text[self._position :], len(begun)
         elif self._mode == "final" and self._final is not None:
             self._text = self._final.forget_read(self._text)
@@ -327,7 +336,10 @@ def _judge(text: str, start: int, at_end: bool) -> tuple[Verdict, int]:
             return undecided
         if text[place] != "{":
             return "no", start
-    at_line_start = fenced or not text[text.rfind("\n", 0, start) + 1 : start].strip()
+    line = _line_before(text, start)
+    if line.startswith(">"):
+        return "no", start  # quoted, as in Markdown and mails
+    at_line_start = fenced or not line
     place = _skip_space(text, place + 1)
     if place == len(text):
         return undecided
@@ -349,6 +361,11 @@ def _judge(text: str, start: int, at_end: bool) -> tuple[Verdict, int]:
     # Some models write their thoughts first: {"thought": "…", "action": {…}}.
     brace = text.find("{", start)
     return ("object", brace) if at_line_start else ("no", start)
+
+
+def _line_before(text: str, place: int) -> str:
+    """The words on the same line before a place."""
+    return text[text.rfind("\n", 0, place) + 1 : place].strip()
 
 
 def _skip_space(text: str, place: int) -> int:
@@ -520,32 +537,36 @@ def _decoded(text: str, start: int) -> tuple[dict[str, Any], int] | None:
     return (value, end) if isinstance(value, dict) else None
 
 
-def _calls_in(text: str, start: int) -> Iterator[FoundCall]:
-    """The calls that begin at `start`, up to the first other text."""
-    place = start
+def _calls_in(text: str, start: int) -> tuple[list[FoundCall], int]:
+    """The calls that begin at `start`, up to the first other text, and where they end."""
+    found: list[FoundCall] = []
+    end = place = start
     while True:
         skipped = _BETWEEN_CALLS.match(text, place)
         place = skipped.end() if skipped else place
         if not text.startswith("{", place):
-            return
+            return found, end
         decoded = _decoded(text, place)
         if decoded is None:
-            yield from _broken_call(text, place)
-            return
+            broken = _broken_call(text, place)
+            return (found + [broken[0]], broken[1]) if broken else (found, end)
         value, place = decoded
         calls = _calls_of(value)
         if not calls:
-            return
-        yield from calls
+            return found, end
+        found += calls
+        end = place
 
 
-def _broken_call(text: str, start: int) -> Iterator[FoundCall]:
-    """A call that isn't valid JSON: its tool, if it can be read, and its text, for the model to correct."""
-    end = _Scan(position=start).find_end(text)
-    raw = clean_text(text[start : len(text) if end is None else end])
+def _broken_call(text: str, start: int) -> tuple[FoundCall, int] | None:
+    """A call that isn't valid JSON: its tool, if it can be read, and its text, for the model to correct; and its end."""
+    found = _Scan(position=start).find_end(text)
+    end = len(text) if found is None else found
+    raw = clean_text(text[start:end])
     verdict, _ = _judge(text, start, True)
     if verdict == "calls" and (name := _TOOL_NAME.search(raw)):
-        yield FoundCall(tool=name[1], input=None, raw=raw)
+        return FoundCall(tool=name[1], input=None, raw=raw), end
+    return None
 
 
 def _calls_of(value: Mapping[str, Any]) -> list[FoundCall]:
