@@ -168,6 +168,10 @@ class Conversation:
         """Whether an open call may have had an effect: its `Action` was written down."""
         return call_id in self._started
 
+    def mark_open_calls_started(self) -> None:
+        """Take it that every open call may have had an effect: what was written down of them is lost."""
+        self._started.update(call.id for call in self.open_calls)
+
     def last_words(self, count: int) -> tuple[Message, ...]:
         """The newest messages in which something was said, at most `count` of them, oldest first."""
         found: list[Message] = []

@@ -26,9 +26,12 @@ class Replay:
         self.questions: list[Record] = []
         self.posted: dict[str, Posted] = {}
         self.delivered: set[str] = set()
+        self._seq = 0
 
     def __call__(self, record: Record) -> None:
         """Apply the next record."""
+        self.end(record.seq - 1)
+        self._seq = record.seq
         self.conversation.apply(record.event)
         match record.event:
             case TurnStart() as event:
@@ -44,3 +47,10 @@ class Replay:
                 self.posted[event.id] = event
             case _:
                 pass
+
+    def end(self, last_seq: int) -> None:
+        """Compare with the number of the log's last line: lines that can't be read any more may have said that a call
+        began, and what may have run is not run again.
+        """
+        if last_seq > self._seq:
+            self.conversation.mark_open_calls_started()

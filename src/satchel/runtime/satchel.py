@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
@@ -283,7 +284,8 @@ class Satchel:
             NotFound: There is no such session.
             StorageLocked: It is open in another process.
             ConfigError, ModelError: The model is unavailable.
-            UsageError: A rule can't be read; or an argument is for opening, and the session is open already.
+            UsageError: A rule can't be read; several ids begin like this; or an argument is for opening, and the
+                session is open already.
         """
         wanted = (cwd or self.settings.cwd).resolve()
         if session_id is None and last:
@@ -308,6 +310,7 @@ class Satchel:
                 journal = await self.sessions.create(wanted)
             else:
                 journal = await self.sessions.open(session_id, visit=replay)
+                replay.end(journal.last_seq)
             try:
                 hub = await self._begin(
                     journal,
@@ -337,7 +340,15 @@ class Satchel:
         if not session_id:
             return None
         found = [hub for id, hub in self._hubs.items() if id.startswith(session_id)]
-        if len(found) != 1:
+        if session_id in self._hubs:
+            found = [self._hubs[session_id]]
+        elif found:
+            ids = {hub.id for hub in found} | {
+                info.id for info in await self.sessions.list() if info.id.startswith(session_id)
+            }
+            if len(ids) > 1:
+                raise UsageError(f"{len(ids)} sessions begin with {session_id!r}. Give more of the id.")
+        if not found:
             return None
         if not found[0].is_closing:
             return found[0]
@@ -372,17 +383,20 @@ class Satchel:
         # The prompt must not wait for executables that are asked for the first time; the first message does.
         await offered.update(wait=False)
         broadcast = Broadcast(last_seq=journal.last_seq, read=journal.records)
+        first_seq = journal.last_seq
+        # Two calls may ask at once, so the log's length alone does not make an id unique.
+        question_ids = (f"ask_{first_seq}_{number}" for number in count(1))
         # Questions and hub need each other: the questions write by way of the hub, whose gate asks them.
         questions = Questions(
             record=lambda event: hub.show(event),
             has_audience=lambda: any(hold.is_interactive for hold in self._holds.get(hub.id, ())),
             current_turn=lambda: hub.conversation.turns,
-            new_id=lambda: f"ask_{broadcast.last_seq + 1}",
+            new_id=lambda: next(question_ids),
         )
         gate = gate_for(
             settings, mode=mode, allow=allow, approver=questions, cwd=cwd, open_folders=(journal.spill_dir,)
         )
-        redactor = LogRedactor(redacts=settings.memory.redact, pool=parts.pool)
+        redactor = self._redactor()
         environment = CallEnvironment(
             tools=offered.toolbox,
             gate=gate,
@@ -475,8 +489,8 @@ class Satchel:
 
         Args:
             session_id: The full id.
-            text: At most 20,000 characters.
-            source: Who posts it, as the model shall see it.
+            text: At most 20,000 characters. Secrets and private parts are removed, as from everything that is written.
+            source: Who posts it, as the model shall see it: one line.
             untrusted: The text comes from outside.
 
         Returns:
@@ -486,8 +500,14 @@ class Satchel:
             NotFound: There is no such session.
             StorageError: It could not be written down.
         """
-        entry = await self.sessions.post(session_id, source=source, text=text, untrusted=untrusted)
         hub = self._hubs.get(session_id)
+        redactor = hub.redactor if hub is not None else self._redactor()
+        entry = await self.sessions.post(
+            session_id,
+            source=await redactor.redacted_text(source),
+            text=await redactor.redacted_text(text),
+            untrusted=untrusted,
+        )
         if hub is not None:
             await hub.collect_posts()
         return entry
@@ -505,6 +525,9 @@ class Satchel:
                     seen = version
                     for hub in tuple(self._hubs.values()):
                         await hub.collect_posts()
+
+    def _redactor(self) -> LogRedactor:
+        return LogRedactor(redacts=self.settings.memory.redact, pool=self.parts.pool)
 
     async def _reload(self, session_id: str) -> None:
         hub = self._hubs.get(session_id)
