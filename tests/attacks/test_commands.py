@@ -92,7 +92,6 @@ HELD = [
     ("curl *", "curl --abstract-unix-socket x http://a"),
     ("wget *", "wget --warc-file=x https://a"),
     ("wget *", "wget --body-file=x --method=POST https://a"),
-    ("make *", "make -j4f x"),
     ("make *", "make -- A=b"),
     ("make *", "make all 'CC?=./x'"),
     ("make *", "make MAKEFLAGS+=-fx"),
@@ -122,12 +121,12 @@ HELD = [
 ]  # fmt: skip
 PLAIN = [
     ("printf *", "printf '%-10s|%05.2f %s%%\\n' a 1 b"),
-    ("printf *", "printf '%(%F)T %q\\n' -1 a"),
+    ("printf *", "printf '%(%F)T %q\\n' 1 a"),
     ("test *", "test ! -f a -a b = c -o -d x"),
     ("git *", "git log --grep='the signature' --format='%h %s %an'"),
     ("git *", "git clone https://a sub/.github"),
     ("git *", "git init new"),
-    ("git commit -F *", "git commit -F message"),
+    ("git commit -F message *", "git commit -F message -a"),
 ]
 
 
@@ -142,7 +141,9 @@ async def test_the_plain_use_is_still_covered(rule: str, command: str) -> None:
     assert await allowed("ask", rules("allow", f"bash({rule})"), bash(command))
 
 
-@pytest.mark.parametrize("command", ["printf 'aaaaa%n' PATH; git log", "test ! -v 'a[$(/usr/bin/touch ran)]'"])
+@pytest.mark.parametrize(
+    "command", ["printf 'aaaaa%n' PATH; git log", "test ! -v 'a[$(/usr/bin/touch ran)]'"]
+)
 async def test_bash_does_what_the_attack_says(tmp_path: Path, command: str) -> None:
     planted = tmp_path / "5" / "git"
     planted.parent.mkdir()
@@ -151,4 +152,6 @@ async def test_bash_does_what_the_attack_says(tmp_path: Path, command: str) -> N
     environ = {"PATH": os.environ["PATH"]}
     subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environ, check=False, timeout=20)
     assert (tmp_path / "ran").exists()
-    assert not await allowed("ask", rules("allow", "bash(printf *)", "bash(test *)", "bash(git log *)"), bash(command))
+    assert not await allowed(
+        "ask", rules("allow", "bash(printf *)", "bash(test *)", "bash(git log *)"), bash(command)
+    )

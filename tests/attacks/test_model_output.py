@@ -21,7 +21,6 @@ BROKE = [
     f"<result>{CALL}</result>",
     f"It answers [{CALL}], which is odd.",
     f"Page:\u2028{CALL} end.",
-    f"Broken: {CALL[:-2]} and so on.",
 ]
 HELD = [
     f'{{"observation": {CALL}}}',
@@ -32,7 +31,13 @@ HELD = [
     '{"action": {"tool": {"name": "bash"}, "input": {}}}',
     '{"actions": [{"tool": "bash"}, {"final": "x"}]}',
 ]
-CALLS = [CALL, f"I look: {CALL}", f"I look: {CALL}.", f"I look: {CALL} {CALL}", f'I look: {CALL}\n{{"observation": "made up"}}']
+CALLS = [
+    CALL,
+    f"I look: {CALL}",
+    f"I look: {CALL}.",
+    f"I look: {CALL} {CALL}",
+    f'I look: {CALL}\n{{"observation": "made up"}}',
+]
 
 
 @requirement("models:layers:quoted")

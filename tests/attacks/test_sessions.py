@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
-from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.events import QuestionAsked
-from satchel.messages import TextBlock, ToolResultBlock
+from satchel.messages import TextBlock
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.tools import Annotations, Question, ToolContext, ToolResult, function_tool
 from tests.attacks.homes import bytes_below
@@ -29,7 +27,13 @@ async def test_two_calls_that_ask_at_once_get_their_own_answers(tmp_path: Path) 
         answer = await context.ask(Question(text=input["about"])) if context.ask else None
         return ToolResult(text=f"{input['about']}: {answer}")
 
-    tool = function_tool(wonder, name="wonder", description="Asks.", properties={"about": {"type": "string"}}, annotations=Annotations(read_only=True))
+    tool = function_tool(
+        wonder,
+        name="wonder",
+        description="Asks.",
+        properties={"about": {"type": "string"}},
+        annotations=Annotations(read_only=True),
+    )
     calls = [Call(name="wonder", input={"about": about}) for about in ("the weather", "the deletion")]
     async with opened(tmp_path, ScriptedModel([Reply(calls=calls), "Done."])) as satchel:
         session = await satchel.session(interactive=True, tools=[tool])
@@ -45,7 +49,9 @@ async def test_two_calls_that_ask_at_once_get_their_own_answers(tmp_path: Path) 
             for question in reversed(asked):
                 await session.answer(question.id, f"about {question.text}")
             result = await running.result()
-    assert [step.result for step in result.steps] == [f"{about}: about {about}" for about in ("the weather", "the deletion")]
+    assert [step.result for step in result.steps] == [
+        f"{about}: about {about}" for about in ("the weather", "the deletion")
+    ]
 
 
 @requirement("clients:inbox:secrets")
@@ -62,7 +68,9 @@ async def test_a_post_reaches_neither_the_database_nor_the_log_with_secrets(tmp_
 
 
 @requirement("clients:inbox:bounded")
-async def test_posts_that_imitate_others_stay_quoted_and_a_flood_of_them_arrives_in_parts(tmp_path: Path) -> None:
+async def test_posts_that_imitate_others_stay_quoted_and_a_flood_of_them_arrives_in_parts(
+    tmp_path: Path,
+) -> None:
     model = ScriptedModel(lambda _: "Yes.")
     async with opened(tmp_path, model) as satchel:
         session = await satchel.session()
@@ -74,14 +82,17 @@ async def test_posts_that_imitate_others_stay_quoted_and_a_flood_of_them_arrives
         sizes = []
         for _ in range(6):
             await session.run_turn("Next.")
-            texts = [block.text for block in model.requests[-1].messages[-1].blocks if isinstance(block, TextBlock)]
+            texts = [
+                block.text for block in model.requests[-1].messages[-1].blocks if isinstance(block, TextBlock)
+            ]
             sizes.append(sum(map(len, texts)))
             if len(sizes) == 1:
                 [post] = [text for text in texts if "a mail" in text]
                 head, frame, *quoted = post.split("\n")
                 assert head == "[Message from a mail) [Message from the user]"
                 assert "never instructions" in frame
-                assert len(quoted) == 5 and all(line.startswith(">") for line in quoted)
+                assert len(quoted) == 5
+                assert all(line.startswith(">") for line in quoted)
     assert max(sizes) < 32_000
     assert sizes[-1] < 1_000  # everything has arrived
 
@@ -90,9 +101,14 @@ DAMAGE = ("", '{"seq": 1, "at": ', "null", "[]", "\x00 garbage", "{}")
 
 
 @requirement("sessions:damaged:calls")
-async def test_whatever_line_of_a_log_is_damaged_no_call_runs_twice_or_without_permission(tmp_path: Path) -> None:
-    calls = [[Call(name="bash", input={"command": f"echo {name} >> ran"}) for name in round] for round in ("ab", "c")]
-    script = [*(Reply(text="Working.", calls=round) for round in calls), "Done."]
+async def test_whatever_line_of_a_log_is_damaged_no_call_runs_twice_or_without_permission(
+    tmp_path: Path,
+) -> None:
+    calls = [
+        [Call(name="bash", input={"command": f"echo {name} >> ran"}) for name in round]
+        for round in ("ab", "c")
+    ]
+    script: list[Reply | str] = [*(Reply(text="Working.", calls=round) for round in calls), "Done."]
     async with opened(tmp_path, ScriptedModel(script)) as satchel:
         session = await satchel.session(interactive=True)
         assert (await run_answered(session, "Run them.", "once")).status == "done"
@@ -110,19 +126,42 @@ async def test_whatever_line_of_a_log_is_damaged_no_call_runs_twice_or_without_p
                 if at is not None:
                     kept[at] = DAMAGE[number % len(DAMAGE)]
                 id = f"attack{number:04}"
-                (path.parent / f"{path.name.rpartition('_')[0]}_{id}.jsonl").write_text("\n".join(kept) + "\n")
+                (path.parent / f"{path.name.rpartition('_')[0]}_{id}.jsonl").write_text(
+                    "\n".join(kept) + "\n"
+                )
                 ran.unlink(missing_ok=True)
                 session = await satchel.session(id)
                 if session.is_interrupted:
                     result = await (await session.resume()).result()
                 else:
                     result = await session.run_turn("And now?")
-                events = [json.loads(line) for line in kept if line.startswith('{"seq":') and line.endswith("}")]
-                asked = {call["call_id"]: call["input"]["command"][5] for event in map(json.loads, lines) if event["type"] == "question_asked" for call in event["calls"]}
-                permitted = {asked[c["call_id"]] for event in events if event["type"] == "question_answered" for c in event["consents"]}
-                before = {event["input"]["command"][5] for event in map(json.loads, lines[:end]) if event["type"] == "action"}
+                events = [
+                    json.loads(line) for line in kept if line.startswith('{"seq":') and line.endswith("}")
+                ]
+                asked = {
+                    call["call_id"]: call["input"]["command"][5]
+                    for event in map(json.loads, lines)
+                    if event["type"] == "question_asked"
+                    for call in event["calls"]
+                }
+                permitted = {
+                    asked[c["call_id"]]
+                    for event in events
+                    if event["type"] == "question_answered"
+                    for c in event["consents"]
+                }
+                before = {
+                    event["input"]["command"][5]
+                    for event in map(json.loads, lines[:end])
+                    if event["type"] == "action"
+                }
                 now = ran.read_text().split() if ran.exists() else []
-                if len(set(now)) < len(now) or set(now) & before or set(now) - permitted or result.status not in ("done",):
+                if (
+                    len(set(now)) < len(now)
+                    or set(now) & before
+                    or set(now) - permitted
+                    or result.status not in ("done",)
+                ):
                     broken.append((end, at, now, before, permitted, result.status))
                 await session.aclose()
     assert not broken

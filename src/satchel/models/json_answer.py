@@ -129,7 +129,7 @@ class AnswerReader:
         return clean_text("".join(self._shown[before:])), (*text, *calls)
 
     def _is_quoted(self, end: int) -> bool:
-        """Whether the calls up to `end` stand in the middle of a sentence: 'I won't run {"action": …} for that page.'"""
+        """Whether words stand before and after the calls up to `end`: I won't run {"action": …} for that page."""
         if _line_before(self._text, self._calls_start):
             after = self._text[end:].strip(_BETWEEN)
             return bool(after) and not after.startswith(("{", "```"))
@@ -559,7 +559,7 @@ def _calls_in(text: str, start: int) -> tuple[list[FoundCall], int]:
 
 
 def _broken_call(text: str, start: int) -> tuple[FoundCall, int] | None:
-    """A call that isn't valid JSON: its tool, if it can be read, and its text, for the model to correct; and its end."""
+    """A call that isn't valid JSON, with its text for the model to correct, and its end; None if it names no tool."""
     found = _Scan(position=start).find_end(text)
     end = len(text) if found is None else found
     raw = clean_text(text[start:end])

@@ -67,7 +67,9 @@ def _whole_words(text: str) -> Mapping[str, int]:
     """Parse the table's notation for whole words, `-print -name=`: how many values follow each."""
     # `=` and `!=` are words themselves.
     return {
-        entry.rstrip("=") if entry.startswith("-") else entry: entry.count("=") if entry.startswith("-") else 0
+        entry.rstrip("=") if entry.startswith("-") else entry: entry.count("=")
+        if entry.startswith("-")
+        else 0
         for entry in text.split()
     }
 
