@@ -116,7 +116,7 @@ async def test_no_words_of_a_forgotten_memory_are_left_in_any_history_and_none_c
         await memory.link(kept, id, "related", why="about xylophone")
         await memory.forget(id)
         (change,) = await memory.history(id)
-        assert (change.action, set(change.before), dict(change.after)) == ("forget", {"content_sha256"}, {})
+        assert (change.action, set(change.before), dict(change.after)) == ("forget", {"content_hmac"}, {})
         with pytest.raises(UsageError, match="gone for good"):
             await memory.undo(change.id)
         assert [one.why for one in await memory.history(kept)] == ["", ""]

@@ -1,16 +1,47 @@
-"""Forgetting, as transactions: which memories are meant, what would go with them, and that they go."""
+"""Forgetting, as transactions: what goes, what goes with it, and what changes in the memories that stay."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from satchel.memory import history, repository
 from satchel.memory.filters import Filter
-from satchel.memory.records import Forgotten
+from satchel.memory.hashing import UNKEYED_BELOW, WordHasher
+from satchel.memory.records import Forgotten, Source
+from satchel.memory.repository import count_up, place_hash, slices
+from satchel.memory.surfacing import estimate_tokens
+from satchel.memory.tables import changes, earlier_words, edges, memories, spaces, tags, tombstones, vectors
 
-__all__ = ["forget_now", "ids_to_forget", "preview"]
+__all__ = ["FORGOTTEN", "Removed", "forget_now", "has_unkeyed", "ids_to_forget", "preview", "rekey"]
+
+FORGOTTEN: Final = "[forgotten]"
+"""Replaces forgotten words in the memories that repeated them, as it does in session logs."""
+
+_TELLING_TOKENS: Final = 5
+"""Fewer tokens are said by chance: "Yes, please." has 4, and is nobody's echo."""
+_MOST_NEEDLES: Final = 20
+"""So many texts are looked for in all memories; more than that only where an echo is likely: in the same sessions, and
+in what agents said."""
+_MOST_IN_PATTERN: Final = 50
+_BASES: Final = ("derived_from", "confirmed_by")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """What a transaction removed and changed; see `Receipt`."""
+
+    forgotten: list[Forgotten] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    echoes: list[str] = field(default_factory=list)
+    still_said: list[str] = field(default_factory=list)
+    requoted: list[str] = field(default_factory=list)
+    reopened: list[str] = field(default_factory=list)
 
 
 def ids_to_forget(
@@ -23,26 +54,511 @@ def ids_to_forget(
     return repository.ids_of(connection, space, rids)
 
 
-def forget_now(
-    connection: Connection, space: int, ids: Sequence[str], at: int
-) -> tuple[list[Forgotten], list[str]]:
-    """Remove memories with all that is known of them, their changes included.
-
-    Returns:
-        What was removed, and which ids were not there.
-    """
-    gone, missing = repository.remove(connection, space, ids, at)
-    if gone:
-        history.drop_changes(connection, space, gone, at)
-    return gone, missing
-
-
-def preview(
-    connection: Connection, space: int, ids: Sequence[str], at: int
-) -> tuple[list[Forgotten], list[str]]:
-    """What `forget_now` would remove: it is done, and taken back before anybody sees it."""
+def preview(connection: Connection, space: int, ids: Sequence[str], at: int, hasher: WordHasher) -> Removed:
+    """What `forget_now` would do: it is done, and taken back before anybody sees it."""
     undone = connection.begin_nested()
     try:
-        return forget_now(connection, space, ids, at)
+        return forget_now(connection, space, ids, at, hasher)
     finally:
         undone.rollback()
+
+
+def forget_now(
+    connection: Connection, space: int, ids: Sequence[str], at: int, hasher: WordHasher
+) -> Removed:
+    """Remove memories with all that is known of them, their changes included, and leave tombstones.
+
+    Facts that rest on nothing else go too. Where others repeat the words, the words are replaced; a fact that rests on
+    something else as well loses the quote; what a forgotten memory had superseded holds again.
+    """
+    going = _Going(connection, space, ids)
+    if not going.rows:
+        return Removed(missing=going.missing)
+    changed = count_up(connection, space)
+    texts = _texts_of(connection, space, going.rows)
+    echoes, still_said = _replace_echoes(connection, space, going, texts)
+    for rid in going.rows.keys() - texts.keys():
+        texts[rid] = (going.rows[rid].content,)
+    requoted = _requote(connection, space, going.rows, texts, changed)
+    ended = _ended_by(connection, space, going.rows)
+    forgotten = _delete(connection, space, going, at=at, changed=changed, hasher=hasher)
+    reopened = _reopen(connection, space, ended, at)
+    return Removed(
+        forgotten=forgotten,
+        missing=going.missing,
+        echoes=echoes,
+        still_said=still_said,
+        requoted=requoted,
+        reopened=reopened,
+    )
+
+
+class _Going:
+    """The memories that go: those asked for, and what rests on them alone.
+
+    Attributes:
+        rows: By rid.
+        because: The id of the memory that each of them rests on or repeats; None for those asked for.
+        missing: Ids that were asked for and are not there.
+    """
+
+    def __init__(self, connection: Connection, space: int, ids: Iterable[str]) -> None:
+        self._connection = connection
+        asked = list(dict.fromkeys(ids))
+        self.rows: dict[int, Any] = {}
+        for part in slices(asked):
+            found = connection.execute(
+                select(memories).where(memories.c.space_id == space, memories.c.id.in_(part))
+            )
+            self.rows.update((row.rid, row) for row in found)
+        there = {row.id for row in self.rows.values()}
+        self.missing = [id for id in asked if id not in there]
+        self.because: dict[int, str | None] = dict.fromkeys(self.rows)
+        self._follow(list(self.rows))
+
+    def add(self, row: Any, because: str) -> None:
+        """Let another one go, with what rests on it."""
+        self.rows[row.rid] = row
+        self.because[row.rid] = because
+        self._follow([row.rid])
+
+    def _follow(self, frontier: list[int]) -> None:
+        while frontier:
+            derived = _resting_on(self._connection, frontier, self.rows.keys())
+            frontier = []
+            for row, source in derived:
+                if row.rid not in self.rows:
+                    self.rows[row.rid] = row
+                    self.because[row.rid] = self.rows[source].id
+                    frontier.append(row.rid)
+
+
+def _resting_on(
+    connection: Connection, frontier: Sequence[int], going: Collection[int]
+) -> list[tuple[Any, int]]:
+    """What is derived from the frontier and from nothing that stays, with one memory that it rested on."""
+    found: dict[int, int] = {}
+    for part in slices(frontier):
+        rows = connection.execute(
+            select(edges.c.source_rid, edges.c.target_rid).where(
+                edges.c.relation == "derived_from", edges.c.target_rid.in_(part)
+            )
+        )
+        for derived, source in rows:
+            if derived not in going:
+                found.setdefault(derived, source)
+    orphans: list[tuple[Any, int]] = []
+    for derived, source in found.items():
+        bases = connection.execute(
+            select(edges.c.target_rid).where(
+                edges.c.relation == "derived_from", edges.c.source_rid == derived
+            )
+        ).scalars()
+        if all(base in going for base in bases):
+            row = connection.execute(select(memories).where(memories.c.rid == derived)).one()
+            orphans.append((row, source))
+    return orphans
+
+
+def _texts_of(connection: Connection, space: int, rows: Mapping[int, Any]) -> dict[int, tuple[str, ...]]:
+    """What each memory says, and what it said before it was edited."""
+    earlier = history.earlier_contents(connection, space, [row.id for row in rows.values()])
+    return {rid: tuple(dict.fromkeys((row.content, *earlier.get(row.id, ())))) for rid, row in rows.items()}
+
+
+# ---- Memories that repeat the words
+
+
+def _replace_echoes(
+    connection: Connection, space: int, going: _Going, texts: Mapping[int, Sequence[str]]
+) -> tuple[list[str], list[str]]:
+    """Take the words out of the memories that repeat them; those that say nothing else go too.
+
+    An echo is what an agent or somebody outside said, and a fact that nothing else bears out. What the user said
+    again in words of their own choosing is theirs, and only told of.
+
+    Returns:
+        The ids of the echoes that stay, and of the memories that still say the words.
+    """
+    owners = {
+        " ".join(text.split()): rid
+        for rid, said in texts.items()
+        for text in said
+        if estimate_tokens(text.strip()) >= _TELLING_TOKENS
+    }
+    if not owners:
+        return [], []
+    replace = _replacer(owners)
+    echoes: list[str] = []
+    still_said: list[str] = []
+    for row in list(_candidates(connection, space, going.rows, owners)):
+        content, found = replace(row.content)
+        if not found or row.rid in going.rows:
+            continue
+        bases = [base for base in _bases_of(connection, row.rid) if base.rid not in going.rows]
+        borne_out = any(replace(base.content)[1] for base in bases)
+        if (
+            borne_out
+            or (row.trust == "user" and row.kind == "episode")
+            or (row.trust == "user" and row.source_session is None and not bases)
+        ):
+            still_said.append(row.id)
+        elif any(char.isalnum() for char in content.replace(FORGOTTEN, "")):
+            whole = history.find_row(connection, space, row.id)
+            history.apply_fields(connection, space, whole, {"content": content})
+            _redact_changes(connection, space, row.id, replace)
+            echoes.append(row.id)
+        else:
+            because = going.rows[owners[found]].id
+            going.add(history.find_row(connection, space, row.id), because)
+    return [id for id in echoes if id not in {row.id for row in going.rows.values()}], still_said
+
+
+def _replacer(needles: Collection[str]) -> Callable[[str], tuple[str, str]]:
+    """A function that gives a text without the needles, and the first needle that stood in it, or ""."""
+    # The longest first, so that a shorter one does not leave the rest of a longer one.
+    ordered = sorted(needles, key=len, reverse=True)
+    patterns = [
+        re.compile("|".join(r"\s+".join(map(re.escape, needle.split())) for needle in part))
+        for part in (ordered[at : at + _MOST_IN_PATTERN] for at in range(0, len(ordered), _MOST_IN_PATTERN))
+    ]
+
+    def replace(text: str) -> tuple[str, str]:
+        first = ""
+        for pattern in patterns:
+            found = pattern.search(text)
+            if found is not None:
+                first = first or " ".join(found[0].split())
+                text = pattern.sub(FORGOTTEN, text)
+        return text, first
+
+    return replace
+
+
+def _candidates(
+    connection: Connection, space: int, rows: Mapping[int, Any], needles: Collection[str]
+) -> Iterator[Any]:
+    """The memories that may hold one of the needles."""
+    query = select(
+        memories.c.rid,
+        memories.c.id,
+        memories.c.kind,
+        memories.c.content,
+        memories.c.trust,
+        memories.c.source_session,
+    ).where(memories.c.space_id == space)
+    if len(needles) <= _MOST_NEEDLES:
+        telling = {max(needle.split(), key=len) for needle in needles}
+        query = query.where(or_(*(memories.c.content.contains(word, autoescape=True) for word in telling)))
+        yield from connection.execute(query.order_by(memories.c.rid))
+        return
+    yield from connection.execute(query.where(memories.c.trust != "user").order_by(memories.c.rid))
+    sessions = sorted({row.source_session for row in rows.values() if row.source_session is not None})
+    for part in slices(sessions):
+        yield from connection.execute(
+            query.where(memories.c.trust == "user", memories.c.source_session.in_(part)).order_by(
+                memories.c.rid
+            )
+        )
+
+
+def _bases_of(connection: Connection, rid: int) -> list[Any]:
+    """The memories that one rests on, as they were stored."""
+    return list(
+        connection.execute(
+            select(memories)
+            .join(edges, edges.c.target_rid == memories.c.rid)
+            .where(edges.c.source_rid == rid, edges.c.relation.in_(_BASES))
+            .order_by(memories.c.rid)
+        )
+    )
+
+
+def _redact_changes(
+    connection: Connection, space: int, id: str, replace: Callable[[str], tuple[str, str]]
+) -> None:
+    """Take the words out of the history of a memory that stays."""
+    rows = connection.execute(
+        select(changes.c.id, changes.c.why, changes.c.before, changes.c.after).where(
+            changes.c.space_id == space, changes.c.memory_id == id
+        )
+    ).all()
+    for row in rows:
+        values: dict[str, str] = {"why": replace(row.why)[0]}
+        for name in ("before", "after"):
+            fields = json.loads(getattr(row, name))
+            if isinstance(fields.get("content"), str):
+                fields["content"] = replace(fields["content"])[0]
+            values[name] = json.dumps(fields, ensure_ascii=False)
+        connection.execute(update(changes).where(changes.c.id == row.id).values(**values))
+
+
+# ---- Facts that stay
+
+
+def _requote(
+    connection: Connection,
+    space: int,
+    rows: Mapping[int, Any],
+    texts: Mapping[int, Sequence[str]],
+    changed: int,
+) -> list[str]:
+    """Let the facts that stay quote what else they rest on, and not what goes; gives their ids."""
+    said = {rid: [" ".join(text.split()) for text in texts[rid]] for rid in rows}
+    tied: dict[int, set[int]] = {}
+    for part in slices(list(rows)):
+        found = connection.execute(
+            select(edges.c.source_rid, edges.c.target_rid).where(
+                edges.c.target_rid.in_(part), edges.c.relation.in_(_BASES)
+            )
+        )
+        for fact, base in found:
+            tied.setdefault(fact, set()).add(base)
+    places: dict[tuple[str, int], set[int]] = {}
+    for rid, row in rows.items():
+        if row.source_session is not None and row.source_turn is not None:
+            places.setdefault((row.source_session, row.source_turn), set()).add(rid)
+    quoting = memories.c.source_quote.is_not(None) & (memories.c.source_quote != "")
+    for (session, turn), there in places.items():
+        quoted_here = connection.execute(
+            select(memories.c.rid).where(
+                memories.c.space_id == space,
+                memories.c.source_session == session,
+                memories.c.source_turn == turn,
+                quoting,
+            )
+        ).scalars()
+        for fact in quoted_here:
+            tied.setdefault(fact, set()).update(there)
+    requoted = []
+    for fact, bases in tied.items():
+        if fact in rows:
+            continue
+        row = connection.execute(select(memories).where(memories.c.rid == fact, quoting)).first()
+        if row is None:
+            continue
+        quote = " ".join(row.source_quote.split())
+        if not any(quote in text for base in bases for text in said[base]):
+            continue
+        left = [base for base in _bases_of(connection, fact) if base.rid not in rows]
+        saying = [base for base in left if quote in " ".join(base.content.split())]
+        values: dict[str, Any] = {"changed": changed}
+        if not saying:
+            # Not NULL: the fact was drawn from words, and was not said by anybody.
+            values["source_quote"] = ""
+        if saying or left:
+            source = (saying or left)[0]
+            values |= {"source_session": source.source_session, "source_turn": source.source_turn}
+        connection.execute(update(memories).where(memories.c.rid == fact).values(**values))
+        # Vectors are read anew with their memory.
+        connection.execute(update(vectors).where(vectors.c.rid == fact).values(changed=changed))
+        requoted.append(row.id)
+    return requoted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    """A memory that stays and was superseded by some that go.
+
+    Attributes:
+        valid_to: Its end without them (microseconds); None where it has none.
+        heir: The id of a memory that superseded one of them and stays; "" where there is none.
+    """
+
+    id: str
+    valid_to: int | None
+    heir: str
+
+
+def _ended_by(connection: Connection, space: int, rows: Mapping[int, Any]) -> list[_Ended]:
+    """What the memories that go had superseded."""
+    by_target: dict[int, list[int]] = {}
+    for part in slices(list(rows)):
+        found = connection.execute(
+            select(edges.c.target_rid, edges.c.source_rid).where(
+                edges.c.relation == "supersedes", edges.c.source_rid.in_(part)
+            )
+        )
+        for target, source in found:
+            if target not in rows:
+                by_target.setdefault(target, []).append(source)
+    ended = []
+    for target, sources in by_target.items():
+        row = connection.execute(select(memories).where(memories.c.rid == target)).one()
+        if any(source not in rows for source in _superseding(connection, target)):
+            continue
+        seen, frontier, heir = set(sources), list(sources), ""
+        while frontier and not heir:
+            for newer in _superseding(connection, frontier.pop()):
+                if newer not in rows:
+                    heir = connection.execute(
+                        select(memories.c.id).where(memories.c.rid == newer)
+                    ).scalar_one()
+                elif newer not in seen:
+                    seen.add(newer)
+                    frontier.append(newer)
+        valid_to = _end_without(connection, space, row, [rows[source] for source in sources])
+        ended.append(_Ended(id=row.id, valid_to=valid_to, heir=heir))
+    return ended
+
+
+def _superseding(connection: Connection, rid: int) -> list[int]:
+    return list(
+        connection.execute(
+            select(edges.c.source_rid).where(edges.c.relation == "supersedes", edges.c.target_rid == rid)
+        ).scalars()
+    )
+
+
+def _end_without(connection: Connection, space: int, row: Any, newer: Sequence[Any]) -> int | None:
+    """Until when a memory would hold if these had never superseded it."""
+    found = connection.execute(
+        select(changes.c.before, changes.c.after)
+        .where(
+            changes.c.space_id == space,
+            changes.c.memory_id == row.id,
+            changes.c.other_id.in_([one.id for one in newer]),
+            changes.c.action == "supersede",
+        )
+        .order_by(changes.c.id.desc())
+    ).all()
+    end: int | None = row.valid_to
+    for change in found:
+        before, after = json.loads(change.before), json.loads(change.after)
+        # Where somebody set another end since, that one stays.
+        if "valid_to" in after and after["valid_to"] == end:
+            end = before["valid_to"]
+    if not found and any(end in (one.valid_from, one.said_at) for one in newer):
+        return None  # An import brought the edge without its history.
+    return end
+
+
+def _reopen(connection: Connection, space: int, ended: Sequence[_Ended], at: int) -> list[str]:
+    """Let what was superseded hold again, or be superseded by what took the forgotten one's place; gives the ids of
+    those that hold again.
+    """
+    reopened = []
+    for one in ended:
+        row = history.find_row(connection, space, one.id)
+        if one.heir:
+            heir = history.find_row(connection, space, one.heir)
+            edge = {"source": heir.id, "target": row.id, "relation": "supersedes"}
+            history.put_edge(connection, heir, row, "supersedes", 1.0, at)
+            history.write_change(
+                connection,
+                space,
+                memory_id=row.id,
+                other_id=heir.id,
+                action="supersede",
+                at=at,
+                who="forget",
+                why="what stood between the two was forgotten",
+                before={"valid_to": one.valid_to, "edge": {**edge, "weight": None}},
+                after={"valid_to": row.valid_to, "edge": {**edge, "weight": 1.0}},
+            )
+        elif one.valid_to != row.valid_to:
+            before = {"valid_to": row.valid_to}
+            history.apply_fields(connection, space, row, {"valid_to": one.valid_to})
+            history.write_change(
+                connection,
+                space,
+                memory_id=row.id,
+                action="edit",
+                at=at,
+                who="forget",
+                why="what had superseded it was forgotten",
+                before=before,
+                after={"valid_to": one.valid_to},
+            )
+            reopened.append(row.id)
+    return reopened
+
+
+# ---- Rows and tombstones
+
+
+def _delete(
+    connection: Connection, space: int, going: _Going, *, at: int, changed: int, hasher: WordHasher
+) -> list[Forgotten]:
+    rids = list(going.rows)
+    counts = {
+        "vectors": _counts(connection, vectors.c.rid, rids),
+        "tags": _counts(connection, tags.c.rid, rids),
+        "out": _counts(connection, edges.c.source_rid, rids),
+        "in": _counts(connection, edges.c.target_rid, rids),
+    }
+    connection.execute(
+        insert(tombstones),
+        [_tombstone(row, space, at, changed, hasher) for row in going.rows.values()],
+    )
+    for some in slices(rids):
+        # Tags, words, vectors, uses and edges go with it: their foreign keys cascade.
+        connection.execute(delete(memories).where(memories.c.rid.in_(some)))
+    forgotten = [
+        Forgotten(
+            id=row.id,
+            kind=row.kind,
+            source=Source(session=row.source_session, turn=row.source_turn, position=row.source_position),
+            content_hmac=hasher.content(row.content),
+            because_of=going.because[rid],
+            vectors=counts["vectors"].get(rid, 0),
+            edges=counts["out"].get(rid, 0) + counts["in"].get(rid, 0),
+            tags=counts["tags"].get(rid, 0),
+        )
+        for rid, row in going.rows.items()
+    ]
+    history.drop_changes(connection, space, forgotten, at, hasher)
+    return forgotten
+
+
+def _tombstone(row: Any, space: int, at: int, changed: int, hasher: WordHasher) -> dict[str, Any]:
+    session, turn, position = row.source_session, row.source_turn, row.source_position
+    # What was said has a place of its own, and nothing else is stored there. Several facts may come from one turn:
+    # they are known by their words. Words alone would keep away every later "Yes, please." of the session.
+    placed = session is not None and turn is not None and position is not None
+    return {
+        "rid": row.rid,
+        "space_id": space,
+        "place_hash": place_hash(session, turn, position) if placed else None,
+        "words_hash": None if placed or session is None else hasher.words(session, row.content),
+        "forgotten_at": at,
+        "changed": changed,
+    }
+
+
+def _counts(connection: Connection, column: Any, rids: Sequence[int]) -> dict[int, int]:
+    """Rows by the value of `column`, for these values."""
+    found: dict[int, int] = {}
+    for part in slices(rids):
+        rows = connection.execute(select(column, func.count()).where(column.in_(part)).group_by(column))
+        found.update((rid, count) for rid, count in rows)
+    return found
+
+
+# ---- Hashes that an older version stored without a key
+
+
+def has_unkeyed(connection: Connection) -> bool:
+    """Whether `rekey` has anything to do; asked first, so that opening a store writes nothing."""
+    return any(
+        connection.execute(
+            select(table.c.words_hash)
+            # By space, so that the index serves.
+            .where(table.c.space_id.in_(select(spaces.c.id)), table.c.words_hash < UNKEYED_BELOW)
+            .limit(1)
+        ).first()
+        is not None
+        for table in (tombstones, earlier_words)
+    )
+
+
+def rekey(connection: Connection, hasher: WordHasher) -> None:
+    """Put keyed hashes in the place of those that an older version stored, which a guess could be tested against."""
+    for table in (tombstones, earlier_words):
+        old = connection.execute(
+            select(table.c.words_hash).where(table.c.words_hash < UNKEYED_BELOW).distinct()
+        ).scalars()
+        for digest in list(old):
+            connection.execute(
+                update(table).where(table.c.words_hash == digest).values(words_hash=hasher.rekeyed(digest))
+            )

@@ -16,8 +16,9 @@ from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory import lexicon
+from satchel.memory.hashing import WordHasher
 from satchel.memory.records import Forgotten
-from satchel.memory.repository import content_hash, count_up, from_micros, slices, words_hash
+from satchel.memory.repository import content_hash, count_up, from_micros, slices
 from satchel.memory.tables import changes, compared, earlier_words, edges, memories, tags, vectors, words
 
 __all__ = [
@@ -403,20 +404,24 @@ def earlier_contents(connection: Connection, space: int, ids: Sequence[str]) -> 
     return found
 
 
-def drop_changes(connection: Connection, space: int, gone: Sequence[Forgotten], at: int) -> None:
-    """Take the changes of memories that are being forgotten out, and keep that they were, by hashes.
+def drop_changes(
+    connection: Connection, space: int, gone: Sequence[Forgotten], at: int, hasher: WordHasher
+) -> None:
+    """Remove the changes of memories that are being forgotten, and keep that they were, by keyed hashes.
 
     Args:
         connection: In the transaction that forgets.
         space: Where they are.
         gone: What was removed.
         at: When.
+        hasher: Has the key.
     """
     by_id = {forgotten.id: forgotten for forgotten in gone}
     hashes = {
-        words_hash(session, content)
+        hasher.words(session, content)
         for id, contents in earlier_contents(connection, space, list(by_id)).items()
-        if (session := by_id[id].source.session) is not None
+        # What has a place of its own is known by that.
+        if (session := by_id[id].source.session) is not None and by_id[id].source.position is None
         for content in contents
     }
     known: set[str] = set()
@@ -449,7 +454,7 @@ def drop_changes(connection: Connection, space: int, gone: Sequence[Forgotten], 
                 "at": at,
                 "who": "user",
                 "why": "",
-                "before": json.dumps({"content_sha256": forgotten.content_sha256}),
+                "before": json.dumps({"content_hmac": forgotten.content_hmac}),
                 "after": "{}",
             }
             for forgotten in gone

@@ -20,6 +20,7 @@ from satchel.errors import StorageUnwritable
 from satchel.memory import transfer
 from satchel.memory.checking import one_of
 from satchel.memory.filters import Filters, filter_of
+from satchel.memory.hashing import WordHasher
 from satchel.memory.repository import to_micros
 from satchel.storage import Database
 
@@ -52,6 +53,7 @@ class Mover(ABC):
     _space: int
     _clock: Clock
     _redacts: bool
+    _hasher: WordHasher
 
     @abstractmethod
     def _stored(self) -> None:
@@ -156,7 +158,15 @@ class Mover(ABC):
         now = to_micros(self._clock.now())
         ready = await _run(
             pool,
-            partial(transfer.prepare, batch, known | counted, now=now, redacts=self._redacts, tally=tally),
+            partial(
+                transfer.prepare,
+                batch,
+                known | counted,
+                now=now,
+                redacts=self._redacts,
+                hasher=self._hasher,
+                tally=tally,
+            ),
         )
         if dry_run:
             counted.update(ready.pieces)

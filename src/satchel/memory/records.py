@@ -169,7 +169,7 @@ class Forgotten:
     """One memory that is gone: what it was, without its words.
 
     Attributes:
-        content_sha256: Of its words in UTF-8.
+        content_hmac: HMAC-SHA-256 of its words, with a key that never leaves the home: nobody else can test a guess.
         because_of: The id of the memory that it rested on, where it was not asked for itself.
         vectors: Rows of vectors that went with it, one for each embedder; likewise `edges` and `tags`.
     """
@@ -177,7 +177,7 @@ class Forgotten:
     id: str
     kind: Kind
     source: Source
-    content_sha256: str
+    content_hmac: str
     because_of: str | None
     vectors: int
     edges: int
@@ -186,16 +186,19 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What `forget` removed.
+    """What `forget` removed, and what it changed in the memories that stay.
 
     Attributes:
         forgotten: Everything that is gone.
         missing: Ids that were asked for and not there.
         forgotten_at: When.
-        log_emptied: Whether the words are out of the database's write-ahead log too; where not, another
-        process was
+        log_emptied: Whether the words are out of the database's write-ahead log too. If not, another process was
             reading, and they leave it when the last one closes the database.
         dry_run: Nothing was removed: this is what would be.
+        echoes: Ids of memories that repeated the words and now have "[forgotten]" in their place.
+        still_said: Ids of memories that say the same words in their own right. They are unchanged.
+        requoted: Ids of facts that rest on something else as well. They no longer quote what is gone.
+        reopened: Ids of memories that what is gone had superseded. They hold again.
     """
 
     forgotten: tuple[Forgotten, ...]
@@ -203,6 +206,10 @@ class Receipt:
     forgotten_at: datetime
     log_emptied: bool
     dry_run: bool = False
+    echoes: tuple[str, ...] = ()
+    still_said: tuple[str, ...] = ()
+    requoted: tuple[str, ...] = ()
+    reopened: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +280,7 @@ def receipt_to_json(receipt: Receipt) -> dict[str, Any]:
                 "id": gone.id,
                 "kind": gone.kind,
                 "source": _source_to_json(gone.source),
-                "content_sha256": gone.content_sha256,
+                "content_hmac": gone.content_hmac,
                 "because_of": gone.because_of,
                 "removed": {
                     "memory": 1,
@@ -286,6 +293,10 @@ def receipt_to_json(receipt: Receipt) -> dict[str, Any]:
             for gone in receipt.forgotten
         ],
         "missing": list(receipt.missing),
+        "echoes": list(receipt.echoes),
+        "still_said": list(receipt.still_said),
+        "requoted": list(receipt.requoted),
+        "reopened": list(receipt.reopened),
         "forgotten_at": receipt.forgotten_at.isoformat(),
         "log_emptied": receipt.log_emptied,
         "dry_run": receipt.dry_run,

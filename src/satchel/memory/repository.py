@@ -5,21 +5,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, bindparam, case, delete, func, insert, literal, select, update
+from sqlalchemy import Connection, bindparam, case, func, insert, literal, select, update
 from sqlalchemy.sql import Select
 
 from satchel.memory import lexicon
 from satchel.memory.filters import Filter
-from satchel.memory.records import Forgotten, MemoryRecord, Source, Stats
+from satchel.memory.records import MemoryRecord, Source, Stats
 from satchel.memory.sittings import OPENING_CHARS
 from satchel.memory.tables import (
     earlier_words,
-    edges,
     memories,
     spaces,
     tags,
@@ -54,12 +53,10 @@ __all__ = [
     "requests_since",
     "requests_so_far",
     "reread_words",
-    "remove",
     "rids_of",
     "slices",
     "space_changed",
     "to_micros",
-    "words_hash",
 ]
 
 T = TypeVar("T")
@@ -107,11 +104,6 @@ def place_hash(session: str, turn: int, position: int) -> str:
     return _digest("place", session, turn, position)
 
 
-def words_hash(session: str, content: str) -> str:
-    """What a tombstone keeps of the words of something said in a conversation."""
-    return _digest("words", session, content_hash(content))
-
-
 def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
     """A list in parts that one statement can ask for."""
     for at in range(0, len(items), _SLICE):
@@ -120,12 +112,17 @@ def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A memory that is about to be written: its columns, its tags, its words."""
+    """A memory that is about to be written: its columns, its tags, its words.
+
+    Attributes:
+        words_hash: `WordHasher.words` of one that has a session and no place of its own in it; None for others.
+    """
 
     id: str
     row: Mapping[str, Any]
     tags: tuple[str, ...]
     words: lexicon.WordList
+    words_hash: str | None = None
 
 
 def find_space(connection: Connection, user: str, scope: str) -> int | None:
@@ -264,8 +261,8 @@ def _known(connection: Connection, space: int, ids: Sequence[str]) -> set[str]:
 
 
 def _refused(connection: Connection, space: int, drafts: Sequence[Draft]) -> set[str]:
-    """The ids of the drafts whose source was forgotten: the same place, or the same words in the same
-    session.
+    """The ids of the drafts whose source was forgotten: the same place or, for what has none of its own, the same words
+    in the same session.
     """
     sourced = [draft for draft in drafts if draft.row["source_session"] is not None]
     if not sourced or connection.execute(_ANY_TOMBSTONE, {"space": space}).first() is None:
@@ -278,7 +275,8 @@ def _refused(connection: Connection, space: int, drafts: Sequence[Draft]) -> set
         if row["source_turn"] is not None and row["source_position"] is not None:
             place = place_hash(session, row["source_turn"], row["source_position"])
             places.setdefault(place, []).append(draft.id)
-        said.setdefault(words_hash(session, row["content"]), []).append(draft.id)
+        elif draft.words_hash is not None:
+            said.setdefault(draft.words_hash, []).append(draft.id)
     refused: set[str] = set()
     for table, column, by_hash in (
         (tombstones, tombstones.c.place_hash, places),
@@ -646,114 +644,6 @@ def reread_words(connection: Connection, *, limit: int) -> int:
         )
         connection.execute(update(memories).where(memories.c.rid == rid).values(changed=changed[space]))
     return len(old)
-
-
-def remove(
-    connection: Connection, space: int, ids: Iterable[str], at: int
-) -> tuple[list[Forgotten], list[str]]:
-    """Remove memories, and every fact that rests on nothing else any more; leave tombstones.
-
-    Returns:
-        What was removed, and which ids were not there.
-    """
-    asked = list(dict.fromkeys(ids))
-    rows: dict[int, Any] = {}
-    for part in slices(asked):
-        for row in connection.execute(
-            select(memories).where(memories.c.space_id == space, memories.c.id.in_(part))
-        ):
-            rows[row.rid] = row
-    there = {row.id for row in rows.values()}
-    missing = [id for id in asked if id not in there]
-    if not rows:
-        return [], missing
-    because: dict[int, str | None] = dict.fromkeys(rows)
-    frontier = list(rows)
-    while frontier:
-        derived = _resting_on(connection, frontier, set(rows))
-        frontier = []
-        for row, source_rid in derived:
-            if row.rid not in rows:
-                rows[row.rid] = row
-                because[row.rid] = rows[source_rid].id
-                frontier.append(row.rid)
-    rids = list(rows)
-    counts = {
-        "vectors": _counts(connection, vectors.c.rid, rids),
-        "tags": _counts(connection, tags.c.rid, rids),
-        "out": _counts(connection, edges.c.source_rid, rids),
-        "in": _counts(connection, edges.c.target_rid, rids),
-    }
-    changed = count_up(connection, space)
-    connection.execute(
-        insert(tombstones),
-        [_tombstone(row, space, at, changed) for row in rows.values()],
-    )
-    for some in slices(rids):
-        # Tags, words, vectors, uses and edges go with it: their foreign keys cascade.
-        connection.execute(delete(memories).where(memories.c.rid.in_(some)))
-    forgotten = [
-        Forgotten(
-            id=row.id,
-            kind=row.kind,
-            source=Source(session=row.source_session, turn=row.source_turn, position=row.source_position),
-            content_sha256=row.content_hash,
-            because_of=because[rid],
-            vectors=counts["vectors"].get(rid, 0),
-            edges=counts["out"].get(rid, 0) + counts["in"].get(rid, 0),
-            tags=counts["tags"].get(rid, 0),
-        )
-        for rid, row in rows.items()
-    ]
-    return forgotten, missing
-
-
-def _tombstone(row: Any, space: int, at: int, changed: int) -> dict[str, Any]:
-    session, turn, position = row.source_session, row.source_turn, row.source_position
-    # Only what was said has a place of its own; several facts may come from one turn.
-    placed = session is not None and turn is not None and position is not None
-    return {
-        "rid": row.rid,
-        "space_id": space,
-        "place_hash": place_hash(session, turn, position) if placed else None,
-        "words_hash": None if session is None else words_hash(session, row.content),
-        "forgotten_at": at,
-        "changed": changed,
-    }
-
-
-def _counts(connection: Connection, column: Any, rids: Sequence[int]) -> dict[int, int]:
-    """Rows by the value of `column`, for these values."""
-    found: dict[int, int] = {}
-    for part in slices(rids):
-        rows = connection.execute(select(column, func.count()).where(column.in_(part)).group_by(column))
-        found.update((rid, count) for rid, count in rows)
-    return found
-
-
-def _resting_on(connection: Connection, frontier: Sequence[int], going: set[int]) -> list[tuple[Any, int]]:
-    """What is derived from the frontier and from nothing that stays, with one memory that it rested on."""
-    found: dict[int, int] = {}
-    for part in slices(frontier):
-        rows = connection.execute(
-            select(edges.c.source_rid, edges.c.target_rid).where(
-                edges.c.relation == "derived_from", edges.c.target_rid.in_(part)
-            )
-        )
-        for derived, source in rows:
-            if derived not in going:
-                found.setdefault(derived, source)
-    orphans: list[tuple[Any, int]] = []
-    for derived, source in found.items():
-        bases = connection.execute(
-            select(edges.c.target_rid).where(
-                edges.c.relation == "derived_from", edges.c.source_rid == derived
-            )
-        ).scalars()
-        if all(base in going for base in bases):
-            row = connection.execute(select(memories).where(memories.c.rid == derived)).one()
-            orphans.append((row, source))
-    return orphans
 
 
 def read_stats(connection: Connection, space: int, model: tuple[int, str] | None) -> Stats:

@@ -41,7 +41,7 @@ from satchel.memory.decay import DecayCycle
 from satchel.memory.deep import DeepAnswer, search_deeply
 from satchel.memory.embedding import AskedWith, DenseArm
 from satchel.memory.filters import Filter, Filters, filter_of
-from satchel.memory.forgetting import forget_now, ids_to_forget, preview
+from satchel.memory.forgetting import forget_now, has_unkeyed, ids_to_forget, preview, rekey
 from satchel.memory.grouping import (
     CANDIDATE_COSINE,
     CANDIDATE_COVERAGE,
@@ -54,6 +54,7 @@ from satchel.memory.grouping import (
     with_later_words,
     write_findings,
 )
+from satchel.memory.hashing import KEY_FILE, WordHasher
 from satchel.memory.index import Index
 from satchel.memory.keeper import Keeper
 from satchel.memory.mover import Mover
@@ -165,6 +166,7 @@ class Memory(Keeper, Mover, Inspector):
         scope: str,
         clock: Clock,
         dense: DenseArm | None,
+        hasher: WordHasher,
         redacts: bool = True,
         decay_cycle: DecayCycle = "day",
     ) -> None:
@@ -175,6 +177,7 @@ class Memory(Keeper, Mover, Inspector):
         self._space = space
         self._clock = clock
         self._dense = dense
+        self._hasher = hasher
         self._redacts = redacts
         self._by_request = one_of(decay_cycle, DecayCycle, "cycle of decay") == "request"
         self._index = Index()
@@ -211,7 +214,8 @@ class Memory(Keeper, Mover, Inspector):
             scope: Which of them, by any name, such as "default" (the user's own), "project:NAME" or "session:ID":
                 a scope is a store of its own, and no call ever sees another's.
             clock: Tells the time.
-            home: SATCHEL_HOME, for the models in it.
+            home: SATCHEL_HOME, for the models in it and the key for hashes of what is forgotten. Without it, that key
+                is kept beside the database's file.
             back_fill: Whether vectors are made in the background too, and not by searches alone.
             redact: Whether secrets are taken out of what is stored, before it is; see `satchel.memory.redaction`.
             decay_cycle: What rates of decay count: days, or chat requests, which are the calls of `surface`.
@@ -252,6 +256,7 @@ class Memory(Keeper, Mover, Inspector):
                 scope=scope,
                 clock=clock,
                 dense=dense,
+                hasher=WordHasher(_key_file(database, home)),
                 redacts=redact,
                 decay_cycle=decay_cycle,
             )
@@ -259,6 +264,9 @@ class Memory(Keeper, Mover, Inspector):
             if await database.read(repository.has_old_words):
                 while await database.write(lambda connection: repository.reread_words(connection, limit=500)):
                     pass
+            if await database.read(has_unkeyed):
+                await database.write(lambda connection: rekey(connection, memory._hasher))
+                await database.scrub()
             failure: Exception | None = None
             async with anyio.create_task_group() as group:
                 if dense is not None and back_fill:
@@ -443,11 +451,12 @@ class Memory(Keeper, Mover, Inspector):
         dry_run: bool = False,
     ) -> Receipt:
         """Remove memories for good: the words, their vectors, their index entries, edges, tags and changes, and every
-        fact that rests on nothing else.
+        fact that rests on nothing else. Where an agent's words or a fact repeat them, "[forgotten]" replaces them; what
+        they had superseded holds again.
 
-        What is left is a hash of where they came from, so that the same source cannot bring them back. The words are
-        overwritten in the database's file and taken out of its log; copies elsewhere (session logs, backups) are the
-        caller's to mend.
+        A hash of where they came from is left, so that the same source cannot bring them back. The words are
+        overwritten in the database's file and in its log. Copies elsewhere (session logs, backups) are up to the
+        caller.
 
         Args:
             ids: Which ones; those that are not there are named in the receipt.
@@ -477,17 +486,22 @@ class Memory(Keeper, Mover, Inspector):
                 lambda connection: ids_to_forget(connection, self._space, filtered, having)
             )
         function = preview if dry_run else forget_now
-        forgotten, missing = await self._database.write(
-            lambda connection: function(connection, self._space, wanted, to_micros(now)), durable=not dry_run
+        done = await self._database.write(
+            lambda connection: function(connection, self._space, wanted, to_micros(now), self._hasher),
+            durable=not dry_run,
         )
         # Also where nothing was there: an earlier call may have been interrupted right before this.
         emptied = dry_run or await self._database.scrub()
         return Receipt(
-            forgotten=tuple(forgotten),
-            missing=tuple(missing),
+            forgotten=tuple(done.forgotten),
+            missing=tuple(done.missing),
             forgotten_at=now,
             log_emptied=emptied,
             dry_run=dry_run,
+            echoes=tuple(done.echoes),
+            still_said=tuple(done.still_said),
+            requoted=tuple(done.requoted),
+            reopened=tuple(done.reopened),
         )
 
     async def _having(self, query: str) -> frozenset[int]:
@@ -1202,10 +1216,12 @@ class Memory(Keeper, Mover, Inspector):
             if len(content) <= _READ_INLINE_CHARS
             else await self._run(lexicon.read_text, content, tags)
         )
+        placed = turn is not None and given["position"] is not None
         return Draft(
             id=given["id"],
             tags=tags,
             words=words,
+            words_hash=None if session is None or placed else self._hasher.words(session, content),
             row={
                 "kind": one_of(given["kind"], Kind, "kind"),
                 "content": content,
@@ -1407,6 +1423,13 @@ class Memory(Keeper, Mover, Inspector):
             except Exception:  # noqa: BLE001 - A background job: a defect in it must not end what the user is doing.
                 _log.exception("Embedding memories in the background failed.")
             await self._wake.wait()
+
+
+def _key_file(database: Database, home: Path | None) -> Path | None:
+    """Where the key for hashes of forgotten words is kept; None for a database in memory that has no home."""
+    if home is not None:
+        return home / KEY_FILE
+    return None if database.is_in_memory else Path(database.place).parent / KEY_FILE
 
 
 def _without_blanks(texts: Iterable[str]) -> set[str]:

@@ -33,7 +33,7 @@ class ForgetReceipt:
         return not self.store.forgotten
 
     def to_json(self) -> list[dict[str, Any]]:
-        """One object for each memory, one for each log, and one for each backup."""
+        """One object for each memory that is gone, was changed or says the same, for each log, and for each backup."""
         logs = [
             {
                 "where": "session_log",
@@ -46,6 +46,16 @@ class ForgetReceipt:
             for entry in self.logs.sessions
         ]
         stored = [{"where": "store", **entry} for entry in receipt_to_json(self.store)["receipt"]]
+        stored += [
+            {"where": "store", "id": id, "stays": how}
+            for how, ids in (
+                ("words_replaced", self.store.echoes),
+                ("quote_removed", self.store.requoted),
+                ("holds_again", self.store.reopened),
+                ("still_says_it", self.store.still_said),
+            )
+            for id in ids
+        ]
         backups = [{"where": "backup", "file": str(path), "may_hold": True} for path in self.backups]
         return [*stored, *logs, *backups]
 

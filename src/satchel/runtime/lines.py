@@ -79,6 +79,14 @@ def receipt_lines(receipt: ForgetReceipt) -> list[str]:
     ]
     index = counted(len(gone), "index entry", "index entries")
     lines.append(f"  with {index}, {counted(vectors, 'vector')}, {counted(edges, 'edge')}")
+    store = receipt.store
+    for ids, what in (
+        (store.echoes, "repeated the words, which are replaced there"),
+        (store.requoted, "rests on something else too, and no longer quotes what is gone"),
+        (store.reopened, "holds again, because what superseded it was forgotten"),
+    ):
+        lines += [f"  {id} {what}" for id in ids]
+    lines += [f"  ! {id} says the same in its own right, and is unchanged" for id in store.still_said]
     for entry in receipt.logs.sessions:
         if entry.error:
             lines.append(f"  ! the log of session {entry.session_id} still has the words: {entry.error}")

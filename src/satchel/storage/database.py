@@ -92,6 +92,11 @@ class Database:
             else ThreadPoolExecutor(readers, thread_name_prefix="satchel-db-read")
         )
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether it has no file."""
+        return self.place == sqlite.MEMORY
+
     @classmethod
     @asynccontextmanager
     async def open(

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, func, insert, literal, select, update
 from satchel.errors import UsageError
 from satchel.memory import lexicon
 from satchel.memory.checking import DECAY_RATE, PRIORITY
+from satchel.memory.hashing import WordHasher
 from satchel.memory.redaction import redact, strip_private
 from satchel.memory.repository import Draft, content_hash, insert_drafts, requests_so_far, slices
 from satchel.memory.surfacing import strip_injected
@@ -238,7 +239,9 @@ def known_ids(connection: Connection, space: int, ids: Sequence[str]) -> set[str
     return known
 
 
-def prepare(batch: Batch, known: set[str], *, now: int, redacts: bool, tally: Tally) -> Prepared:
+def prepare(
+    batch: Batch, known: set[str], *, now: int, redacts: bool, hasher: WordHasher, tally: Tally
+) -> Prepared:
     """Read the words of what is new: injected text, private parts and secrets are taken out of them.
 
     Args:
@@ -246,6 +249,7 @@ def prepare(batch: Batch, known: set[str], *, now: int, redacts: bool, tally: Ta
         known: Ids that are in the store.
         now: Microseconds since 1970.
         redacts: Whether secrets are taken out.
+        hasher: Recognises what was forgotten.
         tally: Counts what is known and what is left out.
     """
     drafts: list[Draft] = []
@@ -279,7 +283,7 @@ def prepare(batch: Batch, known: set[str], *, now: int, redacts: bool, tally: Ta
                 )
                 continue
             pieces[part.id] = part
-            drafts.append(_draft(part, content, quote, now))
+            drafts.append(_draft(part, content, quote, now, hasher))
     return Prepared(
         drafts=drafts,
         pieces=pieces,
@@ -289,10 +293,12 @@ def prepare(batch: Batch, known: set[str], *, now: int, redacts: bool, tally: Ta
     )
 
 
-def _draft(piece: Piece, content: str, quote: str | None, now: int) -> Draft:
+def _draft(piece: Piece, content: str, quote: str | None, now: int, hasher: WordHasher) -> Draft:
+    placed = piece.turn is not None and piece.position is not None
     return Draft(
         id=piece.id,
         tags=piece.tags,
+        words_hash=None if piece.session is None or placed else hasher.words(piece.session, content),
         words=lexicon.read_text(content, piece.tags),
         row={
             "kind": piece.kind,

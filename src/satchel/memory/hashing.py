@@ -1,0 +1,82 @@
+"""Keyed hashes of forgotten words: they recognise words that come again, and without the key no guess can be tested."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from satchel.errors import StorageUnwritable
+
+__all__ = ["KEY_FILE", "UNKEYED_BELOW", "WordHasher"]
+
+KEY_FILE: Final = "forgotten.key"
+"""The key's file in the home, or beside a database that is opened without one."""
+_KEY_BYTES: Final = 32
+_MARK: Final = "k"
+UNKEYED_BELOW: Final = _MARK
+"""Hashes that an older version stored without a key are hexadecimal digits, which sort before this."""
+
+
+class WordHasher:
+    """Hashes words with the key of one home (HMAC-SHA-256)."""
+
+    def __init__(self, file: Path | None) -> None:
+        """Take the key's file, which is made when it is first needed; None means a key for this process only."""
+        self._file = file
+
+    def content(self, text: str) -> str:
+        """Hash a memory's words, as hexadecimal digits."""
+        return self._mac("content", text)
+
+    def words(self, session: str, content: str) -> str:
+        """Hash words that were said in a session, for its tombstones."""
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        text = "".join(f"{len(part)}:{part};" for part in ("words", session, digest))
+        return self.rekeyed(hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
+
+    def rekeyed(self, unkeyed: str) -> str:
+        """Turn what an older version stored into what `words` returns now."""
+        return _MARK + self._mac("words", unkeyed)
+
+    def _mac(self, purpose: str, text: str) -> str:
+        return hmac.new(self._key, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()
+
+    @cached_property
+    def _key(self) -> bytes:
+        return secrets.token_bytes(_KEY_BYTES) if self._file is None else _key_in(self._file)
+
+
+def _key_in(file: Path) -> bytes:
+    """Read the key, or make one; of two processes that make one at the same time, both get the first.
+
+    Raises:
+        StorageUnwritable: The file can't be read or written.
+    """
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(secrets.token_bytes(_KEY_BYTES))
+                stream.flush()
+                os.fsync(stream.fileno())
+            with suppress(FileExistsError):
+                os.link(temporary, file)
+        key = file.read_bytes()
+    except OSError as error:
+        raise StorageUnwritable(
+            f"{file}, the key for hashes of forgotten words, can't be used: {error.strerror}."
+        ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+    if len(key) < _KEY_BYTES:
+        raise StorageUnwritable(f"{file} holds no key. Remove it, and Satchel makes a new one.")
+    return key
