@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from satchel.config import ensure_home, is_trusted, trust, trusted_folders, untrust
+from satchel.config import ensure_home, trust, trusted_folders, untrust
+from satchel.config.trust import read_project, trust_record
 from satchel.errors import ConfigError, StorageUnwritable
 from tests.requirements import requirement
+
+
+def is_trusted(home: Path, folder: Path) -> bool:
+    """As `load` decides it."""
+    record = trust_record(home, folder)
+    return record is not None and not read_project(folder).changes_since(record)
 
 
 @requirement("config:home:mode")

@@ -33,7 +33,6 @@ from satchel.config.show import ShownSetting, show_settings
 from satchel.config.trust import (
     ProjectContent,
     TrustRecord,
-    is_trusted,
     project_files,
     read_project,
     trust,
@@ -70,7 +69,6 @@ __all__ = [
     "add_mcp_servers",
     "add_permission",
     "ensure_home",
-    "is_trusted",
     "load",
     "mask_address",
     "mask_arguments",

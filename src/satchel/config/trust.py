@@ -23,7 +23,6 @@ from satchel.errors import ConfigError
 __all__ = [
     "ProjectContent",
     "TrustRecord",
-    "is_trusted",
     "project_files",
     "read_project",
     "trust",
@@ -135,18 +134,6 @@ def trust_record(home: Path, folder: Path) -> TrustRecord | None:
         ConfigError: The list can't be read.
     """
     return _load(home).get(folder.resolve())
-
-
-def is_trusted(home: Path, folder: Path) -> bool:
-    """Whether the user trusts exactly this folder, with the settings and instructions that are in it now.
-
-    Trust in one folder says nothing about those inside it.
-
-    Raises:
-        ConfigError: The list, or the project's settings file, can't be read.
-    """
-    record = trust_record(home, folder)
-    return record is not None and not read_project(folder).changes_since(record)
 
 
 def trust(home: Path, folder: Path, content: ProjectContent | None = None) -> None:

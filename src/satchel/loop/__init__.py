@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from satchel.loop.calls import CallEnvironment, Spill, ToolCallRecord
 from satchel.loop.compaction import compact
+from satchel.loop.direct import PermittedByUser, compact_now, run_call
 from satchel.loop.emitter import Emit
 from satchel.loop.hooks import (
     AddContext,
@@ -19,7 +20,6 @@ from satchel.loop.hooks import (
 from satchel.loop.limits import Budget, HardBudget, Limits, PriorSpend, Verdict
 from satchel.loop.pool import ToolPool
 from satchel.loop.prompt import Instructions, PrefixWatch, build_system
-from satchel.loop.rounds import PermittedByUser, run_call
 from satchel.loop.tokens import TokenCounter, TokenEstimator
 from satchel.loop.toolbox import Toolbox
 from satchel.loop.turn import Surface, TurnInput, TurnOutcome, TurnRunner, TurnState, run_turn
@@ -30,6 +30,7 @@ __all__ = [
     "build_system",
     "CallEnvironment",
     "compact",
+    "compact_now",
     "Emit",
     "HardBudget",
     "Hook",

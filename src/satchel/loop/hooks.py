@@ -123,7 +123,7 @@ Hook: TypeAlias = OnTurnStart | OnRequest | OnAction | OnObservation | OnFinal
 
 
 class HookChain:
-    """The hooks of a turn, called one after the other in the order inputs."""
+    """The hooks of a turn, called one after the other in the order given."""
 
     def __init__(self, hooks: Sequence[Hook], *, emitter: Emitter, limit_s: float) -> None:
         """Sort the hooks by what they listen to, once; `limit_s` is the time that each call of one may take."""

@@ -1,7 +1,7 @@
 """One round of calls: validated, permitted, logged, run concurrently, answered in the order asked.
 
 Every call runs here: those of a model, one that resumes with the user's answer (`Round` with an `answer`), and one that
-the user asks for by name (`run_call`).
+the user asks for by name (`satchel.loop.direct`).
 """
 
 from __future__ import annotations
@@ -10,16 +10,12 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import anyio
 
 from satchel.clock import Clock
-from satchel.errors import NotFound, UsageError
 from satchel.events import Action, AskUser, Event, Observation, Permission, RoundObserved, ToolProgress
-from satchel.loop import closing
 from satchel.loop.calls import (
     OUTSIDE_MARK,
     Call,
@@ -30,14 +26,14 @@ from satchel.loop.calls import (
     shorten,
     unparsed_text,
 )
-from satchel.loop.emitter import Emit, Emitter
-from satchel.loop.hooks import Hook, HookChain, Refuse
+from satchel.loop.emitter import Emitter
+from satchel.loop.hooks import HookChain, Refuse
 from satchel.loop.limits import Limits
 from satchel.messages import ToolUseBlock, clean_text
 from satchel.tools.permissions import Decision, PlannedCall
 from satchel.tools.port import Effect, Redirecting, Resumable, Tool, ToolContext, ToolResult
 
-__all__ = ["PermittedByUser", "Repeats", "Round", "run_call"]
+__all__ = ["Repeats", "Round"]
 
 _LEAST_RESULT = 500
 """Characters that every result of a round may have, however small the model's window is."""
@@ -528,76 +524,3 @@ def _first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-class PermittedByUser:
-    """The gate for calls that the user asks for by name."""
-
-    async def decide(self, calls: Sequence[PlannedCall]) -> Sequence[Decision]:
-        """See `Gate`."""
-        return [Decision(allowed=True, by="user", rule="", reason="") for _ in calls]
-
-
-async def run_call(
-    name: str,
-    input: Mapping[str, Any],
-    *,
-    call_id: str,
-    turn: int,
-    environment: CallEnvironment,
-    emit: Emit,
-    clock: Clock,
-    limits: Limits,
-    hooks: Sequence[Hook] = (),
-) -> ToolCallRecord:
-    """Run one call that the user asks for, without a model; its events have round 0.
-
-    The user is not asked for permission, and the call may access everything that the user may.
-
-    Args:
-        name: The name of the tool.
-        input: The arguments.
-        call_id: An id that is unique in the session.
-        turn: The turn that the events name.
-        environment: Where the call runs; its gate and its roots are not used.
-        emit: See `Emit`; it decides whether anything is logged.
-        clock: Measures the duration.
-        limits: The limits for time and for the length of the result.
-        hooks: Called as in a turn.
-
-    Raises:
-        NotFound: There is no such tool.
-        UsageError: The input does not fit the schema, or the tool is client-side.
-        asyncio.CancelledError: The task was cancelled; the events say so.
-    """
-    tool = environment.tools.get(name)
-    if tool is None:
-        raise NotFound(environment.tools.unknown(name))
-    problem = environment.tools.problem(tool, input)
-    if problem is None and tool.spec.client_side:
-        problem = f"{name} is run by the program that provides it, not by Satchel."
-    if problem is not None:
-        raise UsageError(problem)
-    emitter = Emitter(emit, limit_s=limits.emit_timeout_s)
-    round = Round(
-        [ToolUseBlock(id=call_id, name=name, input=input)],
-        turn=turn,
-        number=0,
-        environment=replace(environment, gate=PermittedByUser(), roots=(Path("/"),)),
-        limits=limits,
-        result_chars=limits.max_result_chars,
-        hooks=HookChain(hooks, emitter=emitter, limit_s=limits.hook_timeout_s),
-        emitter=emitter,
-        clock=clock,
-        repeats=Repeats(),
-    )
-    try:
-        await round.run()
-    except anyio.get_cancelled_exc_class():
-        closed = round.close(running=closing.CANCELLED_RUNNING, waiting=closing.CANCELLED_WAITING)
-        await emitter(*closed, limit_s=limits.closing_timeout_s)
-        raise
-    if round.question is not None:
-        text = f"{name} asks: {round.question.question}\nOnly a call of the model can be answered; ask for it in words."
-        await emitter(*round.close(running=text, waiting=text))
-    return round.steps[0]

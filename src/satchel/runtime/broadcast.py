@@ -29,7 +29,7 @@ __all__ = ["Broadcast", "ReadRecords", "Subscription"]
 ReadRecords: TypeAlias = Callable[[int, int], Awaitable[Sequence[Record]]]
 """Reads logged records: those after a number, and at most how many."""
 
-_MOST_RECENT = 1_000
+_RECENT_RECORDS = 1_000
 """Records kept in memory for readers that follow live; a reader that is further behind gets them from the log."""
 _PAGE = 200
 """Records that one read of the log gives."""
@@ -47,8 +47,8 @@ class Broadcast:
         """Take the number of the log's last record, and what reads older ones."""
         self.last_seq = last_seq
         self._read = read
-        self._recent: deque[Record] = deque(maxlen=_MOST_RECENT)
-        self._partial = _Streamed()
+        self._recent: deque[Record] = deque(maxlen=_RECENT_RECORDS)
+        self._partial = _Unlogged()
         # Weak: a reader that is gone without saying so must not be fed for ever.
         self._subscriptions: WeakSet[Subscription] = WeakSet()
         self._changed = anyio.Event()
@@ -71,7 +71,7 @@ class Broadcast:
         record = Record(seq=self.last_seq, at=at, event=event)
         self._partial.push(record)
         for subscription in tuple(self._subscriptions):
-            subscription.push(record)
+            subscription.push_transient(record)
         self.wake()
 
     def forget(self) -> None:
@@ -139,7 +139,7 @@ class Subscription(AsyncIterator[Record]):
     """
 
     def __init__(
-        self, broadcast: Broadcast, after_seq: int, partial: _Streamed, until: Callable[[int], bool] | None
+        self, broadcast: Broadcast, after_seq: int, partial: _Unlogged, until: Callable[[int], bool] | None
     ) -> None:
         """Use `Broadcast.subscribe`."""
         self._broadcast = broadcast
@@ -154,7 +154,7 @@ class Subscription(AsyncIterator[Record]):
         """The number of the last logged record that was read."""
         return self._seq
 
-    def push(self, record: Record) -> None:
+    def push_transient(self, record: Record) -> None:
         """Take an event that is not logged."""
         self._pending.push(record)
 
@@ -196,7 +196,7 @@ class Subscription(AsyncIterator[Record]):
         self._broadcast.leave(self)
 
 
-class _Streamed:
+class _Unlogged:
     """Events that are not logged, oldest first, with the pieces of one text kept together until they are read."""
 
     def __init__(self, entries: Iterable[_Entry] = ()) -> None:
@@ -205,8 +205,8 @@ class _Streamed:
     def __bool__(self) -> bool:
         return bool(self._entries)
 
-    def copy(self) -> _Streamed:
-        return _Streamed(_Entry(entry.record, entry.pieces[:]) for entry in self._entries)
+    def copy(self) -> _Unlogged:
+        return _Unlogged(_Entry(entry.record, entry.pieces[:]) for entry in self._entries)
 
     def clear(self) -> None:
         self._entries.clear()

@@ -47,7 +47,7 @@ from satchel.loop import (
     TurnInput,
     TurnOutcome,
     TurnRunner,
-    compact,
+    compact_now,
     run_call,
 )
 from satchel.messages import Block, Message, TextBlock, ToolResultBlock, Usage
@@ -233,6 +233,10 @@ class SessionHub:
             for record, event in zip(written, lasting, strict=True):
                 self.broadcast.publish(replace(record, event=event))
         return written
+
+    async def _record_all(self, events: Sequence[Event]) -> None:
+        """See `Emit`."""
+        await self.record(*events)
 
     async def show(self, event: Event) -> None:
         """Record one event, for callers that need no number."""
@@ -689,20 +693,17 @@ class SessionHub:
             raise UsageError("A question to you is open. Answer it first, then compact.")
         self._activity = "The conversation is being compacted"
         try:
-            event = await compact(
-                self.conversation.messages,
+            event = await compact_now(
+                self.conversation,
                 model=self._model,
-                turn=self.conversation.turns,
-                trigger="manual",
-                emit=self.show,
+                emit=self._record_all,
                 estimator=self._estimator,
+                limits=self._limits,
                 focus=focus,
                 session_id=self.id,
+                hooks=self._hooks,
             )
             if event is not None:
-                with anyio.CancelScope(shield=True):
-                    await self.record(event)
-                    self.conversation.apply(event)
                 self._watch.restart()
             return event
         finally:

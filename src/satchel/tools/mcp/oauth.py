@@ -290,7 +290,7 @@ class Tokens:
             if self._login is None:
                 # Read again each time: the user may log in while the connection is open.
                 self._login = await self._store.load(self._entry)
-            if self._login is not None and self._is_over(self._login):
+            if self._login is not None and self._needs_renewal(self._login):
                 self._login = await self._renew(self._login)
             return self._login
 
@@ -301,7 +301,7 @@ class Tokens:
                 self._login = await self._renew(refused)
             return self._login
 
-    def _is_over(self, login: Login) -> bool:
+    def _needs_renewal(self, login: Login) -> bool:
         return login.expires_at is not None and self._clock.now().timestamp() > login.expires_at - EARLY_S
 
     async def _renew(self, login: Login) -> Login:

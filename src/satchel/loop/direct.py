@@ -1,0 +1,145 @@
+"""What the user asks for in person, without a turn: running a tool by its name, and making room in the window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from satchel.clock import Clock
+from satchel.conversation import Conversation
+from satchel.errors import NotFound, UsageError
+from satchel.events import Compaction
+from satchel.loop import closing
+from satchel.loop.calls import CallEnvironment, ToolCallRecord
+from satchel.loop.compaction import compact
+from satchel.loop.emitter import Emit, Emitter
+from satchel.loop.hooks import Hook, HookChain
+from satchel.loop.limits import Limits
+from satchel.loop.rounds import Repeats, Round
+from satchel.loop.tokens import TokenEstimator
+from satchel.messages import ToolUseBlock
+from satchel.models.port import ChatModel
+from satchel.tools.permissions import Decision, PlannedCall
+
+__all__ = ["PermittedByUser", "compact_now", "run_call"]
+
+
+class PermittedByUser:
+    """The gate for calls that the user asks for by name."""
+
+    async def decide(self, calls: Sequence[PlannedCall]) -> Sequence[Decision]:
+        """See `Gate`."""
+        return [Decision(allowed=True, by="user", rule="", reason="") for _ in calls]
+
+
+async def run_call(
+    name: str,
+    input: Mapping[str, Any],
+    *,
+    call_id: str,
+    turn: int,
+    environment: CallEnvironment,
+    emit: Emit,
+    clock: Clock,
+    limits: Limits,
+    hooks: Sequence[Hook] = (),
+) -> ToolCallRecord:
+    """Run one call that the user asks for, without a model; its events have round 0.
+
+    The user is not asked for permission, and the call may access everything that the user may.
+
+    Args:
+        name: The name of the tool.
+        input: The arguments.
+        call_id: An id that is unique in the session.
+        turn: The turn that the events name.
+        environment: Where the call runs; its gate and its roots are not used.
+        emit: See `Emit`; it decides whether anything is logged.
+        clock: Measures the duration.
+        limits: The limits for time and for the length of the result.
+        hooks: Called as in a turn.
+
+    Raises:
+        NotFound: There is no such tool.
+        UsageError: The input does not fit the schema, or the tool is client-side.
+        asyncio.CancelledError: The task was cancelled; the events say so.
+    """
+    tool = environment.tools.get(name)
+    if tool is None:
+        raise NotFound(environment.tools.unknown(name))
+    problem = environment.tools.problem(tool, input)
+    if problem is None and tool.spec.client_side:
+        problem = f"{name} is run by the program that provides it, not by Satchel."
+    if problem is not None:
+        raise UsageError(problem)
+    emitter = Emitter(emit, limit_s=limits.emit_timeout_s)
+    round = Round(
+        [ToolUseBlock(id=call_id, name=name, input=input)],
+        turn=turn,
+        number=0,
+        environment=replace(environment, gate=PermittedByUser(), roots=(Path("/"),)),
+        limits=limits,
+        result_chars=limits.max_result_chars,
+        hooks=HookChain(hooks, emitter=emitter, limit_s=limits.hook_timeout_s),
+        emitter=emitter,
+        clock=clock,
+        repeats=Repeats(),
+    )
+    try:
+        await round.run()
+    except anyio.get_cancelled_exc_class():
+        closed = round.close(running=closing.CANCELLED_RUNNING, waiting=closing.CANCELLED_WAITING)
+        await emitter(*closed, limit_s=limits.closing_timeout_s)
+        raise
+    if round.question is not None:
+        text = f"{name} asks: {round.question.question}\nOnly a call of the model can be answered; ask for it in words."
+        await emitter(*round.close(running=text, waiting=text))
+    return round.steps[0]
+
+
+async def compact_now(
+    conversation: Conversation,
+    *,
+    model: ChatModel,
+    emit: Emit,
+    estimator: TokenEstimator,
+    limits: Limits,
+    focus: str = "",
+    session_id: str = "",
+    hooks: Sequence[Hook] = (),
+) -> Compaction | None:
+    """Replace older messages with a summary, between two turns.
+
+    Args:
+        conversation: Of the session; it is changed.
+        model: Writes the summary.
+        emit: See `Emit`.
+        estimator: Of the session.
+        limits: The time that a hook and a write may take.
+        focus: What the summary should keep above all.
+        session_id: For the request.
+        hooks: See the request for the summary.
+
+    Returns:
+        What was done; None where there is nothing to leave out.
+    """
+    emitter = Emitter(emit, limit_s=limits.emit_timeout_s, apply=conversation.apply)
+    chain = HookChain(hooks, emitter=emitter, limit_s=limits.hook_timeout_s)
+    event = await compact(
+        conversation.messages,
+        model=model,
+        turn=conversation.turns,
+        trigger="manual",
+        emit=emitter,
+        estimator=estimator,
+        focus=focus,
+        session_id=session_id,
+        on_request=chain.request,
+    )
+    if event is not None:
+        await emitter(event)
+    return event
