@@ -12,6 +12,7 @@ import pytest
 from pydantic import Field
 
 from satchel import Satchel
+from satchel.config import load
 from satchel.errors import UsageError
 from satchel.events import Record, TextDelta
 from satchel.messages import TextBlock, ToolResultBlock, ToolUseBlock, Usage
@@ -23,6 +24,7 @@ from satchel.tools import (
     client_tool,
     tool_from_function,
 )
+from tests.models.loopback import as_events, chat, loopback
 from tests.requirements import requirement
 from tests.runtime.world import opened, settings_in
 
@@ -311,3 +313,21 @@ async def test_a_tool_of_the_program_reads_the_conversation_and_the_memory(tmp_p
     async with opened(tmp_path, model) as satchel:
         turn = await (await satchel.session(tools=[look])).run_turn("Look around.")
     assert turn.steps[0].result == "Look around.; The cat is called Momo."
+
+
+@requirement("models:layers:unasked")
+async def test_a_model_that_wrote_a_call_as_json_is_asked_for_json_in_later_sessions(tmp_path: Path) -> None:
+    calls = '{"action": {"tool": "think", "input": {"thought": "t"}}}'
+    answers = iter([calls, '{"final": "One."}', '{"final": "Two."}'])
+    async with loopback(lambda asked: as_events(chat(next(answers)))) as server:
+        settings = load(
+            {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": f"{server.url}/v1"},
+            cwd=tmp_path,
+            home=tmp_path / "home",
+            overrides={"memory.embedder": "none", "memory.distill": "off"},
+        )
+        for expected in ("One.", "Two."):
+            async with Satchel.open(settings, model="openai:m-1") as satchel:
+                session = await satchel.session(ephemeral=True)
+                assert (await session.run_turn("Hello")).text == expected
+        assert ["tools" in asked.body for asked in server.asked] == [True, False, False]

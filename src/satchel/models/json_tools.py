@@ -245,6 +245,14 @@ class AdaptiveTools:
         shown, blocks = reader.held, None
         if not calls_natively and completion.stop_reason != "max_tokens":
             shown, blocks = reader.finish(CallIds.of(request), tools=offered)
+        wrote_calls = blocks is not None and any(isinstance(block, ToolUseBlock) for block in blocks)
+        # A `final` alone may be what the user asked for, and calls in JSON prove nothing against native ones before.
+        known = self._abilities.native_tools(endpoint=self._endpoint, model=self.model)
+        # Remembered before the completion is yielded: callers stop reading there.
+        if calls_natively or (wrote_calls and known is None):
+            await self._abilities.remember_native_tools(
+                endpoint=self._endpoint, model=self.model, native=calls_natively
+            )
         if blocks is not None:
             for last in _completed(completion, shown, blocks):
                 yield last
@@ -252,13 +260,6 @@ class AdaptiveTools:
             if shown:
                 yield TextDelta(text=shown)
             yield completion
-        wrote_calls = blocks is not None and any(isinstance(block, ToolUseBlock) for block in blocks)
-        # A `final` alone may be what the user asked for, and calls in JSON prove nothing against native ones before.
-        known = self._abilities.native_tools(endpoint=self._endpoint, model=self.model)
-        if calls_natively or (wrote_calls and known is None):
-            await self._abilities.remember_native_tools(
-                endpoint=self._endpoint, model=self.model, native=calls_natively
-            )
 
 
 def _completed(
