@@ -40,8 +40,8 @@ class Places:
     def may_hold_keys(self, real: str) -> bool:
         """Whether keys and passwords may be at a real path, so that no mode reads it by itself.
 
-        They may be where a name is hidden, in what not everybody may read, and in `/proc`: but not in a folder of the
-        session, unless that is a home.
+        They may be where a name is hidden, in what not everybody may read or reach, and in `/proc`: but not in a folder
+        of the session, unless that is a home.
         """
         return self._holds_home(real) or self.may_be_key(real)
 
@@ -51,7 +51,18 @@ class Places:
             return False
         if is_below(real, ["/proc"]) or "/." in real:
             return True
-        return not is_below(real, self.own) and _is_for_its_owner_alone(real)
+        return not is_below(real, self.own) and (
+            _lacks(real, stat.S_IROTH) or self._is_in_closed_folder(real)
+        )
+
+    def _is_in_closed_folder(self, real: str) -> bool:
+        """Whether others can't reach a path. Many systems close homes, which says nothing of a file in one's own."""
+        for folder in map(str, Path(real).parents):
+            if self._holds_home(folder):
+                break
+            if _lacks(folder, stat.S_IXOTH):
+                return True
+        return False
 
     def _holds_home(self, real: str) -> bool:
         return bool(self.home) and is_below(self.home, [real])
@@ -92,8 +103,8 @@ def is_below(path: str, folders: Sequence[str]) -> bool:
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
-def _is_for_its_owner_alone(path: str) -> bool:
+def _lacks(path: str, right: int) -> bool:
     try:
-        return not Path(path).stat().st_mode & stat.S_IROTH
+        return not Path(path).stat().st_mode & right
     except OSError:
         return False  # there is nothing to read

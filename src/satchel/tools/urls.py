@@ -6,6 +6,7 @@ import ipaddress
 import posixpath
 import re
 import socket
+import unicodedata
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -14,6 +15,8 @@ __all__ = ["DEFAULT_PORTS", "PlainUrl", "ascii_host", "plain_url"]
 DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _NUMERIC_HOST = re.compile(r"[0-9a-fx]+(\.[0-9a-fx]+){0,3}")
+_UNCLEAR = re.compile(r"[\x00-\x1f\x7f\ufffd\ud800-\udfff]")
+"""Control characters, where some servers end a path, and bytes that are not UTF-8, as in a dot of two bytes."""
 _MAX_DECODINGS = 5
 """A path that is still percent-encoded after so many decodings is read by no rule that allows."""
 
@@ -106,8 +109,11 @@ def _paths(path: str) -> tuple[str, ...]:
         found.append(_walked(path))
     else:
         found.append("")  # no rule that allows fits an empty path
-    # Some servers take `\` for `/`, and leave out what follows a `;`.
-    found.append(_walked(re.sub(r";[^/]*", "", path.replace("\\", "/"))))
+    # Some servers take `\` for `/`, leave out what follows a `;`, and full-width dots for dots.
+    alike = unicodedata.normalize("NFKC", path).replace("\\", "/")
+    found.append(_walked(re.sub(r";[^/]*", "", alike)))
+    if _UNCLEAR.search(path):
+        found.append("")
     return tuple(dict.fromkeys(found))
 
 

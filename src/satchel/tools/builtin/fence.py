@@ -180,7 +180,8 @@ class Fence:
     """Which places the file tools may touch.
 
     Attributes:
-        home: SATCHEL_HOME: nothing below it is written, and its `token` is not read. None where there is none.
+        home: SATCHEL_HOME: nothing below it is written, and its `token` and logins are not read. None where there is
+            none.
         withheld: Patterns of paths that rules deny to reading, or want to be asked for: searches leave them out.
     """
 
@@ -267,7 +268,10 @@ class Fence:
 
     def hides(self, real: Path) -> bool:
         """Whether a file's content is never shown."""
-        return self.home is not None and real == Path(os.path.realpath(self.home)) / "token"
+        if self.home is None:
+            return False
+        home = Path(os.path.realpath(self.home))
+        return real == home / "token" or real.is_relative_to(home / "oauth")
 
     def name(self, real: Path, context: ToolContext) -> str:
         """How a real path is told: relative to the session's folder where it lies below, else whole;
@@ -278,7 +282,7 @@ class Fence:
 
     def _check_protected(self, place: Place, *, writing: bool) -> None:
         if self.hides(place.path):
-            raise Refused(f"{place.name} is the key to this Satchel's own server and is not shown.")
+            raise Refused(f"{place.name} is a key of this Satchel's and is not shown.")
         if not writing:
             return
         folded = {part.casefold() for part in place.path.parts}

@@ -120,7 +120,7 @@ class Fetcher:
                 if response.status_code in _REDIRECTS and location:
                     url = urljoin(target.url, location)
                     # The gate has seen where the call began, not where it leads.
-                    if not leaves_host and not _is_same_host(target.url, url):
+                    if not leaves_host and not _stays_on_host(target.url, url):
                         raise Refused(
                             f"The page was moved to another host: {url[:200]}. If you need it, fetch that address."
                         )
@@ -159,9 +159,14 @@ class Fetcher:
         )
 
 
-def _is_same_host(one: str, other: str) -> bool:
-    first, second = plain_url(one), plain_url(other)
-    return first is not None and second is not None and first.netloc == second.netloc
+def _stays_on_host(before: str, after: str) -> bool:
+    """Whether a redirect leads to the same host and port, or from its http to its https; the other way, all on the way
+    could read the address.
+    """
+    one, other = plain_url(before), plain_url(after)
+    if one is None or other is None or (one.scheme, other.scheme) == ("https", "http"):
+        return False
+    return one.netloc == other.netloc
 
 
 def _inflater(encoding: str, url: str) -> Callable[[bytes, int], bytes]:

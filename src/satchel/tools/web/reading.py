@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ _TEXT_KINDS = (
     "application/x-ndjson",
     "image/svg+xml",
 )
+_NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"})
+"""Python's codecs that no page is written in; decoding punycode takes time that grows with the square of its length."""
+_MOST_GROWTH = 4
+"""How many times longer JSON may become by its layout: a page of brackets alone would grow 450 times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +71,10 @@ def _is_html(page: Page) -> bool:
 def _decode(page: Page) -> str:
     if page.charset:
         try:
-            return page.body.decode(page.charset, "replace")
-        except LookupError:
+            name = codecs.lookup(page.charset).name
+            if name.replace("_", "-") not in _NO_CHARSETS:
+                return page.body.decode(name, "replace")
+        except (LookupError, ValueError):
             pass  # it names no encoding; the bytes tell
     try:
         return page.body.decode("utf-8")
@@ -81,10 +88,17 @@ def _decode(page: Page) -> str:
 
 def _indented(text: str, kind: str) -> str:
     if kind.endswith("json"):
+        pieces: list[str] = []
+        room = _MOST_GROWTH * len(text) + 1_000
         try:
-            return json.dumps(json.loads(text), ensure_ascii=False, indent=1)
+            for piece in json.JSONEncoder(ensure_ascii=False, indent=1).iterencode(json.loads(text)):
+                pieces.append(piece)
+                room -= len(piece)
+                if room < 0:
+                    return text
         except (ValueError, RecursionError):
             return text
+        return "".join(pieces)
     return text
 
 
