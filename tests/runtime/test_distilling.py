@@ -73,7 +73,7 @@ async def test_the_days_budget_holds_for_it_too(tmp_path: Path) -> None:
     async with opened(tmp_path, ScriptedModel(reply), budget__day_usd=0.4) as satchel:
         report = await satchel.distilling.run()
         assert report.stopped == (
-            "$0.5000 were spent today, and the limit is $0.4 (budget.day_usd): what was said waits."
+            "$0.5000 was spent today, and the limit is $0.4 (budget.day_usd). Distilling continues tomorrow."
         )
         assert (report.pending, report.usage) == (2, Usage())
 

@@ -1,4 +1,4 @@
-"""Wires the rooms together; the only room that knows them all."""
+"""Connects the rooms; the only room that knows all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Check", "ForgetReceipt", "Home", "RunningTurn", "Satchel", "Session", "Step", "TurnResult"]
 
-# Searching memory needs no loop and no tools.
+# Loaded on demand, because a search in memory needs neither the loop nor tools.
 __getattr__ = on_demand(
     __name__,
     {

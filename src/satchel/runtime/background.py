@@ -1,4 +1,4 @@
-"""Work in the background of an open Satchel: owned by one task group, and unable to end the program."""
+"""Background tasks of an open Satchel. They belong to one task group, and a failure ends only the task itself."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Ts = TypeVarTuple("Ts")
 
 
 class Background:
-    """Starts tasks that run until they end or Satchel closes."""
+    """Starts tasks that run until they finish or Satchel is closed."""
 
     def __init__(self, group: TaskGroup, *, report: Callable[[str], None]) -> None:
-        """Take the group that owns the tasks, and what tells the user that one of them failed."""
+        """`group` owns the tasks; `report` tells the user that one of them failed."""
         self._group = group
         self._report = report
 
     def start(self, function: Callable[[*Ts], Coroutine[Any, Any, object]], *args: *Ts) -> None:
-        """Run something in the background. An exception ends this task alone; it is logged and reported."""
+        """Run `function(*args)` in the background. An exception is logged and reported, and ends no other task."""
         self._group.start_soon(self._run, function, args)
 
     async def _run(self, function: Callable[..., Coroutine[Any, Any, object]], args: tuple[Any, ...]) -> None:
         try:
             await function(*args)
-        # A boundary: one failed task must not cancel its siblings, which are other people's conversations.
+        # A boundary: a task group would cancel all its tasks, and the others are somebody else's conversations.
         except Exception as error:  # noqa: BLE001
             name = getattr(function, "__qualname__", repr(function))
             _log.exception("The background task %s failed.", name)

@@ -1,8 +1,8 @@
-"""From what was said to what is remembered: the episodes of a turn, and those that a crash kept from being stored.
+"""Capture: stores what was said in a turn as episodes, also for turns that a crash kept from being stored.
 
-The session log is written first and is what acknowledges; the store follows. A turn that the log has and the store has
-not is captured again when Satchel is opened, and since an episode is named by its session, turn and position, doing it
-twice changes nothing (DESIGN 9).
+The session log is written first, and a turn in the log is acknowledged; memory follows. When Satchel is opened, turns
+that are in a log and not in memory are captured. An episode is identified by its session, turn and position, so
+capturing a turn twice changes nothing (DESIGN 9).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from satchel.sessions import SessionStore
 __all__ = ["Said", "catch_up", "episodes_of", "said_in"]
 
 RECALL_PROVIDER = "none"
-"""Its answers quote memories: keeping them would make the store an echo of itself."""
+"""The provider that only recalls. Its answers quote memories; capturing them would store each memory again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +27,8 @@ class Said:
     """What both sides said in one turn, and when.
 
     Attributes:
-        answer: "" where there was none or it is not to be kept.
-        is_from_outside: The answer was given after something from outside was read: it may say what that says.
+        answer: "" if there was none, or if it must not be captured.
+        is_from_outside: The model had read something from outside when it answered, so the answer may repeat it.
     """
 
     turn: int
@@ -40,13 +40,13 @@ class Said:
 
 
 def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[Said, ...]:
-    """The turns of a log, or of a part of it, that may be kept and are not marked as captured, in order.
+    """The turns of a log, or of a part of it, that may be captured and are not marked as captured, in order.
 
-    Turns of a private session are left out, and so are the answers of the recall-only model.
+    Leaves out the turns of private sessions and the answers of the recall-only model.
 
     Args:
         records: In order.
-        provider: Of the model, where the records begin after the session's start.
+        provider: The model's, if the records don't include the start of the session.
     """
     said: dict[int, Said] = {}
     is_private = False
@@ -69,7 +69,7 @@ def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[Said, ...
 
 
 def episodes_of(session_id: str, said: Said) -> tuple[Episode, ...]:
-    """The episodes of a turn: what the user said, then what was answered; empty texts make none."""
+    """The episodes of a turn: the user's words, then the answer. An empty text is not an episode."""
     episodes = []
     if said.user.strip():
         episodes.append(
@@ -98,13 +98,13 @@ def episodes_of(session_id: str, said: Said) -> tuple[Episode, ...]:
 
 
 async def catch_up(sessions: SessionStore, memory: Memory) -> list[Notice]:
-    """Store the turns that logs have and the store lacks, of all sessions that changed since the last time.
+    """Capture the turns that are in a log and not in memory, for all sessions that changed since the last time.
 
     Returns:
-        A notice for each session that could not be read.
+        A notice for each session whose log could not be read.
 
     Raises:
-        StorageError: The database did not serve, or another process holds it: none of them could be stored now.
+        StorageError: The database failed, or another process holds it; the remaining sessions were not captured.
     """
     notices = []
     for entry in await sessions.unsettled():

@@ -1,4 +1,4 @@
-"""Distilling while Satchel is open: after turns, in the background, as the settings and the budget allow."""
+"""Extracts facts in the background while Satchel is open, as far as the settings and the budget allow."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = ["Distilling"]
 _log = logging.getLogger(__name__)
 
 _WINDOWS_A_RUN = 10
-"""Of one run in the background: what was imported by the thousand is read bit by bit, and by `satchel memory distill`
-at once."""
+"""The maximum of one background run, so that thousands of imported messages are read over time. `memory distill` reads
+them at once."""
 _LAST_WINDOW_S = 3.0
-"""How long closing waits for a window that is being read: its answers are paid for."""
+"""How long closing waits for the current window, because the answers of the model are already paid for."""
 _LONGEST_PAUSE_S = 3_600.0
-"""After failures: a minute, then twice as long each time, up to this."""
+"""The limit of the pause after a failure, which starts at a minute and doubles each time."""
 
 
 class Distilling:
-    """Draws facts from what was said, in the background of one open Satchel."""
+    """Extracts facts from what was said in the sessions of an open Satchel."""
 
     def __init__(self, parts: Parts, home: Home) -> None:
-        """Start nothing; see `start`."""
+        """Nothing runs before `start`."""
         self._parts = parts
         self._home = home
         self._wake = anyio.Event()
@@ -40,17 +40,17 @@ class Distilling:
         self._pause_s = 60.0
 
     def start(self) -> None:
-        """Look whenever something was said, and now: something may wait from before."""
+        """Check now, because messages may be left from last time, and after each turn."""
         settings = self._parts.settings
         if settings.memory.distill == "auto" and settings.keeps_memory and self._home.memory is not None:
             self._parts.background.start(self._loop)
 
     def notify(self) -> None:
-        """Something was said."""
+        """A turn was captured: check whether distilling is due."""
         self._wake.set()
 
     async def close(self) -> None:
-        """Let a window that is being read come to its end, for a moment; then stop."""
+        """Give the current window a few seconds to finish, then stop."""
         with anyio.move_on_after(_LAST_WINDOW_S):
             await self._idle.wait()
         self._scope.cancel()
@@ -58,12 +58,12 @@ class Distilling:
     async def run(
         self, *, most_windows: int | None = None, progress: Callable[[WindowResult], None] = lambda _: None
     ) -> DistillReport:
-        """Read what waits, now.
+        """Distil what is pending now.
 
         Raises:
             UsageError: Memory is off, or there is no language model.
             ConfigError, ModelError: The models are unavailable.
-            StorageError: The store does not serve.
+            StorageError: The store failed.
         """
         memory = self._home.memory
         if memory is None:
@@ -83,7 +83,8 @@ class Distilling:
         spent = await self._home.spent_on(f"{self._parts.clock.now():%Y-%m-%d}")
         if spent >= limit:
             raise BudgetExceeded(
-                f"${spent:.4f} were spent today, and the limit is ${limit:g} (budget.day_usd): what was said waits."
+                f"${spent:.4f} was spent today, and the limit is ${limit:g} (budget.day_usd). "
+                "Distilling continues tomorrow."
             )
 
     async def _loop(self) -> None:
@@ -94,7 +95,7 @@ class Distilling:
                     await self._once()
                 except SatchelError as error:
                     self._later(str(error))
-                except Exception:  # noqa: BLE001 - A background job: a defect in it must not end what the user is doing.
+                except Exception:  # noqa: BLE001 - a boundary: a defect here must not disturb the user
                     _log.exception("Distilling in the background failed.")
                     self._later("a defect, see the log")
                 await self._wake.wait()
@@ -107,10 +108,10 @@ class Distilling:
         if not await memory.distill_is_due(every=settings.distill_every, after_s=settings.distill_after_s):
             return
         if (await self._parts.models.model()).provider == "none":
-            return  # Episodes serve alone; `doctor` and `memory distill --status` say so.
+            return  # Memory works with episodes alone; `doctor` and `memory distill --status` say so.
         self._idle = anyio.Event()
         try:
-            # One window at a time, so that closing can stop between two.
+            # One window per call, so that closing can stop between two of them.
             for _ in range(_WINDOWS_A_RUN):
                 report = await self.run(most_windows=1)
                 if any(window.outcome == "failed" for window in report.windows):
@@ -125,7 +126,7 @@ class Distilling:
             self._idle.set()
 
     def _later(self, reason: str) -> None:
-        # Told by `doctor` and `memory distill --status`: nobody who asks something else waits for it.
+        # Only logged: `doctor` and `memory distill --status` report it, and it matters to no turn.
         _log.info("Distilling failed and is tried again in %g s: %s", self._pause_s, reason)
         self._not_before_s = self._parts.clock.monotonic_s() + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)

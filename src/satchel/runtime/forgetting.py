@@ -1,4 +1,4 @@
-"""Forgetting everywhere: in the store, and in the logs that the words came from (DESIGN 1, promise 3)."""
+"""Forgets memories everywhere: in the store and in the logs that their words came from (DESIGN 1, promise 3)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["ForgetReceipt", "forget"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetReceipt:
-    """What was removed where: from the store, and from which records of which logs.
+    """What was removed from the store, and from which records of which logs.
 
     Attributes:
-        backups: Files that may still hold it: Satchel does not change backups; delete them where it matters.
+        backups: Files that may still contain it. Satchel does not change backups; the user has to delete them.
     """
 
     store: Receipt
@@ -65,14 +65,14 @@ async def forget(
 ) -> ForgetReceipt:
     """Forget memories by their ids.
 
-    The logs are redacted first: a crash in between leaves the memory in the store, where it can be forgotten again,
-    and never words in a log that nothing points to any more. Words that a memory had before it was edited are looked
-    for too.
+    The logs are redacted first. After a crash in between, the memory is still in the store and can be forgotten again;
+    in the other order, words could remain in a log with no memory that leads to them. Words that a memory had before it
+    was edited are removed too.
 
     Raises:
-        StorageError: The store did not serve.
+        StorageError: The store failed.
     """
-    # What rests on these alone goes with them, and its words too.
+    # Memories that were derived from these alone are forgotten too, with their words.
     planned = await memory.forget(ids, dry_run=True)
     found = await memory.words_said([gone.id for gone in planned.forgotten])
     words = [
@@ -89,8 +89,8 @@ async def forget(
 
 
 async def _as_logged(record: MemoryRecord, sessions: SessionStore) -> list[str]:
-    """What was said at the place that an episode comes from, as the log has it: with the secrets and private parts that
-    memory never kept.
+    """The text that an episode was made from, as it is in the log: it may contain what memory left out, such as a
+    secret.
     """
     source = record.source
     if record.kind != "episode" or source.session is None:
@@ -98,7 +98,7 @@ async def _as_logged(record: MemoryRecord, sessions: SessionStore) -> list[str]:
     try:
         log = await sessions.load(source.session)
     except (NotFound, StorageError):
-        return []  # deleted, or unreadable: redacting tells of the latter
+        return []  # deleted, or unreadable, which redacting reports
     texts = []
     for event in (entry.event for entry in log.records):
         match event:

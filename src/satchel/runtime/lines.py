@@ -1,6 +1,6 @@
-"""Memories, sessions, tools and costs in one line each, worded the same in every face.
+"""One-line texts for memories, sessions, approvals and costs, the same in every face.
 
-What is described may come from a model, a tool or a file: a face that writes to a terminal makes it harmless first.
+The texts may come from a model, a tool or a file. A face that writes to a terminal has to escape control characters.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ def one_line(text: str, limit: int = _LINE_CHARS) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """A number with its noun: "1 turn", "2,000 turns".
+    """A number with its noun, as in "1 turn" or "2,000 turns".
 
     Args:
         number: How many.
-        one: The noun for one.
-        many: The noun for none and for several; without it, `one` and an s.
+        one: The singular.
+        many: The plural; "" adds an s to the singular.
     """
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def memory_line(record: MemoryRecord) -> str:
-    """A memory: its id, when and by whom it was said, its beginning, its tags and its source."""
+    """A memory: its id, date, speaker, beginning, tags and source."""
     source = record.source
     place = f"session {source.session}, turn {source.turn}" if source.session else "stored by hand"
     speaker = f"{record.speaker}: " if record.speaker else ""
@@ -68,7 +68,7 @@ def hit_line(hit: Hit) -> str:
 
 
 def receipt_lines(receipt: ForgetReceipt) -> list[str]:
-    """What was forgotten, and where the words may still be."""
+    """What was forgotten, and where the words may remain."""
     gone = receipt.store.forgotten
     vectors, edges = sum(entry.vectors for entry in gone), sum(entry.edges for entry in gone)
     lines = [f"Forgotten: {', '.join(entry.id for entry in gone)}"]
@@ -93,7 +93,7 @@ def receipt_lines(receipt: ForgetReceipt) -> list[str]:
         else:
             records = counted(len(entry.records), "record")
             lines.append(f"  and from {records} in the log of session {entry.session_id}")
-        # This process read its own sessions again when it forgot.
+        # This process has already reloaded its own sessions.
         if entry.open_in not in (None, os.getpid()):
             lines.append(
                 f"  ! that session is open in process {entry.open_in}, which may keep the words until it ends"
@@ -105,14 +105,14 @@ def receipt_lines(receipt: ForgetReceipt) -> list[str]:
 
 
 def session_line(info: SessionInfo) -> str:
-    """A session: its id, when it was active last, its title and its turns."""
+    """A session: its id, the time of its last event, its title and its number of turns."""
     private = ", private" if info.private else ""
     when = f"{info.last_at.astimezone():%Y-%m-%d %H:%M}"
     return f"{info.id}  {when}  {info.title or '(no messages)'}  ({counted(info.turns, 'turn')}{private})"
 
 
 def usage_line(usage: Usage) -> str:
-    """Tokens and money in a few words; "" where nothing was spent."""
+    """Tokens and cost in a few words; "" if nothing was spent."""
     if not usage.total_tokens:
         return ""
     about = "about " if usage.estimated else ""

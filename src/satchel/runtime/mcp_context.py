@@ -1,4 +1,4 @@
-"""Attaches to a message what it names of MCP servers, resources and prompts, as context from outside."""
+"""Adds the MCP resources and prompts that a message mentions to that message, marked as coming from outside."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from satchel.tools.mcp import McpToolset
 __all__ = ["McpContext"]
 
 LIMIT_S = 10.0
-"""For one message: what the loop grants a hook."""
+"""The time limit for one message; the loop gives a hook as long (`Limits.hook_timeout_s`)."""
 
 
 class McpContext:
-    """A hook (`satchel.loop.OnTurnStart`) for the user's words.
+    """A hook (`satchel.loop.OnTurnStart`) that looks at the user's words.
 
-    It reads what they mention as `@SERVER:ADDRESS`. Where they begin with `/mcp__SERVER__PROMPT`, it gets that prompt.
+    It reads each resource that they mention as `@SERVER:ADDRESS`, and gets the prompt if they begin with
+    `/mcp__SERVER__PROMPT`.
     """
 
     def __init__(
@@ -32,13 +33,13 @@ class McpContext:
         clock: Clock,
         notify: Callable[[str], None],
     ) -> None:
-        """Take the servers, and what a call in the session may use.
+        """Make the hook of one session.
 
         Args:
-            mcp: Reads the resources.
-            environment: Says which session it is, and where long resources are stored.
-            clock: The session's.
-            notify: Told about each that could not be had.
+            mcp: Reads resources and gets prompts.
+            environment: Of the session; says where long resources are stored.
+            clock: The session's clock.
+            notify: Called with a sentence for each resource or prompt that is unavailable.
         """
         self._mcp = mcp
         self._environment = environment
@@ -46,7 +47,7 @@ class McpContext:
         self._notify = notify
 
     async def on_turn_start(self, start: TurnStart) -> AddContext | None:
-        """Add what the message names."""
+        """Read what the message mentions."""
         text, context = start.message.text, self._context(start.turn)
         found = [await self._prompt(text, context)]
         mentions = await self._mcp.resolve_mentions(text, context)
@@ -85,4 +86,4 @@ class McpContext:
 
 
 async def _unseen(_: Mapping[str, Any]) -> None:
-    pass  # nobody follows what happens before the model is asked
+    pass  # No call is shown yet, so there is nothing that progress could belong to.

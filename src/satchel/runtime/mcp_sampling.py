@@ -1,4 +1,4 @@
-"""Answers what an MCP server asks of a session's model; see `satchel.tools.mcp.sampling`."""
+"""Answers the requests of MCP servers to a session's model; see `satchel.tools.mcp.sampling`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SessionSampler:
     """See `satchel.tools.mcp.sampling.Sampler`."""
 
     def __init__(self, find: Callable[[str], SessionHub | None]) -> None:
-        """Take what finds an open session by its id."""
+        """`find` returns the open session with an id, or None."""
         self._find = find
 
     async def consent(self, rule_name: str, *, session_id: str) -> Literal["allow", "ask", "deny"]:
@@ -70,6 +70,6 @@ class SessionSampler:
 
 
 def _before(text: str, stops: tuple[str, ...]) -> tuple[str, bool]:
-    """The text up to the first stop sequence, and whether there was one. Not every provider takes them."""
+    """The text up to the first stop sequence, and whether there was one. Not every provider cuts there."""
     places = [text.index(stop) for stop in stops if stop and stop in text]
     return (text[: min(places)], True) if places else (text, False)

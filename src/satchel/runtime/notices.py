@@ -1,4 +1,4 @@
-"""What the user should know about parts that are missing: collected in one place, heard by every session."""
+"""Notices that concern everybody, such as a server that is down: collected here, delivered to every session."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from satchel.events import Notice
 __all__ = ["NoticeBoard"]
 
 _MOST_KEPT = 200
-"""A server that fails every minute must not fill the memory; the session logs have the rest."""
+"""The maximum number of notices, because a server may fail every minute. Session logs have the older ones."""
 
 
 class NoticeBoard(Sequence[Notice]):
-    """The notices so far, oldest first, and the listeners that hear each new one."""
+    """The notices so far, oldest first, and the listeners that get each new one."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -22,14 +22,14 @@ class NoticeBoard(Sequence[Notice]):
         self._listeners: list[Callable[[Notice], None]] = []
 
     def post(self, notice: Notice) -> None:
-        """Keep a notice and tell every listener."""
+        """Add a notice and pass it to every listener."""
         self._notices.append(notice)
         del self._notices[:-_MOST_KEPT]
         for listener in tuple(self._listeners):
             listener(notice)
 
     def post_once(self, notice: Notice) -> None:
-        """The same, unless the notice is there already."""
+        """Post a notice unless an equal one is already on the board."""
         if notice not in self._notices:
             self.post(notice)
 
@@ -37,13 +37,13 @@ class NoticeBoard(Sequence[Notice]):
         """Call `listener` with each new notice.
 
         Returns:
-            A function that ends this.
+            A function that removes the listener.
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def __len__(self) -> int:
-        """The number of notices that are kept."""
+        """The number of notices on the board."""
         return len(self._notices)
 
     @overload
@@ -51,9 +51,9 @@ class NoticeBoard(Sequence[Notice]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Notice]: ...
     def __getitem__(self, index: int | slice) -> Notice | Sequence[Notice]:
-        """As of a list."""
+        """The notice, or the notices, at an index, as in a list."""
         return self._notices[index]
 
     def __iter__(self) -> Iterator[Notice]:
-        """Oldest first."""
+        """Iterate over a copy, oldest first."""
         return iter(tuple(self._notices))

@@ -1,4 +1,4 @@
-"""The language models of an open Satchel: which one serves, and each one opened once."""
+"""The language models of an open Satchel. Each is opened once, when it is first used."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class OpenModels:
     """Opens models by name and closes them at the end.
 
     Attributes:
-        given: The model that the program handed to `Satchel.open`; it serves for everything that the settings don't
-            name.
+        given: The model object that the program passed to `Satchel.open`, or None. It is the default model, and does
+            small work too unless the settings name a small model.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class OpenModels:
         given: ChatModel | None,
         notify: Callable[[Notice], None],
     ) -> None:
-        """Open nothing yet."""
+        """Open no model yet; `notify` is told about models that are set up and unavailable."""
         self.given = given
         self._settings = settings
         self._clock = clock
@@ -41,12 +41,12 @@ class OpenModels:
         self._choosing = anyio.Lock()
 
     async def choice(self) -> Choice:
-        """Which model serves where none is asked for by name, and why; found out once.
+        """The default model and the reason for it. The choice is made once.
 
         Raises:
-            ConfigError, ModelError: As `choose_model`.
+            ConfigError, ModelError: See `choose_model`.
         """
-        async with self._choosing:  # a turn and the background may ask at once
+        async with self._choosing:  # a turn and a background task may ask at the same time
             if self._choice is None:
                 choice = await choose_model(self._settings)
                 for tried in choice.failed:
@@ -59,10 +59,10 @@ class OpenModels:
             return self._choice
 
     async def model(self, name: str | None = None) -> ChatModel:
-        """A model by its name "provider:model"; None gives the one that serves.
+        """A model by its name "provider:model"; None returns the default model.
 
         Raises:
-            ConfigError, ModelError: There is no such model, or none could be chosen.
+            ConfigError, ModelError: There is no such model, or no default could be chosen.
         """
         if name is None:
             if self.given is not None:
@@ -73,10 +73,10 @@ class OpenModels:
         return self._open[name]
 
     async def small(self) -> ChatModel:
-        """The model for small work; the serving model where there is no smaller one.
+        """The model for small work; the default model if there is no smaller one.
 
         Raises:
-            ConfigError, ModelError: As `model`.
+            ConfigError, ModelError: See `model`.
         """
         model = await self.model()
         name = f"{model.provider}:{model.model}"
@@ -86,6 +86,6 @@ class OpenModels:
         return model if small in ("", name) else await self.model(small)
 
     async def aclose(self) -> None:
-        """Close every model that was opened here."""
+        """Close the models that were opened by name; the program closes its own."""
         for model in self._open.values():
             await model.aclose()

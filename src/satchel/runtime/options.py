@@ -1,4 +1,4 @@
-"""Answers to questions with options: what a face does with the number that somebody typed."""
+"""Questions with numbered options: which option an answer means."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def chosen_option(answer: str, options: Sequence[str]) -> str:
 
     Args:
         answer: What the user typed: "2", "2.", or words of their own.
-        options: In the order in which they were shown, counted from 1. An option that is a number itself is meant by
-            its own words: to "How many?" with the options 2 and 4, "2" is the first.
+        options: In the order in which they were shown, numbered from 1. An option that is a number itself is chosen by
+            its text: if "How many?" offers 2 and 4, the answer "2" means the first option.
     """
     words = answer.strip()
     number = re.fullmatch(r"(\d{1,3})[.)]?", words)

@@ -1,4 +1,4 @@
-"""What all homes and sessions of one open Satchel share."""
+"""What all sessions of an open Satchel share."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Parts"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Shared parts, wired once by `Satchel.open`.
+    """The shared parts, made once by `Satchel.open`.
 
     Attributes:
-        pool: Threads for tools.
-        models: The language models.
-        external: The executables of the tools' folders.
+        pool: The threads in which blocking tools run.
+        models: The language models that are open.
+        external: The executables in the tool folders.
         mcp: The tools of the MCP servers.
-        background: Runs what outlives a call.
+        background: Runs tasks that outlive the call that started them.
         notices: What the user should know.
     """
 

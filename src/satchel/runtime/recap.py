@@ -1,4 +1,4 @@
-"""Where a conversation stopped: its last exchanges, for somebody who comes back to it."""
+"""The last exchanges of a conversation, shown to a user who returns to it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Exchange:
 
     Attributes:
         at: When the user said it.
-        answer: The answer in full; "" where the turn never ended.
-        question: The question that ended the turn, where one did.
-        status: None where the turn never ended.
+        answer: The whole answer; "" if the turn never ended.
+        question: The question that ended the turn, if one did.
+        status: None if the turn never ended.
     """
 
     turn: int
@@ -35,7 +35,7 @@ def last_exchanges(records: Iterable[Record], count: int) -> tuple[Exchange, ...
 
     Args:
         records: The log, in order.
-        count: At most so many, at least 1.
+        count: The maximum number, at least 1.
     """
     found: list[Exchange] = []
     for record in records:

@@ -1,4 +1,4 @@
-"""What a session's log brings back when the session is opened."""
+"""Restores a session's state from its log when the session is opened."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ __all__ = ["Replay"]
 
 
 class Replay:
-    """Called with each record of a log, in order; `SessionStore.open` and `load` do so in a worker thread.
+    """Visits the records of a log: `SessionStore.open` and `load` call it with each one, in order, in a worker thread.
 
-    Keeps what the session needs and no more, so that a large log neither fills the memory nor occupies the event loop.
+    It keeps only what the session needs, so a large log does not fill the memory, and does not block the event loop.
 
     Attributes:
         conversation: The conversation so far.
         questions: The questions and answers of the newest turn, while that turn is unfinished.
-        posted: The posts that no message has delivered, by their ids.
-        delivered: The ids of the others.
+        posted: The posts that no message has delivered yet, by id.
+        delivered: The ids of the other posts.
     """
 
     def __init__(self) -> None:
-        """Begin with an empty log."""
+        """Start with an empty log."""
         self.conversation = Conversation()
         self.questions: list[Record] = []
         self.posted: dict[str, Posted] = {}
@@ -29,7 +29,7 @@ class Replay:
         self._seq = 0
 
     def __call__(self, record: Record) -> None:
-        """Apply the next record."""
+        """Take the next record."""
         self.end(record.seq - 1)
         self._seq = record.seq
         self.conversation.apply(record.event)

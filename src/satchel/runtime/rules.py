@@ -1,4 +1,4 @@
-"""The permission gate of a session, made of the settings, the command line and the user's answers."""
+"""Makes a session's permission gate from the settings, the caller's rules and the user's answers."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def gate_for(
     """Make the gate.
 
     Args:
-        settings: Their rules count.
-        mode: Where no rule decides.
-        allow: Rules that hold for this session.
-        approver: None where nobody can be asked.
+        settings: With the permission rules.
+        mode: How to decide calls that no rule covers.
+        allow: Rules for this session only.
+        approver: Asks the user; None if nobody can be asked.
         cwd: The session's working directory.
-        open_folders: More folders that may be read freely.
+        open_folders: Further folders that may be read without asking.
 
     Raises:
         UsageError: A rule can't be read.
@@ -44,7 +44,7 @@ def gate_for(
 
     async def write_down(rule: Rule) -> None:
         if settings.memory.redact and await anyio.to_thread.run_sync(redact, rule.text) != rule.text:
-            raise UsageError("It seems to hold a secret, and the settings file holds none.")
+            raise UsageError("The rule seems to contain a secret, which must not be in the settings file.")
         await anyio.to_thread.run_sync(add_permission, settings.config_path, rule.action, rule.text)
 
     return ModeGate(
@@ -59,7 +59,7 @@ def gate_for(
 
 
 def withheld_from_searches(settings: Settings) -> tuple[str, ...]:
-    """The patterns of the rules that deny reading a file, or want to be asked: no search reads it by the way."""
+    """The patterns of rules that deny reading a file or ask for it: searches leave out what they match."""
     rules = [parse_rule(rule.action, rule.tool) for rule in settings.permissions if rule.action != "allow"]
     reading = ("file_read", "grep", "glob")
     return tuple(

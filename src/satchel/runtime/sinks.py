@@ -1,4 +1,4 @@
-"""History sinks: objects of the embedding program that get every record of a session."""
+"""History sinks: objects of the embedding program that receive every record of a session."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ __all__ = ["HistorySink", "SinkFeed"]
 _log = logging.getLogger(__name__)
 
 _APPEND_S = 30.0
-"""How long a sink may take for one record before it counts as failed."""
+"""The time limit of one `append`. A sink that exceeds it has failed."""
 
 
 class HistorySink(Protocol):
-    """Keeps a session's records somewhere else, such as the program's own database."""
+    """Stores a session's records somewhere else, such as in the program's own database."""
 
     def append(self, record: Record) -> Awaitable[None] | None:
-        """Take the next record, after it is in the session's log. Records come in order and one at a time."""
+        """Store the next record, which is in the session's log already. Records come in order, one by one."""
         ...
 
 
 class SinkFeed:
-    """Feeds the sinks of one session. A turn never waits for them; a sink that raises gets no more records."""
+    """Passes the records of one session to its sinks. No turn waits for them; one that fails gets no more records."""
 
     def __init__(self, sinks: Sequence[HistorySink], *, broadcast: Broadcast, background: Background) -> None:
-        """Begin with the next record."""
+        """Start a background task for each sink, from the next record on."""
         self._ended: list[anyio.Event] = []
         for sink in sinks:
             ended = anyio.Event()
@@ -50,13 +50,13 @@ class SinkFeed:
                     waiting = sink.append(record)
                     if waiting is not None:
                         await waiting
-        # A boundary: a sink is somebody else's code, and the session's own log has everything.
+        # A boundary: a sink is the program's code, and nothing is lost, because the session's log has every record.
         except Exception:  # noqa: BLE001
             _log.exception("The history sink %s failed; it gets no more records.", type(sink).__name__)
         finally:
             ended.set()
 
     async def close(self) -> None:
-        """Wait until every sink has the records that there are; the broadcast must be closed by then."""
+        """Wait until every sink has all records. Close the broadcast first; otherwise this never returns."""
         for ended in self._ended:
             await ended.wait()

@@ -1,4 +1,4 @@
-"""Where the whole text of a long result goes: a file beside the session's log."""
+"""Stores the whole text of a long result in a file beside the session's log."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def spill_into(folder: Path, pool: ToolPool, *, clean: Callable[[str], Awaitable[str]]) -> Spill:
-    """A function that writes results into the folder, which is made when the first one comes.
+    """A function that writes results to files and returns their paths.
 
     Args:
-        folder: Where.
+        folder: Holds the files; created with the first one.
         pool: The threads that write.
-        clean: Gives a text as the session log beside it may hold it.
+        clean: Removes what the session log may not contain, such as secrets.
     """
 
     def write(call_id: str, text: str) -> str:
@@ -39,9 +39,9 @@ def spill_into(folder: Path, pool: ToolPool, *, clean: Callable[[str], Awaitable
                 return str(path)
         except OSError as error:
             raise StorageUnwritable(
-                f"The result of a tool can't be kept in {folder}: {error.strerror}."
+                f"The result of a tool can't be stored in {folder}: {error.strerror}."
             ) from error
-        raise StorageUnwritable(f"{folder} holds 10,000 results of the call {call_id}.")
+        raise StorageUnwritable(f"{folder} already contains 10,000 results of the call {call_id}.")
 
     async def spill(call_id: str, text: str) -> str:
         return await pool.run(write, call_id, await clean(text))

@@ -1,4 +1,4 @@
-"""What a model is told of its surroundings: the time with every message, the machine and the project with the first."""
+"""What a model is told about its surroundings: the time with each message, the machine and project with the first."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from satchel.messages import TextBlock
 __all__ = ["surroundings_block", "time_block"]
 
 _MOST_REF_BYTES = 4_096
-"""Of a file that names a branch; a longer one is none."""
+"""Read at most this much of a file in `.git` that names a branch or folder; real ones have less than 300 bytes."""
 
 
 def time_block(now: datetime) -> TextBlock:
-    """The local time, as "Thu 2026-11-19 10:04 CET": it stands at the tail of every message of the user, so that a
-    session that is resumed weeks later knows today, and no byte before it changes.
+    """The local time, as in "[Thu 2026-11-19 10:04 CET]".
+
+    It is the last block of each message of the user, so that a session that is resumed weeks later knows the date, and
+    the bytes before it, which the provider has cached, don't change.
     """
-    # Not strftime("%a"): the day's name must not depend on the locale.
+    # Not strftime("%a"), because the name of the day must not depend on the locale.
     day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[now.weekday()]
     zone = now.tzname() or f"{now:%z}"
     return TextBlock(text=f"[{day} {now:%Y-%m-%d %H:%M} {zone}]", origin="context")
 
 
 def surroundings_block(cwd: Path, environ: Mapping[str, str]) -> TextBlock:
-    """The machine, the shell, the project's git state and the user's name, where they are known."""
+    """The machine, and if known: the shell, the project's git state, and the user's name."""
     shell = Path(environ.get("SHELL", "")).name
     facts = [
         f"Platform: {platform.system()} {platform.release()} ({platform.machine()})",
@@ -40,8 +42,9 @@ def surroundings_block(cwd: Path, environ: Mapping[str, str]) -> TextBlock:
 
 
 def _git_state(cwd: Path) -> str:
-    """The branch or commit, and what is under way. Files are read and git is not run: a repository's own configuration
-    can name programs that git starts.
+    """The branch or commit, and an operation that is in progress; "" outside of a repository.
+
+    Reads the files instead of running git, because a repository's own configuration can name programs that git starts.
     """
     for folder in (cwd, *cwd.parents):
         entry = folder / ".git"
@@ -81,10 +84,10 @@ def _first_line(path: Path) -> str:
 
 
 def _user_name() -> str:
-    """As the system's accounts have it; "" where they have none."""
+    """The full name in the system's list of accounts; "" if there is none."""
     try:
         full_name = pwd.getpwuid(os.getuid()).pw_gecos.partition(",")[0].strip()
     except KeyError:
         return ""
-    # The administrator's account is named after itself.
+    # Most systems call the administrator's account "root", which is nobody's name.
     return "" if full_name in ("", "root") else full_name

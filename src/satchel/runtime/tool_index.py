@@ -1,4 +1,4 @@
-"""Finds deferred tools by the same search as memory, over their names, descriptions and parameters."""
+"""Finds deferred tools with the search of memory, over their names, descriptions and parameters."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["ToolIndex"]
 
 
 class ToolIndex:
-    """A store of its own, derived from the tools that it is asked about: deleting the file loses nothing."""
+    """A separate store that is derived from the tools; deleting its file loses nothing."""
 
     def __init__(self, place: Path, *, embedder: Embedder | str, clock: Clock, home: Path) -> None:
-        """Take where the index lies; nothing is opened before the first search.
+        """Nothing is opened before the first search.
 
         Args:
-            place: The database's file.
-            embedder: The one of memory; "none" goes by words alone.
-            clock: Tells the time.
+            place: The database file of the index.
+            embedder: Memory's; "none" searches by words only.
+            clock: For the times in the store.
             home: SATCHEL_HOME.
         """
         self._place = place
@@ -49,14 +49,14 @@ class ToolIndex:
             back_fill=False,
             redact=False,
         ) as memory:
-            # An episode is named by its session: a definition that is known already changes nothing.
+            # The session of an episode is a hash of the definition, so adding a known definition again changes nothing.
             if not names.keys() <= self._filled:
                 await memory.add_episodes(
                     Episode(session=_key(tool), turn=1, speaker="", text=document_of(tool.spec))
                     for tool in tools
                 )
                 self._filled = frozenset(names)
-            # Definitions that changed or went away stay in the index and are passed over.
+            # Definitions that have changed or disappeared stay in the index; their hits are dropped below.
             hits = await memory.search(query, limit=max(4 * limit, 50))
         found = [names[hit.memory.source.session] for hit in hits if hit.memory.source.session in names]
         return list(dict.fromkeys(found))[:limit]

@@ -1,4 +1,4 @@
-"""The web tools as the settings have them, and how they are."""
+"""Makes the web tools that the settings ask for, and says what is missing for the others."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = ["close_state", "engines_of", "missing_for_browser", "web_tools"]
 
 
 def web_tools(settings: Settings, *, spawn: Spawn) -> Toolset:
-    """What a model may use of the web; nothing where it is off, and a browser only where one can be started.
+    """The web tools: none if the web is off, and the browser only if one can be started.
 
     Args:
-        settings: Say which.
-        spawn: Runs something in the background.
+        settings: Their section `[web]`, and the permission rules.
+        spawn: Runs a function in the background.
     """
     if not settings.web.enabled:
         return StaticToolset(())
@@ -47,7 +47,10 @@ def web_tools(settings: Settings, *, spawn: Spawn) -> Toolset:
 
 
 def _rule_on_addresses(settings: Settings) -> Callable[[str], str | None]:
-    """Which rule denies an address to web_fetch, or wants to be asked: redirects lead where no gate looks."""
+    """A function that finds the rule that denies `web_fetch` an address, or asks for it.
+
+    The gate sees only the first address of a call, and not those that it is redirected to.
+    """
     rules = [
         rule
         for rule in (parse_rule(rule.action, rule.tool) for rule in settings.permissions)
@@ -62,7 +65,7 @@ def _rule_on_addresses(settings: Settings) -> Callable[[str], str | None]:
 
 
 def missing_for_browser(settings: Settings) -> tuple[str, ...]:
-    """What the browser tool lacks, in sentences; empty where it is offered."""
+    """What the browser tool needs and is missing, in sentences; empty if it is offered."""
     missing = []
     if not has_playwright():
         missing.append(
@@ -70,7 +73,7 @@ def missing_for_browser(settings: Settings) -> tuple[str, ...]:
         )
     if find_chromium(settings.web.chromium, settings.environ) is None:
         missing.append(
-            f"web.chromium is {settings.web.chromium}, and no program is there."
+            f"web.chromium is {settings.web.chromium}, and there is no such program."
             if settings.web.chromium
             else "No chromium, chromium-browser or google-chrome is on the PATH. Install one, or set web.chromium."
         )
@@ -78,7 +81,7 @@ def missing_for_browser(settings: Settings) -> tuple[str, ...]:
 
 
 async def close_state(state: Mapping[str, object]) -> None:
-    """End what tools keep open in a session's state, such as its browser."""
+    """Close what tools keep open in a session's state, such as a browser."""
     for value in list(state.values()):
         if isinstance(value, _Closing):
             await value.aclose()
@@ -90,7 +93,7 @@ class _Closing(Protocol):
 
 
 def engines_of(settings: Settings) -> tuple[Usability, ...]:
-    """The engines that may be used, in the order in which they are tried, with why one can't be."""
+    """The search engines in the order in which they are tried; for one that can't be used, the reason."""
     return usable_engines(
         searxng_url=settings.web.searxng_url, secret=settings.secret, wanted=settings.web.search
     )
