@@ -1,4 +1,4 @@
-"""The events of one session for any number of readers, each from a number on, live or replayed."""
+"""Delivers the events of one session to any number of readers, from the log or live."""
 
 from __future__ import annotations
 
@@ -27,24 +27,26 @@ from satchel.events import (
 __all__ = ["Broadcast", "ReadRecords", "Subscription"]
 
 ReadRecords: TypeAlias = Callable[[int, int], Awaitable[Sequence[Record]]]
-"""Reads logged records: those after a number, and at most how many."""
+"""Reads logged records. Arguments: the number of the record before the first one, and the maximum number of records."""
 
 _RECENT_RECORDS = 1_000
-"""Records kept in memory for readers that follow live; a reader that is further behind gets them from the log."""
+"""The newest records stay in memory. A reader that is further behind reads from the log."""
 _PAGE = 200
-"""Records that one read of the log gives."""
+"""The maximum number of records in one read of the log."""
 _PIECES = (TextDelta, ThinkingDelta, ToolInputDelta)
 
 
 class Broadcast:
-    """Holds the newest records, and wakes whoever follows.
+    """Keeps the newest records and wakes the readers.
+
+    It has no queue for each reader, so a reader that stops reading costs nothing.
 
     Attributes:
-        last_seq: The number of the newest record, 0 before the first.
+        last_seq: The number of the newest record; 0 before the first.
     """
 
     def __init__(self, *, last_seq: int, read: ReadRecords) -> None:
-        """Take the number of the log's last record, and what reads older ones."""
+        """`last_seq` is the number of the last record in the log, and `read` reads records from it."""
         self.last_seq = last_seq
         self._read = read
         self._recent: deque[Record] = deque(maxlen=_RECENT_RECORDS)
@@ -55,10 +57,10 @@ class Broadcast:
         self._is_closed = False
 
     def publish(self, record: Record) -> None:
-        """Hand a logged record to every reader."""
+        """Deliver a record that is in the log."""
         self.last_seq = record.seq
         self._recent.append(record)
-        # What was shown piece by piece is now in a record, in full.
+        # The record contains the whole text, so later readers don't need its pieces.
         if isinstance(record.event, Assistant | TurnEnd):
             self._partial.clear()
         if isinstance(record.event, TurnStart):
@@ -67,7 +69,7 @@ class Broadcast:
         self.wake()
 
     def publish_transient(self, event: Event, *, at: datetime) -> None:
-        """Hand on an event that is not logged. It has the number of the record before it."""
+        """Deliver an event that is not logged. It gets the number of the record before it."""
         record = Record(seq=self.last_seq, at=at, event=event)
         self._partial.push(record)
         for subscription in tuple(self._subscriptions):
@@ -75,30 +77,30 @@ class Broadcast:
         self.wake()
 
     def forget(self) -> None:
-        """Drop what is held in memory: words in the log were removed, and readers must get them from there."""
+        """Drop the records in memory, because words were removed from the log; readers get the others from there."""
         self._recent.clear()
         self._partial.clear()
         for subscription in tuple(self._subscriptions):
             subscription.drop_pending()
 
     def close(self) -> None:
-        """End every reader after the newest record."""
+        """End every subscription after the newest record."""
         self._is_closed = True
         self.wake()
 
     def subscribe(
         self, after_seq: int | None = None, *, until: Callable[[int], bool] | None = None
     ) -> Subscription:
-        """Follow from a number on.
+        """Follow the events after a number.
 
         Args:
-            after_seq: The number of the last record that the reader has: 0 gives everything from the log's beginning,
-                None only what comes from now on.
-            until: Given the number of the last record that was read, says whether that was the end; looked at again
-                whenever `wake` is called.
+            after_seq: The number of the last record that the reader has: 0 starts with the first record of the log,
+                None with the next event.
+            until: Gets the number of the last record that was read, and returns True if the subscription ends there.
+                Called again after each `wake`.
 
         Raises:
-            UsageError: The log has no such number.
+            UsageError: There is no record with this number.
         """
         if after_seq is None:
             after_seq = self.last_seq
@@ -111,31 +113,33 @@ class Broadcast:
         return subscription
 
     def leave(self, subscription: Subscription) -> None:
-        """A reader stopped reading."""
+        """Remove a subscription."""
         self._subscriptions.discard(subscription)
 
     async def after(self, seq: int) -> Sequence[Record]:
-        """The records that come right after a number, oldest first; at least one where there is one."""
+        """Some records directly after a number, oldest first; at least one if there is one."""
         if self._recent and self._recent[0].seq <= seq + 1:
             return [record for record in self._recent if record.seq > seq]
         return await self._read(seq, _PAGE)
 
     async def wait(self) -> bool:
-        """Wait until something changes; False where nothing will any more."""
+        """Wait for the next event or `wake`; False if there will be none, because the session is closed."""
         if self._is_closed:
             return False
         await self._changed.wait()
         return True
 
     def wake(self) -> None:
-        """Let every reader look again."""
+        """Wake every reader that waits."""
         self._changed.set()
         self._changed = anyio.Event()
 
 
 class Subscription(AsyncIterator[Record]):
-    """One reader. A slow one gets streamed text in larger pieces, and only the newest progress of a call; it holds up
-    nobody, and leaving ends nothing.
+    """One reader's view of the events.
+
+    A slow reader gets streamed text in larger pieces, and only the newest progress of each call. Reading slowly or
+    leaving affects nobody else.
     """
 
     def __init__(
@@ -155,31 +159,31 @@ class Subscription(AsyncIterator[Record]):
         return self._seq
 
     def push_transient(self, record: Record) -> None:
-        """Take an event that is not logged."""
+        """Add an event that is not logged."""
         self._pending.push(record)
 
     def drop_pending(self) -> None:
-        """Leave out what was streamed and not read: it is in the log, in full."""
+        """Drop what was streamed and not read; the log has the whole text."""
         self._pending.clear()
         self._ready.clear()
 
     async def __anext__(self) -> Record:
-        """The next record; its number is that of the last logged one where it is not logged itself.
+        """The next record. An event that is not logged has the number of the logged one before it.
 
         Raises:
-            StopAsyncIteration: The session was closed, or this reader has left.
+            StopAsyncIteration: The session was closed, or this subscription was.
             StorageError: The log can't be read.
         """
         while not self._has_left:
             if self._until is not None and self._until(self._seq):
                 break
-            # Both lists are in order; what is not logged comes right after the record whose number it has.
+            # Both sequences are in order. Events that are not logged come after the record whose number they have.
             if self._pending and self._pending.seq <= self._seq:
                 return self._pending.pop()
             if not self._ready and self._seq < self._broadcast.last_seq:
                 self._ready.extend(await self._broadcast.after(self._seq))
                 if not self._ready:
-                    # Lines of the log that can't be read have numbers too.
+                    # Unreadable lines of the log have numbers too; skip them.
                     self._seq = self._broadcast.last_seq
             if self._ready:
                 record = self._ready.popleft()
@@ -191,13 +195,13 @@ class Subscription(AsyncIterator[Record]):
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Stop reading. It may be called twice."""
+        """Stop reading. May be called more than once."""
         self._has_left = True
         self._broadcast.leave(self)
 
 
 class _Unlogged:
-    """Events that are not logged, oldest first, with the pieces of one text kept together until they are read."""
+    """Events that are not logged, oldest first. The pieces of one text are joined when they are read."""
 
     def __init__(self, entries: Iterable[_Entry] = ()) -> None:
         self._entries = deque(entries)
@@ -213,13 +217,13 @@ class _Unlogged:
 
     @property
     def seq(self) -> int:
-        """The number of the first."""
+        """The number of the oldest event."""
         return self._entries[0].record.seq
 
     def push(self, record: Record) -> None:
         event = record.event
         if isinstance(event, ToolProgress):
-            # Only the newest progress of a call says how far it is.
+            # Newer progress of a call replaces older.
             for entry in self._entries:
                 old = entry.record.event
                 if isinstance(old, ToolProgress) and old.call_id == event.call_id:
@@ -244,7 +248,7 @@ class _Entry:
     record: Record
     pieces: list[str]
 
-    # Two entries with equal content are still two.
+    # Entries are removed by identity; two may have equal content.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 

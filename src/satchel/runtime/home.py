@@ -1,4 +1,4 @@
-"""A home, open: its memory and its session logs, without a model. Commands that need no more start faster."""
+"""An open home: memory and session logs, without models and tools. Commands that need only these start faster."""
 
 from __future__ import annotations
 
@@ -24,22 +24,21 @@ from satchel.storage import Database
 __all__ = ["Home", "untrusted_project"]
 
 _LOCK_TIMEOUT_S = 10.0
-"""How long to wait for a process that holds the database: far longer than a transaction takes, and less than a turn
-waits for its log (`Limits.emit_timeout_s`), so that the answer comes and memory follows later."""
+"""How long to wait for another process that holds the database: far longer than a transaction takes, and shorter than a
+turn waits for its log (`Limits.emit_timeout_s`), so that the turn ends and memory catches up later."""
 
 
 class Home:
-    """One home as one user and scope see it, open in this process. Made by `Home.open`; several processes may have the
-    same home open.
+    """One home, open for one user and scope. Made by `Home.open`; several processes may have the same home open.
 
     Attributes:
-        settings: What was configured.
-        memory: The store, or None where it is off or can't be opened; `notices` says why.
+        settings: The settings.
+        memory: The memory, or None if it is off or can't be opened; `notices` says why.
         sessions: The session logs.
-        notices: What the user should know: parts that are missing, and what that means.
-        database: None where it can't be opened.
-        embedder: That of memory, or "none"; nothing is loaded before it is used.
-        on_redacted: Called with the id of each session whose log lost words to `forget`.
+        notices: What the user should know, such as parts that are unavailable.
+        database: None if it can't be opened.
+        embedder: Memory's embedder, or "none". It loads nothing before it is used.
+        on_redacted: Called with the id of each session from whose log `forget` removed words.
     """
 
     def __init__(
@@ -74,19 +73,19 @@ class Home:
         clock: Clock | None = None,
         progress: Progress | None = None,
     ) -> AsyncIterator[Home]:
-        """Open it, and close everything in good order at the end.
+        """Open a home, and close its parts in order at the end.
 
         Args:
             settings: None reads them from the environment, `SATCHEL_HOME` and the working directory.
-            scope: Whose memories. Conversations are the user's own: those that memory lacks are captured only where
-                this is "default".
-            embedder: In place of the configured one: a name, an `Embedder`, or a function; see `Memory.open`.
-            clock: None takes the machine's.
-            progress: Told how far the embedding model's weights are fetched; called from another thread.
+            scope: The scope of the memories. Turns that are in a log and not in memory are captured only if this is
+                "default", because conversations belong to that scope.
+            embedder: Replaces the configured embedder: a name, an `Embedder`, or a function; see `Memory.open`.
+            clock: None uses the system's clock.
+            progress: Told how much of the embedding model has been downloaded; called from another thread.
 
         Raises:
             ConfigError: The settings are wrong.
-            StorageUnwritable: `SATCHEL_HOME` can't be made.
+            StorageUnwritable: `SATCHEL_HOME` can't be created.
         """
         if settings is None:
             settings = load(process_environ(), cwd=Path.cwd())
@@ -112,7 +111,7 @@ class Home:
                 try:
                     memory = await stack.enter_async_context(opening)
                 except StorageError as error:
-                    # A database on a place that can't be written may open and then not be read.
+                    # A database in a folder that can't be written may open and then fail when it is read.
                     notices.post(_without_memory(error))
                     database = None
             sessions = SessionStore(settings.home / "sessions", database, clock=clock)
@@ -130,7 +129,7 @@ class Home:
             )
 
     async def usage(self) -> tuple[UsageRow, ...]:
-        """What was spent, by session, local day and model, the newest day first; memory's own calls have no session.
+        """What was spent, by session, local day and model, newest day first. Calls by memory itself have no session.
 
         Raises:
             StorageError: The logs can't be read.
@@ -151,10 +150,10 @@ class Home:
         return tuple(sorted(rows, key=lambda row: (row.day, row.session_id), reverse=True))
 
     async def spent_on(self, day: str) -> float:
-        """What all sessions and memory spent on a local day, in US dollars. A call without a known price adds nothing.
+        """What all sessions and memory spent on one local day, in US dollars. A call of unknown price counts as zero.
 
         Args:
-            day: ISO 8601.
+            day: In ISO 8601, such as "2026-11-19".
 
         Raises:
             StorageError: The logs can't be read.
@@ -174,22 +173,23 @@ class Home:
         scope: str | None = None,
         dry_run: bool = False,
     ) -> ForgetReceipt:
-        """Remove memories for good: from the store, and their words from the logs of the sessions.
+        """Remove memories permanently from the store, and their words from the session logs.
 
         Args:
-            ids: Which ones.
-            query: Instead: those that have every telling word of it; see `Memory.forget`, and so for the rest.
-            session: Instead or besides: those of this conversation.
-            before: Instead or besides: those said before then.
+            ids: The memories.
+            query: Instead of ids: memories that contain every significant word of this; see `Memory.forget`, also for
+                what follows.
+            session: Memories from this conversation.
+            before: Memories of what was said before this time.
             scope: Everything in this scope.
-            dry_run: Remove nothing, and tell what would be.
+            dry_run: Remove nothing, and return what would be removed.
 
         Returns:
-            What was removed where, and which backups may still hold it; see `ForgetReceipt`.
+            What was removed, and which backups may still contain it.
 
         Raises:
-            StorageError: The store did not serve; nothing was removed.
-            UsageError: Nothing says which ones.
+            StorageError: The store failed; nothing was removed.
+            UsageError: Nothing says which memories to remove.
         """
         if self.memory is None:
             raise StorageError("Memory is off or could not be opened, so nothing can be forgotten now.")
@@ -212,12 +212,12 @@ class Home:
         return copies_of(self.settings.home, *([location.parent] if isinstance(location, Path) else []))
 
     def note_copy(self, copy: Path) -> None:
-        """Keep that a copy of what is remembered was written, so that a receipt can name it."""
+        """Record that a backup or export was written, so that the receipts of `forget` can name it."""
         note_copy(self.settings.home, copy, clock=self.clock)
 
 
 def untrusted_project(settings: Settings) -> Notice | None:
-    """What a project brings that is ignored, and how to use it; None where it brings nothing, or is trusted."""
+    """Which files of an untrusted project are ignored, and how to trust them; None if there are none."""
     project = settings.project
     files = project_files(project) if project is not None and not settings.project_trusted else ()
     if not files:
@@ -248,7 +248,7 @@ async def _database(
 
 
 def _without_memory(error: StorageError) -> Notice:
-    text = f"Memory is not available: {error} What is said is kept in the session log and captured later."
+    text = f"Memory is unavailable: {error} Conversations are kept in the session logs and captured later."
     return Notice(part="memory", text=text)
 
 

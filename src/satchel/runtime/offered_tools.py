@@ -1,4 +1,4 @@
-"""The tools of one session: what stands in its prompt, and what is reached through the bridge."""
+"""The tools of one session: which are in its prompt, and which are reached through the bridge."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ __all__ = ["OfferedTools"]
 
 
 class OfferedTools:
-    """Keeps the bytes of the prompt: from the first message on, the definitions that the model sees stay as they are.
+    """Keeps the definitions in the prompt the same from the first message on, because providers cache the prompt.
 
-    What appears later is found through the bridge. A tool that disappears stays in the prompt, and its calls are
-    answered with what became of it. A tool that changes keeps its old definition in the prompt; calls are validated
-    against the new one, and `tool_describe` shows it.
+    A tool that appears later is reached through the bridge. A tool that disappears stays in the prompt; a call of it is
+    answered with an error. A tool that changes keeps its old definition in the prompt, but calls
+    are validated against the new one, which `tool_describe` shows.
 
     Attributes:
-        registry: The tools that there are now, without the bridge.
-        toolbox: The same for the loop, the bridge included.
+        registry: The current tools, without the bridge.
+        toolbox: The current tools for the loop, with the bridge.
     """
 
     def __init__(
         self, load: Callable[[bool], Awaitable[Registry]], *, finder: ToolFinder, defer_above: int
     ) -> None:
-        """Offer nothing yet; see `update`.
+        """Nothing is offered before `update`.
 
         Args:
-            load: Gives the tools that there are; True waits for those that are still being discovered.
-            finder: Searches the deferred tools.
+            load: Returns the current tools; True waits for those that are still being discovered.
+            finder: Searches deferred tools.
             defer_above: See `split_by_number`.
         """
         self._load = load
@@ -42,11 +42,11 @@ class OfferedTools:
         self.toolbox = Toolbox()
 
     async def update(self, *, wait: bool) -> None:
-        """Look at what there is now."""
+        """Load the current tools; `wait` also waits for discovery."""
         self._show(await self._load(wait))
 
     def fix(self) -> None:
-        """The first message goes out: from now on the prompt keeps its bytes."""
+        """Keep the definitions as they are from now on: the first message is about to be sent."""
         self._is_fixed = True
 
     def _show(self, registry: Registry) -> None:
@@ -61,6 +61,6 @@ class OfferedTools:
             definitions = self.toolbox.definitions
         self._bridge.defer(deferred)
         self.registry = registry
-        # Who switched every tool off gets requests without tools, and no bridge to nowhere.
+        # Without any tool, there is nothing that the bridge could reach.
         bridge = self._bridge.tools if self._prompt or deferred else ()
         self.toolbox = Toolbox((*self._prompt, *bridge), deferred=deferred, definitions=definitions)

@@ -1,4 +1,4 @@
-"""The questions that a running turn puts to the user: written down, answered by any client, and answered once."""
+"""Questions of a running turn to the user: logged, answered by any client, and answered once."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ __all__ = ["Questions"]
 
 
 class Questions:
-    """Asks whoever follows the session: the permission gate's `Approver`, and the `ask` of tools.
+    """Asks the session's clients. It is the `Approver` of the permission gate and the `ask` of tools.
 
     Attributes:
-        open: The questions that wait for an answer, by id, oldest first. After a restart these are the permission
-            questions of the turn that was interrupted.
+        open: The questions that wait for an answer, by id, oldest first. After a restart, these are the permission
+            questions of the interrupted turn.
+        has_audience: Whether a client is there that can answer.
     """
 
     def __init__(
@@ -40,13 +41,13 @@ class Questions:
         current_turn: Callable[[], int],
         new_id: Callable[[], str],
     ) -> None:
-        """Ask nothing yet.
+        """There are no questions yet; see `restore`.
 
         Args:
-            record: Writes an event down, durably, and shows it.
-            has_audience: Whether somebody is there to answer; kept as an attribute.
-            current_turn: The number of the running turn.
-            new_id: Gives ids that are unique in the session.
+            record: Logs an event durably and shows it to the clients.
+            has_audience: See the class.
+            current_turn: Returns the number of the running turn.
+            new_id: Returns an id that is unique in the session.
         """
         self.open: dict[str, QuestionAsked] = {}
         self._record = record
@@ -58,8 +59,10 @@ class Questions:
         self._arrived: dict[str, anyio.Event] = {}
 
     def restore(self, records: Iterable[Record]) -> None:
-        """Take over what the log says of the newest turn: a permission question outlives the program that asked it. The
-        question of a call does not: the call died with the program.
+        """Take the questions and answers of the newest turn from the log.
+
+        A permission question survives the program that asked it. The question of a running call does not, because the
+        call ended with the program.
         """
         for record in records:
             match record.event:
@@ -75,12 +78,12 @@ class Questions:
                     pass
 
     def close(self) -> None:
-        """The turn ended: nothing waits any more."""
+        """The turn has ended: drop its questions and answers."""
         self.open.clear()
         self._answers.clear()
 
     async def approve(self, requests: Sequence[ApprovalRequest]) -> Sequence[Approval] | None:
-        """Ask whether calls may run; see `satchel.tools.Approver`. None where nobody can be asked."""
+        """Ask whether calls may run; see `satchel.tools.Approver`. Returns None if nobody can be asked."""
         id = _permission_id(requests)
         answer = self._answers.get(id)
         if answer is None:
@@ -110,7 +113,7 @@ class Questions:
         return [Approval(answer=consent.consent, words=consent.words) for consent in consents]
 
     async def ask(self, question: Question) -> str | None:
-        """Ask what a running call wants to know; None where they declined."""
+        """Ask the question of a running call. Returns the answer, or None if it was declined."""
         asked = QuestionAsked(
             id=self._new_id(),
             turn=self._current_turn(),
@@ -122,7 +125,7 @@ class Questions:
 
     async def _ask(self, question: QuestionAsked) -> QuestionAnswered:
         arrived = self._arrived[question.id] = anyio.Event()
-        if question.id not in self.open:  # after a restart it is in the log already
+        if question.id not in self.open:  # after a restart, the question is already in the log
             await self._record(question)
             self.open[question.id] = question
         try:
@@ -144,17 +147,17 @@ class Questions:
         """Answer an open question. The answer is on disk before it takes effect.
 
         Args:
-            id: Of the question.
-            text: For a tool's question; None declines it.
-            consent: For a permission question: one for all of its calls, or one for each call id; a call that is left
-                out is refused.
-            words: For a permission question: told to the model where a call is refused.
-            by: The client that answers.
+            id: The id of the question.
+            text: The answer to a tool's question; None declines.
+            consent: The answer to a permission question, for all of its calls, or by call id. A call without an answer
+                is refused.
+            words: The reason for a refusal, for the model.
+            by: The name of the client.
 
         Raises:
-            NotFound: No question of this id is open.
-            UsageError: Somebody answered it first, or the answer doesn't fit the question.
-            StorageError: It could not be written down; the question is still open.
+            NotFound: No question with this id is open.
+            UsageError: The question has been answered already, or the answer doesn't fit it.
+            StorageError: The answer could not be written to disk; the question is still open.
         """
         if id in self._answers or id in self._answering:
             other = self._answers[id].by if id in self._answers else ""
@@ -175,7 +178,7 @@ class Questions:
 
 
 def _permission_id(requests: Sequence[ApprovalRequest]) -> str:
-    """The same for the same calls, so that an answer that is on disk is found again after a restart."""
+    """An id that follows from the calls, so that an answer in the log is found after a restart."""
     ids = "\n".join(request.call.call_id for request in requests)
     return f"permit_{hashlib.sha256(ids.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
@@ -190,11 +193,11 @@ def _fitting(
 ) -> QuestionAnswered:
     if question.kind == "tool":
         if consent is not None:
-            raise UsageError(f"The question {question.id} asks for words, not for permission.")
+            raise UsageError(f"The question {question.id} doesn't ask for permission. Answer it with a text.")
         return QuestionAnswered(id=question.id, text=text, by=by)
     if consent is None:
         raise UsageError(
-            f'The question {question.id} asks for permission: "no", "once", "session" or "always".'
+            f'The question {question.id} asks for permission. Answer "no", "once", "session" or "always".'
         )
     calls = [call.call_id for call in question.calls]
     by_call = dict.fromkeys(calls, consent) if isinstance(consent, str) else dict(consent)
@@ -203,7 +206,7 @@ def _fitting(
         raise UsageError(f"The question {question.id} does not ask about the call {sorted(unknown)[0]!r}.")
     wrong = [value for value in by_call.values() if value not in ("no", "once", "session", "always")]
     if wrong:
-        raise UsageError(f'{wrong[0]!r} is no answer: it is "no", "once", "session" or "always".')
+        raise UsageError(f'{wrong[0]!r} is not an answer. Use "no", "once", "session" or "always".')
     return QuestionAnswered(
         id=question.id,
         consents=tuple(

@@ -1,4 +1,4 @@
-"""A session as one of its clients holds it."""
+"""A session as one of its clients uses it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["Session"]
 
 
 class Session:
-    """A client's hold on a conversation; made by `Satchel.session`.
+    """One client's hold on an open session; made by `Satchel.session`.
 
-    Any number of clients of one process share a session: each follows its events, talks, answers and interrupts. The
-    session is closed when the last of them closes its hold, or with the `Satchel`.
+    Any number of clients of one process share a session. Each may follow its events, send messages, answer questions
+    and interrupt turns. The session is closed when its last client closes its hold, or with the `Satchel`.
 
     Attributes:
-        is_interactive: Somebody follows this hold and can answer questions.
+        is_interactive: The client follows the events and can answer questions.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Session:
 
     @property
     def id(self) -> str:
-        """Names the session for ever."""
+        """The session's permanent id."""
         return self._hub.id
 
     @property
@@ -58,17 +58,17 @@ class Session:
 
     @property
     def private(self) -> bool:
-        """Whether nothing that is said is captured as memory."""
+        """Whether nothing said in this session is captured as memory."""
         return self._hub.private
 
     @property
     def gate(self) -> ModeGate:
-        """Decides which calls may run."""
+        """The permission gate, which decides which calls may run."""
         return self._hub.gate
 
     @property
     def mode(self) -> Mode:
-        """How calls are decided that no rule covers; may be changed."""
+        """How to decide calls that no rule covers; may be changed at any time."""
         return self._hub.gate.mode
 
     @mode.setter
@@ -77,37 +77,37 @@ class Session:
 
     @property
     def model(self) -> ChatModel:
-        """What answers."""
+        """The language model that answers."""
         return self._hub.model
 
     @property
     def tools(self) -> Registry:
-        """What the model may call."""
+        """The tools that the model may call."""
         return self._hub.tools.registry
 
     @property
     def turns(self) -> int:
-        """How many turns were begun."""
+        """The number of turns that have begun."""
         return self._hub.conversation.turns
 
     @property
     def usage(self) -> Usage:
-        """Tokens and money of the whole session."""
+        """Tokens and cost of the whole session."""
         return self._hub.conversation.usage
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The messages as the model would get them."""
+        """The messages as the next request would contain them."""
         return self._hub.conversation.messages
 
     @property
     def conversation(self) -> Conversation:
-        """The same with what is open and what was spent. It grows while turns run; read it only."""
+        """The messages, the open calls and what was spent. It changes while turns run; don't modify it."""
         return self._hub.conversation
 
     @property
     def untrusted(self) -> bool:
-        """Whether something from outside is before the model: what it says and stores is kept as from there."""
+        """Whether the model has read something from outside; then what it says and stores is marked as from there."""
         return self._hub.conversation.untrusted
 
     @property
@@ -117,39 +117,39 @@ class Session:
 
     @property
     def running(self) -> RunningTurn | None:
-        """The turn that runs now, whoever began it; or None."""
+        """The turn that is running, whoever began it; or None."""
         return self._hub.running
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the program stopped in the middle of the newest turn; see `resume`."""
+        """Whether the program ended in the middle of the newest turn; see `resume`."""
         return self._hub.running is None and self._hub.conversation.is_unfinished
 
     @property
     def pending_question(self) -> AskUser | None:
-        """The question that the next message answers, or None."""
+        """The question of the tool `ask_user` that the next message answers, or None."""
         return self._hub.conversation.question
 
     @property
     def open_questions(self) -> tuple[QuestionAsked | AskUser, ...]:
-        """Every question that waits for an answer, permissions included, oldest first."""
+        """All questions that wait for an answer, including those for permission, oldest first."""
         return self._hub.open_questions
 
-    # Talking
+    # Turns
 
     async def run_turn(
         self, text: str = "", *, memory: bool = True, results: Sequence[ToolResultBlock] = ()
     ) -> TurnResult:
-        """Say something and wait for the answer. Cancelling the task interrupts the turn in good order.
+        """Send a message and wait for the end of the turn. Cancelling the task interrupts the turn in an orderly way.
 
         Args:
-            text: What the user says.
-            memory: Whether fitting memories are shown to the model, and this exchange is kept as one.
-            results: Of the calls that the last turn left to the caller (`TurnResult.calls`).
+            text: The user's message.
+            memory: Whether the model is shown relevant memories, and the turn is captured as memory.
+            results: The results of the calls that the last turn left to the caller (`TurnResult.calls`).
 
         Raises:
             UsageError: The text is empty, or a turn is running.
-            StorageError: It could not be written down; nothing was asked of the model.
+            StorageError: The message could not be written to disk; the model was not asked.
         """
         running = await self.start(text, memory=memory, results=results)
         try:
@@ -166,13 +166,13 @@ class Session:
         results: Sequence[ToolResultBlock] = (),
         stop_when_left: bool = False,
     ) -> AsyncGenerator[Event, None]:
-        """The same, event by event while it happens.
+        """Send a message and yield the events of the turn as they happen.
 
         Args:
-            text: As in `run_turn`, and so for `memory` and `results`.
+            text: See `run_turn`.
             memory: See `run_turn`.
             results: See `run_turn`.
-            stop_when_left: Leaving the loop early interrupts the turn; else the turn goes on and `running` follows it.
+            stop_when_left: Closing this generator early interrupts the turn. Otherwise the turn continues (`running`).
         """
         running = await self.start(text, memory=memory, results=results)
         try:
@@ -189,10 +189,10 @@ class Session:
         memory: bool = True,
         results: Sequence[ToolResultBlock] = (),
     ) -> RunningTurn:
-        """Begin a turn that goes on by itself, whoever follows it.
+        """Begin a turn and return at once. The turn continues in the background, whether or not anybody follows it.
 
         Args:
-            text: As in `run_turn`, and so for `memory` and `results`.
+            text: See `run_turn`.
             memory: See `run_turn`.
             results: See `run_turn`.
 
@@ -206,34 +206,34 @@ class Session:
         return self._hub.start(text, memory=memory, results=results)
 
     async def resume(self) -> RunningTurn:
-        """Go on with a turn that the program left unfinished (`is_interrupted`).
+        """Continue the turn that the program left unfinished (`is_interrupted`).
 
-        Calls that had not started run now, after the same permissions; calls that had started are answered for the
-        model with "interrupted; outcome unknown; check before repeating".
+        Calls that had not started run now, if they are permitted. Calls that had started are not repeated; the model is
+        told "interrupted; outcome unknown; check before repeating".
 
         Raises:
-            UsageError: No turn was left unfinished, or one is running.
+            UsageError: No turn is unfinished, or one is running.
         """
         self._check_held()
         return self._hub.resume()
 
     def cancel(self) -> None:
-        """Interrupt the running turn, if there is one. It may be called at any time."""
+        """Interrupt the running turn, if there is one. May be called at any time."""
         self._hub.cancel()
 
     def subscribe(self, after_seq: int | None = None) -> Subscription:
         """Follow the session's events: turns, questions, compaction, tools run by hand, posts and notices.
 
-        Each record has its number. An event that is not logged (a delta, progress) has the number of the logged one
-        before it. Reading slowly, or no longer, holds up nothing and ends nothing.
+        Each record has a number. An event that is not logged (a delta, progress) has the number of the logged one
+        before it. Reading slowly, or stopping, affects neither the turn nor other clients. Live events have the words
+        as they were said; replayed events have them as they are in the log, without secrets.
 
         Args:
-            after_seq: The number of the last record that the client has: 0 begins with the session's first, None with
-                what happens from now on. Live events have the words as they were said; replayed ones have them as the
-                log does, without secrets.
+            after_seq: The number of the last record that the client has: 0 starts with the session's first record, None
+                with the next event.
 
         Raises:
-            UsageError: The session has no event of this number.
+            UsageError: The session has no record with this number.
         """
         self._check_held()
         return self._hub.subscribe(after_seq)
@@ -247,36 +247,38 @@ class Session:
         words: str = "",
         by: str = "",
     ) -> RunningTurn | None:
-        """Answer a question from this session's events. The answer is on disk before it takes effect; the first holds.
+        """Answer an open question. If several clients answer, the first one holds.
+
+        The answer is on disk before it takes effect.
 
         Args:
             id: The `id` of a `QuestionAsked`, or the `call_id` of an `AskUser`.
-            text: The answer in words; None declines a tool's question.
-            consent: The answer to a permission question: one for all calls, or one for each call id.
-            words: Told to the model with a refusal.
-            by: How this client names itself.
+            text: The answer to a tool's question; None declines.
+            consent: The answer to a permission question, for all of its calls, or by call id.
+            words: The reason for a refusal, for the model.
+            by: The name of this client.
 
         Returns:
-            The turn that this begins or resumes; None where a running turn goes on.
+            The turn that the answer begins or resumes; None if the running turn continues.
 
         Raises:
-            NotFound: No question of this id is open.
-            UsageError: It was answered already, or the answer doesn't fit.
-            StorageError: It could not be written down; the question is still open.
+            NotFound: No question with this id is open.
+            UsageError: The question has been answered already, or the answer doesn't fit it.
+            StorageError: The answer could not be written to disk; the question is still open.
         """
         self._check_held()
         return await self._hub.answer(id, text=text, consent=consent, words=words, by=by)
 
-    # Beside the turns
+    # Between turns
 
     async def compact(self, focus: str = "") -> Compaction | None:
         """Replace older messages with a summary now.
 
         Args:
-            focus: What the summary should keep above all.
+            focus: What the summary should keep in particular.
 
         Returns:
-            What was done, or None where there is nothing to leave out.
+            What was summarised, or None if there is nothing to leave out.
 
         Raises:
             UsageError: A turn is running, or a question is open.
@@ -287,36 +289,36 @@ class Session:
     async def run_tool(
         self, name: str, input: Mapping[str, Any], *, show: Callable[[Event], None] = lambda _: None
     ) -> ToolResult:
-        """Run a tool that the user asked for, without a model; it is written down like any other call.
+        """Run a tool for the user, without the model. The call is logged like any other.
 
         Args:
-            name: Of the tool.
+            name: The name of the tool.
             input: Its arguments.
-            show: Gets the call's events while it runs.
+            show: Called with the events of the call while it runs.
 
         Raises:
             NotFound: There is no such tool.
-            UsageError: The input doesn't fit its schema, or a turn is running.
+            UsageError: The input doesn't fit the tool's schema, or a turn is running.
         """
         self._check_held()
         return await self._hub.run_tool(name, input, show=show)
 
     async def note(self, notice: Notice) -> None:
-        """Write something down that belongs in the log and not before the model, such as a `/` command."""
+        """Log something that the model is not shown, such as a `/` command."""
         await self._hub.note(notice)
 
     async def ensure_tools_ready(self) -> list[str]:
-        """Wait until everything is there that this session can offer; see `SessionHub.ensure_tools_ready`."""
+        """Wait until all tools of this session are known; see `SessionHub.ensure_tools_ready`."""
         return await self._hub.ensure_tools_ready()
 
     async def refresh_tools(self) -> Registry:
         """Look for tools again.
 
-        Before the first message what is found stands in the prompt. Afterwards the prompt keeps its bytes, and new
-        tools are reached through `tool_search`.
+        Before the first message, new tools are added to the prompt. Afterwards the prompt stays the same, and the model
+        finds them with `tool_search`.
 
         Returns:
-            What can be called now.
+            The tools that can be called now.
 
         Raises:
             UsageError: A turn is running.
@@ -325,7 +327,7 @@ class Session:
         return await self._hub.refresh_tools()
 
     def use_model(self, model: ChatModel) -> None:
-        """Let another model answer from the next turn on. The caller closes the one before.
+        """Use another model from the next turn on. The caller closes the previous one.
 
         Raises:
             UsageError: A turn is running.
@@ -334,7 +336,7 @@ class Session:
         self._hub.use_model(model)
 
     async def aclose(self, reason: str = "closed") -> None:
-        """Give up this hold; the last one closes the session, which interrupts what runs. It may be called twice."""
+        """Give up this hold. The last one closes the session and interrupts its turn. May be called more than once."""
         if not self._is_released:
             self._is_released = True
             await self._release(self, reason)

@@ -1,4 +1,4 @@
-"""A turn as its callers see it: while it runs, and how it ended."""
+"""A turn as its callers see it: while it runs, and its result."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["RunningTurn", "Step", "TurnResult"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One call of a tool: its input as the model gave it, and its result as the model got it.
+    """One tool call: the input that the model sent and the result that it got.
 
     Attributes:
-        was_refused: A rule denied it, or it needed permission and nobody could be asked; `result` names the rule that
-            denied it or would allow it.
-        data: The result for programs, JSON data; None where the tool gave none.
+        was_refused: A rule denied the call, or it needed permission and nobody could be asked. `result` names the rule
+            that denied it, or the one that would allow it.
+        data: The result as JSON data, for programs; None if the tool returned only text.
     """
 
     tool: str
@@ -36,17 +36,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """How a turn ended.
+    """The result of a turn.
 
     Attributes:
-        turn: Its number in the session, from 1.
-        text: The answer, the question, or an honest sentence about why there is none.
-        pending_question: Set when `status` is "asking"; the next message answers it.
-        calls: Set when `status` is "calling": the calls that the caller runs itself. The next message brings their
-            results.
+        turn: The number of the turn in its session, from 1.
+        text: The answer, the question, or a sentence about why there is no answer.
+        pending_question: Set if `status` is "asking"; the next message answers it.
+        calls: Set if `status` is "calling": the calls that the caller runs. The next message brings their results.
         build_id: The build that this turn requested, or None.
-        memory: What was shown to the model, best first.
-        notices: What the user should know beside the answer.
+        memory: The memories that the model was shown, best first.
+        notices: What the user should know besides the answer.
     """
 
     session_id: str
@@ -62,7 +61,7 @@ class TurnResult:
 
     @property
     def was_refused(self) -> bool:
-        """Whether a call was refused by a rule, or because nobody could be asked."""
+        """Whether a call was refused, by a rule or because nobody could be asked."""
         return any(step.was_refused for step in self.steps)
 
     @property
@@ -73,15 +72,15 @@ class TurnResult:
 
 
 class RunningTurn:
-    """A turn while it runs. Any number of readers may follow it, each from its beginning; none keeps it alive.
+    """A turn while it runs. Any number of readers may follow it, each from its beginning; it continues without them.
 
     Attributes:
-        number: Of the turn in its session, from 1.
-        result_or_none: How it ended; None while it runs, and where it has no result.
+        number: The number of the turn in its session, from 1.
+        result_or_none: Its result; None while it runs, and if an error ended it.
     """
 
     def __init__(self, number: int, broadcast: Broadcast) -> None:
-        """Nothing has happened yet."""
+        """The events of the turn are those that `broadcast` publishes from now until `finish`."""
         self.number = number
         self.result_or_none: TurnResult | None = None
         self._broadcast = broadcast
@@ -94,28 +93,28 @@ class RunningTurn:
 
     @property
     def is_over(self) -> bool:
-        """Whether it ended, in whatever way."""
+        """Whether it has ended, with a result or an error."""
         return self._over.is_set()
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether `cancel` was called."""
         return self._is_cancelled
 
     def stop_with(self, stop: Callable[[], None]) -> None:
-        """Set what interrupts the turn at its present stage. It is called at once if the turn was cancelled before."""
+        """Set what interrupts the turn in its current stage. If the turn was cancelled before, it is called at once."""
         self._stop = stop
         if self._is_cancelled:
             stop()
 
     def cancel(self) -> None:
-        """Interrupt it; it ends with the status "cancelled" and a valid history. It may be called at any time."""
+        """Interrupt the turn. It ends with the status "cancelled" and a valid history. May be called at any time."""
         if not self.is_over and not self._is_cancelled:
             self._is_cancelled = True
             self._stop()
 
     def finish(self, outcome: TurnResult | Exception) -> None:
-        """It ended: with a result, or with what kept it from having one."""
+        """End the turn with its result, or with the error that ended it without one."""
         if isinstance(outcome, TurnResult):
             self.result_or_none = outcome
         else:
@@ -125,10 +124,10 @@ class RunningTurn:
         self._broadcast.wake()
 
     async def events(self) -> AsyncIterator[Event]:
-        """All events, those that happened already first.
+        """Yield all events of the turn, including those that have already happened.
 
         Raises:
-            SatchelError: What ended the turn without a result, such as a full disk.
+            SatchelError: The error that ended the turn without a result, such as a full disk.
         """
         subscription = self._broadcast.subscribe(
             self._first_seq, until=lambda seq: self._last_seq is not None and seq >= self._last_seq
@@ -142,10 +141,10 @@ class RunningTurn:
             raise self._error
 
     async def result(self) -> TurnResult:
-        """Wait for the end.
+        """Wait for the result.
 
         Raises:
-            SatchelError: What ended the turn without a result.
+            SatchelError: The error that ended the turn without a result.
         """
         await self._over.wait()
         if self._error is not None:
@@ -154,5 +153,5 @@ class RunningTurn:
         return self.result_or_none
 
     async def ended(self) -> None:
-        """Wait for the end, whatever it is."""
+        """Wait for the end; an error is not raised."""
         await self._over.wait()
