@@ -71,5 +71,5 @@ async def test_a_message_that_is_no_text_is_refused_in_words(tmp_path: Path) -> 
     ) as satchel:
         session = await satchel.session()
         nothing: Any = None
-        with pytest.raises(UsageError, match="A message is text, and this is a NoneType"):
+        with pytest.raises(UsageError, match="A message must be a text, not NoneType"):
             await session.run_turn(nothing)

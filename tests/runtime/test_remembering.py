@@ -192,17 +192,17 @@ async def test_recall_alone_says_when_it_could_not_look(tmp_path: Path) -> None:
     database.write_bytes(b"this is no database" * 100)
     async with opened(tmp_path) as satchel:
         turn = await (await satchel.session()).run_turn("What is my cat called?")
-    assert turn.text.startswith("Memory is unavailable now: I looked nothing up")
+    assert turn.text.startswith("Memory is unavailable now, so I looked nothing up")
     database.unlink()
     async with opened(tmp_path) as satchel:
         session = await satchel.session()
         left_out = await session.run_turn("What is my cat called?", memory=False)
         asked = await session.run_turn("What is my cat called?")
-    assert left_out.text.startswith("Memory is left out of this message: I looked nothing up")
+    assert left_out.text.startswith("Memory is left out of this message, so I looked nothing up")
     assert asked.text == "I remember nothing that fits."
     async with opened(tmp_path, memory__enabled=False) as satchel:
         off = await (await satchel.session()).run_turn("My cat is called Momo.")
-    assert off.text.startswith("Memory is switched off (memory.enabled): I looked nothing up")
+    assert off.text.startswith("Memory is switched off (memory.enabled), so I looked nothing up")
 
 
 @requirement("promise:degrade:goes-on")

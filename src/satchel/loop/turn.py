@@ -763,11 +763,11 @@ def _checked(message: Message | None, conversation: Conversation) -> Message | N
                 is_open.remove(id)
                 blocks.append(replace(block, content=clean_text(content)))
             case TextBlock():
-                raise UsageError("The message is empty. Say something.")
+                raise UsageError("The message is empty.")
             case _:
                 raise UsageError(f"A message of the user can't hold a {type(block).__name__}.")
     if message.role != "user" or not blocks:
-        raise UsageError("The message is empty. Say something.")
+        raise UsageError("The message is empty.")
     return Message(role="user", blocks=tuple(blocks))
 
 

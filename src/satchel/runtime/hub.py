@@ -1,4 +1,4 @@
-"""One open session of this process, shared by all of its clients: its turns, its journal, its questions."""
+"""An open session, shared by all of its clients: runs its turns, writes its log, and publishes its events."""
 
 from __future__ import annotations
 
@@ -75,27 +75,30 @@ _log = logging.getLogger(__name__)
 _DURABLE: Final = (
     TurnStart, TurnResumed, QuestionAsked, QuestionAnswered, Action, AskUser, FinalEvent, TurnEnd, Compaction, Posted,
 )  # fmt: skip
-"""What must survive a loss of power before anything goes on: what was acknowledged, and what a tool is about to do."""
+"""Events that must survive a power failure before anything else happens: what is acknowledged, and what a tool is about
+to do."""
 _UNNOTICED_S: Final = 0.5
 """How long a message waits for external tools before the user is told; known tools take a few milliseconds."""
 _CAPTURE_WAIT_S: Final = 2.0
-"""How long the end of a turn waits for its capture. Storing takes milliseconds; a database that another process holds
-must not hold up the answer, and what it keeps out is captured once it is free, or when Satchel is opened again."""
+"""How long the end of a turn waits for its capture, which usually takes milliseconds. A database that another process
+holds must not delay the turn; it is captured when the database is free, or when Satchel is opened again."""
 _MOST_POSTED_CHARS: Final = 30_000
 """Of the posts that one message delivers, as much as one tool result may have: the rest waits for later turns. Whoever
 posts in a loop must not fill the model's window."""
 _MOST_SOURCE_CHARS: Final = 100
 _CLOSING_STEP_S: Final = 5.0
-"""For each step of closing: a tool that hangs must not keep the session locked."""
+"""The time limit of each step of closing, because a tool that hangs must not keep the session locked."""
 
 
 @dataclass(slots=True)
 class _Gathered:
-    """What is gathered of the running turn for its result.
+    """What is collected during a turn for its capture and its result.
 
     Attributes:
-        keeps: What is said becomes memory.
+        keeps: The turn is captured as memory.
         is_written: Its first event is in the log.
+        said: The records that are captured: what the user said, and the answer.
+        refused: The ids of the calls that were refused.
     """
 
     keeps: bool
@@ -107,18 +110,18 @@ class _Gathered:
 
 
 class SessionHub:
-    """The one place where a session's events are written down and handed to whoever follows.
+    """An open session. Each session has one hub in a process, and every event of the session passes through `record`.
 
     Attributes:
-        id: Names the session for ever.
+        id: The session's permanent id.
         cwd: Its working directory.
         private: Nothing said is captured as memory.
         gate: Decides which calls may run; its `mode` may be changed.
         conversation: What the model sees.
-        tools: What it may call.
-        broadcast: The events for readers.
-        questions: Those that are open.
-        redactor: Removes what its log may not hold.
+        tools: What the model may call.
+        broadcast: Delivers the events to readers.
+        questions: The questions of the running turn.
+        redactor: Removes what the log may not contain.
     """
 
     def __init__(
@@ -183,44 +186,44 @@ class SessionHub:
 
     @property
     def path(self) -> Path | None:
-        """The log's file; None for a session that leaves none."""
+        """The log's file; None for an ephemeral session."""
         return self._journal.path
 
     @property
     def model(self) -> ChatModel:
-        """What answers."""
+        """The language model that answers."""
         return self._model
 
     @property
     def running(self) -> RunningTurn | None:
-        """The turn that runs now, or None."""
+        """The turn that is running, or None."""
         return self._running
 
     @property
     def is_closing(self) -> bool:
-        """Whether it takes no more messages."""
+        """Whether closing has begun; then the session takes no more messages."""
         return self._is_closing
 
     async def closed(self) -> None:
-        """Wait until it is closed."""
+        """Wait until the session is closed."""
         await self._closed.wait()
 
     def subscribe(self, after_seq: int | None) -> Subscription:
         """See `Broadcast.subscribe`."""
         return self.broadcast.subscribe(after_seq)
 
-    # Writing down and showing
+    # Events
 
     async def record(self, *events: Event) -> tuple[Record, ...]:
-        """Write events down and show them, in this order, so that nothing is shown that a crash could take back.
+        """Log events, then publish them, so that nothing is shown that a crash could take back.
 
-        Events that are never logged are only shown: they skip the lock, the redaction and the log.
+        Events that are never logged skip the lock, the redaction and the log.
 
         Returns:
-            The records of those that were logged, as the log has them.
+            The records of the events that were logged, as they are in the log.
 
         Raises:
-            StorageError: The log can't be written; nothing was shown.
+            StorageError: The log can't be written; nothing was published.
         """
         if all(is_transient(event) for event in events):
             for event in events:
@@ -239,12 +242,12 @@ class SessionHub:
         await self.record(*events)
 
     async def show(self, event: Event) -> None:
-        """Record one event, for callers that need no number."""
+        """Record one event, for callers that don't need its number."""
         await self.record(event)
 
     def _hear(self, notice: Notice) -> None:
-        """A notice came that is for everybody. Before the first message it waits, so that a session in which nothing is
-        said leaves no log.
+        """Record a notice from the board. Before the first message it waits, because a session in which nothing is said
+        should leave no log.
         """
         turn = self._gathered
         if turn.is_written if turn is not None else self.conversation.turns:
@@ -259,7 +262,7 @@ class SessionHub:
         await self.record(notice)
 
     async def _record_quietly(self, *events: Event) -> None:
-        """Record what is of no use to a session that can't be written any more."""
+        """Record events that don't matter if the log can't be written any more."""
         with suppress(StorageError):
             await self.record(*events)
 
@@ -273,22 +276,22 @@ class SessionHub:
         results: Sequence[ToolResultBlock] = (),
         question_id: str | None = None,
     ) -> RunningTurn:
-        """Begin a turn that goes on by itself, whoever follows it.
+        """Begin a turn, which continues in the background, whether or not anybody follows it.
 
         Args:
-            text: What the user says; may be empty beside results.
-            memory: Whether fitting memories are shown to the model, and this exchange is kept as one.
-            results: Of the calls that the caller ran.
-            question_id: The open question that the text answers; None takes whatever is open.
+            text: The user's message; may be empty if there are results.
+            memory: Whether the model is shown relevant memories, and the turn is captured as memory.
+            results: The results of the calls that the caller ran.
+            question_id: The question that the text answers; None answers the open one, if there is one.
 
         Raises:
-            UsageError: There is nothing to say, a turn is running, or the session is closed.
-            NotFound: No such question is open.
+            UsageError: The message is empty, a turn is running, or the session is closed.
+            NotFound: No question with this id is open.
         """
         if not isinstance(text, str):
-            raise UsageError(f"A message is text, and this is a {type(text).__name__}.")
+            raise UsageError(f"A message must be a text, not {type(text).__name__}.")
         if not text.strip() and not results:
-            raise UsageError("The message is empty. Say something.")
+            raise UsageError("The message is empty.")
         self._refuse_while_busy()
         question = self.conversation.question
         if question_id is not None and (question is None or question.call_id != question_id):
@@ -300,15 +303,16 @@ class SessionHub:
         )
 
     def resume(self) -> RunningTurn:
-        """Go on with the turn that the program left unfinished. Calls that had not started run now; those that had are
-        answered with "interrupted; outcome unknown".
+        """Continue the turn that the program left unfinished.
+
+        Calls that had not started run now; those that had started are answered with "interrupted; outcome unknown".
 
         Raises:
-            UsageError: No turn was left unfinished, one is running, or the session is closed.
+            UsageError: No turn is unfinished, one is running, or the session is closed.
         """
         self._refuse_while_busy()
         if not self.conversation.is_unfinished:
-            raise UsageError(f"No turn of session {self.id} was interrupted.")
+            raise UsageError(f"Session {self.id} has no interrupted turn.")
         return self._begin(
             lambda running, gathered: self._runner(None, running, gathered),
             number=self.conversation.turns,
@@ -332,15 +336,15 @@ class SessionHub:
                 running.stop_with(scope.cancel)
                 runner = await prepare(running, gathered)
             if runner is None:
-                # Interrupted before anything was written down: nothing has happened.
+                # Interrupted before anything was logged, so there is nothing to close.
                 outcome = TurnResult(session_id=self.id, turn=running.number, status="cancelled", text="")
             else:
                 running.stop_with(runner.cancel)
                 ended = await runner.run()
-                # What the log did not take was not acknowledged, and the user has to hear that.
+                # The turn could not be written to the log, so it is not acknowledged: the caller gets the error.
                 failed = isinstance(ended.error, StorageError)
                 outcome = ended.error if failed and ended.error else self._result(ended, gathered)
-        # A boundary: the turn runs in the background, and whoever waits for it must hear of every end.
+        # A boundary: the turn runs in the background, and whoever waits for it needs every outcome.
         except Exception as error:  # noqa: BLE001
             outcome = error
         except BaseException:
@@ -365,7 +369,7 @@ class SessionHub:
         memory: bool = True,
         results: Sequence[ToolResultBlock] = (),
     ) -> TurnRunner:
-        """Everything that a turn needs before its first event."""
+        """Prepare a turn, up to its first event."""
         if not await self._parts.external.wait(_UNNOTICED_S):
             waiting = Notice(part="tools", text="Waiting for external tools to report their schemas.")
             self.broadcast.publish_transient(waiting, at=self._parts.clock.now())
@@ -377,7 +381,7 @@ class SessionHub:
         self._environment = replace(
             self._environment,
             tools=self.tools.toolbox,
-            # Without somebody to answer, a tool's question can only end the turn.
+            # If nobody can answer, the question of a tool ends the turn instead.
             ask=self.questions.ask if self.questions.has_audience() else None,
         )
 
@@ -419,12 +423,12 @@ class SessionHub:
         return Message(role="user", blocks=tuple(blocks))
 
     def cancel(self) -> None:
-        """Interrupt the running turn, if there is one. It may be called at any time."""
+        """Interrupt the running turn, if there is one. May be called at any time."""
         if self._running is not None:
             self._running.cancel()
 
     async def stop(self, running: RunningTurn) -> None:
-        """Interrupt a turn and wait for its end."""
+        """Interrupt a turn and wait until it has ended."""
         running.cancel()
         with anyio.CancelScope(shield=True):
             await running.ended()
@@ -433,7 +437,7 @@ class SessionHub:
         if self._is_closing:
             raise UsageError(f"Session {self.id} is closed.")
         if self._activity:
-            raise UsageError(f"{self._activity} in session {self.id}. Wait for its end, or interrupt it.")
+            raise UsageError(f"{self._activity} in session {self.id}. Wait until it ends, or interrupt it.")
 
     def _result(self, outcome: TurnOutcome, gathered: _Gathered) -> TurnResult:
         return TurnResult(
@@ -461,7 +465,7 @@ class SessionHub:
         )
 
     async def _emit(self, events: Sequence[Event], gathered: _Gathered, first: Sequence[Notice] = ()) -> None:
-        """Write down and show what the loop emits. The end of the turn is written after its capture."""
+        """Record what the loop emits. The end of the turn is recorded after the capture."""
         if all(is_transient(event) for event in events):
             await self.record(*events)
             return
@@ -472,7 +476,7 @@ class SessionHub:
             batch += [*first, *self._early_notices]
             self._early_notices = []
         if not gathered.keeps:
-            # Settled at once and with nothing: no later process may take it for a turn that a crash kept from memory.
+            # Marked as captured at once, or a later process would take it for a turn whose capture a crash prevented.
             batch += [MemoryCaptured(turn=start.turn, ids=()) for start in starts]
         ending = [event for event in batch if isinstance(event, TurnEnd)]
         if ending:
@@ -504,7 +508,7 @@ class SessionHub:
     # Memory
 
     def _without_memory(self, wanted: bool) -> tuple[TextBlock, ...]:
-        """What recall has to say instead of an answer, where memory takes no part."""
+        """The notice that the recall-only model answers with if memory is not used."""
         if self._model.provider != RECALL_PROVIDER or (wanted and self._home.memory is not None):
             return ()
         if not self._parts.settings.memory.enabled:
@@ -515,12 +519,13 @@ class SessionHub:
             why = "Memory is unavailable now"
         return (
             TextBlock(
-                text=f"{why}: I looked nothing up, and only the session's log keeps this.", origin="notice"
+                text=f"{why}, so I looked nothing up. This message is only in the session's log.",
+                origin="notice",
             ),
         )
 
     async def _surface(self, messages: Sequence[Message]) -> MemorySurfaced | None:
-        """What to show beside the newest message."""
+        """The memories to add to the newest message, or None."""
         memory = self._home.memory
         assert memory is not None
         settings = self._parts.settings.memory
@@ -530,7 +535,7 @@ class SessionHub:
             budget_tokens=settings.budget_tokens,
             limit=settings.limit,
             threshold=settings.surface_threshold,
-            # A model still sees what was shown to it before; whoever has no model is answered anew each time.
+            # A model still sees the memories that it was shown; the recall-only model answers each message anew.
             exclude=() if recalls_only else self.conversation.surfaced_ids,
             exclude_session=None if recalls_only or self.conversation.is_compacted else self.id,
         )
@@ -554,7 +559,7 @@ class SessionHub:
         )
 
     async def _capture(self, turn: int, gathered: _Gathered) -> None:
-        """Keep what was said in a turn; it is in the log already, so a store that fails now catches up later."""
+        """Store what was said in a turn as memory. It is in the log already, so a failure is made up for later."""
         memory = self._home.memory
         if not gathered.keeps or memory is None:
             return
@@ -585,12 +590,12 @@ class SessionHub:
             await self._record_turn([Notice(part="memory", text=text)], gathered)
 
     async def reload(self) -> None:
-        """Read the log again: words in it were forgotten. While a turn runs, this waits for its end."""
+        """Read the log again, because words in it were forgotten. If a turn is running, this happens when it ends."""
         if self._running is not None and not self._running.is_over and not self._needs_reload:
             self._needs_reload = True
             return
         self._needs_reload = False
-        with suppress(NotFound):  # it was never written
+        with suppress(NotFound):  # nothing was logged yet
             replay = Replay()
             log = await self._home.sessions.load(self.id, visit=replay)
             replay.end(log.last_seq)
@@ -602,7 +607,7 @@ class SessionHub:
     # The inbox
 
     async def collect_posts(self) -> None:
-        """Show what others posted into this session since the last time; the next turn delivers it."""
+        """Show what was posted into this session since the last time. The next message delivers it to the model."""
         if isinstance(self._journal, EphemeralJournal):
             return
         try:
@@ -620,7 +625,7 @@ class SessionHub:
             self._posted.pop(id, None)
             self._seen_posts.add(id)
         if ids:
-            # Written down as delivered; the rows are only in the way now, and gone with the next try if not with this.
+            # The log says that they were delivered. Rows that can't be deleted now are deleted the next time.
             with suppress(StorageError):
                 await self._home.sessions.delivered(ids)
 
@@ -628,7 +633,7 @@ class SessionHub:
 
     @property
     def open_questions(self) -> tuple[QuestionAsked | AskUser, ...]:
-        """The questions that wait for an answer, oldest first."""
+        """All questions that wait for an answer, oldest first."""
         own = self.conversation.question
         return (*self.questions.open.values(), *([own] if own is not None and not self._activity else []))
 
@@ -640,10 +645,10 @@ class SessionHub:
         await self.questions.answer(id, **answer)
         if self._activity or not self.conversation.is_unfinished:
             return None
-        # The turn that asked was interrupted by the end of the program: with its answer it goes on.
+        # The program ended while this turn was asking. With its last answer, it continues.
         return self.resume() if not self.questions.open else None
 
-    # Beside the turns
+    # Between turns
 
     def _budget(self) -> HardBudget:
         budget = self._parts.settings.budget
@@ -655,7 +660,7 @@ class SessionHub:
         )
 
     async def _prior_spend(self) -> PriorSpend:
-        """What was spent before the running turn, whose own calls the loop counts itself."""
+        """What was spent before the running turn; the loop counts the turn itself."""
         day = f"{self._parts.clock.now():%Y-%m-%d}"
         now = self.conversation.turn
         this_turn = (now.usage.cost_usd or 0.0) if now is not None and now.status is None else 0.0
@@ -665,17 +670,17 @@ class SessionHub:
         )
 
     async def check_budget(self) -> None:
-        """See whether one more model call may be made.
+        """Check whether the budget allows another model call.
 
         Raises:
-            BudgetExceeded: A limit is reached.
+            BudgetExceeded: It does not.
         """
         verdict = await self._budget().check(Usage(), unpriced=0, ahead_tokens=0)
         if verdict.exceeded:
             raise BudgetExceeded(verdict.exceeded)
 
     async def count_model_call(self, purpose: str, answer: Completion) -> None:
-        """Log a model call beside the conversation: what it costs is the session's."""
+        """Log a model call that is not part of the conversation, so that the session's usage includes it."""
         event = ModelCalled(
             turn=self.conversation.turns,
             purpose=purpose,
@@ -690,7 +695,7 @@ class SessionHub:
         """See `Session.compact`."""
         self._refuse_while_busy()
         if self.conversation.question is not None:
-            raise UsageError("A question to you is open. Answer it first, then compact.")
+            raise UsageError("A question to you is open. Answer it before you compact the conversation.")
         self._activity = "The conversation is being compacted"
         try:
             event = await compact_now(
@@ -727,7 +732,7 @@ class SessionHub:
             called = await run_call(
                 name,
                 input,
-                # The log's length makes it unique over all times that the session was open.
+                # With the length of the log, the id is unique even if the session is closed and opened again.
                 call_id=f"user_{self._journal.last_seq}_{self._direct_calls}",
                 turn=self.conversation.turns,
                 environment=replace(self._environment, tools=self.tools.toolbox),
@@ -743,10 +748,10 @@ class SessionHub:
     # Tools and model
 
     async def ensure_tools_ready(self) -> list[str]:
-        """Wait, the first time, until everything is there that this session can offer; later, look for what changed.
+        """Wait until all tools are known. Later calls only look for changes, and return nothing.
 
         Returns:
-            What the user should know of the tools, the first time; afterwards nothing.
+            What the user should know about the tools.
         """
         external, mcp = self._parts.external, self._parts.mcp
         if self._has_all_tools:
@@ -758,7 +763,9 @@ class SessionHub:
         self._tools_version = mcp.version
         self._has_all_tools = external.is_complete
         if not self._has_all_tools:
-            return ["Some executables have not told their schemas yet; the next message can use them."]
+            return [
+                "Some executables have not printed their schemas yet. They are available from the next message on."
+            ]
         return list(external.notices)
 
     async def refresh_tools(self) -> Registry:
@@ -780,9 +787,9 @@ class SessionHub:
     # The end
 
     async def close(self, reason: str) -> None:
-        """Interrupt what runs, write down that the session ended, and free it for others. It may be called twice.
+        """Interrupt the running turn, log the end of the session and release its lock. May be called more than once.
 
-        Whatever goes wrong in one step, the session's lock is released.
+        Each step is bounded and may fail; the lock is released in any case.
         """
         if self._is_closing:
             await self._closed.wait()
@@ -809,7 +816,7 @@ class SessionHub:
                 await work
             if scope.cancelled_caught:
                 _log.warning("Closing session %s: %s took longer than %g s.", self.id, part, _CLOSING_STEP_S)
-        # A boundary: what fails here is somebody else's (a tool, a sink, a disk), and the lock must be released.
+        # A boundary: whatever fails here (a tool, a sink, the disk), the lock must be released.
         except Exception:  # noqa: BLE001
             _log.exception("Closing session %s: %s failed.", self.id, part)
 
@@ -827,8 +834,8 @@ def _deliverable(posts: Iterable[Posted]) -> tuple[Posted, ...]:
 
 
 def _post_block(post: Posted) -> TextBlock:
-    """What arrived in the inbox, as the model is shown it. Text from outside is quoted line by line, so that none of it
-    can look like the user's words or another message.
+    """A post as the model sees it. Text from outside is quoted line by line, so it can't look like the user's words
+    or like another post.
     """
     text = post.text
     if post.untrusted:

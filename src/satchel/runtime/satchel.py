@@ -1,4 +1,4 @@
-"""Satchel, open: every lifetime starts and ends here."""
+"""An open Satchel: connects the rooms, opens sessions, and closes everything in order."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ from satchel.version import __version__
 __all__ = ["Satchel", "SystemText"]
 
 SystemText: TypeAlias = str | Callable[[str], str]
-"""The system text of a session: in place of Satchel's own, or made from it."""
+"""A session's system prompt, or a function that gets Satchel's own and returns the one to use."""
 
 _INBOX_LOOK_S = 1.0
 """How often a process looks for what other processes posted into its open sessions."""
 
 
 class Satchel:
-    """A home with everything: models, tools, sessions. Made by `Satchel.open`.
+    """An open home with its models, tools and sessions. Made by `Satchel.open`.
 
     Attributes:
-        parts: What is shared: settings, clock, models, tools.
-        home: The memory and the session logs.
-        tooling: Every tool there is.
-        distilling: Draws facts from what was said, in the background.
+        parts: What all sessions share: settings, clock, models, tools.
+        home: Memory and session logs.
+        tooling: All tools.
+        distilling: Extracts facts from conversations in the background.
     """
 
     def __init__(
@@ -105,28 +105,28 @@ class Satchel:
         clock: Clock | None = None,
         progress: Progress | None = None,
     ) -> AsyncIterator[Satchel]:
-        """Open it, and close everything in good order at the end.
+        """Open Satchel, and close everything in order at the end.
 
-        A memory that can't be opened does not keep Satchel from opening: `notices` says what is missing.
+        If memory can't be opened, Satchel works without it, and `notices` says why.
 
         Args:
             settings: None reads them from the environment, `SATCHEL_HOME` and the working directory.
-            model: Answers in place of the configured one: a name such as "ollama:qwen3", a `ChatModel`, or a function
-                (see `FunctionModel`).
-            embedder: In place of the configured one: a name such as "minilm", an `Embedder`, or a function; see
+            model: Replaces the configured model: a name such as "ollama:qwen3", a `ChatModel`, or a function (see
+                `FunctionModel`).
+            embedder: Replaces the configured embedder: a name such as "minilm", an `Embedder`, or a function; see
                 `Memory.open`.
-            clock: None takes the machine's.
-            progress: Told how far the embedding model's weights are fetched; called from another thread.
+            clock: None uses the system's clock.
+            progress: Told how much of the embedding model has been downloaded; called from another thread.
 
         Raises:
             ConfigError: The settings are wrong.
-            StorageUnwritable: `SATCHEL_HOME` can't be made.
+            StorageUnwritable: `SATCHEL_HOME` can't be created.
         """
         given = None if model is None or isinstance(model, str) else FunctionModel.of(model)
         failure: Exception | None = None
         async with Home.open(settings, embedder=embedder, clock=clock, progress=progress) as home:
             settings = home.settings if not isinstance(model, str) else replace(home.settings, model=model)
-            # Turns run in this group: they outlive whoever follows them, and end with it.
+            # Turns run in this group. They continue when their readers leave, and end with the group.
             async with anyio.create_task_group() as group:
                 satchel = cls._wired(home, settings, group=group, given=given)
                 satchel.distilling.start()
@@ -144,7 +144,7 @@ class Satchel:
 
     @classmethod
     def _wired(cls, home: Home, settings: Settings, *, group: TaskGroup, given: ChatModel | None) -> Satchel:
-        """The one place where the rooms are wired together."""
+        """Make the parts and connect them; nothing else does."""
         notices = home.notices
         hubs: dict[str, SessionHub] = {}
         background = Background(group, report=lambda text: notices.post(Notice(part="background", text=text)))
@@ -173,21 +173,21 @@ class Satchel:
         home.on_redacted.append(satchel._reload)
         return satchel
 
-    # What the parts have
+    # Shortcuts to the parts
 
     @property
     def settings(self) -> Settings:
-        """What was configured."""
+        """The settings."""
         return self.parts.settings
 
     @property
     def clock(self) -> Clock:
-        """Tells the time."""
+        """The source of the time."""
         return self.parts.clock
 
     @property
     def memory(self) -> Memory | None:
-        """The store, or None where it is off or can't be opened; `notices` says why."""
+        """The memory, or None if it is off or can't be opened; `notices` says why."""
         return self.home.memory
 
     @property
@@ -197,12 +197,12 @@ class Satchel:
 
     @property
     def notices(self) -> NoticeBoard:
-        """What the user should know: parts that are missing, and what that means."""
+        """What the user should know, such as parts that are unavailable."""
         return self.parts.notices
 
     @property
     def external(self) -> ExternalTools:
-        """The executables of the tools' folders."""
+        """The executables in the tool folders."""
         return self.parts.external
 
     @property
@@ -261,31 +261,32 @@ class Satchel:
         sinks: Sequence[HistorySink] = (),
         hooks: Sequence[Hook] = (),
     ) -> Session:
-        """Begin a session, go on with one, or join one that is open in this process.
+        """Begin a session, resume one, or join one that is open in this process.
 
         Args:
-            session_id: Go on with this one; the unique beginning of an id will do.
-            last: Go on with the newest one of the working directory, if there is one.
-            cwd: Its working directory; None is that of the settings, or the one it had.
-            model: "provider:model"; None takes what the settings say.
-            mode: How to decide calls that no rule covers; None takes what the settings say.
-            allow: Permission rules that hold for this session, such as "bash(git *)".
-            interactive: Somebody follows this hold's events and answers questions (`Session.answer`). Where no hold of
-                a session is interactive, calls that need permission are refused at once.
-            private: Nothing that is said in it is kept as memory.
-            ephemeral: It leaves nothing on disk: no log, no memory.
-            tools: The caller's own: functions (see `tool_from_function`), tools and toolsets.
-            system: The system text in place of Satchel's own, or a function that makes it from that.
+            session_id: The session to resume or join; a unique prefix of its id is enough.
+            last: Resume the newest session of the working directory, if there is one.
+            cwd: The working directory; None uses the session's own, or that of the settings.
+            model: "provider:model"; None uses the model of this Satchel.
+            mode: How to decide calls that no rule covers; None uses the setting.
+            allow: Permission rules for this session, such as "bash(git *)".
+            interactive: The client follows the events and answers questions (`Session.answer`). If no client of a
+                session is interactive, calls that need permission are refused at once.
+            private: Nothing said in the session is captured as memory.
+            ephemeral: The session leaves nothing on disk, neither a log nor memories.
+            tools: The caller's own tools: functions (see `tool_from_function`), tools and toolsets. They need no
+                permission unless a rule denies them.
+            system: Replaces Satchel's system prompt; or a function that gets Satchel's own and returns the one to use.
             token_counter: Counts tokens where the provider gives no counts; its name is in the log.
-            sinks: Get every record of the session; see `HistorySink`.
+            sinks: Receive every record of the session; see `HistorySink`.
             hooks: See `satchel.loop.Hook`.
 
         Raises:
             NotFound: There is no such session.
             StorageLocked: It is open in another process.
             ConfigError, ModelError: The model is unavailable.
-            UsageError: A rule can't be read; several ids begin like this; or an argument is for opening, and the
-                session is open already.
+            UsageError: A rule can't be read; several ids begin with `session_id`; or the session is open, and an
+                argument is only for opening.
         """
         wanted = (cwd or self.settings.cwd).resolve()
         if session_id is None and last:
@@ -336,7 +337,7 @@ class Satchel:
             return self._hold(hub, interactive)
 
     async def _open_hub(self, session_id: str | None) -> SessionHub | None:
-        """The hub of a session that is open in this process, by the unique beginning of its id."""
+        """The hub of a session that is open in this process, by a unique prefix of its id."""
         if not session_id:
             return None
         found = [hub for id, hub in self._hubs.items() if id.startswith(session_id)]
@@ -373,20 +374,20 @@ class Satchel:
     ) -> SessionHub:
         settings, parts = self.settings, self.parts
         own = [toolset_of(tool) for tool in tools]
-        # Who hands in a tool wants it used: it needs no further permission, unless a rule denies it.
+        # The program wants its own tools used, so they need no permission unless a rule denies them.
         allow = [*allow, *(tool.spec.name for tool in (await Registry.load(own)).tools)]
         offered = OfferedTools(
             lambda wait: self.tooling.registry(wait=wait, own=own),
             finder=self.tooling.finder,
             defer_above=settings.tools.defer_above,
         )
-        # The prompt must not wait for executables that are asked for the first time; the first message does.
+        # Opening doesn't wait for executables whose schemas are not known yet; the first message does.
         await offered.update(wait=False)
         broadcast = Broadcast(last_seq=journal.last_seq, read=journal.records)
         first_seq = journal.last_seq
         # Two calls may ask at once, so the log's length alone does not make an id unique.
         question_ids = (f"ask_{first_seq}_{number}" for number in count(1))
-        # Questions and hub need each other: the questions write by way of the hub, whose gate asks them.
+        # Questions and hub need each other: questions are logged by the hub, and the hub's gate asks questions.
         questions = Questions(
             record=lambda event: hub.show(event),
             has_audience=lambda: any(hold.is_interactive for hold in self._holds.get(hub.id, ())),
@@ -468,7 +469,7 @@ class Satchel:
         return session
 
     async def _release(self, session: Session, reason: str) -> None:
-        """A client gave up its hold; with the last one the session is closed."""
+        """Give up a hold. With the last one, the session is closed."""
         holds = self._holds.get(session.id, set())
         holds.discard(session)
         hub = self._hubs.get(session.id)
@@ -484,21 +485,22 @@ class Satchel:
                 self._holds.pop(hub.id, None)
 
     async def post(self, session_id: str, text: str, *, source: str, untrusted: bool = False) -> str:
-        """Post something into a session, open or not, here or in another process: its clients are shown it at once, and
-        its next turn delivers it to the model.
+        """Post a text into a session, which may be open here, open in another process, or closed.
+
+        Its clients see the post at once, and the next message delivers it to the model.
 
         Args:
             session_id: The full id.
-            text: At most 20,000 characters. Secrets and private parts are removed, as from everything that is written.
-            source: Who posts it, as the model shall see it: one line.
+            text: At most 20,000 characters. Secrets and private parts are removed, as they are from the log.
+            source: The sender, as the model sees it; one line.
             untrusted: The text comes from outside.
 
         Returns:
-            The id of the entry.
+            The id of the post.
 
         Raises:
             NotFound: There is no such session.
-            StorageError: It could not be written down.
+            StorageError: The post could not be stored.
         """
         hub = self._hubs.get(session_id)
         redactor = hub.redactor if hub is not None else self._redactor()
@@ -513,7 +515,7 @@ class Satchel:
         return entry
 
     async def _watch_inbox(self) -> None:
-        """Look for what other processes posted, while a session is open."""
+        """Look for posts by other processes while a session is open."""
         seen: int | None = None
         while True:
             await anyio.sleep(_INBOX_LOOK_S)
@@ -535,7 +537,7 @@ class Satchel:
             await hub.reload()
 
     def _instructions(self) -> list[Instructions]:
-        """The `AGENTS.md` of a project that the user trusts."""
+        """The `AGENTS.md` of the project, if the user trusts it."""
         settings = self.settings
         if settings.project is None:
             return []
