@@ -12,6 +12,7 @@ REVISIONS: tuple[str, ...] = (
     "0005_token_vectors",
     "0006_inbox",
     "0007_keyed_hashes",
+    "0008_capabilities",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

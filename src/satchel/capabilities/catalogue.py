@@ -1,0 +1,1090 @@
+"""The catalogue: entries, versions, approvals and runs of one user's capabilities.
+
+The database says what there is. Folders are what users and the sandbox read; each is written whole before its row, and
+every row keeps its files, so that after a crash or a lost folder both can be made to agree (`Catalogue.open`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import statistics
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import anyio.to_thread
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+
+from satchel.capabilities import archive
+from satchel.capabilities.cases import CaseResult, result_to_json
+from satchel.capabilities.folder import discard, read_folder, version_folder, write_folder
+from satchel.capabilities.package import Draft, Package, make_package, read_package
+from satchel.capabilities.records import (
+    Access,
+    Capability,
+    CapabilityStatus,
+    Provenance,
+    Reliability,
+    Requested,
+    Run,
+    Version,
+    VersionStatus,
+    Wanted,
+    check_name,
+    provenance_from_json,
+    provenance_to_json,
+)
+from satchel.capabilities.tables import (
+    capabilities,
+    capability_approvals,
+    capability_changes,
+    capability_runs,
+    capability_versions,
+)
+from satchel.clock import Clock
+from satchel.config.home import ensure_home
+from satchel.errors import NotFound, Refused, SatchelError, StorageError, StorageUnwritable, UsageError
+from satchel.storage import Database
+
+__all__ = ["Catalogue", "Staged"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_FOLDER: Final = "capabilities"
+_ASIDE: Final = ".unregistered"
+"""Folders of versions that no row describes are moved here, never deleted."""
+_STAGING: Final = ".staging-"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST: Final = 10_000
+"""Capabilities of one user. Only a program that requests in a loop reaches it."""
+_KEPT_RUNS: Final = 200
+_RECENT: Final = 50
+_FAILING_AFTER: Final = 3
+"""Failures in a row after which a capability counts as failing: one may be the network's, two may be chance."""
+_MAX_ERROR: Final = 4_000
+"""Characters of an error that a run's record keeps: the end of a traceback."""
+_MAX_INPUT: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """A version whose files are on the disk, and that is not registered yet.
+
+    Attributes:
+        folder: Where the files are; its cases can run there. `commit` moves it, `Catalogue.drop` removes it.
+        access_to_approve: What it may reach and nobody has approved.
+    """
+
+    capability_id: str
+    number: int
+    package: Package
+    folder: Path
+    provenance: Provenance
+    access_to_approve: Access
+
+
+class Catalogue:
+    """The catalogue of one user. Several processes may have it open.
+
+    Wherever a capability is named, its id, its name and its tool's name (`cap_…`) are accepted.
+    """
+
+    def __init__(self, database: Database, *, home: Path, clock: Clock, user: str = "default") -> None:
+        """Use `open`."""
+        self._database = database
+        self._home = home
+        self._clock = clock
+        self._user = user
+        self.folder = home / _FOLDER
+
+    @classmethod
+    async def open(cls, database: Database, *, home: Path, clock: Clock, user: str = "default") -> Catalogue:
+        """Open the catalogue, and make rows and folders agree.
+
+        A folder that is missing is restored from its row. A folder without a row, such as that of a registration that
+        was cut off, is moved to `capabilities/.unregistered`.
+
+        Args:
+            database: Of the home.
+            home: SATCHEL_HOME.
+            clock: For all times.
+            user: Whose capabilities.
+
+        Raises:
+            StorageError: The database or a folder is unusable.
+        """
+        catalogue = cls(database, home=home, clock=clock, user=user)
+        known = await database.read(catalogue._numbers)
+        if known or catalogue.folder.exists():
+            await _in_thread(catalogue._discard_staged)
+            if await _in_thread(catalogue._found) != known:
+                await database.write(catalogue._repair)
+        return catalogue
+
+    # ---- Reading
+
+    async def version(self) -> int:
+        """A number that grows with each change that models may notice; runs don't change it."""
+        query = select(func.max(capability_changes.c.changed)).where(
+            capability_changes.c.user_id == self._user
+        )
+        return await self._database.read(lambda connection: connection.execute(query).scalar() or 0)
+
+    async def list(self, *statuses: CapabilityStatus) -> tuple[Capability, ...]:
+        """All capabilities, or those with one of these statuses, in the order of their names."""
+        query = select(capabilities).where(capabilities.c.user_id == self._user).order_by(capabilities.c.name)
+        if statuses:
+            query = query.where(capabilities.c.status.in_(statuses))
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return tuple(self._capability(row) for row in rows)
+
+    async def find(self, name: str) -> Capability | None:
+        """The capability with this name, tool name or id; None if there is none."""
+        row = await self._database.read(lambda connection: self._row(connection, name))
+        return None if row is None else self._capability(row)
+
+    async def get(self, name: str) -> Capability:
+        """The capability with this name, tool name or id.
+
+        Raises:
+            NotFound: There is none.
+        """
+        found = await self.find(name)
+        if found is None:
+            raise _unknown(name)
+        return found
+
+    async def building(self, build_id: str) -> Capability | None:
+        """The capability that an open build makes; None if the build is closed."""
+        query = select(capabilities).where(
+            capabilities.c.user_id == self._user,
+            capabilities.c.build_id == build_id,
+            capabilities.c.build_id != "",
+        )
+        row = await self._database.read(lambda connection: connection.execute(query).one_or_none())
+        return None if row is None else self._capability(row)
+
+    async def versions(self, name: str) -> tuple[Version, ...]:
+        """All versions of a capability, oldest first.
+
+        Raises:
+            NotFound: There is no such capability.
+        """
+        capability = await self.get(name)
+        columns = [column for column in capability_versions.c if column.name != "archive"]
+        query = (
+            select(*columns)
+            .where(capability_versions.c.capability_id == capability.id)
+            .order_by(capability_versions.c.number)
+        )
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return tuple(self._version(capability, row) for row in rows)
+
+    async def registered(self, name: str, number: int) -> Package:
+        """The files of a version as they were registered, whatever is in its folder now.
+
+        Raises:
+            NotFound: There is no such version.
+        """
+        capability = await self.get(name)
+        content = await self._database.read(
+            lambda connection: connection.execute(
+                select(capability_versions.c.archive).where(
+                    capability_versions.c.capability_id == capability.id,
+                    capability_versions.c.number == number,
+                )
+            ).scalar()
+        )
+        if content is None:
+            raise NotFound(f"{capability.name} has no version {number}. See `satchel capability versions`.")
+        return await _in_thread(lambda: read_package(archive.unpack(content)))
+
+    async def on_disk(self, name: str, number: int) -> Package:
+        """The files of a version as they are in its folder, which the user may have edited.
+
+        Raises:
+            NotFound: There is no such version.
+            UsageError: The edited files are no capability any more; the message says what is wrong.
+            StorageError: The folder can't be read.
+        """
+        capability = await self.get(name)
+        folder = version_folder(capability.path, number)
+        if not folder.is_dir():
+            await self.registered(name, number)
+        return await _in_thread(lambda: read_package(read_folder(folder), edited=True))
+
+    async def edited(self, name: str, number: int) -> tuple[str, ...]:
+        """The paths of the files in a version's folder that differ from what was registered, sorted.
+
+        Raises:
+            NotFound: There is no such version.
+            StorageError: The folder can't be read.
+        """
+        registered = await self.registered(name, number)
+        folder = version_folder((await self.get(name)).path, number)
+        try:
+            files = await _in_thread(lambda: read_folder(folder))
+        except UsageError as error:
+            return (str(error),)
+        paths = {*files, *registered.files}
+        return tuple(sorted(path for path in paths if files.get(path) != registered.files.get(path)))
+
+    async def approved(self, name: str) -> Access:
+        """What the user allowed a capability to reach."""
+        capability = await self.get(name)
+        return await self._database.read(lambda connection: _approved(connection, capability.id))
+
+    async def runs(self, name: str, *, limit: int = 20, failed: bool = False) -> tuple[Run, ...]:
+        """The newest runs of a capability, newest first; the last 200 are kept.
+
+        Args:
+            name: Of the capability.
+            limit: At most so many.
+            failed: Only those that failed.
+        """
+        capability = await self.get(name)
+        query = (
+            select(capability_runs)
+            .where(capability_runs.c.capability_id == capability.id)
+            .order_by(capability_runs.c.number.desc())
+            .limit(limit)
+        )
+        if failed:
+            query = query.where(capability_runs.c.status != "ok")
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return tuple(_run(row) for row in rows)
+
+    # ---- Builds
+
+    async def request(
+        self, wanted: Wanted, *, session_id: str = "", similar_id: str = "", model: str = ""
+    ) -> Requested:
+        """Open a build for a new capability, or return the entry that is there.
+
+        In one transaction, so that of two requests at once the second one finds the first. A capability that is being
+        built, active, proposed or disabled is returned as it is. One whose build failed is built again.
+
+        Args:
+            wanted: What is asked for.
+            session_id: Where it is asked for.
+            similar_id: A capability that does the same under another name (see `lookup.Lookup.similar`); it is returned
+                if it is still there.
+            model: The model that asks.
+
+        Raises:
+            UsageError: The name or the schema is not acceptable.
+        """
+        check_name(wanted.name)
+        if not wanted.description.strip():
+            raise UsageError("Say in a sentence what the capability shall do.")
+        now, build_id = self._now(), str(uuid.uuid4())
+        provenance = Provenance(build_id=build_id, session_id=session_id, model=model)
+
+        def write(connection: Connection) -> tuple[str, str, bool, bool]:
+            row = self._row(connection, wanted.name)
+            if row is None and similar_id:
+                similar = self._row(connection, similar_id)
+                if similar is not None and similar.status != "failed":
+                    return similar.id, similar.build_id, False, True
+            if row is not None and row.status != "failed":
+                return row.id, row.build_id, False, False
+            if row is not None:
+                self._set(connection, row.id, status="building", build_id=build_id, reasons="[]")
+                return row.id, build_id, True, False
+            return self._create(connection, wanted, provenance, now), build_id, True, False
+
+        id, open_build, is_new, similar = await self._database.write(write, durable=True)
+        return Requested(capability=await self.get(id), build_id=open_build, is_new=is_new, similar=similar)
+
+    async def rebuild(self, name: str) -> Requested:
+        """Open a build of a new version. The capability keeps its status and can be used meanwhile.
+
+        Raises:
+            NotFound: There is no such capability.
+        """
+        capability, build_id = await self.get(name), str(uuid.uuid4())
+
+        def write(connection: Connection) -> tuple[str, bool]:
+            row = self._row(connection, capability.id)
+            if row is None:
+                raise _unknown(name)
+            if row.build_id:
+                return row.build_id, False
+            status = "building" if row.status == "failed" else row.status
+            self._set(connection, row.id, build_id=build_id, status=status)
+            return build_id, True
+
+        open_build, is_new = await self._database.write(write, durable=True)
+        return Requested(capability=await self.get(capability.id), build_id=open_build, is_new=is_new)
+
+    async def fail(self, name: str, reasons: Sequence[str], *, build_id: str = "") -> Capability:
+        """Close a build without a version. A capability that has versions keeps its status; a new one is "failed".
+
+        Args:
+            name: Of the capability.
+            reasons: Why, one sentence each.
+            build_id: Close only this build; "" closes any.
+        """
+        capability = await self.get(name)
+
+        def write(connection: Connection) -> None:
+            row = self._row(connection, capability.id)
+            if row is None or (build_id and row.build_id != build_id):
+                return
+            status = "failed" if row.status == "building" else row.status
+            self._set(connection, row.id, status=status, build_id="", reasons=_json(list(reasons)))
+
+        await self._database.write(write, durable=True)
+        return await self.get(capability.id)
+
+    # ---- Registering a version
+
+    async def stage(self, name: str, draft: Draft, *, provenance: Provenance) -> Staged:
+        """Write the files of a new version, without registering it. `commit` or `drop` must follow.
+
+        Raises:
+            NotFound: There is no such capability.
+            UsageError: The draft is not acceptable; the message says everything that is wrong.
+            StorageUnwritable: The disk is full. Nothing was changed.
+        """
+        capability = await self.get(name)
+        number = await self._next_number(capability)
+        package = await _in_thread(
+            lambda: make_package(
+                capability.name,
+                number,
+                draft,
+                provenance=provenance,
+                created_at=capability.created_at,
+                now=self._clock.now(),
+            )
+        )
+        return await self.stage_package(capability, package, provenance=provenance)
+
+    async def stage_package(
+        self, capability: Capability, package: Package, *, provenance: Provenance
+    ) -> Staged:
+        """`stage` for files that exist already, such as imported ones. They are written byte by byte."""
+        approved = await self.approved(capability.id)
+        await _in_thread(lambda: ensure_home(self.folder))
+        folder = capability.path / f"{_STAGING}{uuid.uuid4().hex[:12]}"
+        await _in_thread(lambda: write_folder(folder, package.files))
+        return Staged(
+            capability_id=capability.id,
+            number=package.manifest.version,
+            package=package,
+            folder=folder,
+            provenance=provenance,
+            access_to_approve=package.manifest.access.without(approved),
+        )
+
+    async def commit(
+        self,
+        staged: Staged,
+        *,
+        checks: Sequence[CaseResult],
+        status: VersionStatus = "ready",
+        reasons: Sequence[str] = (),
+        activate: bool = True,
+    ) -> Capability:
+        """Register a staged version: move its folder into place and write its row, both or neither.
+
+        Args:
+            staged: Its cases have passed, or will be run when the user has approved what it may reach ("proposed").
+            checks: How its cases went.
+            status: Of the version.
+            reasons: What it waits for, or why it failed.
+            activate: Make it the active version if it is "ready".
+
+        Raises:
+            StorageUnwritable: The disk is full. Nothing was registered, and the staged folder is removed.
+            UsageError: The version was registered by another process meanwhile.
+        """
+        content = await _in_thread(lambda: archive.pack(staged.package.files))
+
+        def write(connection: Connection) -> None:
+            row = self._row(connection, staged.capability_id)
+            if row is None:
+                raise NotFound("The capability was removed while its version was being registered.")
+            if self._version_row(connection, row.id, staged.number) is not None:
+                raise UsageError(
+                    f"Version {staged.number} of {row.name} was registered by another process meanwhile."
+                )
+            target = version_folder(self._path(row.id), staged.number)
+            if target.exists():
+                self._move_aside(target)
+            connection.execute(
+                insert(capability_versions).values(
+                    capability_id=row.id,
+                    number=staged.number,
+                    status=status,
+                    sha256=staged.package.sha256,
+                    archive=content,
+                    provenance=_json(provenance_to_json(staged.provenance)),
+                    checks=_json([result_to_json(check) for check in checks]),
+                    reasons=_json(list(reasons)),
+                    created_at=self._now(),
+                )
+            )
+            if status == "ready" and activate:
+                self._activate(connection, row, staged.number, staged.package, close_build=True)
+            else:
+                self._set(connection, row.id, **self._waiting(row, staged, status, reasons))
+            staged.folder.rename(target)
+
+        try:
+            await self._database.write(write, durable=True)
+        except BaseException as error:
+            with anyio.CancelScope(shield=True):
+                await self._undo(staged)
+            if isinstance(error, OSError):
+                raise StorageUnwritable(
+                    f"The version could not be moved to {self._path(staged.capability_id)}: {error.strerror}. Nothing "
+                    "was registered."
+                ) from error
+            raise
+        return await self.get(staged.capability_id)
+
+    async def drop(self, staged: Staged) -> None:
+        """Remove the folder of a version that is not going to be registered."""
+        await _in_thread(lambda: discard(staged.folder))
+
+    async def approve(self, name: str, access: Access) -> None:
+        """Record that the user allowed a capability to reach these things, in every version."""
+        capability = await self.get(name)
+
+        def write(connection: Connection) -> None:
+            known = set(_approved(connection, capability.id).items)
+            rows = [
+                {"capability_id": capability.id, "kind": kind, "value": value, "approved_at": self._now()}
+                for kind, value in access.items
+                if (kind, value) not in known
+            ]
+            if rows:
+                connection.execute(insert(capability_approvals), rows)
+
+        await self._database.write(write, durable=True)
+
+    async def withdraw(self, name: str) -> None:
+        """Forget everything that the user allowed a capability to reach."""
+        capability = await self.get(name)
+        gone = delete(capability_approvals).where(capability_approvals.c.capability_id == capability.id)
+        await self._database.write(lambda connection: connection.execute(gone), durable=True)
+
+    async def settle(
+        self,
+        name: str,
+        number: int,
+        *,
+        status: VersionStatus,
+        checks: Sequence[CaseResult],
+        reasons: Sequence[str] = (),
+    ) -> Capability:
+        """Record what became of a proposed version: it is "ready" and becomes active, or "failed"."""
+        capability = await self.get(name)
+        package = await self.registered(capability.id, number)
+
+        def write(connection: Connection) -> None:
+            row = self._row(connection, capability.id)
+            if row is None or self._version_row(connection, row.id, number) is None:
+                raise NotFound(f"{capability.name} has no version {number} any more.")
+            connection.execute(
+                update(capability_versions)
+                .where(capability_versions.c.capability_id == row.id, capability_versions.c.number == number)
+                .values(
+                    status=status,
+                    checks=_json([result_to_json(check) for check in checks]),
+                    reasons=_json(list(reasons)),
+                )
+            )
+            if status == "ready":
+                self._activate(connection, row, number, package, close_build=False)
+            elif row.version == 0:
+                now_status = status if status in ("failed", "proposed") else row.status
+                self._set(connection, row.id, status=now_status, reasons=_json(list(reasons)))
+
+        await self._database.write(write, durable=True)
+        return await self.get(capability.id)
+
+    # ---- Life
+
+    async def activate(self, name: str, number: int) -> Capability:
+        """Make a version the active one. If its folder was edited and the edits are kept as a version of their own, its
+        files are put back as they were registered.
+
+        Raises:
+            NotFound: There is no such capability or version.
+            Refused: The version is not ready, or the user has withdrawn what it may reach.
+        """
+        capability = await self.get(name)
+        package = await self.registered(capability.id, number)
+        await self._restore_if_kept(capability, number)
+
+        def write(connection: Connection) -> None:
+            row = self._row(connection, capability.id)
+            version = None if row is None else self._version_row(connection, row.id, number)
+            if row is None or version is None:
+                raise NotFound(f"{capability.name} has no version {number} any more.")
+            if version.status != "ready":
+                hint = (
+                    " Approve it first: satchel capability approve." if version.status == "proposed" else ""
+                )
+                raise Refused(f"Version {number} of {capability.name} is {version.status}.{hint}")
+            missing = package.manifest.access.without(_approved(connection, row.id))
+            if missing:
+                raise Refused(
+                    f"Version {number} of {capability.name} may reach what you have not approved "
+                    f"({', '.join(value for _, value in missing.items)}). Approve it first: satchel capability approve "
+                    f"{capability.name}"
+                )
+            self._activate(connection, row, number, package, close_build=False)
+
+        await self._database.write(write, durable=True)
+        return await self.get(capability.id)
+
+    async def rollback(self, name: str) -> Capability:
+        """Make the newest ready version before the active one the active version.
+
+        Raises:
+            NotFound: There is none.
+        """
+        capability = await self.get(name)
+        before = [
+            version.number
+            for version in await self.versions(capability.id)
+            if version.status == "ready" and version.number < capability.version
+        ]
+        if not before:
+            raise NotFound(
+                f"{capability.name} has no ready version before {capability.version or 'the first'}."
+            )
+        return await self.activate(capability.id, before[-1])
+
+    async def disable(self, name: str) -> Capability:
+        """Keep a capability from being used and offered. `enable` undoes it.
+
+        Raises:
+            UsageError: It has no active version.
+        """
+        return await self._switch(
+            name, "active", "disabled", "has no active version, so there is nothing to disable"
+        )
+
+    async def enable(self, name: str) -> Capability:
+        """Undo `disable`.
+
+        Raises:
+            UsageError: It is not disabled.
+        """
+        return await self._switch(name, "disabled", "active", "is not disabled")
+
+    async def remove(self, name: str) -> Capability:
+        """Delete a capability with all its versions, runs and folders.
+
+        Returns:
+            What it was.
+
+        Raises:
+            NotFound: There is no such capability.
+            StorageError: Its folder can't be removed.
+        """
+        capability = await self.get(name)
+
+        def write(connection: Connection) -> None:
+            connection.execute(delete(capabilities).where(capabilities.c.id == capability.id))
+            self._count_change(connection)
+
+        # The rows go first: a folder that is left behind by a crash has no row and is moved aside.
+        await self._database.write(write, durable=True)
+        await _in_thread(lambda: discard(capability.path))
+        if capability.path.exists():
+            raise StorageError(
+                f"{capability.name} is removed, and its folder {capability.path} is not. Delete it."
+            )
+        return capability
+
+    # ---- Runs
+
+    async def record_run(
+        self,
+        name: str,
+        *,
+        version: int,
+        status: str,
+        wall_ms: float,
+        peak_mb: float,
+        backend: str,
+        error: str = "",
+        input: Mapping[str, Any] | None = None,
+    ) -> Capability:
+        """Record a run. After three failures in a row, the capability counts as failing until a run succeeds.
+
+        Args:
+            name: Of the capability.
+            version: The version that ran.
+            status: The sandbox's word; "ok" means success.
+            wall_ms: How long it took.
+            peak_mb: The most memory that it took.
+            backend: The sandbox that ran it.
+            error: Why it failed, without secrets. The end is kept.
+            input: The input of a run that failed.
+
+        Returns:
+            The entry after the run.
+        """
+        capability = await self.get(name)
+        at, failed = self._now(), status != "ok"
+        given = "" if input is None or not failed else _json(input)
+        values = {
+            "capability_id": capability.id,
+            "version": version,
+            "status": status,
+            "error": _storable(error[-_MAX_ERROR:]),
+            "input": given if len(given) <= _MAX_INPUT else "",
+            "wall_ms": wall_ms,
+            "peak_mb": peak_mb,
+            "backend": backend,
+            "started_at": at - round(wall_ms * 1000),
+        }
+
+        def write(connection: Connection) -> None:
+            row = self._row(connection, capability.id)
+            if row is None:
+                return  # It was removed while it ran.
+            number = connection.execute(insert(capability_runs).values(values)).inserted_primary_key
+            old = select(capability_runs.c.number).where(capability_runs.c.capability_id == row.id)
+            kept = (
+                old.order_by(capability_runs.c.number.desc())
+                .limit(1)
+                .offset(_KEPT_RUNS - 1)
+                .scalar_subquery()
+            )
+            connection.execute(
+                delete(capability_runs).where(
+                    capability_runs.c.capability_id == row.id, capability_runs.c.number < kept
+                )
+            )
+            if number is None or row.version != version:
+                return
+            in_row = row.failures_in_row + 1 if failed else 0
+            failing = (row.failing_since or at) if in_row >= _FAILING_AFTER else None
+            recent = [*json.loads(row.recent_ms), round(wall_ms, 1)][-_RECENT:]
+            connection.execute(
+                update(capabilities)
+                .where(capabilities.c.id == row.id)
+                .values(
+                    runs=row.runs + 1,
+                    failures=row.failures + failed,
+                    failures_in_row=in_row,
+                    failing_since=failing,
+                    recent_ms=_json(recent),
+                    peak_mb=max(row.peak_mb, peak_mb),
+                    last_run_at=at,
+                )
+            )
+
+        await self._database.write(write)
+        return await self.get(capability.id)
+
+    async def rewrite(self, change: Callable[[str], str]) -> bool:
+        """Replace the words that the records of runs keep, such as those that the user wants forgotten.
+
+        Returns:
+            Whether any changed.
+        """
+
+        def write(connection: Connection) -> bool:
+            changed = False
+            for row in connection.execute(select(capability_runs)).all():
+                error, given = change(row.error), change(row.input) if row.input else ""
+                if (error, given) != (row.error, row.input):
+                    changed = True
+                    connection.execute(
+                        update(capability_runs)
+                        .where(capability_runs.c.number == row.number)
+                        # What is no JSON any more is dropped.
+                        .values(error=error, input=given if _is_json(given) else "")
+                    )
+            return changed
+
+        return await self._database.write(write, durable=True)
+
+    # ---- Rows
+
+    def _row(self, connection: Connection, name: str) -> Row[Any] | None:
+        """The row with this id, name or tool name."""
+        name = _storable(name)
+        mine = select(capabilities).where(capabilities.c.user_id == self._user)
+        found = connection.execute(mine.where(capabilities.c.name == name.removeprefix("cap_"))).one_or_none()
+        # A capability may be called `cap_…` itself.
+        for other in (capabilities.c.name == name, capabilities.c.id == name):
+            if found is None:
+                found = connection.execute(mine.where(other)).one_or_none()
+        return found
+
+    def _create(self, connection: Connection, wanted: Wanted, provenance: Provenance, now: int) -> str:
+        mine = select(func.count()).where(capabilities.c.user_id == self._user)
+        if connection.execute(mine).scalar_one() >= _MOST:
+            raise UsageError(
+                f"There are {_MOST:,} capabilities, the most that a catalogue holds. Remove some."
+            )
+        id = str(uuid.uuid4())
+        connection.execute(
+            insert(capabilities).values(
+                id=id,
+                user_id=self._user,
+                name=wanted.name,
+                description=_storable(" ".join(wanted.description.split())),
+                status="building" if provenance.build_id else "proposed",
+                version=0,
+                input_schema=_json(dict(wanted.input_schema)),
+                output_schema="{}",
+                tags="[]",
+                requirements="[]",
+                hosts="[]",
+                secrets="[]",
+                state=0,
+                path=f"{_FOLDER}/{id}",
+                provenance=_json(provenance_to_json(provenance)),
+                build_id=provenance.build_id,
+                reasons="[]",
+                created_at=now,
+                updated_at=now,
+                runs=0,
+                failures=0,
+                failures_in_row=0,
+                recent_ms="[]",
+                peak_mb=0.0,
+            )
+        )
+        self._count_change(connection)
+        return id
+
+    def _set(self, connection: Connection, id: str, **values: Any) -> None:
+        values["updated_at"] = self._now()
+        connection.execute(update(capabilities).where(capabilities.c.id == id).values(values))
+        self._count_change(connection)
+
+    def _count_change(self, connection: Connection) -> None:
+        mine = capability_changes.c.user_id == self._user
+        counted = connection.execute(
+            update(capability_changes).where(mine).values(changed=capability_changes.c.changed + 1)
+        )
+        if not counted.rowcount:
+            connection.execute(insert(capability_changes).values(user_id=self._user, changed=1))
+
+    def _activate(
+        self, connection: Connection, row: Row[Any], number: int, package: Package, *, close_build: bool
+    ) -> None:
+        manifest = package.manifest
+        version = self._version_row(connection, row.id, number)
+        values: dict[str, Any] = {"build_id": "", "reasons": "[]"} if close_build else {}
+        if row.version != number:
+            values |= {
+                "runs": 0,
+                "failures": 0,
+                "failures_in_row": 0,
+                "failing_since": None,
+                "recent_ms": "[]",
+                "peak_mb": 0.0,
+                "last_run_at": None,
+            }
+        self._set(
+            connection,
+            row.id,
+            **values,
+            status="disabled" if row.status == "disabled" else "active",
+            version=number,
+            description=manifest.description,
+            input_schema=_json(manifest.input_schema),
+            output_schema=_json(manifest.output_schema),
+            tags=_json(manifest.tags),
+            requirements=_json(manifest.requirements),
+            hosts=_json(manifest.access.hosts),
+            secrets=_json(manifest.access.secrets),
+            state=int(manifest.access.state),
+            provenance=row.provenance if version is None else version.provenance,
+        )
+
+    @staticmethod
+    def _waiting(
+        row: Row[Any], staged: Staged, status: VersionStatus, reasons: Sequence[str]
+    ) -> dict[str, Any]:
+        """The columns of an entry with a new version that does not become active."""
+        values: dict[str, Any] = {"build_id": "", "reasons": _json(list(reasons))}
+        if row.version == 0:
+            manifest = staged.package.manifest
+            values |= {
+                "status": "failed" if status == "failed" else "proposed",
+                "description": manifest.description,
+                "input_schema": _json(manifest.input_schema),
+                "output_schema": _json(manifest.output_schema),
+                "tags": _json(manifest.tags),
+                "requirements": _json(manifest.requirements),
+            }
+        return values
+
+    @staticmethod
+    def _version_row(connection: Connection, id: str, number: int) -> Row[Any] | None:
+        columns = [column for column in capability_versions.c if column.name != "archive"]
+        return connection.execute(
+            select(*columns).where(
+                capability_versions.c.capability_id == id, capability_versions.c.number == number
+            )
+        ).one_or_none()
+
+    async def _next_number(self, capability: Capability) -> int:
+        newest = select(func.max(capability_versions.c.number)).where(
+            capability_versions.c.capability_id == capability.id
+        )
+        found: int | None = await self._database.read(lambda connection: connection.execute(newest).scalar())
+        return (found or 0) + 1
+
+    async def _switch(self, name: str, before: str, after: CapabilityStatus, otherwise: str) -> Capability:
+        capability = await self.get(name)
+
+        def write(connection: Connection) -> None:
+            row = self._row(connection, capability.id)
+            if row is None or row.status != before or row.version == 0:
+                raise UsageError(f"{capability.name} {otherwise} (it is {capability.status}).")
+            self._set(connection, row.id, status=after)
+
+        await self._database.write(write, durable=True)
+        return await self.get(capability.id)
+
+    # ---- Folders
+
+    def _path(self, id: str) -> Path:
+        return self.folder / id
+
+    async def _undo(self, staged: Staged) -> None:
+        """After a registration that failed, there is neither its folder nor its row."""
+        await _in_thread(lambda: discard(staged.folder))
+        target = version_folder(self._path(staged.capability_id), staged.number)
+
+        def look(connection: Connection) -> bool:
+            return self._version_row(connection, staged.capability_id, staged.number) is not None
+
+        # A commit can fail after the folder was moved, for example because the disk is full.
+        try:
+            registered = await self._database.read(look)
+        except SatchelError:
+            return  # The next opening makes both agree.
+        if not registered:
+            await _in_thread(lambda: discard(target))
+
+    async def _restore_if_kept(self, capability: Capability, number: int) -> None:
+        """Put an edited folder back if its contents are registered as another version."""
+        folder = version_folder(capability.path, number)
+        if not await self.edited(capability.id, number):
+            return
+        try:
+            files = await _in_thread(lambda: read_folder(folder))
+        except UsageError:
+            return
+        for version in await self.versions(capability.id):
+            if version.provenance.made_by != "user":
+                continue
+            kept = await self.registered(capability.id, version.number)
+            if _same_content(files, kept.files):
+                original = (await self.registered(capability.id, number)).files
+                await _in_thread(partial(self._replace, folder, original))
+                return
+
+    @staticmethod
+    def _replace(folder: Path, files: Mapping[str, bytes]) -> None:
+        fresh = folder.with_name(f"{_STAGING}{uuid.uuid4().hex[:12]}")
+        old = folder.with_name(f"{_STAGING}{uuid.uuid4().hex[:12]}")
+        write_folder(fresh, files)
+        if folder.exists():
+            folder.rename(old)
+        fresh.rename(folder)
+        discard(old)
+
+    def _numbers(self, connection: Connection) -> dict[str, frozenset[int]]:
+        """The version numbers of each capability, by its id. Ids of all users: they share the folder."""
+        rows = connection.execute(
+            select(capability_versions.c.capability_id, capability_versions.c.number)
+        ).all()
+        found: dict[str, set[int]] = {}
+        for id, number in rows:
+            found.setdefault(id, set()).add(number)
+        return {id: frozenset(numbers) for id, numbers in found.items()}
+
+    def _found(self) -> dict[str, frozenset[int]]:
+        """The same according to the folders."""
+        return {
+            each.name: numbers
+            for each in _entries(self.folder)
+            if not each.name.startswith(".")
+            and each.is_dir()
+            and (numbers := frozenset(_number(entry) for entry in _entries(each)) - {0})
+        }
+
+    def _repair(self, connection: Connection) -> None:
+        """Make rows and folders agree. The transaction keeps registrations of other processes out."""
+        known, found = self._numbers(connection), self._found()
+        for id, numbers in known.items():
+            for number in sorted(numbers - found.get(id, frozenset())):
+                content = connection.execute(
+                    select(capability_versions.c.archive).where(
+                        capability_versions.c.capability_id == id, capability_versions.c.number == number
+                    )
+                ).scalar_one()
+                self._replace(version_folder(self._path(id), number), archive.unpack(content))
+                _log.warning(
+                    "The folder of version %d of capability %s was missing and was restored.", number, id
+                )
+        for id, numbers in found.items():
+            for number in sorted(numbers - known.get(id, frozenset())):
+                self._move_aside(version_folder(self._path(id), number))
+
+    def _discard_staged(self) -> None:
+        """Remove what registrations that were cut off have left. Checking a version takes far less than a day."""
+        yesterday = (self._clock.now() - timedelta(days=1)).timestamp()
+        for each in _entries(self.folder):
+            for entry in () if each.name.startswith(".") else _entries(each):
+                if entry.name.startswith(_STAGING) and entry.lstat().st_mtime < yesterday:
+                    discard(entry)
+
+    def _move_aside(self, folder: Path) -> None:
+        """Move a folder that no row describes to where the user finds it."""
+        aside = self.folder / _ASIDE / f"{folder.parent.name}-{folder.name}-{uuid.uuid4().hex[:8]}"
+        aside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.rename(aside)
+        _log.warning("%s is not registered; it was moved to %s.", folder, aside)
+
+    # ---- Rows as data
+
+    def _capability(self, row: Row[Any]) -> Capability:
+        recent = json.loads(row.recent_ms)
+        return Capability(
+            id=row.id,
+            name=row.name,
+            description=row.description,
+            status=row.status,
+            version=row.version,
+            input_schema=json.loads(row.input_schema),
+            output_schema=json.loads(row.output_schema),
+            tags=tuple(json.loads(row.tags)),
+            requirements=tuple(json.loads(row.requirements)),
+            access=Access(
+                hosts=tuple(json.loads(row.hosts)),
+                secrets=tuple(json.loads(row.secrets)),
+                state=bool(row.state),
+            ),
+            path=self._home / row.path,
+            provenance=provenance_from_json(json.loads(row.provenance)),
+            build_id=row.build_id,
+            reasons=tuple(json.loads(row.reasons)),
+            created_at=_time(row.created_at),
+            updated_at=_time(row.updated_at),
+            reliability=Reliability(
+                runs=row.runs,
+                failures=row.failures,
+                median_ms=statistics.median(recent) if recent else None,
+                peak_mb=row.peak_mb,
+                last_run_at=None if row.last_run_at is None else _time(row.last_run_at),
+                failing_since=None if row.failing_since is None else _time(row.failing_since),
+            ),
+        )
+
+    def _version(self, capability: Capability, row: Row[Any]) -> Version:
+        return Version(
+            capability_id=capability.id,
+            number=row.number,
+            status=row.status,
+            sha256=row.sha256,
+            folder=version_folder(capability.path, row.number),
+            provenance=provenance_from_json(json.loads(row.provenance)),
+            checks=tuple(json.loads(row.checks)),
+            reasons=tuple(json.loads(row.reasons)),
+            created_at=_time(row.created_at),
+        )
+
+    def _now(self) -> int:
+        return (self._clock.now() - _EPOCH) // timedelta(microseconds=1)
+
+
+def _approved(connection: Connection, id: str) -> Access:
+    rows = connection.execute(
+        select(capability_approvals.c.kind, capability_approvals.c.value)
+        .where(capability_approvals.c.capability_id == id)
+        .order_by(capability_approvals.c.value)
+    ).all()
+    return Access(
+        hosts=tuple(value for kind, value in rows if kind == "host"),
+        secrets=tuple(value for kind, value in rows if kind == "secret"),
+        state=any(kind == "state" for kind, _ in rows),
+    )
+
+
+def _run(row: Row[Any]) -> Run:
+    return Run(
+        number=row.number,
+        version=row.version,
+        status=row.status,
+        error=row.error,
+        input=json.loads(row.input) if row.input else None,
+        wall_ms=row.wall_ms,
+        peak_mb=row.peak_mb,
+        backend=row.backend,
+        started_at=_time(row.started_at),
+    )
+
+
+def _same_content(one: Mapping[str, bytes], other: Mapping[str, bytes]) -> bool:
+    """Whether both have the same files, apart from those that name the version."""
+    own = ("manifest.json", "SKILL.md")
+    return {p: c for p, c in one.items() if p not in own} == {p: c for p, c in other.items() if p not in own}
+
+
+def _entries(folder: Path) -> Iterable[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except OSError as error:
+        raise StorageError(f"{folder} can't be read: {error.strerror}.") from error
+
+
+def _number(folder: Path) -> int:
+    """The number of a version's folder; 0 for other entries."""
+    digits = folder.name.removeprefix("v")
+    return int(digits) if folder.name.startswith("v") and digits.isascii() and digits.isdecimal() else 0
+
+
+def _time(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _storable(words: str) -> str:
+    """Without lone surrogates, which SQLite refuses."""
+    return words.encode("utf-8", "replace").decode()
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"There is no capability {name[:80]!r}. See `satchel capability list`.")
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    return await anyio.to_thread.run_sync(function)
