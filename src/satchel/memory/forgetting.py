@@ -513,14 +513,17 @@ def _delete(
 
 def _tombstone(row: Any, space: int, at: int, changed: int, hasher: WordHasher) -> dict[str, Any]:
     session, turn, position = row.source_session, row.source_turn, row.source_position
-    # What was said has a place of its own, and nothing else is stored there. Several facts may come from one turn:
-    # they are known by their words. Words alone would keep away every later "Yes, please." of the session.
+    # What was said has a place of its own, and nothing else is stored there. Whoever counts places again may give the
+    # same words the next one, so words are known within their turn too; the session's later turns may repeat them
+    # ("Yes, please."). Several facts may come from one turn: they are known by their words in the whole session.
     placed = session is not None and turn is not None and position is not None
     return {
         "rid": row.rid,
         "space_id": space,
         "place_hash": place_hash(session, turn, position) if placed else None,
-        "words_hash": None if placed or session is None else hasher.words(session, row.content),
+        "words_hash": None
+        if session is None
+        else hasher.words(session, row.content, turn=turn if placed else None),
         "forgotten_at": at,
         "changed": changed,
     }

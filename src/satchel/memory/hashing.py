@@ -34,10 +34,11 @@ class WordHasher:
         """Hash a memory's words, as hexadecimal digits."""
         return self._mac("content", text)
 
-    def words(self, session: str, content: str) -> str:
-        """Hash words that were said in a session, for its tombstones."""
+    def words(self, session: str, content: str, *, turn: int | None = None) -> str:
+        """Hash words that were said in a session, or in one turn of it, for its tombstones."""
         digest = hashlib.sha256(content.encode()).hexdigest()
-        text = "".join(f"{len(part)}:{part};" for part in ("words", session, digest))
+        where = (session,) if turn is None else (session, str(turn))
+        text = "".join(f"{len(part)}:{part};" for part in ("words", *where, digest))
         return self.rekeyed(hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
 
     def rekeyed(self, unkeyed: str) -> str:

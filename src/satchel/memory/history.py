@@ -416,12 +416,11 @@ def drop_changes(
         at: When.
         hasher: Has the key.
     """
-    by_id = {forgotten.id: forgotten for forgotten in gone}
+    sources = {forgotten.id: forgotten.source for forgotten in gone}
     hashes = {
-        hasher.words(session, content)
-        for id, contents in earlier_contents(connection, space, list(by_id)).items()
-        # What has a place of its own is known by that.
-        if (session := by_id[id].source.session) is not None and by_id[id].source.position is None
+        hasher.words(source.session, content, turn=None if source.position is None else source.turn)
+        for id, contents in earlier_contents(connection, space, list(sources)).items()
+        if (source := sources[id]).session is not None
         for content in contents
     }
     known: set[str] = set()
@@ -438,7 +437,7 @@ def drop_changes(
             insert(earlier_words),
             [{"space_id": space, "words_hash": number} for number in sorted(hashes - known)],
         )
-    for part in slices(list(by_id)):
+    for part in slices(list(sources)):
         connection.execute(delete(changes).where(changes.c.space_id == space, changes.c.memory_id.in_(part)))
         # An edge's change names both by their ids; a reason may quote the one that goes.
         connection.execute(

@@ -115,7 +115,8 @@ class Draft:
     """A memory that is about to be written: its columns, its tags, its words.
 
     Attributes:
-        words_hash: `WordHasher.words` of one that has a session and no place of its own in it; None for others.
+        words_hash: `WordHasher.words` of one that has a session, within its turn if it has a place there; None for
+            others.
     """
 
     id: str
@@ -261,8 +262,8 @@ def _known(connection: Connection, space: int, ids: Sequence[str]) -> set[str]:
 
 
 def _refused(connection: Connection, space: int, drafts: Sequence[Draft]) -> set[str]:
-    """The ids of the drafts whose source was forgotten: the same place or, for what has none of its own, the same words
-    in the same session.
+    """The ids of the drafts whose source was forgotten: the same place, the same words in the same turn or, for what
+    has no place of its own, the same words in the same session.
     """
     sourced = [draft for draft in drafts if draft.row["source_session"] is not None]
     if not sourced or connection.execute(_ANY_TOMBSTONE, {"space": space}).first() is None:
@@ -275,7 +276,7 @@ def _refused(connection: Connection, space: int, drafts: Sequence[Draft]) -> set
         if row["source_turn"] is not None and row["source_position"] is not None:
             place = place_hash(session, row["source_turn"], row["source_position"])
             places.setdefault(place, []).append(draft.id)
-        elif draft.words_hash is not None:
+        if draft.words_hash is not None:
             said.setdefault(draft.words_hash, []).append(draft.id)
     refused: set[str] = set()
     for table, column, by_hash in (

@@ -1221,7 +1221,9 @@ class Memory(Keeper, Mover, Inspector):
             id=given["id"],
             tags=tags,
             words=words,
-            words_hash=None if session is None or placed else self._hasher.words(session, content),
+            words_hash=None
+            if session is None
+            else self._hasher.words(session, content, turn=turn if placed else None),
             row={
                 "kind": one_of(given["kind"], Kind, "kind"),
                 "content": content,

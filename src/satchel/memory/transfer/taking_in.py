@@ -298,7 +298,9 @@ def _draft(piece: Piece, content: str, quote: str | None, now: int, hasher: Word
     return Draft(
         id=piece.id,
         tags=piece.tags,
-        words_hash=None if piece.session is None or placed else hasher.words(piece.session, content),
+        words_hash=None
+        if piece.session is None
+        else hasher.words(piece.session, content, turn=piece.turn if placed else None),
         words=lexicon.read_text(content, piece.tags),
         row={
             "kind": piece.kind,
