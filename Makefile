@@ -14,7 +14,7 @@ run: .venv/run.stamp ## start Satchel; ARGS="ask 'Hello'" gives it arguments
 	@$(BIN)/satchel $(ARGS)
 
 test: check ## everything: the checks, then all tests; ARGS="tests/memory -x" chooses
-	$(BIN)/python -m pytest -q $(ARGS)
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal $(ARGS)
 
 fuzz: .venv/dev.stamp ## look for what the property tests have not met yet; what they find becomes an @example
 	$(BIN)/python -m pytest -q -m hypothesis --hypothesis-profile=fuzz $(ARGS)
