@@ -201,7 +201,14 @@ def exit_codes() -> Iterator[tuple[str, int]]:
 @requirement("house:errors:who-acts")
 def test_every_error_has_the_exit_code_of_who_must_act() -> None:
     special = {name: code for name, code in exit_codes() if code != 1}
-    assert special == {"UserError": 2, "ConfigError": 2, "UsageError": 2, "NotFound": 3, "Refused": 4}
+    assert special == {
+        "UserError": 2,
+        "ConfigError": 2,
+        "UsageError": 2,
+        "NotFound": 3,
+        "Refused": 4,
+        "NoSandbox": 4,
+    }
 
 
 @requirement("house:no-machine-names")

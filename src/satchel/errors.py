@@ -21,6 +21,7 @@ SatchelError
 │   ├── StorageTooNew          a newer version of Satchel wrote it: upgrade
 │   └── StorageUnwritable      the disk is full or the location is read-only
 └── SandboxError               the sandbox itself failed (a failure of the program in it is a result)
+    └── NoSandbox              this machine has none, or none that can do what was asked (exit 4)
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ __all__ = [
     "ModelError",
     "ModelRejected",
     "ModelUnavailable",
+    "NoSandbox",
     "NotFound",
     "Refused",
     "SandboxError",
@@ -153,3 +155,9 @@ class StorageUnwritable(StorageError):
 
 class SandboxError(SatchelError):
     """The sandbox itself failed."""
+
+
+class NoSandbox(SandboxError):
+    """No sandbox works on this machine, or none that can do what was asked. The message says how to get one."""
+
+    exit_code = 4

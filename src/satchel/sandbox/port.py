@@ -1,0 +1,480 @@
+"""The port of the sandbox: what runs, what it may use, and what comes back.
+
+A backend confines a program: bubblewrap, Landlock, a container, a hosted machine. All of them take the same data and
+return the same data. What the program in the sandbox does wrong is a `RunResult` with a status; only a failure of the
+sandbox itself is an exception (`SandboxError`, and `NoSandbox` where there is none).
+
+There are three ways to use a sandbox:
+
+- `Sandbox.run` runs one function of one file, or one command, in a fresh sandbox. Nothing is left of it.
+- `Sandbox.open` gives a folder that stays between commands, for the Builder.
+- `Sandbox.box` confines commands that work in the user's own folder: `bash`, executables, MCP servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Protocol, Self, TypeAlias
+
+__all__ = [
+    "Artifact",
+    "Box",
+    "Command",
+    "CommandResult",
+    "Denial",
+    "Egress",
+    "Feature",
+    "Limits",
+    "Network",
+    "NetworkMode",
+    "OnOutput",
+    "Probe",
+    "PythonEntry",
+    "RunResult",
+    "RunSpec",
+    "Sandbox",
+    "SandboxSession",
+    "SessionSpec",
+    "Status",
+    "WorkspaceBox",
+]
+
+OnOutput: TypeAlias = Callable[[Literal["stdout", "stderr"], bytes], Awaitable[None]]
+"""Called with each piece of output as it arrives."""
+
+NetworkMode: TypeAlias = Literal["none", "allow", "public"]
+"""No network; the named hosts only; every public address. The last two go through the proxy, never past it."""
+
+
+class Status(StrEnum):
+    """How a run ended. The values are public."""
+
+    OK = "ok"
+    ERROR = "error"
+    """The code raised an exception, or the command ended with another exit code than 0."""
+    BAD_RETURN = "bad_return"
+    """The function returned something else than a string."""
+    NO_RESULT = "no_result"
+    """The process ended before the function returned: `os._exit`, a signal, a closed descriptor."""
+    BAD_RESULT = "bad_result"
+    """What arrived as the result is not a result."""
+    RESULT_TOO_LARGE = "result_too_large"
+    TIMEOUT = "timeout"
+    """It used up its time, on the clock or on the processor."""
+    MEMORY = "memory"
+    PROCESSES = "processes"
+    DISK = "disk"
+    OUTPUT = "output"
+    """It printed far more than is kept."""
+
+
+class Feature(StrEnum):
+    """What a backend guarantees. A caller that needs one that is missing is refused with `NoSandbox`."""
+
+    FILES = "files"
+    """Only the named files can be read, and only the writable ones be changed."""
+    HIDING = "hiding"
+    """What may not be read is not even visible; single files of a writable folder can be protected, as in `.git`."""
+    NO_NETWORK = "no_network"
+    """There is no network at all, not even the loopback interface of the host."""
+    HOSTS = "hosts"
+    """The network can be limited to named hosts."""
+    PROCESSES = "processes"
+    """Their number is limited, other processes can't be seen or signalled, and none survives."""
+    SYSCALLS = "syscalls"
+    """Calls that attack the kernel are refused."""
+    MEMORY = "memory"
+    DISK = "disk"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one run may use. Each is above 0. The defaults suit a capability.
+
+    Attributes:
+        wall_s: Seconds on the clock.
+        cpu_s: Seconds of processor time of one process.
+        memory_mb: Memory of all processes together, in MiB. Shared pages count once.
+        processes: Processes and threads at one time.
+        file_mb: The size of one file, in MiB.
+        tmp_mb: The size of all files together, in MiB.
+        output_kb: What is kept of stdout and of stderr, in KiB each. A run that prints 64 times as much is ended.
+        result_kb: The size of the result, in KiB.
+        artifacts: How many files of `out/` are collected.
+        artifacts_mb: Their size together, in MiB.
+    """
+
+    wall_s: float = 60.0
+    cpu_s: int = 30
+    memory_mb: int = 512
+    processes: int = 32
+    file_mb: int = 16
+    tmp_mb: int = 64
+    output_kb: int = 256
+    result_kb: int = 1024
+    artifacts: int = 64
+    artifacts_mb: int = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """What may be reached.
+
+    Attributes:
+        hosts: For the mode "allow": "api.example.org", "api.example.org:8443", "*.example.org". Without a port: 443
+            and 80.
+        private: Entries of `hosts` that may resolve to a private or loopback address, because the user named them.
+    """
+
+    mode: NetworkMode = "none"
+    hosts: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonEntry:
+    """Call `function(args)` of `code_dir/main.py`, which must return a string.
+
+    Attributes:
+        code_dir: A folder that the code can read but not change. Its parent folders stay hidden.
+        args: JSON. They travel on a descriptor of their own, never in the arguments or the environment.
+    """
+
+    code_dir: Path
+    args: Mapping[str, object] = field(default_factory=dict)
+    function: str = "run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """Run a program. No shell is involved.
+
+    Attributes:
+        argv: The program and its arguments. A name without a slash is searched on the sandbox's own PATH. The name
+            "python" is Satchel's own interpreter, with the layer on its path.
+        stdin: Its input; None is /dev/null.
+    """
+
+    argv: tuple[str, ...]
+    stdin: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """One run in a fresh sandbox.
+
+    Attributes:
+        layer: A folder of installed packages (`layers`), put on `sys.path`; None for none.
+        read_only: Files and folders of the host that can be read, at the same path as outside.
+        writable: Files and folders of the host that can be changed, at the same path as outside.
+        secrets: Environment variables whose values are removed from everything that comes back.
+        environ: Further environment variables. Nothing else of the host's environment is passed on.
+    """
+
+    entry: PythonEntry | Command
+    layer: Path | None = None
+    network: Network = Network()
+    limits: Limits = Limits()
+    read_only: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denial:
+    """Something that the sandbox refused, as far as it knows.
+
+    Attributes:
+        kind: "network" is a host that the proxy refused.
+        target: "api.example.org:443".
+        reason: One sentence.
+    """
+
+    kind: Literal["network"]
+    target: str
+    reason: str
+
+
+class Egress(Protocol):
+    """The proxy of one run, session or box: `proxy.open_egress(network, folder=…)` is a context manager that gives it.
+
+    A backend makes `socket` visible in the sandbox and starts `guest/forwarder.py` there with it: a small server on
+    127.0.0.1 that passes connections on to the socket. `forwarder.start(socket_path)` returns the environment
+    variables (`HTTPS_PROXY`, …) that lead programs to it.
+
+    Attributes:
+        socket: A Unix socket in `folder`.
+        denied: What was refused so far.
+    """
+
+    socket: Path
+    denied: Sequence[Denial]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """A file that the code left in the folder `out` of its working folder.
+
+    Attributes:
+        path: Relative to `out`, with slashes, without "..".
+    """
+
+    path: str
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """How a run ended. Everything in it that the code could write is untrusted text.
+
+    Attributes:
+        result: What the function returned; None unless `status` is OK. A command has no result, only output.
+        error: One or two sentences for the user and the model; "" if all is well.
+        traceback: Python's traceback if the code raised an exception, at most 4,000 characters; else "".
+        truncated: stdout or stderr was longer than `Limits.output_kb`; the beginning and the end were kept.
+        exit: The exit code; 128 + N if signal N ended it.
+        wall_ms: Milliseconds on the clock, with the start of the sandbox.
+        peak_mb: The largest amount of memory that was seen, in MiB; 0 if unknown. Short peaks may be missed.
+        backend: The name of the backend that ran it.
+        artifacts: What it left in `out`, in the order of their paths.
+        omitted: Files in `out` that were not collected, with the reason: "big.bin: larger than the 16 MiB allowed".
+    """
+
+    status: Status
+    result: str | None = None
+    error: str = ""
+    traceback: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    truncated: bool = False
+    exit: int = 0
+    wall_ms: float = 0.0
+    peak_mb: int = 0
+    backend: str = ""
+    denied: tuple[Denial, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    omitted: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run ended as it should."""
+        return self.status is Status.OK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSpec:
+    """A folder in which commands run one after another, each in a fresh sandbox: the Builder's workshop.
+
+    What a command leaves running ends with it. The folder stays when the session is closed, or when Satchel is
+    killed, and can be opened again.
+
+    Attributes:
+        folder: The folder on the host. It is created if it doesn't exist. Inside it is the working folder and HOME.
+        layer: As in `RunSpec`; `SandboxSession.use_layer` changes it.
+        limits: Of each command. `tmp_mb` is the size of the folder.
+        total_s: The time of all commands together.
+    """
+
+    folder: Path
+    layer: Path | None = None
+    network: Network = Network()
+    limits: Limits = Limits(cpu_s=120, memory_mb=1024, processes=64, file_mb=64, tmp_mb=256)
+    total_s: float = 600.0
+    read_only: tuple[Path, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+CommandResult: TypeAlias = RunResult
+"""The result of one command of a session: `status`, `exit`, `stdout`, `stderr`; no result and no artifacts."""
+
+
+class SandboxSession(Protocol):
+    """An open session."""
+
+    backend: str
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        stdin: bytes | None = None,
+        on_output: OnOutput | None = None,
+    ) -> CommandResult:
+        """Run one command in the folder; see `Command.argv`.
+
+        Raises:
+            SandboxError: The sandbox failed, or the session is closed.
+        """
+        ...
+
+    async def call(self, args: Mapping[str, object], *, timeout_s: float, function: str = "run") -> RunResult:
+        """Call `function(args)` of `main.py` in the folder, as `Sandbox.run` would.
+
+        Raises:
+            SandboxError: As `exec`.
+        """
+        ...
+
+    async def write(self, path: str, content: bytes) -> None:
+        """Write a file of the folder; its parent folders are created.
+
+        Raises:
+            UsageError: The path is absolute, leaves the folder, or passes through a symbolic link; or it is full.
+        """
+        ...
+
+    async def read(self, path: str, *, max_bytes: int) -> bytes:
+        """At most `max_bytes` of a regular file of the folder.
+
+        Raises:
+            NotFound: There is no such regular file.
+            UsageError: As `write`.
+        """
+        ...
+
+    async def export(self, paths: Sequence[str] | None = None) -> tuple[Artifact, ...]:
+        """The regular files of the folder, or those at `paths` and below.
+
+        Raises:
+            NotFound: There is nothing at one of the paths.
+            UsageError: They are more, or larger, than the session's limits.
+        """
+        ...
+
+    def use_layer(self, layer: Path | None) -> None:
+        """Give the following commands another folder of packages."""
+        ...
+
+    async def aclose(self) -> None:
+        """End what runs. The folder stays."""
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Enter the block that closes the session."""
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the session."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceBox:
+    """Confines ordinary commands of the user: they change the workspace and nothing else.
+
+    The system is read-only. Of the home folder, entries that begin with a dot are hidden, apart from those that hold
+    programs (`.pyenv`, `.nvm`, `.cargo` without its credentials, …); other homes, /run, /var and the host's /tmp
+    are hidden too. HOME and /tmp can be written to; what is written there is discarded at the end of the box.
+
+    Attributes:
+        workspace: The folder that commands may change. `.git/hooks`, `.git/config` and the files by which agents and
+            editors are configured (`.satchel`, `.claude`, `.mcp.json`, …) stay read-only in it.
+        home: The user's home folder.
+        writable: More files and folders that may be changed.
+        read_only: More files and folders that are visible. Inside the workspace: that may not be changed.
+        hidden: Files and folders that are invisible, wherever they are. They outrank everything else.
+        memory_mb: Memory of all processes together, in MiB; None is three quarters of the machine's.
+        processes: Processes and threads at one time.
+        file_mb: The size of one file that is written, in MiB.
+        disk_mb: A command is ended when the free space of the workspace's disk shrinks by this much while it runs.
+    """
+
+    workspace: Path
+    home: Path
+    writable: tuple[Path, ...] = ()
+    read_only: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
+    network: Network = Network()
+    memory_mb: int | None = None
+    processes: int = 1024
+    file_mb: int = 4096
+    disk_mb: int = 8192
+
+
+class Box(Protocol):
+    """An open `WorkspaceBox`. Pass it to `run_process` or `run_alongside` as `box`.
+
+    Attributes:
+        backend: The name of the backend.
+        denied: What the proxy refused so far; it grows while commands run.
+    """
+
+    backend: str
+    denied: Sequence[Denial]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Whether a backend works here, found out by running something in it.
+
+    Attributes:
+        name: "bubblewrap", "landlock", "docker", "podman", "e2b" or "none".
+        works: It does.
+        reason: Why it doesn't, or what to know about it: one sentence, or "".
+        fix: What the user can do about it: one or two sentences, possibly with a command; "" if nothing is to be done.
+        features: What it guarantees.
+    """
+
+    name: str
+    works: bool
+    reason: str = ""
+    fix: str = ""
+    features: frozenset[Feature] = frozenset()
+
+
+class Sandbox(Protocol):
+    """A backend.
+
+    Attributes:
+        name: "bubblewrap", "landlock", "docker", "podman", "e2b"; "none" refuses everything; "unsafe" confines
+            nothing and exists only where the user set `allow_unsafe`.
+        features: What it guarantees.
+    """
+
+    name: str
+    features: frozenset[Feature]
+
+    async def run(self, spec: RunSpec, *, on_output: OnOutput | None = None) -> RunResult:
+        """Run something once, in a fresh sandbox. If the caller is cancelled, everything is ended first.
+
+        Raises:
+            NoSandbox: There is none here, or it can't do what the spec asks for (`Network.mode`).
+            SandboxError: It failed.
+        """
+        ...
+
+    async def open(self, spec: SessionSpec) -> SandboxSession:
+        """Open a session.
+
+        Raises:
+            NoSandbox: As `run`.
+            SandboxError: The folder can't be created.
+        """
+        ...
+
+    def box(self, spec: WorkspaceBox) -> AbstractAsyncContextManager[Box]:
+        """Open a box for commands in the user's own folder. It is inexpensive; processes start with the commands.
+
+        Raises:
+            NoSandbox: As `run`; or the workspace is the home folder, contains it, or is the root of the system.
+            SandboxError: As `run`.
+        """
+        ...
+
+    async def probe(self) -> Probe:
+        """Try it out. The answer is kept for the life of the process."""
+        ...
+
+    async def aclose(self) -> None:
+        """End what waits to be used."""
+        ...
