@@ -37,6 +37,8 @@ _MOST_UNPARSED = 2_000
 """Characters of unreadable arguments that the model gets back: it needs the place of the mistake, not all it sent."""
 _MOST_TRACEBACK = 20_000
 """Characters of a traceback in the log; a recursion error's is longer and says nothing more."""
+_MOST_ERROR = 10_000
+"""Characters of a reason why a call has no result. Hooks and schemas from outside write them, so they need a bound."""
 _MOST_DATA = 64_000
 """Characters of JSON that a result's data may have in the log. Larger data is left out of it."""
 
@@ -140,7 +142,9 @@ class Call:
         self.untrusted = False
 
     def resolve_with_error(self, text: str, code: str = "NOT_RUN") -> None:
-        """Give the call an error as its result."""
+        """Give the call an error as its result, cut to `_MOST_ERROR` characters."""
+        if len(text) > _MOST_ERROR:
+            text = f"{text[:_MOST_ERROR]} [{len(text) - _MOST_ERROR:,} more characters were left out]"
         self.text = clean_text(text)
         self.is_error = True
         self.error_code = code
@@ -229,7 +233,11 @@ def _json_type(value: object) -> str:
 
 def describe(error: BaseException) -> str:
     """Describe an exception in one line of bounded length."""
-    text = " ".join(str(error).split())
+    # A boundary: somebody else's exception, whose text may be made by code that fails as well.
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001
+        text = ""
     name = type(error).__name__
     return f"{name}: {text[:500]}" if text else name
 

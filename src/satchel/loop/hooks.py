@@ -7,7 +7,6 @@ permission gate, not in a hook.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -15,7 +14,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 import anyio
 
 from satchel.events import Action, ContextAdded, Event, Failure, Final, Notice, TurnStart
-from satchel.loop.calls import OUTSIDE_MARK
+from satchel.loop.calls import OUTSIDE_MARK, failure_event
 from satchel.loop.emitter import Emitter
 from satchel.messages import clean_text
 from satchel.models.port import ModelRequest
@@ -146,7 +145,11 @@ class HookChain:
             added = await self._guard("on_turn_start", hook, hook.on_turn_start, start)
             if isinstance(added, str):
                 added = AddContext(text=added)
-            if isinstance(added, AddContext) and added.text.strip():
+            if not isinstance(added, AddContext) or not await self._is_text(
+                "on_turn_start", hook, added.text
+            ):
+                continue
+            if added.text.strip():
                 await self._add_context(start.turn, type(hook).__name__, added)
 
     async def _add_context(self, turn: int, source: str, added: AddContext) -> None:
@@ -179,7 +182,7 @@ class HookChain:
         """Show the result, to each hook as the one before it left it."""
         for hook in self._on_observation:
             answer = await self._guard("on_observation", hook, hook.on_observation, action, result)
-            if isinstance(answer, ToolResult):
+            if isinstance(answer, ToolResult) and await self._is_text("on_observation", hook, answer.text):
                 result = answer
         return result
 
@@ -187,6 +190,19 @@ class HookChain:
         """Show how the turn ended."""
         for hook in self._on_final:
             await self._guard("on_final", hook, hook.on_final, final)
+
+    async def _is_text(self, name: str, hook: object, given: object) -> bool:
+        """Whether what a hook gave as a text is one; anything else becomes a `Failure`."""
+        if isinstance(given, str):
+            return True
+        await self._emitter(
+            Failure(
+                part=f"hook {type(hook).__name__}.{name}",
+                message=f"The hook returned a {type(given).__name__} instead of a text and was passed over.",
+                error="TypeError",
+            )
+        )
+        return False
 
     async def _guard(
         self, name: str, hook: object, method: Callable[..., Awaitable[T]], /, *args: object
@@ -199,12 +215,8 @@ class HookChain:
                 return await answer if isinstance(answer, Awaitable) else answer  # type: ignore[no-any-return]
         # A boundary: a hook is somebody else's code, and it must not stop the turn.
         except Exception as error:  # noqa: BLE001
-            failure = Failure(
-                part=part,
-                message=f"The hook failed and was passed over: {error}",
-                error=type(error).__name__,
-                traceback=traceback.format_exc(),
-            )
+            found = failure_event(part, error)
+            failure = replace(found, message=f"The hook failed and was passed over: {found.message}")
         else:
             if not scope.cancelled_caught:
                 return None

@@ -33,6 +33,8 @@ _RECENT_RECORDS = 1_000
 """The newest records stay in memory. A reader that is further behind reads from the log."""
 _PAGE = 200
 """The maximum number of records in one read of the log."""
+_MOST_BITS = 64
+"""A larger number is not printed: Python refuses to print some."""
 _PIECES = (TextDelta, ThinkingDelta, ToolInputDelta)
 
 
@@ -104,9 +106,12 @@ class Broadcast:
         """
         if after_seq is None:
             after_seq = self.last_seq
-        if not 0 <= after_seq <= self.last_seq:
+        # A client may send anything; True is a number only to Python.
+        is_number = type(after_seq) is int
+        if not is_number or not 0 <= after_seq <= self.last_seq:
+            named = after_seq if is_number and after_seq.bit_length() <= _MOST_BITS else "with this number"
             raise UsageError(
-                f"There is no event {after_seq} in this session: its events are numbered from 1 to {self.last_seq}."
+                f"There is no event {named} in this session: its events are numbered from 1 to {self.last_seq}."
             )
         subscription = Subscription(self, after_seq, self._partial.copy(), until)
         self._subscriptions.add(subscription)

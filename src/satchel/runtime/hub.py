@@ -182,6 +182,7 @@ class SessionHub:
         self._needs_reload = False
         self._posted = replay.posted
         self._seen_posts = replay.delivered
+        self._collecting = anyio.Lock(fast_acquire=True)
         self.questions.restore(replay.questions)
 
     @property
@@ -611,12 +612,16 @@ class SessionHub:
         if isinstance(self._journal, EphemeralJournal):
             return
         try:
-            known = self._posted.keys() | self._seen_posts
-            for entry in await self._home.sessions.waiting(self.id, delivered=known):
-                post = Posted(id=entry.id, source=entry.source, text=entry.text, untrusted=entry.untrusted)
-                self._posted[post.id] = post
-                self.conversation.apply(post)
-                await self.record(post)
+            # Each post collects and so does the next turn: what one has read and not yet shown is not shown by another.
+            async with self._collecting:
+                known = self._posted.keys() | self._seen_posts
+                for entry in await self._home.sessions.waiting(self.id, delivered=known):
+                    post = Posted(
+                        id=entry.id, source=entry.source, text=entry.text, untrusted=entry.untrusted
+                    )
+                    self._posted[post.id] = post
+                    self.conversation.apply(post)
+                    await self.record(post)
         except StorageError as error:
             _log.warning("The inbox of session %s can't be read: %s", self.id, error)
 

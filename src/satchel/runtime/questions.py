@@ -159,12 +159,16 @@ class Questions:
             UsageError: The question has been answered already, or the answer doesn't fit it.
             StorageError: The answer could not be written to disk; the question is still open.
         """
+        if not isinstance(id, str):
+            raise NotFound("The id of a question is a text.")
         if id in self._answers or id in self._answering:
             other = self._answers[id].by if id in self._answers else ""
             raise UsageError(f"The question {id} has been answered already{f' by {other}' if other else ''}.")
         question = self.open.get(id)
         if question is None:
             raise NotFound(f"No question {id!r} is open in this session.")
+        if not all(isinstance(part, str) for part in (words, by, "" if text is None else text)):
+            raise UsageError("An answer, its reason and the name of a client are texts.")
         answer = _fitting(question, text=text, consent=consent, words=words, by=by)
         self._answering.add(id)
         try:
@@ -195,7 +199,7 @@ def _fitting(
         if consent is not None:
             raise UsageError(f"The question {question.id} doesn't ask for permission. Answer it with a text.")
         return QuestionAnswered(id=question.id, text=text, by=by)
-    if consent is None:
+    if not isinstance(consent, str | Mapping):
         raise UsageError(
             f'The question {question.id} asks for permission. Answer "no", "once", "session" or "always".'
         )
@@ -203,10 +207,12 @@ def _fitting(
     by_call = dict.fromkeys(calls, consent) if isinstance(consent, str) else dict(consent)
     unknown = by_call.keys() - set(calls)
     if unknown:
-        raise UsageError(f"The question {question.id} does not ask about the call {sorted(unknown)[0]!r}.")
+        raise UsageError(
+            f"The question {question.id} does not ask about the call {min(map(str, unknown))!r}."
+        )
     wrong = [value for value in by_call.values() if value not in ("no", "once", "session", "always")]
     if wrong:
-        raise UsageError(f'{wrong[0]!r} is not an answer. Use "no", "once", "session" or "always".')
+        raise UsageError(f'{str(wrong[0])[:80]!r} is not an answer. Use "no", "once", "session" or "always".')
     return QuestionAnswered(
         id=question.id,
         consents=tuple(
