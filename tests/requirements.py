@@ -582,6 +582,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "cli:chat:plain", "issue 2", "chat --plain has a line editor with history, completion, multi-line input and streamed Markdown."),
     built(2, "cli:chat:interrupt", "issue 2", "Ctrl-C interrupts the turn and not the program."),
     built(2, "cli:chat:slash", "DESIGN 6", "/ commands run locally, without the model."),
+    built(8, "cli:terminal-safe", "issue 8.2", "A stranger's text steers no terminal and begins no line that looks like Satchel's own."),
     built(8, "cli:results:calls", "issue 8.4", "A tool's call is shown as one line that says what it does, in every face by the same table."),
     built(8, "cli:results:readable", "issue 8.4", "A tool's result is shown as a summary and a few lines: the ends of an output, a short difference, a checklist; never as raw JSON."),
     built(8, "cli:question:once", "issue 8.4", "A question of the model is printed once, its options are numbered, and a number chooses one."),

@@ -306,17 +306,18 @@ async def test_a_session_that_is_deleted_or_forgotten_while_it_is_open_gives_a_c
         session = await satchel.session(interactive=True, mode=mode)
         with anyio.fail_after(20):
             await session.run_turn("Hello, heron.")
-            if when != "idle":
-                running = await session.start("Go.")
+            running = await session.start("Go.")
+            if when == "idle":
+                await running.result()
+            else:
                 async for record in session.subscribe(0):
                     if record.event.type == ("question_asked" if when == "asking" else "action"):
                         break
             with pytest.raises(SatchelError, match="open"):
                 await satchel.sessions.delete(session.id)
             await satchel.forget(query="heron")
-            if when != "idle":
-                session.cancel()
-                await running.result()
+            session.cancel()
+            await running.ended()
             assert "heron" not in logged(session).read_text()
 
 
@@ -330,11 +331,8 @@ async def test_a_home_that_disappears_in_the_middle_ends_with_a_clear_error_and_
         return ToolResult(text=str(await context.ask(Question(text="Which?"))))
 
     tool = function_tool(wonder, name="wonder", description="Wonders.", properties={})
-    call = {"asking a tool": "wonder"}.get(when, "bash")
-    replies = [
-        Reply(calls=[Call(name=call, input={"command": "echo hi"} if call == "bash" else {})]),
-        "Done.",
-    ]
+    asks = Call(name="wonder") if when == "asking a tool" else Call(name="bash", input={"command": "echo hi"})
+    replies: list[Reply | str] = [Reply(calls=[asks]), "Done."]
     async with opened(tmp_path, ScriptedModel(replies)) as satchel:
         session = await satchel.session(
             interactive=True, tools=[tool], mode="bypass" if when == "calling" else "ask"
@@ -342,7 +340,6 @@ async def test_a_home_that_disappears_in_the_middle_ends_with_a_clear_error_and_
         home = tmp_path / "home"
         with anyio.fail_after(20):
             if when == "between":
-                await satchel.post((await _spoken(satchel)).id, "x", source="y")
                 shutil.rmtree(home)
                 with pytest.raises(SatchelError):
                     await session.run_turn("Hello.")
@@ -356,15 +353,9 @@ async def test_a_home_that_disappears_in_the_middle_ends_with_a_clear_error_and_
             else:
                 question = await question_of(session)
                 shutil.rmtree(home)
+                answers = {"text": "a"} if when == "asking a tool" else {"consent": "once"}
                 with pytest.raises(SatchelError, match="removed"):
-                    await session.answer(
-                        question.id, **({"text": "a"} if "tool" in when else {"consent": "once"})
-                    )
+                    await session.answer(question.id, **answers)  # type: ignore[arg-type]
                 session.cancel()
             with pytest.raises(SatchelError, match="removed"):
                 await running.result()
-
-
-async def _spoken(satchel: Any) -> Session:
-    session: Session = await satchel.session(ephemeral=False)
-    return session

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from satchel.cli.editor import LineReader
-from satchel.cli.view import TurnView
+from satchel.cli.view import TurnView, one_line
 from satchel.errors import UserError
 from satchel.events import AskedCall, Consent, Event, QuestionAnswered, QuestionAsked
 from satchel.runtime import RunningTurn, Session
@@ -51,7 +51,8 @@ def input_lines(input: Mapping[str, Any], *, subject: str = "") -> list[str]:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         most = _MOST_BESIDE if subject in input and name != subject else _MOST_SHOWN
         first, *rest = _whole(text, most).splitlines() or [""]
-        lines += [f"{name}: {first}", *(f"    {line}" for line in rest)]
+        # A name that the model made up must not look like another line of the question.
+        lines += [f"{one_line(name)}: {first}", *(f"    {line}" for line in rest)]
     return lines
 
 

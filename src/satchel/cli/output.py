@@ -10,10 +10,11 @@ from typing import Any, TextIO
 
 __all__ = ["is_terminal", "json_text", "plain", "prepare", "say", "say_json", "tell", "wrapped"]
 
-# All C0 and C1 controls except newline and tab, DEL, and the characters that change the direction of writing.
+# All C0 and C1 controls except newline and tab, DEL, Unicode's line and paragraph separators, and the characters that
+# change the direction of writing.
 _CONTROLS = {
     code: "\ufffd"
-    for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
     if code not in (0x09, 0x0A)
 }
 

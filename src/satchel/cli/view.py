@@ -36,6 +36,7 @@ __all__ = ["TurnView", "has_colour", "one_line"]
 _LINE = 100
 _PROGRESS_S = 0.5
 """Seconds between two lines of progress: more often than that nobody reads them."""
+_MOST_COUNTED = 1e15
 _RECAP_LINES = 4
 """Lines of an earlier answer that are shown when a conversation is continued."""
 _FILE_COLUMNS = 200
@@ -59,10 +60,10 @@ def _progress(data: Mapping[str, Any]) -> str:
     match data:
         case {"stream": _, "text": str(text)}:
             return text.rstrip().rpartition("\n")[2]
-        case {"bytes": int(count)}:
+        case {"bytes": int(count)} if _is_number(count):
             return f"{count:,} bytes of output"
-        case {"progress": done, "total": total, "message": message}:
-            far = f"{done:g} of {total:g}" if total is not None else f"{done:g}"
+        case {"progress": done, "total": total, "message": message} if _is_number(done):
+            far = f"{done:g} of {total:g}" if _is_number(total) else f"{done:g}"
             return f"{far} · {message}" if message else far
         case {"progress": str(text)}:
             return text
@@ -74,6 +75,11 @@ def _progress(data: Mapping[str, Any]) -> str:
             return str(other)
         case _:
             return describe_call("", data)
+
+
+def _is_number(value: object) -> bool:
+    """Whether it can be printed as a number: a tool may report anything, and Python refuses to print some integers."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST_COUNTED
 
 
 class TurnView:
@@ -150,21 +156,23 @@ class TurnView:
             case MemorySurfaced(memories=memories):
                 for memory in memories:
                     place = (
-                        f"session {memory.session}, turn {memory.source_turn}" if memory.session else "stored"
+                        f"session {one_line(memory.session)}, turn {memory.source_turn}"
+                        if memory.session
+                        else "stored"
                     )
                     self.note(
                         f"◆ {one_line(memory.content)}  ({place}, {memory.score:.2f})", "dim", wraps=True
                     )
             case Permission(decision="deny", call_id=call_id, tool=tool, reason=reason):
                 self._refused.add(call_id)
-                self.note(f"✗ {tool}: {one_line(reason, 300)}", "yellow", wraps=True)
+                self.note(f"✗ {one_line(tool)}: {one_line(reason, 300)}", "yellow", wraps=True)
             case Action(tool="ask_user") | Observation(tool="ask_user", is_error=False):
                 pass  # the turn ends with the question, which is shown then
             case Action(tool=tool, input=input, call_id=call_id):
                 # The first progress is shown only after a while: most calls end before that.
                 self._progressed_s = self._monotonic_s()
                 self._inputs[call_id] = input
-                self.note(self._fitted(f"● {tool}  {describe_call(tool, input)}".rstrip()), "cyan")
+                self.note(self._fitted(f"● {one_line(tool)}  {describe_call(tool, input)}".rstrip()), "cyan")
             case ToolProgress(tool=tool, data=data):
                 self._progressed(tool, data)
             case Observation(call_id=call_id) if call_id in self._refused:
@@ -178,7 +186,7 @@ class TurnView:
             case Notice(text=text):
                 self.note(f"! {one_line(text, 1000)}", "yellow", wraps=True)
             case Posted(source=source, text=text):
-                self.note(f"✉ {source}: {one_line(text, 1000)}", "bold", wraps=True)
+                self.note(f"✉ {one_line(source)}: {one_line(text, 1000)}", "bold", wraps=True)
             case Failure(part="model" | "turn"):
                 self._failure = event  # it ends the turn, and `Final` says why
             case Failure():
@@ -205,7 +213,9 @@ class TurnView:
             options: Suggestions; any other answer is allowed.
         """
         if question:
-            self.note(f"? {question}", "bold", wraps=True)
+            # Indented, because a tool or a server may have written it: only Satchel's own lines begin at the edge.
+            first, *rest = plain(question).splitlines()
+            self.note("\n".join([f"? {first}", *(f"  {line}" for line in rest)]), "bold", wraps=True)
         for number, option in enumerate(options, 1):
             self.note(f"  {number}. {one_line(option)}", wraps=True)
         if options:

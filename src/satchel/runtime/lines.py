@@ -55,9 +55,9 @@ def counted(number: int, one: str, many: str = "") -> str:
 def memory_line(record: MemoryRecord) -> str:
     """A memory: its id, date, speaker, beginning, tags and source."""
     source = record.source
-    place = f"session {source.session}, turn {source.turn}" if source.session else "stored by hand"
-    speaker = f"{record.speaker}: " if record.speaker else ""
-    tags = f"  [{', '.join(record.tags)}]" if record.tags else ""
+    place = f"session {one_line(source.session)}, turn {source.turn}" if source.session else "stored by hand"
+    speaker = f"{one_line(record.speaker)}: " if record.speaker else ""
+    tags = f"  [{one_line(', '.join(record.tags))}]" if record.tags else ""
     content = one_line(record.content, _MEMORY_CHARS)
     return f"{record.id}  {record.said_at:%Y-%m-%d}  {speaker}{content}{tags}  ({place})"
 
@@ -108,7 +108,8 @@ def session_line(info: SessionInfo) -> str:
     """A session: its id, the time of its last event, its title and its number of turns."""
     private = ", private" if info.private else ""
     when = f"{info.last_at.astimezone():%Y-%m-%d %H:%M}"
-    return f"{info.id}  {when}  {info.title or '(no messages)'}  ({counted(info.turns, 'turn')}{private})"
+    title = one_line(info.title) or "(no messages)"
+    return f"{info.id}  {when}  {title}  ({counted(info.turns, 'turn')}{private})"
 
 
 def usage_line(usage: Usage) -> str:

@@ -131,7 +131,12 @@ def _readable(value: Any, depth: int) -> Iterator[str]:
 
 
 def _compact(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (ValueError, RecursionError):
+        return f"({type(value).__name__})"  # it holds itself, or a number too long to print
 
 
 def _ends(rows: Sequence[str], *, head: int = _HEAD, tail: int = _TAIL) -> tuple[Line, ...]:

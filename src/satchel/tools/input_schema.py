@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from satchel.errors import UsageError
 
@@ -84,11 +85,18 @@ def check_schema(schema: Mapping[str, Any], *, subject: str = "its input schema"
     Raises:
         UsageError: It is not acceptable; the message is a clause that says why, without a full stop.
     """
-    for part in _parts(schema):
+    parts = list(_parts(schema))
+    anchors = {part.get(key) for part in parts for key in ("$anchor", "$dynamicAnchor") if key in part}
+    # References in a part with an address of its own begin there.
+    is_plain = not any("$id" in part for part in parts if part is not schema)
+    for part in parts:
         for key in ("$ref", "$dynamicRef"):
             target = part.get(key)
             if isinstance(target, str) and not target.startswith("#"):
                 raise UsageError(f"{subject} refers to {_short(repr(target))}, outside of itself")
+            # A provider refuses every request in which one tool has such a schema.
+            if isinstance(target, str) and is_plain and not _has_target(schema, target, anchors):
+                raise UsageError(f"{subject} refers to {_short(repr(target))}, which is not in it")
         patterns = [part.get("pattern")]
         if isinstance(part.get("patternProperties"), Mapping):
             patterns += part["patternProperties"]
@@ -106,6 +114,22 @@ def check_schema(schema: Mapping[str, Any], *, subject: str = "its input schema"
     )
     if first is not None:
         raise UsageError(f"{subject} is invalid: at {first.json_path}, {_short(first.message)}")
+
+
+def _has_target(schema: Mapping[str, Any], reference: str, anchors: Collection[Any]) -> bool:
+    """Whether a reference that begins with # leads to a schema."""
+    if not reference.startswith("#/"):
+        return reference == "#" or reference[1:] in anchors
+    place: Any = schema
+    for step in unquote(reference[2:]).split("/"):
+        step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(place, Mapping) and step in place:
+            place = place[step]
+        elif isinstance(place, list | tuple) and re.fullmatch(r"\d{1,6}", step) and int(step) < len(place):
+            place = place[int(step)]
+        else:
+            return False
+    return isinstance(place, Mapping | bool)
 
 
 def _bounded(work: Callable[[], Any], *, steps: int, subject: str, too_long: str) -> Any:

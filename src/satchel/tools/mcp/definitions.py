@@ -103,7 +103,7 @@ class Listing:
     problems: tuple[str, ...] = ()
 
 
-def read_listing(server: str, raw: Iterable[Mapping[str, Any]], *, is_known: bool = False) -> Listing:
+def read_listing(server: str, raw: Iterable[object], *, is_known: bool = False) -> Listing:
     """Read a server's list of tools, or what was stored of it. Nothing in it is trusted.
 
     Args:
@@ -121,7 +121,8 @@ def read_listing(server: str, raw: Iterable[Mapping[str, Any]], *, is_known: boo
             break
         definition = _read(entry, is_known=is_known)
         if isinstance(definition, str):
-            problems.append(left_out(server, str(entry.get("name", "")), definition))
+            name = entry.get("name", "") if isinstance(entry, Mapping) else ""
+            problems.append(left_out(server, str(name), definition))
         elif definition.name in found:
             problems.append(f"MCP server {server}: the tool {definition.name[:_SHORT]!r} is listed twice.")
         else:
@@ -189,7 +190,7 @@ def readable(entry: object) -> dict[str, Any] | str:
     return found
 
 
-def _read(entry: Mapping[str, Any], *, is_known: bool) -> Definition | str:
+def _read(entry: object, *, is_known: bool) -> Definition | str:
     """The definition, or what is wrong with it."""
     found = readable(entry)
     if isinstance(found, str):

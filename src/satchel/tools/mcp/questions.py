@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 from satchel.tools.port import Question
 from satchel.tools.visible import visible
 
-__all__ = ["Answer", "Elicitation", "read_answer"]
+__all__ = ["Answer", "Elicitation", "quoted", "read_answer"]
 
 Value: TypeAlias = str | int | float | bool | list[str] | None
 
@@ -94,7 +94,7 @@ class Elicitation:
         Args:
             problem: Why their last answer was not accepted.
         """
-        lines = [f"The MCP server {self.server!r} asks: {_plain(self.message)}"]
+        lines = [f"The MCP server {self.server!r} asks: {_quoted(self.message)}"]
         options: tuple[str, ...] = ()
         if self.step is not None:
             number, count = self.step
@@ -347,6 +347,21 @@ def _as_typed(choices: Mapping[str, str], value: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """A stranger's text for a person's screen: bounded, with its invisible characters written out."""
+    """A stranger's text on one line of a person's screen: bounded, with its invisible characters written out."""
+    return " ".join(_bounded(text).splitlines())
+
+
+def _quoted(text: str) -> str:
+    """The same, where it may have several lines: each is quoted, so that none looks like what Satchel says."""
+    return quoted(_bounded(text))
+
+
+def _bounded(text: str) -> str:
     shown = visible(text[:_MAX_CHARS]).replace("\t", " ")
     return f"{shown} …" if len(text) > _MAX_CHARS else shown
+
+
+def quoted(text: str) -> str:
+    """A text of one line as it is, and one of several with a mark before each."""
+    lines = text.splitlines()
+    return text if len(lines) < 2 else "".join(f"\n> {line}".rstrip() for line in lines)

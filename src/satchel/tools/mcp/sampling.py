@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 
 from satchel.messages import Message, TextBlock
 from satchel.tools.mcp.definitions import sampling_name
+from satchel.tools.mcp.questions import quoted
 from satchel.tools.port import Question
 from satchel.tools.visible import visible
 
@@ -47,8 +48,8 @@ class SamplingRequest:
 
     def question(self) -> Question:
         """What the user is asked, with everything that the model would read."""
-        parts = [f"[system] {self.system}"] if self.system else []
-        parts += [f"[{message.role}] {message.text}" for message in self.messages]
+        parts = [f"[system] {quoted(self.system)}"] if self.system else []
+        parts += [f"[{message.role}] {quoted(message.text)}" for message in self.messages]
         text = "\n".join(
             [
                 f"The MCP server {self.server!r} asks your model, at your cost, for an answer of at most "
