@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from satchel.addresses import DEFAULT_PORTS, ascii_host
 from satchel.tools.shell import Words, command_text
-from satchel.tools.urls import DEFAULT_PORTS, PlainUrl, ascii_host, plain_url
+from satchel.tools.urls import PlainUrl, plain_url
 from satchel.tools.usage import proposed_head, star_may_cover
 
 __all__ = [

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import posixpath
 import re
-import socket
 import unicodedata
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["DEFAULT_PORTS", "PlainUrl", "ascii_host", "plain_url"]
+from satchel.addresses import DEFAULT_PORTS, ascii_host
 
-DEFAULT_PORTS = {"http": 80, "https": 443}
-_HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
-_NUMERIC_HOST = re.compile(r"[0-9a-fx]+(\.[0-9a-fx]+){0,3}")
+__all__ = ["PlainUrl", "plain_url"]
+
 _UNCLEAR = re.compile(r"[\x00-\x1f\x7f\ufffd\ud800-\udfff]")
 """Control characters, where some servers end a path, and bytes that are not UTF-8, as in a dot of two bytes."""
 _MAX_DECODINGS = 5
@@ -69,34 +66,6 @@ def plain_url(text: str) -> PlainUrl | None:
         paths=_paths(parts.path),
         query=f"?{parts.query}" if parts.query else "",
     )
-
-
-def ascii_host(host: str) -> str:
-    """A host as it is dialled: percent-decoded, mapped as browsers do (UTS #46), lower case, no trailing dot.
-
-    A numeric host is written as an address: `0x7f.1` and `2130706433` are 127.0.0.1.
-
-    Raises:
-        ValueError: It is no host.
-    """
-    host = unquote(host, errors="strict").lower()
-    if ":" in host:
-        return str(ipaddress.IPv6Address(host))
-    if not host.isascii():
-        # Imported when needed: hardly any host has such letters.
-        import idna  # noqa: PLC0415
-
-        # `idna.IDNAError` is a `ValueError`.
-        host = idna.encode(host, uts46=True).decode("ascii").lower()
-    host = host.removesuffix(".")
-    if not _HOST.fullmatch(host):
-        raise ValueError("it holds characters that no host has")
-    if _NUMERIC_HOST.fullmatch(host):
-        try:
-            return socket.inet_ntoa(socket.inet_aton(host))
-        except OSError:
-            return host
-    return host
 
 
 def _paths(path: str) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ import anyio
 import jsonschema
 import pytest
 
+from satchel.addresses import Resolve
 from satchel.tools import Tool, ToolContext, ToolResult
-from satchel.tools.web.addresses import Resolve
 from tests.tools.conftest import Session
 
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import anyio
 import httpx2
 
+from satchel.addresses import Resolve, is_public, resolve_name
 from satchel.errors import Refused, SatchelError
-from satchel.tools.web.addresses import Resolve, is_public, resolve_name
 
 __all__ = ["GuardedTransport", "Reach"]
 
