@@ -561,6 +561,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "sandbox:process:output", "brief", "Its output streams and is capped."),
     planned(9, "sandbox:backends", "DESIGN 8", "bubblewrap with seccomp, then Landlock with seccomp, then refuse; probed by doing."),
     planned(9, "sandbox:network", "DESIGN 8", "Own network namespace always; hosts only through a proxy that refuses private addresses."),
+    built(9, "sandbox:proxy", "DESIGN 8, issue 9", "A proxy for each sandbox passes on only what names an allowed host, resolves it once, refuses addresses that are not public, and records and explains what it refused."),
     planned(9, "sandbox:clean", "DESIGN 8", "No home, no environment, read-only system, private /tmp, limits, and never uid 0 inside."),
     planned(9, "sandbox:tree-dies", "DESIGN 8", "The whole tree dies at the end."),
 

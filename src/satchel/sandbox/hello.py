@@ -34,7 +34,7 @@ def server_name(said: bytes) -> str | None:
         if said[0] != _HANDSHAKE or said[1] != 3 or not 0 < size <= _MOST_RECORD_BYTES:
             raise ValueError("a TLS record is malformed")
         hello += said[5 : 5 + size]
-        if hello[0] != _CLIENT_HELLO:
+        if hello and hello[0] != _CLIENT_HELLO:
             raise ValueError("the first TLS message is no greeting")
         if len(said) < 5 + size:
             return None

@@ -25,7 +25,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
-from anyio.abc import SocketListener, SocketStream
+from anyio.abc import ByteStream
 
 from satchel.addresses import DEFAULT_PORTS, Resolve, ascii_host, is_public, resolve_name
 from satchel.errors import SandboxError, UsageError
@@ -202,26 +202,27 @@ class Proxy:
         """What was refused so far: each thing once, in order, at most 100."""
         return tuple(self._denied.values())
 
-    async def serve(self, listener: SocketListener) -> None:
+    async def serve(self, listener: socket.socket) -> None:
         """Accept connections until cancelled."""
-        limiter = anyio.CapacityLimiter(self._limits.connections)
-        async with listener, anyio.create_task_group() as group:
+        free = anyio.Semaphore(self._limits.connections)
+        async with anyio.create_task_group() as group:
             while True:
-                await limiter.acquire_on_behalf_of(ticket := object())
+                await free.acquire()
+                await anyio.wait_readable(listener)
                 try:
-                    stream = await listener.accept()
-                except (OSError, anyio.BrokenResourceError):
-                    # The peer hung up before it was accepted, or this program has no descriptor left.
-                    limiter.release_on_behalf_of(ticket)
+                    client, _ = listener.accept()
+                except OSError:
+                    # It hung up before it was accepted, or this program has no descriptor left.
+                    free.release()
                     await anyio.sleep(_ACCEPT_PAUSE_S)
                     continue
-                group.start_soon(self._serve_one, stream, limiter, ticket)
+                group.start_soon(self._serve_one, _UnixStream(client), free)
 
-    async def _serve_one(self, stream: SocketStream, limiter: anyio.CapacityLimiter, ticket: object) -> None:
+    async def _serve_one(self, client: ByteStream, free: anyio.Semaphore) -> None:
         try:
-            await self._relay.serve(stream)
+            await self._relay.serve(client)
         finally:
-            limiter.release_on_behalf_of(ticket)
+            free.release()
 
     async def _decide(self, asked: Asked) -> Route | Refusal:
         try:
@@ -303,10 +304,10 @@ async def open_egress(
     )
     path = folder / "proxy.sock"
     proxy = Proxy(rules, limits or ProxyLimits(), socket_path=path)
-    listener = await SocketListener.from_socket(_listening(path))
+    listener = _listening(path)
     failure: Exception | None = None
     try:
-        async with listener, anyio.create_task_group() as group:
+        async with anyio.create_task_group() as group:
             group.start_soon(proxy.serve, listener)
             try:
                 yield proxy
@@ -315,6 +316,7 @@ async def open_egress(
                 failure = error
             group.cancel_scope.cancel()
     finally:
+        listener.close()
         _remove(path)
     if failure is not None:
         raise failure
@@ -339,6 +341,37 @@ def _listening(path: Path) -> socket.socket:
             f"No socket could be made for a sandbox's network at {path}: {error.strerror}."
         ) from error
     return listener
+
+
+class _UnixStream(ByteStream):
+    """A connected socket. Unlike anyio's own, cancelling it is never reported as an error of the event loop."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._socket = sock
+
+    async def receive(self, max_bytes: int = 65_536) -> bytes:
+        while True:
+            await anyio.wait_readable(self._socket)
+            with suppress(BlockingIOError):
+                piece = self._socket.recv(max_bytes)
+                if not piece:
+                    raise anyio.EndOfStream
+                return piece
+
+    async def send(self, item: bytes) -> None:
+        rest = memoryview(item)
+        while rest:
+            await anyio.wait_writable(self._socket)
+            with suppress(BlockingIOError):
+                rest = rest[self._socket.send(rest) :]
+
+    async def send_eof(self) -> None:
+        self._socket.shutdown(socket.SHUT_WR)
+
+    async def aclose(self) -> None:
+        anyio.notify_closing(self._socket)
+        self._socket.close()
 
 
 def _remove(path: Path) -> None:

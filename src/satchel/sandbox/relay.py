@@ -123,7 +123,7 @@ class Relay:
         self.may_pass = may_pass
         self.may_greet = may_greet
 
-    async def serve(self, client: SocketStream) -> None:
+    async def serve(self, client: ByteStream) -> None:
         """Serve one connection to its end, and close it."""
         async with client:
             try:
@@ -134,7 +134,7 @@ class Relay:
 
 
 class _Connection:
-    def __init__(self, relay: Relay, client: SocketStream) -> None:
+    def __init__(self, relay: Relay, client: ByteStream) -> None:
         self._relay = relay
         self._limits = relay.limits
         self._client = client
