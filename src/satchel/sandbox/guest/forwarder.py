@@ -5,8 +5,8 @@ uses nothing but the standard library and imports little:
 
     python3 -I -S forwarder.py SOCKET COMMAND [ARG]…
 
-starts the server beside the command and executes the command with the variables that lead programs to the server. It
-gives the code in the sandbox nothing that it doesn't have without it: the socket is there anyway.
+starts the server beside the command and executes the command; its environment must contain `ENVIRON` already. The
+server gives the code in the sandbox nothing that it doesn't have without it: the socket is there anyway.
 """
 
 import os
@@ -168,7 +168,7 @@ class _Side:
 
 
 def _main(argv: list[str]) -> None:
-    os.environ.update(start(argv[0]))
+    start(argv[0])
     os.execvp(argv[1], argv[1:])
 
 
