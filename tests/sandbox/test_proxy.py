@@ -16,12 +16,12 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 from hypothesis import example, given
 from hypothesis import strategies as st
-from satchel.sandbox.port import Network
 
 from satchel.addresses import Resolve
 from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.guest import forwarder
 from satchel.sandbox.hello import server_name
+from satchel.sandbox.port import Network
 from satchel.sandbox.proxy import HostPattern, HostRules, Proxy, ProxyLimits, open_egress
 from tests.models.loopback import Answer, loopback
 from tests.requirements import requirement
