@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from satchel.capabilities.catalogue import Catalogue
+from satchel.capabilities.checking import Registrar, Registration
 from satchel.capabilities.package import Draft
 from satchel.capabilities.records import Capability, Provenance, Wanted
+from satchel.capabilities.running import Runner
 from satchel.clock import Clock, ManualClock
+from satchel.errors import UsageError
 from satchel.storage import Database
+from tests.capabilities.sandboxes import OpenSandbox, opened
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
@@ -59,6 +63,43 @@ async def open_catalogue(home: Path, *, clock: Clock | None = None) -> AsyncIter
     await make_database(home)
     async with Database.open(home / "satchel.db", clock=clock) as database:
         yield await Catalogue.open(database, home=home, clock=clock)
+
+
+class Workbench:
+    """A catalogue with what runs and checks its capabilities.
+
+    Attributes:
+        layers: The requirements of each run that had some.
+        environ: Where secrets come from.
+    """
+
+    def __init__(self, catalogue: Catalogue, *, clock: Clock) -> None:
+        self.catalogue = catalogue
+        self.sandbox = OpenSandbox()
+        self.layers: list[Sequence[str]] = []
+        self.environ: dict[str, str] = {}
+        self.runner = Runner(
+            catalogue, opened(self.sandbox), layers=self._layer, secret=lambda name: self.environ.get(name)
+        )
+        self.registrar = Registrar(catalogue, self.runner, clock=clock)
+
+    async def _layer(self, requirements: Sequence[str]) -> Path | None:
+        self.layers.append(requirements)
+        if "no-such-package" in requirements:
+            raise UsageError("There is no package no-such-package.")
+        return None
+
+    async def register(self, name: str = "greet", spoilt: Draft = GREET) -> Registration:
+        if await self.catalogue.find(name) is None:
+            await self.catalogue.request(Wanted(name=name, description=spoilt.description or "x"))
+        return await self.registrar.register(name, spoilt, provenance=BY_BUILDER)
+
+
+@asynccontextmanager
+async def open_workbench(home: Path, *, clock: Clock | None = None) -> AsyncIterator[Workbench]:
+    clock = clock or ManualClock()
+    async with open_catalogue(home, clock=clock) as catalogue:
+        yield Workbench(catalogue, clock=clock)
 
 
 async def register(

@@ -1,1 +1,94 @@
 """Tools that the agent made: the catalogue, their folders and versions, what they may reach, and running them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from satchel.lazy import on_demand
+
+if TYPE_CHECKING:
+    from satchel.capabilities.access import network_of, sentences
+    from satchel.capabilities.cases import Case, CaseResult, parse_cases
+    from satchel.capabilities.catalogue import Catalogue, Staged
+    from satchel.capabilities.checking import Registrar, Registration, Tested
+    from satchel.capabilities.package import Draft, Manifest, Package, draft_of
+    from satchel.capabilities.records import (
+        Access,
+        Capability,
+        CapabilityStatus,
+        Provenance,
+        Reliability,
+        Requested,
+        Run,
+        Version,
+        VersionStatus,
+        Wanted,
+        capability_to_json,
+        check_name,
+        run_to_json,
+        version_to_json,
+    )
+    from satchel.capabilities.running import Layers, Outcome, Runner, outcome_to_json
+
+__all__ = [
+    "Access",
+    "Capability",
+    "CapabilityStatus",
+    "Case",
+    "CaseResult",
+    "Catalogue",
+    "Draft",
+    "Layers",
+    "Manifest",
+    "Outcome",
+    "Package",
+    "Provenance",
+    "Registrar",
+    "Registration",
+    "Reliability",
+    "Requested",
+    "Run",
+    "Runner",
+    "Staged",
+    "Tested",
+    "Version",
+    "VersionStatus",
+    "Wanted",
+    "capability_to_json",
+    "check_name",
+    "draft_of",
+    "network_of",
+    "outcome_to_json",
+    "parse_cases",
+    "run_to_json",
+    "sentences",
+    "version_to_json",
+]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "access": ("network_of", "sentences"),
+        "cases": ("Case", "CaseResult", "parse_cases"),
+        "catalogue": ("Catalogue", "Staged"),
+        "checking": ("Registrar", "Registration", "Tested"),
+        "package": ("Draft", "Manifest", "Package", "draft_of"),
+        "records": (
+            "Access",
+            "Capability",
+            "CapabilityStatus",
+            "Provenance",
+            "Reliability",
+            "Requested",
+            "Run",
+            "Version",
+            "VersionStatus",
+            "Wanted",
+            "capability_to_json",
+            "check_name",
+            "run_to_json",
+            "version_to_json",
+        ),
+        "running": ("Layers", "Outcome", "Runner", "outcome_to_json"),
+    },
+)

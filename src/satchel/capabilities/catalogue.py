@@ -23,7 +23,15 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from satchel.capabilities import archive
 from satchel.capabilities.cases import CaseResult, result_to_json
 from satchel.capabilities.folder import discard, read_folder, version_folder, write_folder
-from satchel.capabilities.package import Draft, Package, make_package, read_package
+from satchel.capabilities.package import (
+    CODE,
+    MANIFEST,
+    Draft,
+    Package,
+    is_unchanged,
+    make_package,
+    read_package,
+)
 from satchel.capabilities.records import (
     Access,
     Capability,
@@ -51,7 +59,7 @@ from satchel.config.home import ensure_home
 from satchel.errors import NotFound, Refused, SatchelError, StorageError, StorageUnwritable, UsageError
 from satchel.storage import Database
 
-__all__ = ["Catalogue", "Staged"]
+__all__ = ["Catalogue", "Checkout", "Staged"]
 
 T = TypeVar("T")
 
@@ -88,6 +96,20 @@ class Staged:
     folder: Path
     provenance: Provenance
     access_to_approve: Access
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout:
+    """The folder of an active version, as it is now.
+
+    Attributes:
+        limits: Those of its manifest.
+        edited: Its files are not those that were registered.
+    """
+
+    folder: Path
+    limits: Mapping[str, int]
+    edited: bool
 
 
 class Catalogue:
@@ -235,6 +257,30 @@ class Catalogue:
             return (str(error),)
         paths = {*files, *registered.files}
         return tuple(sorted(path for path in paths if files.get(path) != registered.files.get(path)))
+
+    async def checkout(self, capability: Capability) -> Checkout:
+        """The folder of the active version. What the user has edited in it counts for the code; what it may reach and
+        which input it takes stay as they were registered, until the edits are registered themselves.
+
+        Raises:
+            NotFound: No version is active.
+            StorageError: The folder can't be read.
+            UsageError: It contains what no capability does, or no `main.py`.
+        """
+        row = await self._database.read(
+            lambda connection: self._version_row(connection, capability.id, capability.version)
+        )
+        if row is None:
+            raise NotFound(f"{capability.name} has no active version.")
+        folder = version_folder(capability.path, capability.version)
+        files = await _in_thread(lambda: read_folder(folder))
+        if CODE not in files:
+            raise UsageError(
+                f"{folder / CODE} is missing. To get it back: satchel capability rollback {capability.name}"
+            )
+        edited = not is_unchanged(files, row.sha256)
+        limits = {} if edited else json.loads(files[MANIFEST])["limits"]
+        return Checkout(folder=folder, limits=limits, edited=edited)
 
     async def approved(self, name: str) -> Access:
         """What the user allowed a capability to reach."""

@@ -278,7 +278,7 @@ def draft_of(package: Package) -> Draft:
         description=manifest.description,
         input_schema=manifest.input_schema,
         cases=package.files[CASES].decode("utf-8", "replace"),
-        document=body.partition(_GENERATED)[0].partition("\n\n")[2].strip(),
+        document=body.rpartition(_GENERATED)[0].partition("\n\n")[2].strip(),
         output_schema=manifest.output_schema,
         requirements=manifest.requirements,
         tags=manifest.tags,
@@ -288,6 +288,14 @@ def draft_of(package: Package) -> Draft:
         limits=manifest.limits,
         files={path: content for path, content in package.files.items() if path not in _OWN},
     )
+
+
+def is_unchanged(files: Mapping[str, bytes], sha256: str) -> bool:
+    """Whether these are the files whose manifest has this digest."""
+    manifest = files.get(MANIFEST, b"")
+    if _digest(manifest) != sha256:
+        return False
+    return bool(json.loads(manifest)["sha256"] == {p: _digest(c) for p, c in files.items() if p != MANIFEST})
 
 
 def _flat(value: Mapping[Any, Any]) -> bool:

@@ -1,0 +1,60 @@
+"""What a capability may reach, in sentences for the user, and as the sandbox takes it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+from satchel.capabilities.records import Access
+from satchel.sandbox.port import Network
+
+__all__ = ["network_of", "sentences"]
+
+
+def sentences(access: Access, *, name: str = "It") -> tuple[str, ...]:
+    """One sentence for each thing that a capability may reach.
+
+    Args:
+        access: What it may reach.
+        name: The subject of the sentences.
+    """
+    said = [f"{name} may connect to {_host_in_words(host)}." for host in access.hosts]
+    reach = "send it to the hosts above" if access.hosts else "use it in its work"
+    said += [
+        f"{name} gets the value of {secret} from your environment, a secret, and can {reach}."
+        for secret in access.secrets
+    ]
+    if access.state:
+        said.append(f"{name} keeps files of its own from one run to the next.")
+    return tuple(said)
+
+
+def network_of(access: Access) -> Network:
+    """The network of a run. A private address is reachable only if the user approved it as an address."""
+    if not access.hosts:
+        return Network()
+    return Network(mode="allow", hosts=access.hosts, private=tuple(filter(_is_private, access.hosts)))
+
+
+def _host_in_words(host: str) -> str:
+    name, _, port = host.rpartition(":")
+    if _is_private(host):
+        return f"{name}, a private address, on port {port}"
+    words = f"every host below {name[2:]}" if name.startswith("*.") else name
+    return words if port == "443" else f"{words} on port {port}"
+
+
+def _is_private(host: str) -> bool:
+    """Whether an entry names an address of this computer or of a private network. Other names never lead there."""
+    name = host.rpartition(":")[0]
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return not ipaddress.ip_address(name).is_global
+    except ValueError:
+        return False
+
+
+def approval_text(access: Access, *, name: str) -> Sequence[str]:
+    """The sentences that are shown before an approval; one that says so if nothing is reached."""
+    return sentences(access, name=name) or (f"{name} reaches nothing but its input.",)

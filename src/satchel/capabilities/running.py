@@ -1,0 +1,353 @@
+"""Runs capabilities: a fresh sandbox for every call, three minutes at most."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import anyio
+import anyio.to_thread
+
+from satchel.capabilities.access import network_of
+from satchel.capabilities.catalogue import Catalogue
+from satchel.capabilities.records import Access, Capability
+from satchel.config.home import ensure_home
+from satchel.errors import Refused, StorageError, UsageError
+from satchel.sandbox.port import (
+    Artifact,
+    Denial,
+    Limits,
+    OnOutput,
+    PythonEntry,
+    RunResult,
+    RunSpec,
+    Sandbox,
+    Status,
+)
+from satchel.tools.input_schema import InputSchema
+
+__all__ = ["Layers", "Outcome", "Runner", "Secrets", "outcome_to_json"]
+
+MOST_WALL_S: Final = 180.0
+_WALL_S: Final = 60.0
+_MEMORY_MB: Final = 512
+_STATE: Final = "state"
+_STATE_VARIABLE: Final = "SATCHEL_STATE"
+_MOST_STATE: Final = 64_000_000
+"""Bytes that a capability may keep between runs."""
+_COMPLAINT: Final = re.compile(r"\n +raise\b[^\n]*\n(?:[ ~^]*\n)?ValueError: ?(?P<words>.*)\Z", re.DOTALL)
+"""The end of the traceback of `raise ValueError(…)`, by which code refuses its input. A ValueError that something else
+raises, as in `int("x")`, is a defect."""
+
+
+class Layers(Protocol):
+    """Makes the folder with the packages of a list of requirements; see `satchel.sandbox.layers`."""
+
+    async def __call__(self, requirements: Sequence[str]) -> Path | None:
+        """The folder, or None if there are no requirements.
+
+        Raises:
+            UsageError: A requirement is not acceptable, does not exist or has no wheel.
+        """
+        ...
+
+
+Secrets = Callable[[str], str | None]
+"""Gives the value of an environment variable, or None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a call.
+
+    Attributes:
+        status: A `sandbox.port.Status` ("ok", "error", "timeout", …); "bad_input" if the schema or the code refused the
+            input; "missing_secret" if a secret that it needs has no value.
+        result: What `run` returned; None unless `status` is "ok". Untrusted text.
+        error: Why, in a sentence or two; "" if all is well.
+        version: The version that ran.
+        edited: Its files are not those that were registered: the user has edited them.
+        failing: It has failed three times in a row with this run.
+    """
+
+    capability: str
+    version: int
+    status: str
+    result: str | None = None
+    error: str = ""
+    traceback: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    truncated: bool = False
+    exit: int = 0
+    wall_ms: float = 0.0
+    peak_mb: float = 0.0
+    backend: str = ""
+    denied: tuple[Denial, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    omitted: tuple[str, ...] = ()
+    edited: bool = False
+    failing: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a result."""
+        return self.status == Status.OK.value
+
+
+def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
+    """For `satchel capability run --json` (DESIGN 3.3) and the HTTP interface."""
+    return {
+        "status": outcome.status,
+        "result": outcome.result,
+        "error": outcome.error,
+        "traceback": outcome.traceback,
+        "stdout": outcome.stdout,
+        "stderr": outcome.stderr,
+        "truncated": outcome.truncated,
+        "exit": outcome.exit,
+        "wall_ms": round(outcome.wall_ms, 1),
+        "peak_mb": outcome.peak_mb,
+        "backend": outcome.backend,
+        "denied": [{"kind": d.kind, "target": d.target, "reason": d.reason} for d in outcome.denied],
+        "artifacts": [{"path": a.path, "bytes": len(a.content)} for a in outcome.artifacts],
+        "omitted": list(outcome.omitted),
+        "capability": outcome.capability,
+        "version": outcome.version,
+        "edited": outcome.edited,
+        "failing": outcome.failing,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """One run of the code in a folder."""
+
+    name: str
+    version: int
+    folder: Path
+    input_schema: Mapping[str, Any]
+    requirements: Sequence[str]
+    access: Access
+    limits: Mapping[str, int] = field(default_factory=dict)
+    state: Path | None = None
+    edited: bool = False
+
+
+class Runner:
+    """Runs the capabilities of one catalogue."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        sandbox: Callable[[], Awaitable[Sandbox]],
+        *,
+        layers: Layers,
+        secret: Secrets,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            catalogue: Where the capabilities are.
+            sandbox: Gives the sandbox; raises `NoSandbox` if there is none. Called for each run.
+            layers: Gives the packages.
+            secret: Gives the values of secrets.
+        """
+        self._catalogue = catalogue
+        self._sandbox = sandbox
+        self._layers = layers
+        self._secret = secret
+
+    async def run(
+        self,
+        name: str,
+        input: Mapping[str, Any],
+        *,
+        timeout_s: float = MOST_WALL_S,
+        on_output: OnOutput | None = None,
+    ) -> Outcome:
+        """Run the active version of a capability, and record how it went.
+
+        Args:
+            name: Its name, tool name or id.
+            input: Its arguments.
+            timeout_s: A limit below its own, in seconds.
+            on_output: Told what the code prints, as it prints it.
+
+        Raises:
+            NotFound: There is no such capability.
+            Refused: It is not active.
+            NoSandbox: There is no sandbox.
+            SandboxError: The sandbox failed.
+        """
+        capability = await self._catalogue.get(name)
+        if capability.status != "active":
+            raise Refused(_not_active(capability))
+        checkout = await self._catalogue.checkout(capability)
+        job = _Job(
+            name=capability.name,
+            version=capability.version,
+            folder=checkout.folder,
+            input_schema=capability.input_schema,
+            requirements=capability.requirements,
+            access=capability.access,
+            limits=checkout.limits,
+            state=capability.path / _STATE if capability.access.state else None,
+            edited=checkout.edited,
+        )
+        outcome = await self._run(job, input, timeout_s=timeout_s, on_output=on_output)
+        if outcome.status in ("bad_input", "missing_secret"):
+            return outcome
+        after = await self._catalogue.record_run(
+            capability.id,
+            version=capability.version,
+            status=outcome.status,
+            wall_ms=outcome.wall_ms,
+            peak_mb=outcome.peak_mb,
+            backend=outcome.backend,
+            error="\n".join(part for part in (outcome.error, outcome.traceback) if part),
+            input=input,
+        )
+        return _with_mark(outcome, after)
+
+    async def try_out(
+        self,
+        folder: Path,
+        input: Mapping[str, Any],
+        *,
+        name: str,
+        version: int,
+        input_schema: Mapping[str, Any],
+        requirements: Sequence[str],
+        access: Access,
+        limits: Mapping[str, int],
+        state: Path | None,
+        timeout_s: float,
+    ) -> Outcome:
+        """Run code that is not registered, exactly as `run` would. Nothing is recorded.
+
+        Args:
+            folder: Where its files are.
+            input: Its arguments.
+            name: Of the capability, as `version`, for the outcome.
+            version: See `name`.
+            input_schema: Which its input must fit.
+            requirements: Its packages.
+            access: What it may reach; all of it is approved.
+            limits: Those of its manifest.
+            state: The folder that it keeps its files in, or None.
+            timeout_s: A limit below its own.
+        """
+        job = _Job(
+            name=name,
+            version=version,
+            folder=folder,
+            input_schema=input_schema,
+            requirements=requirements,
+            access=access,
+            limits=limits,
+            state=state if access.state else None,
+        )
+        return await self._run(job, input, timeout_s=timeout_s, on_output=None)
+
+    async def _run(
+        self, job: _Job, input: Mapping[str, Any], *, timeout_s: float, on_output: OnOutput | None
+    ) -> Outcome:
+        try:
+            problems = InputSchema(job.input_schema).problems(input) if job.input_schema else []
+        except UsageError as error:
+            problems = [str(error)]
+        if problems:
+            return _refused(
+                job, "bad_input", "The input does not fit the schema: " + "; ".join(problems) + "."
+            )
+        secrets = {name: self._secret(name) for name in job.access.secrets}
+        missing = [name for name, value in secrets.items() if not value]
+        if missing:
+            return _refused(
+                job,
+                "missing_secret",
+                f"{job.name} needs {' and '.join(missing)}, and no value is set. Set it in the environment in which "
+                "Satchel starts.",
+            )
+        sandbox = await self._sandbox()
+        layer = await self._layers(job.requirements) if job.requirements else None
+        if job.state is not None:
+            await anyio.to_thread.run_sync(_ready_state, job.state, job.name)
+        result = await sandbox.run(
+            RunSpec(
+                entry=PythonEntry(code_dir=job.folder, args=dict(input)),
+                layer=layer,
+                network=network_of(job.access),
+                limits=_limits(job, timeout_s),
+                writable=() if job.state is None else (job.state,),
+                secrets={name: value for name, value in secrets.items() if value},
+                environ={} if job.state is None else {_STATE_VARIABLE: str(job.state)},
+            ),
+            on_output=on_output,
+        )
+        return _outcome(job, result)
+
+
+def _limits(job: _Job, timeout_s: float) -> Limits:
+    wall_s = min(float(job.limits.get("wall_s", _WALL_S)), MOST_WALL_S, max(timeout_s, 1.0))
+    return Limits(wall_s=wall_s, cpu_s=round(wall_s) + 1, memory_mb=job.limits.get("mem_mb", _MEMORY_MB))
+
+
+def _outcome(job: _Job, result: RunResult) -> Outcome:
+    status, error = str(result.status), result.error
+    if result.status is Status.ERROR and (complaint := _COMPLAINT.search(result.traceback.rstrip())):
+        status, error = "bad_input", complaint["words"].strip() or error
+    return Outcome(
+        capability=job.name,
+        version=job.version,
+        status=status,
+        result=result.result if result.ok else None,
+        error=error,
+        traceback=result.traceback,
+        stdout=result.stdout,
+        stderr=result.stderr,
+        truncated=result.truncated,
+        exit=result.exit,
+        wall_ms=result.wall_ms,
+        peak_mb=float(result.peak_mb),
+        backend=result.backend,
+        denied=result.denied,
+        artifacts=result.artifacts,
+        omitted=result.omitted,
+        edited=job.edited,
+    )
+
+
+def _refused(job: _Job, status: str, error: str) -> Outcome:
+    return Outcome(capability=job.name, version=job.version, status=status, error=error, edited=job.edited)
+
+
+def _with_mark(outcome: Outcome, capability: Capability) -> Outcome:
+    failing = not outcome.ok and capability.reliability.failing_since is not None
+    return replace(outcome, failing=True) if failing else outcome
+
+
+def _ready_state(folder: Path, name: str) -> None:
+    """Make the folder of a capability's own files, or refuse if it has grown too large."""
+    ensure_home(folder)
+    total = 0
+    for path in folder.rglob("*"):
+        total += path.lstat().st_size
+        if total > _MOST_STATE:
+            raise StorageError(
+                f"{name} has more than {_MOST_STATE:,} bytes in {folder}, the most that it may keep. Remove some."
+            )
+
+
+def _not_active(capability: Capability) -> str:
+    name = capability.name
+    return {
+        "building": f"{name} is still being built.",
+        "proposed": f"{name} waits for your approval: satchel capability approve {name}",
+        "failed": f"{name} could not be built: {' '.join(capability.reasons) or 'no reason is known'}",
+        "disabled": f"{name} is disabled. To use it again: satchel capability enable {name}",
+    }[capability.status]

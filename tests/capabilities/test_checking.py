@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from satchel.capabilities.cases import CaseResult
+from satchel.capabilities.package import draft_of
+from satchel.capabilities.records import Access
+from satchel.errors import NoSandbox, NotFound, UsageError
+from satchel.sandbox.port import Denial, RunResult, Status
+from tests.capabilities.world import GREET, cases, draft, open_workbench
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+ONLINE = draft(
+    hosts=["api.example.org"],
+    cases=cases(
+        {"name": "offline", "input": {"city": "Ulm"}, "expect": {"contains": "Ulm"}},
+        {"name": "online", "input": {"city": "Ulm"}, "expect": {"contains": "Hello"}, "network": True},
+        {"name": "none", "input": {}, "expect": {"error": "city"}},
+    ),
+)
+
+
+def staging(home: Path) -> list[Path]:
+    return list((home / "capabilities").glob("*/.staging-*"))
+
+
+@requirement("promise:capability:tested-first", "builder:cases")
+async def test_a_version_whose_cases_pass_becomes_active_and_each_ran_in_a_sandbox_of_its_own(
+    tmp_path: Path,
+) -> None:
+    async with open_workbench(tmp_path) as bench:
+        done = await bench.register()
+        assert (done.is_active, done.number, done.capability.status) == (True, 1, "active")
+        assert [(check.name, check.passed) for check in done.checks] == [("Austin", True), ("no city", True)]
+        # The schema refuses the second input: no sandbox is needed for that.
+        assert [spec.entry.args for spec in bench.sandbox.specs] == [{"city": "Austin"}]  # type: ignore[union-attr]
+        [version] = await bench.catalogue.versions("greet")
+        assert [check["passed"] for check in version.checks] == [True, True]
+
+
+@requirement("promise:capability:tested-first", "builder:cases")
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ('def run(args):\n    return "Bye"\n', "Case 'Austin': the result is not 'Hello, Austin!': 'Bye'"),
+        ("def run(args):\n    return 1 / 0\n", "Case 'Austin': it failed: "),
+        ("def run(args):\n    return 3\n", "It returned no string"),
+    ],
+)
+async def test_a_version_whose_cases_fail_is_refused_with_the_reasons_and_leaves_nothing(
+    tmp_path: Path, code: str, reason: str
+) -> None:
+    async with open_workbench(tmp_path) as bench:
+        with pytest.raises(UsageError) as refused:
+            await bench.register(spoilt=draft(code=code))
+        assert reason in str(refused.value)
+        assert (await bench.catalogue.get("greet")).status == "building"
+        assert await bench.catalogue.versions("greet") == ()
+        assert staging(tmp_path) == []
+
+
+async def test_a_crash_does_not_count_as_the_refusal_of_a_bad_input(tmp_path: Path) -> None:
+    bad = cases(
+        {"name": "good", "input": {"city": "Ulm"}, "expect": {"contains": "Ulm"}},
+        {"name": "empty", "input": {"city": ""}, "expect": {"error": "city"}},
+    )
+    async with open_workbench(tmp_path) as bench:
+        bench.sandbox.answers = [
+            RunResult(status=Status.OK, result="Ulm"),
+            RunResult(status=Status.MEMORY, error="It used more than 512 MiB; city."),
+        ]
+        with pytest.raises(UsageError, match="ended with memory"):
+            await bench.register(spoilt=draft(cases=bad))
+
+
+async def test_a_refused_version_says_which_host_the_sandbox_refused(tmp_path: Path) -> None:
+    async with open_workbench(tmp_path) as bench:
+        denied = (Denial(kind="network", target="other.example:443", reason="It is not allowed."),)
+        bench.sandbox.answers = [RunResult(status=Status.ERROR, error="no answer", denied=denied)]
+        with pytest.raises(UsageError, match="The sandbox refused other.example:443"):
+            await bench.register()
+
+
+async def test_a_version_that_wants_a_host_is_proposed_until_the_user_approves_it(tmp_path: Path) -> None:
+    async with open_workbench(tmp_path) as bench:
+        done = await bench.register(spoilt=ONLINE)
+        assert (done.is_active, done.capability.status) == (False, "proposed")
+        assert done.to_approve == Access(hosts=("api.example.org:443",))
+        assert [(check.name, check.passed) for check in done.checks] == [
+            ("offline", True), ("online", None), ("none", True),
+        ]  # fmt: skip
+        # What is not approved is not reached, not even by a test.
+        assert {spec.network.mode for spec in bench.sandbox.specs} == {"none"}
+        assert await bench.registrar.to_approve("greet") == (1, Access(hosts=("api.example.org:443",)))
+
+        approved = await bench.registrar.approve("greet")
+        assert (approved.is_active, approved.capability.status) == (True, "active")
+        assert [check.passed for check in approved.checks] == [True, True, True]
+        assert bench.sandbox.specs[-1].network.hosts == ("api.example.org:443",)
+        with pytest.raises(NotFound):
+            await bench.registrar.to_approve("greet")
+
+
+async def test_an_approved_version_whose_network_case_fails_is_failed_and_not_used(tmp_path: Path) -> None:
+    async with open_workbench(tmp_path) as bench:
+        await bench.register(spoilt=ONLINE)
+        bench.sandbox.answers = [
+            RunResult(status=Status.OK, result="Ulm"), RunResult(status=Status.ERROR, error="503"),
+        ]  # fmt: skip
+        done = await bench.registrar.approve("greet")
+        assert (done.is_active, done.capability.status) == (False, "failed")
+        assert done.capability.reasons == ("Case 'online': it failed: '503'",)
+
+
+async def test_a_new_version_that_reaches_more_asks_again_and_one_that_reaches_no_more_does_not(
+    tmp_path: Path,
+) -> None:
+    async with open_workbench(tmp_path) as bench:
+        await bench.register(spoilt=ONLINE)
+        await bench.registrar.approve("greet")
+        same = await bench.register(spoilt=draft(hosts=["api.example.org:443"]))
+        assert (same.is_active, same.number) == (True, 2)
+        more = await bench.register(spoilt=draft(hosts=["api.example.org", "b.example.org"], secrets=["KEY"]))
+        assert (more.is_active, more.capability.version) == (False, 2)
+        assert more.to_approve == Access(hosts=("b.example.org:443",), secrets=("KEY",))
+
+
+async def test_without_a_sandbox_nothing_is_registered(tmp_path: Path) -> None:
+    async with open_workbench(tmp_path) as bench:
+        bench.sandbox.answers = [NoSandbox("There is no sandbox here. Install bubblewrap.")]
+        with pytest.raises(NoSandbox):
+            await bench.register()
+        assert (await bench.catalogue.get("greet")).status == "building"
+        assert staging(tmp_path) == []
+
+
+async def test_a_requirement_that_can_not_be_had_is_a_reason(tmp_path: Path) -> None:
+    async with open_workbench(tmp_path) as bench:
+        with pytest.raises(UsageError, match="no package no-such-package"):
+            await bench.register(spoilt=draft(requirements=["no-such-package"]))
+        assert staging(tmp_path) == []
+
+
+async def test_a_build_finds_what_it_registered_before_it_was_interrupted(tmp_path: Path) -> None:
+    async with open_workbench(tmp_path) as bench:
+        assert await bench.registrar.registered("greet", "b1") is None
+        done = await bench.register(spoilt=ONLINE)
+        assert await bench.registrar.registered("greet", "b1") == done
+        assert await bench.registrar.registered("greet", "b2") is None
+
+
+@requirement("capabilities:users-edits")
+async def test_edits_that_pass_their_test_become_a_version_and_stay_where_they_are(tmp_path: Path) -> None:
+    async with open_workbench(tmp_path) as bench:
+        folder = (await bench.register()).capability.folder
+        mine = GREET.code.replace("Hello", "Hullo")
+        (folder / "main.py").write_text(mine)
+        failed = await bench.registrar.test("greet")
+        assert (failed.passed, failed.adopted) == (False, 0)
+        (folder / "tests" / "cases.jsonl").write_text(GREET.cases.replace("Hello", "Hullo"))
+        tested = await bench.registrar.test("greet")
+        assert (tested.passed, tested.adopted, tested.capability.version) == (True, 2, 2)
+        assert (folder / "main.py").read_text() == mine
+        # The same edits become one version, however often they are tested.
+        assert (await bench.registrar.test("greet", number=1)).adopted == 0
+        assert [v.provenance.made_by for v in await bench.catalogue.versions("greet")] == ["builder", "user"]
+        assert (await bench.registrar.test("greet")).checks == (
+            CaseResult(name="Austin", passed=True, wall_ms=1), CaseResult(name="no city", passed=True),
+        )  # fmt: skip
+
+
+async def test_edits_that_want_to_reach_more_wait_for_approval(tmp_path: Path) -> None:
+    async with open_workbench(tmp_path) as bench:
+        folder = (await bench.register()).capability.folder
+        manifest = folder / "manifest.json"
+        manifest.write_text(manifest.read_text().replace('"hosts": []', '"hosts": ["evil.example:443"]'))
+        await bench.runner.run("greet", {"city": "Ulm"})
+        assert bench.sandbox.specs[-1].network.mode == "none"
+        tested = await bench.registrar.test("greet")
+        assert (tested.adopted, tested.capability.version, tested.capability.access) == (2, 1, Access())
+        assert (await bench.registrar.to_approve("greet"))[1].hosts == ("evil.example:443",)
+
+
+async def test_the_draft_of_a_registered_version_is_what_it_was_made_of(tmp_path: Path) -> None:
+    made = draft(
+        document="Some words.\n\n# A heading\n\nMore.", tags=["a"], limits={"wall_s": 5},
+        output_schema={"type": "string"}, files={"data/x.txt": b"x"}, hosts=["a.example:443"],
+    )  # fmt: skip
+    async with open_workbench(tmp_path) as bench:
+        await bench.register(spoilt=made)
+        again = draft_of(await bench.catalogue.registered("greet", 1))
+        assert again == draft(
+            document=made.document, tags=("a",), limits={"wall_s": 5}, output_schema={"type": "string"},
+            files={"data/x.txt": b"x"}, hosts=("a.example:443",), requirements=(), secrets=(),
+        )  # fmt: skip
