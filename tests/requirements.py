@@ -367,6 +367,11 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(4, "permissions:mode:plan", "DESIGN 6", "plan allows only what reads, and shows what would be done."),
     built(4, "permissions:remembered", "DESIGN 6", "A decision holds once, for the session, or is written down."),
     built(4, "permissions:strangers", "issue 4", "An annotation that a stranger's server claims never widens what it may do."),
+    built(9, "permissions:auto:boxed", "issue 9", "In auto, bash, executables and stdio MCP servers run in the workspace's sandbox without a question."),
+    built(9, "permissions:auto:without-a-sandbox", "issue 9", "Without a sandbox, auto asks as ask does."),
+    built(9, "permissions:auto:reasons", "issue 9", "What a boxed command needs beyond its box is asked, with the reason in words."),
+    built(9, "permissions:auto:remembered", "issue 9", "The answer can be remembered as a rule with network, write or boxed."),
+    built(9, "permissions:rule:box-options", "issue 9", "A rule's hosts and paths hold for lines that it covers whole; allowing a command doesn't take its box away."),
 
     # ---- External tools (seed-1)
     built(4, "external:discovery:folders", "seed-1 data flow", "Executables in SATCHEL_HOME/tools, a trusted project's .satchel/tools and [tools] dirs are found."),

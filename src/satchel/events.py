@@ -282,6 +282,8 @@ class Permission:
     Attributes:
         by: Who decided: the mode, a rule, the user, or nobody because no one could be asked.
         rule: The text of the rule, if a rule decided.
+        box: How an allowed call is boxed: "workspace", followed by what else it may reach, as a rule says it
+            ("workspace network=pypi.org"); "" outside the sandbox.
     """
 
     type: ClassVar = "permission"
@@ -292,6 +294,7 @@ class Permission:
     by: Literal["mode", "rule", "user", "nobody"]
     rule: str = ""
     reason: str = ""
+    box: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

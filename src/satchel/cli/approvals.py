@@ -25,6 +25,8 @@ _WORDS: dict[str, Consent] = {
     "a": "always", "always": "always",
 }  # fmt: skip
 
+_SAID = ("it ", "the rule ")
+"""Reasons that say more than that the mode asks, which the user knows."""
 _MOST_SHOWN = 20_000
 """Characters of one text that are shown: nobody reads a longer one before deciding."""
 _MOST_BESIDE = 4_000
@@ -167,6 +169,8 @@ class TerminalAnswers:
                 self._view.note("\n".join([f"  {number}. {call.tool}", *(f"     {line}" for line in lines)]))
             else:
                 self._view.note(f"  {number}. {call.tool}  {''.join(lines)}")
+            if call.reason.startswith(_SAID):
+                self._view.note(f"     {call.reason}", "yellow")
         rules = ", ".join(dict.fromkeys(rule for call in calls for rule in call.rules))
         self._view.note(f"  y yes · n no · s yes for this session · a always: {rules}", "dim")
         if len(calls) > 1:

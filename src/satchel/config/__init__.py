@@ -12,6 +12,7 @@ from satchel.config.mcp_files import (
     read_mcp_file,
     remove_mcp_server,
 )
+from satchel.config.rule_text import RuleOptions, host_problem, rule_options, rule_text
 from satchel.config.settings import (
     SETTINGS,
     AgentSettings,
@@ -61,6 +62,7 @@ __all__ = [
     "ProviderSettings",
     "Rule",
     "RuleAction",
+    "RuleOptions",
     "Setting",
     "Settings",
     "ShownSetting",
@@ -69,6 +71,7 @@ __all__ = [
     "add_mcp_servers",
     "add_permission",
     "ensure_home",
+    "host_problem",
     "load",
     "mask_address",
     "mask_arguments",
@@ -80,6 +83,8 @@ __all__ = [
     "project_files",
     "read_mcp_file",
     "remove_mcp_server",
+    "rule_options",
+    "rule_text",
     "set_value",
     "show_settings",
     "trust",

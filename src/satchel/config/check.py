@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
+from satchel.config.rule_text import RuleOptions, options_problem
 from satchel.config.settings import SETTINGS, McpServerSettings, Rule, RuleAction, Setting
 from satchel.errors import ConfigError
 
@@ -50,6 +51,7 @@ _PROVIDER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMES_OF_SECRETS: Final = (".env_api_key", ".oauth_env_client_secret")
 """Settings that name a variable with a secret; by mistake, the secret itself is written there."""
+_RULE_PARTS: Final = ("action", "tool", "network", "write", "boxed")
 _RULE: Final = re.compile(r"[A-Za-z0-9_*-]+(\(.*\))?", re.DOTALL)
 # A control character or half of a pair in an address, a name or a path is a mistake or an attack.
 _NOT_TEXT: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -163,26 +165,39 @@ def check_rules(rules: object, where: Where) -> tuple[Rule, ...]:
         raise ConfigError(
             f"{where(('permissions',))}: permissions are written as [[permissions]], one table a rule."
         )
-    checked = []
-    for position, table in enumerate(rules):
-        path: KeyPath = ("permissions", position)
-        if not isinstance(table, dict):
-            raise ConfigError(f"{where(path)}: a permission is a table with action and tool.")
-        for name in table:
-            if name not in ("action", "tool"):
-                raise ConfigError(
-                    f"{where((*path, name))}: [[permissions]] has no setting {_quoted(name)}. It has: "
-                    f"action, tool."
-                )
-        for name in ("action", "tool"):
-            if name not in table:
-                raise ConfigError(
-                    f"{where(path)}: [[permissions]] needs {name}: {_BY_KEY[f'permissions.N.{name}'].doc}"
-                )
-        action = check_value(_BY_KEY["permissions.N.action"], table["action"], _at(where, (*path, "action")))
-        tool = check_value(_BY_KEY["permissions.N.tool"], table["tool"], _at(where, (*path, "tool")))
-        checked.append(Rule(action=cast("RuleAction", action), tool=str(tool)))
-    return tuple(checked)
+    return tuple(_check_rule(table, ("permissions", position), where) for position, table in enumerate(rules))
+
+
+def _check_rule(table: object, path: KeyPath, where: Where) -> Rule:
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where(path)}: a permission is a table with action and tool.")
+    values: dict[str, Value] = {}
+    for name in table:
+        if name not in _RULE_PARTS:
+            raise ConfigError(
+                f"{where((*path, name))}: [[permissions]] has no setting {_quoted(name)}.{closest(name, _RULE_PARTS)} "
+                f"It has: {', '.join(_RULE_PARTS)}."
+            )
+        values[name] = check_value(_BY_KEY[f"permissions.N.{name}"], table[name], _at(where, (*path, name)))
+    for name in ("action", "tool"):
+        if name not in values:
+            raise ConfigError(
+                f"{where(path)}: [[permissions]] needs {name}: {_BY_KEY[f'permissions.N.{name}'].doc}"
+            )
+    options = RuleOptions(
+        network=cast("tuple[str, ...]", values.get("network", ())),
+        write=cast("tuple[str, ...]", values.get("write", ())),
+        boxed=cast("bool | None", values.get("boxed")),
+    )
+    if options and values["action"] != "allow":
+        raise ConfigError(
+            f"{where(path)}: network, write and boxed belong to a permission that allows. A rule that denies or asks "
+            "holds for every matching call."
+        )
+    problem = options_problem(options)
+    if problem:
+        raise ConfigError(f"{where(path)}: {problem}")
+    return Rule(action=cast("RuleAction", values["action"]), tool=str(values["tool"]), options=options)
 
 
 def check_value(setting: Setting, value: object, where: Callable[[], str]) -> Value:

@@ -73,7 +73,7 @@ def _of_settings(content: ProjectContent) -> Iterator[tuple[GrantKind, str]]:
     for name, parts in servers.items():
         yield "server", f"{name}: {_server(parts)}"
     for rule in check_rules(file.tables.get("permissions", []), file.where):
-        yield "rule", _line(f"{rule.action} {rule.tool}")
+        yield "rule", _line(f"{rule.action} {rule.text}")
 
 
 def _server(parts: Mapping[str, object]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from satchel.config.rule_text import RuleOptions, rule_text
 from satchel.errors import ConfigError
 
 __all__ = [
@@ -150,10 +151,15 @@ class MemorySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsSettings:
-    """Which tools a model is offered: `dirs` are more folders of executables, `disabled` names what is left out."""
+    """Which tools a model is offered: `dirs` are more folders of executables, `disabled` names what is left out.
+
+    Attributes:
+        environ: Names of environment variables that sandboxed programs get.
+    """
 
     dirs: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
+    environ: tuple[str, ...] = ()
     schema_timeout_s: float = 1.0
     defer_above: int = 30
 
@@ -171,10 +177,20 @@ class WebSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What happens to calls that fit `tool`: a tool's name, or a name and a pattern as in `bash(git *)`."""
+    """What happens to calls that fit `tool`: a tool's name, or a name and a pattern as in `bash(git *)`.
+
+    Attributes:
+        options: What the sandbox of these calls may reach, and whether there is one; only where `action` is "allow".
+    """
 
     action: RuleAction
     tool: str
+    options: RuleOptions = RuleOptions()
+
+    @property
+    def text(self) -> str:
+        """The rule without its action, as `--allow` takes it."""
+        return rule_text(self.tool, self.options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +318,11 @@ class Setting:
                     words += f" from {self.low:,.10g} to {self.high:,.10g}"
                 return words
             case "words":
-                return "a list of names" if self.key == "tools.disabled" else "a list of texts"
+                return (
+                    "a list of names"
+                    if self.key in ("tools.disabled", "tools.environ")
+                    else "a list of texts"
+                )
             case "table":
                 return 'a table of texts by name, such as { NAME = "text" }'
             case "text":
@@ -507,6 +527,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kind="words",
         default=(),
         doc="Tools that are not offered to models.",
+    ),
+    Setting(
+        key="tools.environ",
+        kind="words",
+        default=(),
+        doc="Names of environment variables that sandboxed commands, executables and MCP servers get, in addition to "
+        "PATH, LANG and other harmless ones.",
     ),
     Setting(
         key="tools.defer_above",
@@ -724,5 +751,25 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kind="text",
         default="",
         doc="A tool's name, or a name and a pattern for its input: bash(git *).",
+    ),
+    Setting(
+        key="permissions.N.network",
+        kind="words",
+        default=(),
+        doc="Hosts that matching calls may reach from the sandbox: api.example.org, *.example.org:443, or * for "
+        "every public address.",
+    ),
+    Setting(
+        key="permissions.N.write",
+        kind="words",
+        default=(),
+        doc="Files and folders that matching calls may write from the sandbox, in addition to the workspace.",
+    ),
+    Setting(
+        key="permissions.N.boxed",
+        kind="bool",
+        default=None,
+        optional=True,
+        doc="Whether matching calls run in the sandbox. If not set, they do in mode auto.",
     ),
 )

@@ -67,7 +67,7 @@ def show_settings(settings: Settings) -> list[ShownSetting]:
         shown.append(
             ShownSetting(
                 key="permissions",
-                value=[mask_text(f"{rule.action} {rule.tool}") for rule in settings.permissions],
+                value=[mask_text(f"{rule.action} {rule.text}") for rule in settings.permissions],
                 source=settings.sources.get("permissions", "default"),
                 doc="Rules for tool calls; the first one that fits decides.",
             )

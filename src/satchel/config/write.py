@@ -20,7 +20,7 @@ from satchel.config.check import (
 )
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.config.providers import builtin_providers
-from satchel.config.settings import RuleAction
+from satchel.config.settings import Rule
 from satchel.config.toml_file import read_toml
 from satchel.errors import ConfigError
 
@@ -104,13 +104,12 @@ def _put(document: Any, parts: list[str], value: Any) -> None:
         table[parts[-1]] = value
 
 
-def add_permission(path: Path, action: RuleAction, tool: str) -> None:
+def add_permission(path: Path, rule: Rule) -> None:
     """Append a permission rule as a `[[permissions]]` table, unless the file has it already.
 
     Args:
         path: The file, such as `Settings.config_path`; created if it doesn't exist.
-        action: What happens to calls that match.
-        tool: The rule: a tool's name, or a name and a pattern.
+        rule: The rule.
 
     Raises:
         ConfigError: The file is invalid; it is unchanged.
@@ -126,13 +125,27 @@ def add_permission(path: Path, action: RuleAction, tool: str) -> None:
         if rules is None:
             rules = tomlkit.aot()
             document.append("permissions", rules)
-        if any(rule.get("action") == action and rule.get("tool") == tool for rule in rules):
+        table = _table_of(rule)
+        if any(dict(other) == table for other in rules):
             return
-        rule = tomlkit.table()
-        rule.add("action", action)
-        rule.add("tool", tool)
-        rules.append(rule)
+        written = tomlkit.table()
+        for name, value in table.items():
+            written.add(name, value)
+        rules.append(written)
         replace_file(path, tomlkit.dumps(document))
+
+
+def _table_of(rule: Rule) -> dict[str, Any]:
+    """A rule as its table in the file: what it doesn't say is left out."""
+    options = rule.options
+    table: dict[str, Any] = {"action": rule.action, "tool": rule.tool}
+    if options.network:
+        table["network"] = list(options.network)
+    if options.write:
+        table["write"] = list(options.write)
+    if options.boxed is not None:
+        table["boxed"] = options.boxed
+    return table
 
 
 def write_initial(path: Path, values: Mapping[str, object], *, providers: Iterable[str] = ()) -> Path:

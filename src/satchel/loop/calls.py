@@ -15,6 +15,7 @@ from satchel.events import Action, AskUser, Failure, Observation
 from satchel.loop.pool import ToolPool
 from satchel.loop.toolbox import Toolbox
 from satchel.messages import Message, ToolUseBlock, clean_text
+from satchel.tools.box import Box
 from satchel.tools.permissions import Gate
 from satchel.tools.port import Ask, MemoryAccess, Tool
 
@@ -99,12 +100,14 @@ class Call:
         after: The calls that must end before it starts.
         text: The result for the model, or None before there is one.
         is_for_caller: The caller runs the call, so it stays open.
+        box: The sandbox in which it was permitted to run; None outside.
     """
 
     __slots__ = (
         "action",
         "after",
         "block",
+        "box",
         "data",
         "duration_ms",
         "ended",
@@ -140,6 +143,7 @@ class Call:
         self.question: AskUser | None = None
         self.streak = 0
         self.untrusted = False
+        self.box: Box | None = None
 
     def resolve_with_error(self, text: str, code: str = "NOT_RUN") -> None:
         """Give the call an error as its result, cut to `_MOST_ERROR` characters."""

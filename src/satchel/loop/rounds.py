@@ -317,8 +317,10 @@ class Round:
                     by=decision.by,
                     rule=decision.rule,
                     reason=decision.reason,
+                    box=decision.box.text if decision.box is not None else "",
                 )
             )
+            call.box = decision.box
             if not decision.allowed:
                 call.resolve_with_error(f"Refused: {decision.reason or 'not permitted'}")
         return permissions
@@ -449,6 +451,7 @@ class Round:
             memory=environment.memory,
             # The model has not read the results of this round yet.
             untrusted=self._untrusted,
+            box=call.box,
         )
 
     # After a call ran

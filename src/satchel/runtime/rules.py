@@ -9,9 +9,11 @@ import anyio
 import anyio.to_thread
 
 from satchel.config import Mode, Settings, add_permission
+from satchel.config import Rule as WrittenRule
 from satchel.errors import UsageError
 from satchel.memory.redaction import redact
 from satchel.tools import Approver, ModeGate, Rule, parse_rule
+from satchel.tools.box import Boxing
 from satchel.tools.patterns import matcher
 
 __all__ = ["gate_for", "withheld_from_searches"]
@@ -25,6 +27,7 @@ def gate_for(
     approver: Approver | None,
     cwd: Path,
     open_folders: Sequence[Path] = (),
+    boxing: Boxing | None = None,
 ) -> ModeGate:
     """Make the gate.
 
@@ -35,17 +38,19 @@ def gate_for(
         approver: Asks the user; None if nobody can be asked.
         cwd: The session's working directory.
         open_folders: Further folders that may be read without asking.
+        boxing: Where boxed calls run; None where there is no sandbox.
 
     Raises:
         UsageError: A rule can't be read.
     """
-    rules = [parse_rule(rule.action, rule.tool) for rule in settings.permissions]
+    rules = [parse_rule(rule.action, rule.tool, rule.options) for rule in settings.permissions]
     rules += [parse_rule("allow", text) for text in allow]
 
     async def write_down(rule: Rule) -> None:
         if settings.memory.redact and await anyio.to_thread.run_sync(redact, rule.text) != rule.text:
             raise UsageError("The rule seems to contain a secret, which must not be in the settings file.")
-        await anyio.to_thread.run_sync(add_permission, settings.config_path, rule.action, rule.text)
+        written = WrittenRule(action=rule.action, tool=rule.subject, options=rule.options)
+        await anyio.to_thread.run_sync(add_permission, settings.config_path, written)
 
     return ModeGate(
         mode,
@@ -55,6 +60,7 @@ def gate_for(
         open_folders=open_folders,
         environ=settings.environ,
         on_always=write_down,
+        boxing=boxing,
     )
 
 

@@ -18,11 +18,17 @@ __all__ = [
     "escaped",
     "matcher",
     "literal",
+    "only_reads",
     "proposed_pattern",
     "url_matches",
     "url_may_match",
 ]
 
+_FILTERS = frozenset({
+    "cat", "cd", "cut", "echo", "egrep", "false", "fgrep", "grep", "head", "nl", "printf", "sort", "tail", "test", "tr",
+    "true", "uniq", "wc",
+})  # fmt: skip
+"""Programs that print what they read, or nothing, with any words that a star covers."""
 Matcher: TypeAlias = Callable[[str], bool]
 
 
@@ -160,3 +166,8 @@ def proposed_pattern(words: Words) -> str | None:
     if head is None:
         return None
     return escaped(head) if command_text(words) == head else f"{escaped(head)} *"
+
+
+def only_reads(words: Words) -> bool:
+    """Whether a command writes no file and reaches no network, so that it may stand beside one that is granted more."""
+    return (words[0].text in _FILTERS and star_may_cover(words, 1)) or proposed_pattern(words) is not None

@@ -4,8 +4,10 @@ Rules that deny come first, then rules that ask, then rules that allow, then the
 
 - `ask`, the default: built-in tools run if they destroy nothing, reach no network and touch no file outside the
   session's own folders. The user is asked about everything else, including reading a file elsewhere.
-- `auto`: built-in tools that only read run as well, anywhere. The user is asked about everything else. What a
-  stranger's tool says about itself is ignored.
+- `auto`: built-in tools that only read run as well, anywhere. Programs (`bash`, executables, stdio MCP servers) run in
+  the sandbox of the workspace. The user is asked about everything else, and about what a call needs beyond the
+  sandbox: hosts, paths, or to run outside. Without a sandbox, programs are asked about as in `ask`. What a stranger's
+  tool says about itself is ignored.
 - Once the model has read something from outside, a call that would reach a place of the model's choice on the
   network is asked in `auto` and `plan` as well, unless a rule allows it: an address can carry words out.
 - In neither does a tool read by itself where keys and passwords are: outside of the session's folder, what is
@@ -14,6 +16,9 @@ Rules that deny come first, then rules that ask, then rules that allow, then the
 - `plan`: built-in tools that only read run as in `auto`. Nothing else does, whatever a rule allows and without asking:
   the model is told to say what it would do, and the refusal shows the call.
 - `bypass`: everything runs but what a rule denies.
+
+A rule that allows does not take the sandbox away, unless it says `boxed = false`. Its hosts and paths are added to the
+sandbox of the calls that it covers; in mode `ask`, only calls that a rule with `boxed = true` covers run in one.
 
 Where there is nobody to ask, "asked" means refused, and the refusal names the rule that would have allowed
 the call.
@@ -26,15 +31,16 @@ import os.path
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import anyio
 
-from satchel.config import Mode, RuleAction
+from satchel.config import Mode, RuleAction, RuleOptions, rule_options, rule_text
 from satchel.errors import SatchelError, UsageError
 from satchel.events import Consent
+from satchel.tools.box import Box, Boxing, Wish, read_wish, real_path
 from satchel.tools.paths import Places, is_below, path_forms, path_matcher, plain_pattern
 from satchel.tools.patterns import (
     Matcher,
@@ -43,6 +49,7 @@ from satchel.tools.patterns import (
     escaped,
     literal,
     matcher,
+    only_reads,
     proposed_pattern,
     url_matches,
     url_may_match,
@@ -107,12 +114,14 @@ class Decision:
         by: "nobody" where the user had to be asked and there was no one.
         rule: The text of the rule that decided, or that the user's answer made; else "".
         reason: For the model, where the call is refused: why, and what would allow it.
+        box: The sandbox in which an allowed call runs; None outside.
     """
 
     allowed: bool
     by: Literal["mode", "rule", "user", "nobody"]
     rule: str = ""
     reason: str = ""
+    box: Box | None = None
 
 
 class Gate(Protocol):
@@ -129,12 +138,14 @@ class ApprovalRequest:
 
     Attributes:
         rules: The rules, as texts, that "session" and "always" would add.
-        reason: Why it is asked: the mode, or the text of an `ask` rule.
+        reason: Why it is asked: the mode, the text of an `ask` rule, or what the call wants beyond its sandbox.
+        box: The sandbox in which it runs if it is allowed; None outside.
     """
 
     call: PlannedCall
     rules: tuple[str, ...]
     reason: str
+    box: Box | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,31 +173,50 @@ class Rule:
     Attributes:
         tool: A name; `*` stands for any characters.
         pattern: The same for the call's subject; `\\*` and `\\\\` stand for themselves. None matches every call.
+        options: What a rule that allows says about the sandbox of these calls.
     """
 
     action: RuleAction
     tool: str
     pattern: str | None = None
+    options: RuleOptions = RuleOptions()
+
+    @property
+    def subject(self) -> str:
+        """The tool and the pattern: `bash(git *)`."""
+        return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
 
     @property
     def text(self) -> str:
-        """As it is written: `bash(git *)`."""
-        return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
+        """As it is written: `bash(git *)`, `bash network=pypi.org`."""
+        return rule_text(self.subject, self.options)
+
+    @property
+    def needs_box(self) -> bool:
+        """Whether what it allows runs in the sandbox in every mode."""
+        return bool(self.options.boxed or self.options.network or self.options.write)
 
 
-def parse_rule(action: RuleAction, text: str) -> Rule:
+def parse_rule(action: RuleAction, text: str, options: RuleOptions | None = None) -> Rule:
     r"""Read a rule.
 
     Args:
         action: What the rule does.
         text: `bash`, `file_*`, `bash(git *)`, `file_write(src/*)`. A `*` stands for any characters, `\*` for
         a star;
-            a pattern that ends in " *" also matches the command without arguments.
+            a pattern that ends in " *" also matches the command without arguments. Options may follow, if `options`
+            is None: `bash(npm *) network=registry.npmjs.org boxed=true`.
+        options: Those of the rule.
 
     Raises:
         UsageError: It is none; the message says what it should look like.
     """
-    match = FORM.fullmatch(text.strip())
+    tool, options = rule_options(text.strip()) if options is None else (text.strip(), options)
+    if options and action != "allow":
+        raise UsageError(
+            f"{text!r} is no permission rule: only rules that allow have network, write and boxed."
+        )
+    match = FORM.fullmatch(tool)
     if match is None:
         raise UsageError(
             f"{text!r} is no permission rule. A rule is a tool's name, with a pattern in parentheses "
@@ -200,7 +230,7 @@ def parse_rule(action: RuleAction, text: str) -> Rule:
             f"call, or say "
             f"which: {match['tool']}(git *)."
         )
-    return Rule(action=action, tool=match["tool"], pattern=pattern)
+    return Rule(action=action, tool=match["tool"], pattern=pattern, options=options)
 
 
 class ModeGate:
@@ -216,6 +246,7 @@ class ModeGate:
         open_folders: Sequence[Path] = (),
         environ: Mapping[str, str] | None = None,
         on_always: Callable[[Rule], Awaitable[None]] | None = None,
+        boxing: Boxing | None = None,
     ) -> None:
         """Make the gate of one session.
 
@@ -227,6 +258,7 @@ class ModeGate:
             open_folders: More such folders, as the one where long results are kept.
             environ: HOME in it is what `~` stands for.
             on_always: Writes a rule down; None where that can't be done.
+            boxing: Where boxed calls run; None where there is no sandbox.
         """
         self.mode: Mode = mode
         self._rules = list(rules)
@@ -235,6 +267,7 @@ class ModeGate:
         self._places = Places.of((cwd, *open_folders), environ or {})
         self._roots = [Path(os.path.realpath(cwd))]
         self._on_always = on_always
+        self._boxing = boxing
         self._asking = anyio.Lock()
 
     @property
@@ -246,16 +279,17 @@ class ModeGate:
         """See `Gate`. What has to be asked is asked in one batch; two rounds are asked one after the
         other.
         """
-        decided = [self._without_asking(call) for call in calls]
+        lacking = await self._lacking(calls)
+
+        def decide_alone() -> list[Decision | ApprovalRequest]:
+            return [self._without_asking(call, lacking.get(call.spec.source, "")) for call in calls]
+
+        decided = decide_alone()
         if not all(isinstance(found, Decision) for found in decided):
             async with self._asking:
                 # An answer that another round got meanwhile may have settled it.
-                decided = [self._without_asking(call) for call in calls]
-                requests = [
-                    ApprovalRequest(call=call, rules=self.suggest(call), reason=found)
-                    for call, found in zip(calls, decided, strict=True)
-                    if not isinstance(found, Decision)
-                ]
+                decided = decide_alone()
+                requests = [found for found in decided if isinstance(found, ApprovalRequest)]
                 answered = iter(await self._ask(requests))
                 decided = [found if isinstance(found, Decision) else next(answered) for found in decided]
         decisions = [found for found in decided if isinstance(found, Decision)]
@@ -313,7 +347,7 @@ class ModeGate:
                 "do without it or ask what they want.",
             )
         if approval.answer == "once":
-            return Decision(allowed=True, by="user")
+            return Decision(allowed=True, by="user", box=request.box)
         reason = ""
         for text in request.rules:
             rule = parse_rule("allow", text)
@@ -323,7 +357,8 @@ class ModeGate:
                     await self._on_always(rule)
                 except SatchelError as error:
                     reason = f"{text} holds for this session only: {error}"
-        return Decision(allowed=True, by="user", rule=", ".join(request.rules), reason=reason)
+        rules = ", ".join(request.rules)
+        return Decision(allowed=True, by="user", rule=rules, reason=reason, box=request.box)
 
     def _nobody(self, request: ApprovalRequest) -> Decision:
         name = request.call.spec.name
@@ -336,8 +371,18 @@ class ModeGate:
             f"What would allow it: {allows}",
         )
 
-    def _without_asking(self, call: PlannedCall) -> Decision | str:
-        """The decision, or why the user has to be asked."""
+    async def _lacking(self, calls: Sequence[PlannedCall]) -> dict[str, str]:
+        """By source, why calls that may be boxed can't be, or ""; empty if that does not matter."""
+        if self._boxing is None:
+            return dict.fromkeys((call.spec.source for call in calls), "there is no sandbox")
+        may_box = self.mode == "auto" or (
+            self.mode == "ask" and any(rule.options.boxed for rule in self._rules)
+        )
+        sources = {call.spec.source for call in calls if may_box and call.spec.annotations.boxed}
+        return {source: await self._boxing.lacking(source) for source in sources}
+
+    def _without_asking(self, call: PlannedCall, lacking: str) -> Decision | ApprovalRequest:
+        """The decision, or what the user has to be asked."""
         for rule in self._rules:
             if rule.action == "deny" and self._may_match(rule, call):
                 return Decision(
@@ -352,17 +397,111 @@ class ModeGate:
             return Decision(allowed=True, by="mode")
         if self.mode == "plan" and not (call.spec.annotations.read_only and self._mode_allows(call)):
             return Decision(allowed=False, by="mode", reason=_planned(call))
-        for rule in self._rules:
-            if rule.action == "ask" and self._may_match(rule, call):
-                return f"the rule 'ask {rule.text}'"
+        asking = next(
+            (rule for rule in self._rules if rule.action == "ask" and self._may_match(rule, call)), None
+        )
+        if call.spec.annotations.boxed and self._boxing is not None and not lacking:
+            boxed = self._boxed(call, self._boxing, asking)
+            if boxed is not None:
+                return boxed
+        if asking is not None:
+            return self._request(call, f"the rule 'ask {asking.text}'")
         allowing = self._allowing(call)
         if allowing:
             return Decision(allowed=True, by="rule", rule=", ".join(allowing))
         if _may_leak(call):
-            return f"mode {self.mode}, in a session that has read something from outside"
+            return self._request(call, f"mode {self.mode}, in a session that has read something from outside")
         if self._mode_allows(call):
             return Decision(allowed=True, by="mode")
-        return f"mode {self.mode}"
+        why = f"mode {self.mode}"
+        if call.spec.annotations.boxed and self.mode == "auto" and lacking:
+            why = f"{why}, and it can't be boxed: {lacking}"
+        return self._request(call, why)
+
+    def _request(self, call: PlannedCall, reason: str) -> ApprovalRequest:
+        return ApprovalRequest(call=call, rules=self.suggest(call), reason=reason)
+
+    # In the sandbox
+
+    def _boxed(
+        self, call: PlannedCall, boxing: Boxing, asking: Rule | None
+    ) -> Decision | ApprovalRequest | None:
+        """Decide about a call that can be boxed; None where it is decided about as one that runs outside."""
+        user_home = self._places.user_home
+        wish = Wish()
+        if call.spec.source == "builtin":
+            try:
+                wish = read_wish(call.input, cwd=self._cwd, user_home=user_home, boxing=boxing)
+            except UsageError as error:
+                return Decision(allowed=False, by="mode", reason=str(error))
+        granted, rules, is_boxed = self._granted(call)
+        if self.mode != "auto" and not is_boxed:
+            return None
+        granted |= boxing.grants(call.spec.name)
+        outside = self._allowing_outside(call)
+        missing = granted.lacks(wish.box)
+        reason = f": {wish.reason}" if wish.reason else ""
+        if asking is None and outside:
+            return Decision(allowed=True, by="rule", rule=", ".join(outside))
+        if wish.outside and not outside:
+            return ApprovalRequest(
+                call=call,
+                rules=tuple(rule_text(text, RuleOptions(boxed=False)) for text in self.suggest(call)),
+                reason=f"it wants to run outside the sandbox{reason}",
+            )
+        if missing:
+            return ApprovalRequest(
+                call=call,
+                rules=(missing.rule(call.spec.name),),
+                reason=f"it wants {missing.words}{reason}",
+                box=granted | missing,
+            )
+        if asking is not None:
+            return replace(self._request(call, f"the rule 'ask {asking.text}'"), box=granted)
+        by: Literal["rule", "mode"] = "mode" if self.mode == "auto" else "rule"
+        return Decision(allowed=True, by=by, rule=", ".join(rules), box=granted)
+
+    def _granted(self, call: PlannedCall) -> tuple[Box, tuple[str, ...], bool]:
+        """What rules add to a call's sandbox, their texts, and whether they alone allow the call in its sandbox.
+
+        A rule with a pattern adds nothing to a line that also runs other programs, unless they only read.
+        """
+        rules = [
+            rule
+            for rule in self._rules
+            if rule.action == "allow"
+            and rule.options.boxed is not False
+            and matcher(rule.tool)(call.spec.name)
+        ]
+        used = [rule for rule in rules if rule.pattern is None]
+        subject = call.subject
+        if subject is not None:
+            used += [rule for rule in rules if literal(rule.pattern or "") == subject]
+            used += self._covering_all(rules, subject)
+        box = Box()
+        for rule in used:
+            paths = [
+                real_path(path, cwd=self._cwd, user_home=self._places.user_home)
+                for path in rule.options.write
+            ]
+            box |= Box(network=rule.options.network, write=tuple(paths))
+        texts = tuple(dict.fromkeys(rule.text for rule in used if rule.needs_box))
+        return box, texts, any(rule.options.boxed for rule in used)
+
+    @staticmethod
+    def _covering_all(rules: Sequence[Rule], command: str) -> list[Rule]:
+        """The rules that cover the parts of a command line; none unless each part is covered or only reads."""
+        used: list[Rule] = []
+        for words in read_commands(command) or ():
+            found = [rule for rule in rules if rule.pattern is not None and covers(rule.pattern, words)]
+            if not found and not only_reads(words):
+                return []
+            used += found
+        return used
+
+    def _allowing_outside(self, call: PlannedCall) -> tuple[str, ...]:
+        """The rules with `boxed = false` that together allow the call; empty unless they cover every part of it."""
+        return self._allowing(call, [rule for rule in self._rules if rule.options.boxed is False])
 
     def _mode_allows(self, call: PlannedCall) -> bool:
         notes = call.spec.annotations
@@ -386,10 +525,12 @@ class ModeGate:
         """The absolute path, without symlinks, of a call that is about a path."""
         return self._forms(call.subject or ".")[-1][-1]
 
-    def _allowing(self, call: PlannedCall) -> tuple[str, ...]:
-        """The rules that together allow the call; empty unless they cover every part of it."""
+    def _allowing(self, call: PlannedCall, among: Sequence[Rule] | None = None) -> tuple[str, ...]:
+        """The rules that together allow the call outside a sandbox; empty unless they cover every part of it."""
         rules = [
-            rule for rule in self._rules if rule.action == "allow" and matcher(rule.tool)(call.spec.name)
+            rule
+            for rule in (self._rules if among is None else among)
+            if rule.action == "allow" and not rule.needs_box and matcher(rule.tool)(call.spec.name)
         ]
         for rule in rules:
             if rule.pattern is None:

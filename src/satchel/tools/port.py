@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 from satchel.clock import Clock
 from satchel.messages import Message
 from satchel.models.port import ToolDefinition
+from satchel.tools.box import Box
 
 __all__ = [
     "Annotations",
@@ -39,12 +40,19 @@ Source: TypeAlias = Literal["builtin", "external", "capability", "mcp"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotations:
-    """What a tool says about itself (MCP's four hints). The default is the cautious reading."""
+    """What is known of a tool's calls: MCP's four hints, and whether they can be boxed. The default is the cautious
+    reading.
+
+    Attributes:
+        boxed: Its calls start a program, which mode `auto` runs in the workspace's sandbox. Satchel says this; what a
+            server claims never sets it.
+    """
 
     read_only: bool = False
     destructive: bool = True
     idempotent: bool = False
     open_world: bool = True
+    boxed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +177,7 @@ class ToolContext:
         messages: Gives the conversation so far, as the model has it; empty outside of a conversation.
         memory: The user's memory; None where there is none. Only tools that run in the program can use it.
         untrusted: The model has read something from outside in this session: what it says now may come from there.
+        box: The sandbox in which the call must run, as it was permitted; None runs it outside, with the user's rights.
     """
 
     session_id: str
@@ -187,6 +196,7 @@ class ToolContext:
     messages: Callable[[], Sequence[Message]] = tuple
     memory: MemoryAccess | None = None
     untrusted: bool = False
+    box: Box | None = None
 
 
 class Tool(Protocol):

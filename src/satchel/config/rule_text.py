@@ -1,0 +1,128 @@
+"""A permission rule as one line, such as `bash(npm *) network=registry.npmjs.org write=~/notes boxed=true`.
+
+The options follow the tool and its pattern. Their values never hold a parenthesis or white space, which are written as
+`%29`, so the last parenthesis of a line always ends the pattern, whatever the pattern holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, unquote
+
+from satchel.errors import UsageError
+
+__all__ = ["RuleOptions", "host_problem", "options_problem", "path_problem", "rule_options", "rule_text"]
+
+_OPTION: Final = re.compile(r"(?:network|write|boxed)=[^\s()]*")
+_HOST: Final = re.compile(
+    r"\*|(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?(?P<port>:\d{1,5})?|\[[0-9a-f:.]+\](?P<port6>:\d{1,5})?",
+    re.IGNORECASE,
+)
+_PLAIN: Final = "/~+:@!$&;*[]?"
+"""Characters that stay as they are in a path: only white space, parentheses, commas, `%` and quotes need escaping."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleOptions:
+    """What a rule says about the sandbox of the calls that it allows.
+
+    Attributes:
+        network: Hosts that they may reach: `api.example.org`, `*.example.org:443`, or `*` for every public address.
+        write: Files and folders outside the workspace, or protected ones in it, that they may write.
+        boxed: Whether they run in the sandbox; None leaves it to the mode (`auto` boxes, `ask` does not).
+    """
+
+    network: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    boxed: bool | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.network or self.write or self.boxed is not None)
+
+
+def rule_text(tool: str, options: RuleOptions) -> str:
+    """Write a rule as one line."""
+    words = [tool]
+    for name, values in (("network", options.network), ("write", options.write)):
+        if values:
+            words.append(f"{name}={','.join(quote(value, safe=_PLAIN) for value in values)}")
+    if options.boxed is not None:
+        words.append(f"boxed={'true' if options.boxed else 'false'}")
+    return " ".join(words)
+
+
+def rule_options(text: str) -> tuple[str, RuleOptions]:
+    """Split a line into the tool with its pattern, and the options.
+
+    Raises:
+        UsageError: An option's value is not allowed; says which are.
+    """
+    tool, words = _split(text)
+    if not words:
+        return text, RuleOptions()
+    network: list[str] = []
+    write: list[str] = []
+    boxed: bool | None = None
+    for word in words:
+        name, _, value = word.partition("=")
+        if name == "boxed":
+            if value not in ("true", "false"):
+                raise UsageError(f"{word!r} is not allowed in the rule {text!r}: boxed is true or false.")
+            boxed = value == "true"
+            continue
+        values = [unquote(part) for part in value.split(",") if part]
+        if not values:
+            raise UsageError(
+                f"{word!r} is not allowed in the rule {text!r}: it takes values separated by commas."
+            )
+        (network if name == "network" else write).extend(values)
+    options = RuleOptions(network=tuple(network), write=tuple(write), boxed=boxed)
+    problem = options_problem(options)
+    if problem:
+        raise UsageError(f"The rule {text!r} can't be used: {problem}")
+    return tool, options
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    """The tool, and the words of the options after it."""
+    words: list[str] = []
+    rest = text.rstrip()
+    while True:
+        parts = rest.rsplit(None, 1)
+        if len(parts) < 2 or not _OPTION.fullmatch(parts[1]):
+            return rest, words
+        words.insert(0, parts[1])
+        rest = parts[0].rstrip()
+
+
+def options_problem(options: RuleOptions) -> str:
+    """What is wrong with the options, as a sentence, or ""."""
+    problems: Sequence[str] = [
+        *(host_problem(host) for host in options.network),
+        *(path_problem(path) for path in options.write),
+    ]
+    if options.boxed is False and (options.network or options.write):
+        return "Calls that run outside the sandbox reach everything: leave network and write out, or boxed = false."
+    return next((problem for problem in problems if problem), "")
+
+
+def host_problem(host: str) -> str:
+    """What is wrong with a host in `network`, as a sentence, or ""."""
+    match = _HOST.fullmatch(host)
+    port = match["port"] or match["port6"] if match is not None else None
+    if match is None or ".." in host or (port and not 0 < int(port[1:]) < 65_536):
+        return (
+            f"{host!r} is not a host. Write api.example.org, api.example.org:8443, *.example.org, or * for every "
+            "public address."
+        )
+    return ""
+
+
+def path_problem(path: str) -> str:
+    """What is wrong with a path in `write`, as a sentence, or ""."""
+    if "*" in path or not path.strip():
+        return f"{path!r} is not a path. `write` names files and folders, with everything in them, and takes no *."
+    return ""

@@ -1,0 +1,172 @@
+"""What a boxed call may do beyond its workspace: hosts to reach, paths to write, and how it is put into words."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from satchel.config import RuleOptions, host_problem, rule_text
+from satchel.errors import UsageError
+from satchel.tools.paths import is_below
+
+__all__ = ["NETWORK", "OUTSIDE", "REASON", "WRITE", "Box", "Boxing", "Wish", "host_covers", "read_wish"]
+
+NETWORK, WRITE, OUTSIDE, REASON = "network", "write", "outside_box", "reason"
+"""The fields of a built-in tool's input in which the model asks for more than the box gives."""
+_WEB_PORTS = ("80", "443")
+"""The ports of a host that is named without one."""
+_MOST_WISHES = 32
+_MOST_REASON = 300
+"""Characters of the model's own reason that the user is shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """How a call runs in the sandbox of its workspace, beyond what every boxed call may do.
+
+    Attributes:
+        network: Hosts that it may reach, as rules name them; none by default.
+        write: Real absolute paths that it may write besides the workspace, with everything below them.
+    """
+
+    network: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+
+    def __or__(self, other: Box) -> Box:
+        """What either of the two allows."""
+        return Box(
+            network=tuple(dict.fromkeys((*self.network, *other.network))),
+            write=tuple(dict.fromkeys((*self.write, *other.write))),
+        )
+
+    def lacks(self, wanted: Box) -> Box:
+        """What is wanted and not allowed here; a false value if nothing is."""
+        return Box(
+            network=tuple(
+                host for host in wanted.network if not any(host_covers(own, host) for own in self.network)
+            ),
+            write=tuple(path for path in wanted.write if not is_below(path, self.write)),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.network or self.write)
+
+    @property
+    def words(self) -> str:
+        """What it allows, as a clause after "wants": "to reach api.example.org and to write /home/ann/notes"."""
+        hosts = "every public address" if "*" in self.network else _listed(self.network)
+        parts = [f"to reach {hosts}"] if self.network else []
+        if self.write:
+            parts.append(f"to write {_listed(self.write)}")
+        return " and ".join(parts)
+
+    @property
+    def text(self) -> str:
+        """For the log: "workspace network=pypi.org"."""
+        return self.rule("workspace")
+
+    def rule(self, tool: str) -> str:
+        """The text of the rule that allows this for every call of a tool."""
+        return rule_text(tool, RuleOptions(network=self.network, write=self.write))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a call asks for in its input.
+
+    Attributes:
+        outside: It asks to run outside the box.
+        reason: The model's own words, on one line.
+    """
+
+    box: Box = Box()
+    outside: bool = False
+    reason: str = ""
+
+
+class Boxing(Protocol):
+    """Where boxed calls of a session run, as far as deciding about them needs to know."""
+
+    def lacking(self, source: str) -> Awaitable[str]:
+        """Why calls of tools of that source can't run in a box here, as a clause; "" where they can."""
+        ...
+
+    def grants(self, tool: str) -> Box:
+        """What the user granted to a tool apart from rules."""
+        ...
+
+    def is_writable(self, path: str) -> bool:
+        """Whether every boxed call may write a real path: it is in the workspace, and nothing protects it."""
+        ...
+
+    def problem(self, path: str) -> str:
+        """Why no box may write a real path, whoever allows it, as a sentence; or ""."""
+        ...
+
+
+def read_wish(input: Mapping[str, Any], *, cwd: Path, user_home: str, boxing: Boxing) -> Wish:
+    """What a call's input asks for. What every boxed call may do anyway is left out.
+
+    Raises:
+        UsageError: It asks for what can't be given; says why, for the model.
+    """
+    hosts = [text.strip().lower() for text in _texts(input.get(NETWORK))]
+    for host in hosts:
+        problem = host_problem(host)
+        if problem:
+            raise UsageError(problem)
+    paths = []
+    for text in _texts(input.get(WRITE)):
+        real = real_path(text, cwd=cwd, user_home=user_home)
+        problem = boxing.problem(real)
+        if problem:
+            raise UsageError(problem)
+        if not boxing.is_writable(real):
+            paths.append(real)
+    reason = input.get(REASON)
+    return Wish(
+        box=Box(network=tuple(dict.fromkeys(hosts)), write=tuple(dict.fromkeys(paths))),
+        outside=input.get(OUTSIDE) is True,
+        reason=" ".join(reason.split())[:_MOST_REASON] if isinstance(reason, str) else "",
+    )
+
+
+def real_path(text: str, *, cwd: Path, user_home: str) -> str:
+    """A path as rules and calls write it, made absolute, with `~` and symlinks resolved."""
+    if user_home and (text == "~" or text.startswith("~/")):
+        text = user_home + text[1:]
+    return os.path.realpath(cwd / text.replace("\0", "\ufffd"))
+
+
+def host_covers(own: str, wanted: str) -> bool:
+    """Whether a host that is allowed covers one that is wanted.
+
+    Without a port, a host stands for the ports of http and https.
+    """
+    if own == "*":
+        return True
+    own_host, own_ports = _split(own)
+    host, ports = _split(wanted)
+    if not set(ports) <= set(own_ports):
+        return False
+    return host == own_host or (own_host.startswith("*.") and host.endswith(own_host[1:]))
+
+
+def _split(host: str) -> tuple[str, tuple[str, ...]]:
+    name, colon, port = host.lower().rpartition(":")
+    if colon and port.isdecimal() and (":" not in name or name.endswith("]")):
+        return name, (port,)
+    return host.lower(), _WEB_PORTS
+
+
+def _texts(value: Any) -> Sequence[str]:
+    if not isinstance(value, list | tuple):
+        return ()
+    return [text for text in value if isinstance(text, str) and text.strip()][:_MOST_WISHES]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names)
