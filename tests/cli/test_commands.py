@@ -36,6 +36,13 @@ def test_help_names_every_command(run: Run) -> None:
         assert f"\n  {command} " in ran.out
 
 
+@pytest.mark.parametrize("group", ["memory", "tool", "session", "model", "config", "mcp-server"])
+def test_the_help_of_a_group_cuts_no_sentence(run: Run, group: str) -> None:
+    ran = run(group, "--help")
+    assert ran.code == 0
+    assert "..." not in ran.out.partition("Commands:")[2]
+
+
 @requirement("cli:no-traceback")
 @pytest.mark.parametrize(
     "arguments",

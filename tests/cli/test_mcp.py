@@ -43,7 +43,7 @@ def test_a_file_of_servers_is_shown_without_secrets_and_added_when_that_was_want
         "    env: TOKEN",
         "+ web: https://me:***@h/mcp",
         "! files.env.TOKEN stands in the file as it is, and would in your settings: better a ${VARIABLE} for it.",
-        "satchel: Nothing was added: say --yes where you can't be asked.",
+        "satchel: Nothing was added. Without a terminal, add --yes.",
     ]
     added = run("config", "import-mcp", str(file), "--yes", "--json")
     assert (added.code, json.loads(added.out)["added"]) == (0, ["files", "web"])

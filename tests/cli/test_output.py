@@ -7,10 +7,11 @@ import json
 
 import pytest
 
-from satchel.cli.output import json_text, plain, say, tell, wrapped
+from satchel.cli.output import json_text, plain, say, say_rows, tell, wrapped
 from satchel.cli.view import one_line
 from satchel.messages import Usage
-from satchel.runtime.lines import counted, usage_line
+from satchel.runtime.lines import counted, usage_line, usage_table
+from satchel.sessions import UsageRow
 from tests.cli.screens import Screen
 from tests.requirements import requirement
 
@@ -51,6 +52,31 @@ def test_data_and_messages_take_their_own_streams(capsys: pytest.CaptureFixture[
     captured = capsys.readouterr()
     # A pipe gets its data unchanged.
     assert (captured.out, captured.err) == ("data \x1b[0m\n", "message \ufffd[0m\n")
+
+
+def test_columns_are_as_wide_as_their_cells_and_no_wider_than_half_a_screen(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say_rows(
+        [("mcp__files__list_directory", "mcp", "Lists."), ("bash", "builtin", ""), ("x" * 60, "mcp", "Far.")]
+    )
+    say_rows([])
+    assert capsys.readouterr().out.splitlines() == [
+        f"{'mcp__files__list_directory':48}  mcp      Lists.",
+        f"{'bash':48}  builtin",
+        f"{'x' * 60}  mcp      Far.",
+    ]
+
+
+def test_a_cost_that_nobody_knows_is_not_part_of_a_total_without_a_word() -> None:
+    def row(model: str, cost_usd: float | None) -> UsageRow:
+        used = Usage(input_tokens=1, output_tokens=1, cost_usd=cost_usd)
+        return UsageRow(session_id="s", day="2026-11-22", provider="p", model=model, calls=1, usage=used)
+
+    total, note = usage_table([row("priced", 0.5), row("free", None)]).splitlines()[-2:]
+    assert total.endswith("$0.5000")
+    assert note == "The cost of p:free is unknown and not part of the total."
+    assert "unknown" not in usage_table([row("priced", 0.5), row("cheap", 0.1)])
 
 
 def test_long_and_broken_text_fits_one_line() -> None:

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from satchel.config import grants_of, load, mask_address, mask_arguments, read_project, trust, trust_record
+from satchel.config import (
+    grants_of,
+    load,
+    mask_address,
+    mask_arguments,
+    masked_command,
+    read_project,
+    trust,
+    trust_record,
+)
 from satchel.config.trust import ProjectContent
 from tests.requirements import requirement
 
@@ -155,6 +164,11 @@ def test_what_trust_grants_is_named_in_full_and_what_is_new_is_marked(project: P
 )
 def test_arguments_of_programs_are_shown_without_secrets(arguments: list[str], shown: list[str]) -> None:
     assert mask_arguments(arguments) == shown
+
+
+def test_a_command_is_shown_as_it_would_be_typed() -> None:
+    shown = masked_command("sh", ["-c", "echo a; exit 3", "--token", "hunter2", "-e", "KEY=x", "", "a b"])
+    assert shown == "sh -c 'echo a; exit 3' --token *** -e KEY=*** '' 'a b'"
 
 
 def test_an_address_keeps_its_host_alone() -> None:

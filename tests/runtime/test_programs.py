@@ -96,6 +96,28 @@ async def test_what_is_no_tool_is_refused_with_the_reason(tmp_path: Path) -> Non
                 await satchel.session(tools=[tool])
 
 
+@requirement("embed:tools", "embed:system", "embed:token-counter", "embed:sinks", "embed:hooks")
+async def test_what_a_session_can_not_use_is_refused_before_there_is_one(tmp_path: Path) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"mode": "careful"}, "There is no mode 'careful'. The modes are ask, auto, plan, bypass"),
+        ({"allow": "bash"}, "takes a list of rules, such as \\['bash'\\]"),
+        (
+            {"hooks": [object()]},
+            "is no hook: it has none of the methods on_turn_start, on_request, on_action",
+        ),
+        ({"sinks": [object()]}, "it has no method append"),
+        ({"token_counter": "cl100k"}, "The token counter is 'cl100k'"),
+        ({"system": 7}, "The system prompt is 7"),
+        ({"system": lambda own: len(own)}, "The function for the system prompt returned [0-9]+"),
+    ]
+    async with opened(tmp_path, ScriptedModel([])) as satchel:
+        for options, reason in wrong:
+            with pytest.raises(UsageError, match=reason):
+                await satchel.session(**options)
+    with pytest.raises(UsageError, match="This Satchel is closed"):
+        await satchel.session()
+
+
 @requirement("embed:system")
 async def test_the_system_text_is_the_programs_or_made_from_satchels(tmp_path: Path) -> None:
     model = ScriptedModel(["One.", "Two.", "Three."])
@@ -154,6 +176,22 @@ async def test_a_function_may_be_the_model(tmp_path: Path) -> None:
     async with Satchel.open(settings, model="none") as satchel:
         session = await satchel.session()
         assert (session.model.provider, satchel.settings.model) == ("none", "none")
+
+    def broken(request: ModelRequest) -> str:
+        raise ZeroDivisionError("division by zero")
+
+    async def numbers(request: ModelRequest) -> AsyncIterator[Any]:
+        yield 7
+
+    wrong: list[tuple[Any, str]] = [
+        (broken, "The function broken failed: ZeroDivisionError: division by zero"),
+        (numbers, "The function numbers gave 7; a piece of an answer is text."),
+        (lambda request: None, "The function <lambda> gave None; an answer is text or a Completion."),
+    ]
+    for function, reason in wrong:
+        async with Satchel.open(settings, model=function) as satchel:
+            turn = await (await satchel.session()).run_turn("Hi")
+            assert (turn.status, reason in turn.text) == ("failed", True)
     with pytest.raises(UsageError, match="The model is 7"):
         async with Satchel.open(settings, model=7):  # type: ignore[arg-type]
             pass

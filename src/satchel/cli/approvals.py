@@ -172,12 +172,11 @@ class TerminalAnswers:
             if call.reason.startswith(_SAID):
                 self._view.note(f"     {call.reason}", "yellow")
         rules = ", ".join(dict.fromkeys(rule for call in calls for rule in call.rules))
-        self._view.note(f"  y yes · n no · s yes for this session · a always: {rules}", "dim")
-        if len(calls) > 1:
-            self._view.note(
-                "  y 1 3 permits only these calls · any other text means no, and the model gets to read it",
-                "dim",
-            )
+        self._view.note(f"  y yes · n no · s yes for this session · a always: {rules}", "dim", wraps=True)
+        chosen = "y 1 3 permits only these calls · " if len(calls) > 1 else ""
+        self._view.note(
+            f"  {chosen}any other text means no, and the model gets to read it", "dim", wraps=True
+        )
         while True:
             try:
                 answers = read_answer(await self._reader.ask("run? "), len(calls))

@@ -1,4 +1,4 @@
-"""Click groups that import a command only when it is used, so that `satchel --version` is fast."""
+"""Click groups. Their help is not cut, and commands are imported when used, so that `satchel --version` is fast."""
 
 from __future__ import annotations
 
@@ -8,10 +8,28 @@ from typing import Any
 
 import click
 
-__all__ = ["JSON", "LazyGroup", "Text", "json_option"]
+__all__ = ["JSON", "Group", "LazyGroup", "Text", "json_option"]
+
+_SUMMARY_CHARS = 200
+"""Of the first sentence of a command's help: longer lines are wrapped, not cut."""
 
 
-class LazyGroup(click.Group):
+class Group(click.Group):
+    """A group whose help shows the first sentence of each command in full."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl(self._summaries())
+
+    def _summaries(self) -> list[tuple[str, str]]:
+        """Name and summary of each command."""
+        return [
+            (name, each.get_short_help_str(_SUMMARY_CHARS)) for name, each in sorted(self.commands.items())
+        ]
+
+
+class LazyGroup(Group):
     """A group whose commands are imported when they are run."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
@@ -39,11 +57,10 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the help without importing the commands."""
-        with formatter.section("Commands"):
-            here = [(name, command.get_short_help_str(100)) for name, command in self.commands.items()]
-            formatter.write_dl([*here, *((name, line) for name, (_, line) in self._lazy.items())])
+    def _summaries(self) -> list[tuple[str, str]]:
+        # Without importing the commands.
+        here = [(name, each.get_short_help_str(_SUMMARY_CHARS)) for name, each in self.commands.items()]
+        return [*here, *((name, line) for name, (_, line) in self._lazy.items())]
 
 
 class _Text(click.ParamType[str]):

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from satchel.cli.commands import Text, json_option
+from satchel.cli.commands import Group, Text, json_option
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.wizard import ask_settings
@@ -19,7 +19,7 @@ from satchel.config import (
     add_mcp_servers,
     grants_of,
     mask_address,
-    mask_arguments,
+    masked_command,
     project_files,
     read_mcp_file,
     read_project,
@@ -35,7 +35,7 @@ from satchel.errors import NotFound, UsageError
 __all__ = ["config"]
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Show and change the settings."""
 
@@ -136,7 +136,7 @@ def trust_(folder: Path | None, remove: bool, yes: bool, as_json: bool) -> None:
     _show_grants(wanted, grants, is_known=before is not None)
     if not yes:
         if not is_terminal(sys.stdin):
-            raise UsageError("Nothing was changed. Add --yes where you can't be asked.")
+            raise UsageError("Nothing was changed. Without a terminal, add --yes.")
         click.confirm(f"Trust {wanted} with this?", abort=True, err=True)
     # What was shown is what is trusted, even if it has changed since.
     trust(settings.home, wanted, content)
@@ -186,11 +186,7 @@ def import_mcp(file: Path, yes: bool, as_json: bool) -> int:
         if server.name in known:
             tell(f"  {server.name} is in your settings already and stays as it is.")
     for server in fresh:
-        what = (
-            " ".join([server.command, *mask_arguments(server.args)])
-            if server.command
-            else mask_address(server.url)
-        )
+        what = masked_command(server.command, server.args) if server.command else mask_address(server.url)
         tell(f"+ {server.name}: {what}")
         for part, values in (("env", server.env), ("headers", server.headers)):
             if values:
@@ -202,7 +198,7 @@ def import_mcp(file: Path, yes: bool, as_json: bool) -> int:
             )
     if fresh and not yes:
         if not is_terminal(sys.stdin):
-            raise UsageError("Nothing was added: say --yes where you can't be asked.")
+            raise UsageError("Nothing was added. Without a terminal, add --yes.")
         click.confirm(
             "These programs will be started, and may do what you may. Add them?", abort=True, err=True
         )

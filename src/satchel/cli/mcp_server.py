@@ -13,8 +13,8 @@ import anyio
 import anyio.to_thread
 import click
 
-from satchel.cli.commands import Text, json_option
-from satchel.cli.output import is_terminal, say, say_json, tell
+from satchel.cli.commands import Group, Text, json_option
+from satchel.cli.output import is_terminal, say, say_json, say_rows, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.view import one_line
 from satchel.config import Settings, add_mcp_servers, new_mcp_server, plain_values
@@ -43,7 +43,7 @@ _MAX_PASTED = 65_536
 """Characters of a pasted address."""
 
 
-@click.group("mcp-server")
+@click.group("mcp-server", cls=Group)
 def mcp_server() -> None:
     """List, add, try and remove MCP servers, and log in to remote ones."""
 
@@ -56,14 +56,16 @@ def list_(as_json: bool) -> None:
     if as_json:
         say_json([_to_json(server) for server in servers])
         return
+    say_rows(
+        (server.name, server.transport, _state(server), one_line(server.address, 80)) for server in servers
+    )
     for server in servers:
-        say(
-            f"{server.name:16} {server.transport:6} {_state(server):28} {one_line(server.address, 80)}".rstrip()
-        )
         if server.problem:
-            tell(f"  ! {server.problem}")
+            tell(f"! {server.name}: {server.problem}")
     if not servers:
-        tell("There are none. Add one: satchel mcp-server add NAME -- COMMAND, or --url URL")
+        tell(
+            "The settings name no MCP servers. Add one: satchel mcp-server add NAME -- COMMAND, or --url URL"
+        )
 
 
 def _state(server: KnownServer) -> str:
@@ -185,7 +187,7 @@ def remove(name: str, yes: bool, as_json: bool) -> None:
     settings = read_settings()
     if not yes and name in settings.mcp_servers:
         if not is_terminal(sys.stdin):
-            raise UsageError("Nothing was removed: say --yes where you can't be asked.")
+            raise UsageError("Nothing was removed. Without a terminal, add --yes.")
         server = next(each for each in known_servers(settings) if each.name == name)
         tell(f"{name}: {server.address}\n  in {server.file}")
         more = ["its login"] if server.has_login else []
@@ -227,18 +229,15 @@ def test(name: str, as_json: bool) -> int:
         tell(f"  Its output is in {status.log}.")
         return 1
     say(f"{name}: ready in {tried.took_s:.1f} s, {status.transport}, protocol {status.protocol}")
-    for tool in tried.tools:
-        say(f"  {tool.spec.name:40} {one_line(tool.spec.description, 60)}".rstrip())
     if not tried.tools:
         say("  It offers no tools.")
-    for resource in tried.resources[:_MOST_SHOWN]:
-        say(
-            f"  {one_line(resource.mention, 60):40} {one_line(resource.description or resource.name, 60)}".rstrip()
-        )
-    if len(tried.resources) > _MOST_SHOWN:
-        say(f"  … and {len(tried.resources) - _MOST_SHOWN} more resources")
-    for prompt in tried.prompts:
-        say(f"  {f'/{prompt.command}':40} {one_line(prompt.description, 60)}".rstrip())
+    rows = [(tool.spec.name, tool.spec.description) for tool in tried.tools]
+    shown = tried.resources[:_MOST_SHOWN]
+    rows += [(one_line(each.mention, 60), each.description or each.name) for each in shown]
+    if len(tried.resources) > len(shown):
+        rows.append((f"… and {len(tried.resources) - len(shown)} more resources", ""))
+    rows += [(f"/{prompt.command}", prompt.description) for prompt in tried.prompts]
+    say_rows(((name, one_line(what, 60)) for name, what in rows), indent="  ")
     if status.instructions:
         say("  It says about the use of its tools:")
         for line in status.instructions.splitlines():

@@ -6,9 +6,13 @@ import json
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
-__all__ = ["is_terminal", "json_text", "plain", "prepare", "say", "say_json", "tell", "wrapped"]
+__all__ = ["is_terminal", "json_text", "plain", "prepare", "say", "say_json", "say_rows", "tell", "wrapped"]
+
+_MOST_COLUMN = 48
+"""A wider cell pushes only its own row to the right."""
 
 # All C0 and C1 controls except newline and tab, DEL, Unicode's line and paragraph separators, and the characters that
 # change the direction of writing.
@@ -67,6 +71,14 @@ def _wrapped(line: str, columns: int) -> str:
 def say(text: str) -> None:
     """Print data to stdout. Control characters are replaced on a terminal, and kept in a pipe."""
     print(plain(text) if is_terminal(sys.stdout) else text)
+
+
+def say_rows(rows: Iterable[Sequence[str]], *, indent: str = "") -> None:
+    """Print rows of cells to stdout, each column as wide as its widest cell."""
+    table = list(rows)
+    widths = [min(_MOST_COLUMN, max(map(len, column))) for column in zip(*table, strict=True)]
+    for row in table:
+        say(indent + "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def tell(text: str) -> None:

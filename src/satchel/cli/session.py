@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import anyio
 import click
 
-from satchel.cli.commands import Text, json_option
+from satchel.cli.commands import Group, Text, json_option
 from satchel.cli.home import opened_home
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
@@ -31,7 +31,7 @@ def _with_sessions(function: Callable[[SessionStore], Awaitable[T]]) -> T:
     return anyio.run(body)
 
 
-@click.group()
+@click.group(cls=Group)
 def session() -> None:
     """List, show, search, export and delete conversations."""
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import anyio
 import click
 
-from satchel.cli.commands import Text, json_option
+from satchel.cli.commands import Group, Text, json_option
 from satchel.cli.opening import opened
-from satchel.cli.output import is_terminal, say, say_json, tell
+from satchel.cli.output import is_terminal, say, say_json, say_rows, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.view import one_line
 from satchel.errors import NotFound, SatchelError, UsageError
@@ -40,7 +40,7 @@ def _with_satchel(function: Callable[[Satchel], Awaitable[T]]) -> T:
     return anyio.run(body)
 
 
-@click.group()
+@click.group(cls=Group)
 def tool() -> None:
     """List, show, run, approve and create tools.
 
@@ -58,10 +58,10 @@ def list_(source: str | None, as_json: bool) -> None:
     if as_json:
         say_json([_entry_to_json(entry) for entry in entries])
         return
+    say_rows((each.name, each.source, each.status, one_line(each.description, 80)) for each in entries)
     for entry in entries:
-        say(f"{entry.name:20} {entry.source:10} {entry.status:10} {one_line(entry.description, 80)}".rstrip())
         if entry.reason and (entry.status != "available" or entry.source != "builtin"):
-            tell(f"  ! {entry.reason}")
+            tell(f"! {entry.name}: {entry.reason}")
     if not entries:
         tell("There are no tools.")
 

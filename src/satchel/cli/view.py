@@ -65,6 +65,8 @@ def _progress(data: Mapping[str, Any]) -> str:
         case {"progress": done, "total": total, "message": message} if _is_number(done):
             far = f"{done:g} of {total:g}" if _is_number(total) else f"{done:g}"
             return f"{far} · {message}" if message else far
+        case {"progress": None, "message": str(message)}:
+            return message  # a task of an MCP server says how it is, and gives no numbers
         case {"progress": str(text)}:
             return text
         case {"status": str(status), **more}:

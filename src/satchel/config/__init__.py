@@ -3,7 +3,7 @@
 from satchel.config.grants import Grant, grants_of
 from satchel.config.home import ensure_home
 from satchel.config.load import load, prepare_libraries, process_environ
-from satchel.config.masking import mask_address, mask_arguments, mask_text
+from satchel.config.masking import mask_address, mask_arguments, mask_text, masked_command
 from satchel.config.mcp_files import (
     ImportedServers,
     add_mcp_servers,
@@ -75,6 +75,7 @@ __all__ = [
     "load",
     "mask_address",
     "mask_arguments",
+    "masked_command",
     "mask_text",
     "new_mcp_server",
     "plain_values",

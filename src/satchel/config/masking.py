@@ -6,11 +6,12 @@ It errs on the side of hiding: a package's name with a long number in it is mask
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-__all__ = ["MASK", "mask_address", "mask_arguments", "mask_text"]
+__all__ = ["MASK", "mask_address", "mask_arguments", "mask_text", "masked_command"]
 
 MASK: Final = "***"
 _SECRET_NAME: Final = re.compile(
@@ -59,6 +60,17 @@ def mask_arguments(arguments: Sequence[str]) -> list[str]:
         else:
             shown.append(mask_text(argument))
     return shown
+
+
+def masked_command(command: str, arguments: Sequence[str]) -> str:
+    """A command as it would be typed in a shell, with `***` for what may be a secret."""
+    return " ".join(map(_quoted, [command, *mask_arguments(arguments)]))
+
+
+def _quoted(word: str) -> str:
+    # Quotes around MASK alone would say nothing: nobody runs a command without its secrets.
+    bare = word.replace(MASK, "x")
+    return word if shlex.quote(bare) == bare else shlex.quote(word)
 
 
 def mask_text(text: str) -> str:

@@ -400,7 +400,7 @@ class Round:
                 else:
                     result = await tool.call(call.action.input if call.action else {}, context)
                 if not isinstance(result, ToolResult):
-                    raise TypeError(f"it gave a {type(result).__name__} instead of a ToolResult")
+                    raise TypeError(f"it gave {repr(result)[:200]} instead of a ToolResult")
                 return result
         # A boundary: a tool is somebody else's code, and may even call `sys.exit`.
         except (Exception, SystemExit) as error:  # noqa: BLE001

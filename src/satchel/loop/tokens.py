@@ -119,7 +119,7 @@ def _checked(count: object, text: str, size: int) -> int:
     """
     if not isinstance(count, int) or isinstance(count, bool):
         raise ValueError(
-            f"The counter gave a {type(count).__name__}, not a number of tokens. It is not used any more."
+            f"The counter gave {repr(count)[:200]}, not a number of tokens. It is not used any more."
         )
     if not (len(text) <= _SURE_CHARS or count) or not 0 <= count <= _MOST_PER_BYTE * size + _SLACK:
         raise ValueError(f"The counter gave {count} tokens for {size} bytes. It is not used any more.")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, TypeAlias, cast
 
 import anyio.lowlevel
 
-from satchel.errors import ModelRejected, UsageError
+from satchel.errors import ModelRejected, SatchelError, UsageError
 from satchel.events import TextDelta
 from satchel.messages import TextBlock, Usage
 from satchel.models.port import ChatModel, Completion, ModelEvent, ModelRequest
@@ -54,8 +55,21 @@ class FunctionModel:
         """See `ChatModel`.
 
         Raises:
-            ModelRejected: The function returned something that isn't an answer.
+            ModelRejected: The function raised, or returned something that isn't an answer.
         """
+        try:
+            async with aclosing(self._answered(request)) as events:
+                async for event in events:
+                    yield event
+        except SatchelError:
+            raise
+        # A boundary: the function is the program's code.
+        except Exception as error:
+            raise ModelRejected(
+                f"The function {self.model} failed: {type(error).__name__}: {error}"
+            ) from error
+
+    async def _answered(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         answer = self._function(request)
         if inspect.isawaitable(answer):
             answer = await answer
@@ -68,15 +82,15 @@ class FunctionModel:
             yield TextDelta(text=answer)
         elif isinstance(answer, AsyncIterator):
             async for piece in answer:
+                if not isinstance(piece, str):
+                    raise self._no_answer(piece, "a piece of an answer is text")
                 pieces.append(piece)
                 yield TextDelta(text=piece)
                 # The function may never wait for anything, and its turn must still leave room for other tasks and be
                 # open to interruption.
                 await anyio.lowlevel.checkpoint()
         else:
-            raise ModelRejected(
-                f"The function {self.model} gave a {type(answer).__name__}; an answer is text or a Completion."
-            )
+            raise self._no_answer(answer, "an answer is text or a Completion")
         yield Completion(
             blocks=(TextBlock(text="".join(pieces)),),
             stop_reason="end_turn",
@@ -84,6 +98,9 @@ class FunctionModel:
             provider=self.provider,
             model=self.model,
         )
+
+    def _no_answer(self, given: object, wanted: str) -> ModelRejected:
+        return ModelRejected(f"The function {self.model} gave {repr(given)[:200]}; {wanted}.")
 
     async def aclose(self) -> None:
         """There is nothing to close."""

@@ -26,6 +26,7 @@ from satchel.runtime.lines import (
     usage_line,
     usage_table,
 )
+from satchel.runtime.session_options import read_mode
 from satchel.version import __version__
 
 if TYPE_CHECKING:
@@ -353,11 +354,8 @@ async def _mode(context: CommandContext, rest: str) -> CommandResult:
             *(f"  {rule.action} {rule.text}" for rule in gate.rules),
             notes=[f"/mode {' | '.join(get_args(Mode))} changes it for this conversation."],
         )
-    for mode in get_args(Mode):
-        if mode == rest.lower():
-            gate.mode = mode
-            return _shown(notes=[f"Mode {mode} from now on."])
-    raise UsageError(f"There is no mode {rest!r}. The modes are {', '.join(get_args(Mode))}.")
+    gate.mode = read_mode(rest)
+    return _shown(notes=[f"Mode {gate.mode} from now on."])
 
 
 async def _sessions(context: CommandContext, _rest: str) -> CommandResult:

@@ -148,6 +148,9 @@ def usage_table(rows: Iterable[UsageRow]) -> str:
         lines.append(_usage_row(day, f"{model:{width}}", calls, usage))
     if len(spent) > 1:
         lines.append(_usage_row("total", " " * width, all_calls, total))
+    unknown = dict.fromkeys(model for (_, model), (_, usage) in spent.items() if usage.cost_usd is None)
+    if unknown and total.cost_usd is not None:
+        lines.append(f"The cost of {', '.join(unknown)} is unknown and not part of the total.")
     return "\n".join(lines)
 
 

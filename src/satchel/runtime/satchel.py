@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -49,6 +48,15 @@ from satchel.runtime.questions import Questions
 from satchel.runtime.replay import Replay
 from satchel.runtime.rules import gate_for
 from satchel.runtime.session import Session
+from satchel.runtime.session_options import (
+    SystemText,
+    check_hooks,
+    check_rules,
+    check_sinks,
+    check_token_counter,
+    read_mode,
+    system_text,
+)
 from satchel.runtime.sinks import HistorySink
 from satchel.runtime.spill import spill_into
 from satchel.runtime.tooling import Tooling, external_tools, mcp_tools
@@ -58,10 +66,7 @@ from satchel.tools.external import ExternalTools
 from satchel.tools.mcp import McpToolset
 from satchel.version import __version__
 
-__all__ = ["Satchel", "SystemText"]
-
-SystemText: TypeAlias = str | Callable[[str], str]
-"""A session's system prompt, or a function that gets Satchel's own and returns the one to use."""
+__all__ = ["Satchel"]
 
 _INBOX_LOOK_S = 1.0
 """How often a process looks for what other processes posted into its open sessions."""
@@ -93,6 +98,7 @@ class Satchel:
         self._hubs = hubs
         self._holds: dict[str, set[Session]] = {}
         self._opening: dict[str, anyio.Lock] = {}
+        self._is_closed = False
 
     @classmethod
     @asynccontextmanager
@@ -285,9 +291,15 @@ class Satchel:
             NotFound: There is no such session.
             StorageLocked: It is open in another process.
             ConfigError, ModelError: The model is unavailable.
-            UsageError: A rule can't be read; several ids begin with `session_id`; or the session is open, and an
-                argument is only for opening.
+            UsageError: An argument can't be used, such as a rule that can't be read; several ids begin with
+                `session_id`; the session is open, and an argument is only for opening; or Satchel is closed.
         """
+        if self._is_closed:
+            raise UsageError("This Satchel is closed. Open another one.")
+        check_rules(allow)
+        check_hooks(hooks)
+        check_sinks(sinks)
+        check_token_counter(token_counter)
         wanted = (cwd or self.settings.cwd).resolve()
         if session_id is None and last:
             newest = await self.sessions.last(wanted)
@@ -318,7 +330,7 @@ class Satchel:
                     replay,
                     cwd=cwd or (Path(journal.cwd) if journal.cwd else wanted),
                     model=serving,
-                    mode=mode or self.settings.agent.mode,
+                    mode=read_mode(mode) if mode else self.settings.agent.mode,
                     allow=allow,
                     private=private or ephemeral,
                     tools=tools,
@@ -431,7 +443,7 @@ class Satchel:
             journal=journal,
             replay=replay,
             model=model,
-            system=text if system is None else system if isinstance(system, str) else system(text),
+            system=system_text(system, text),
             gate=gate,
             questions=questions,
             broadcast=broadcast,
@@ -550,6 +562,7 @@ class Satchel:
         return [Instructions(source="AGENTS.md", text=text)] if text else []
 
     async def _close(self) -> None:
+        self._is_closed = True
         if self.home.database is not None:
             self.home.database.stop_waiting()
         async with anyio.create_task_group() as group:

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 
 from satchel.clock import Clock, SystemClock
-from satchel.config import McpServerSettings, Settings, mask_address, mask_arguments, remove_mcp_server
+from satchel.config import McpServerSettings, Settings, mask_address, masked_command, remove_mcp_server
 from satchel.errors import ConfigError, NotFound, SatchelError, UsageError
 from satchel.runtime.tooling import mcp_tools
 from satchel.tools import Tool
@@ -137,7 +137,7 @@ def _known(settings: Settings, entry: McpServerSettings) -> KnownServer:
         has_login = LoginStore(settings.home).exists(filled_in(entry, settings.secret))
     except SatchelError as error:
         problem = str(error)
-    command = " ".join([entry.command, *mask_arguments(entry.args)])
+    command = masked_command(entry.command, entry.args)
     return KnownServer(
         name=entry.name,
         transport="stdio" if entry.command else entry.transport,

@@ -339,7 +339,7 @@ class ModeGate:
     async def _take(self, request: ApprovalRequest, approval: Approval) -> Decision:
         name = request.call.spec.name
         if approval.answer == "no":
-            said = f" They said: {approval.words}" if approval.words else ""
+            said = f' They said: "{approval.words}".' if approval.words else ""
             return Decision(
                 allowed=False,
                 by="user",
