@@ -567,6 +567,11 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     planned(9, "sandbox:backends", "DESIGN 8", "bubblewrap with seccomp, then Landlock with seccomp, then refuse; probed by doing."),
     planned(9, "sandbox:network", "DESIGN 8", "Own network namespace always; hosts only through a proxy that refuses private addresses."),
     built(9, "sandbox:proxy", "DESIGN 8, issue 9", "A proxy for each sandbox passes on only what names an allowed host, resolves it once, refuses addresses that are not public, and records and explains what it refused."),
+    built(9, "sandbox:layers:names-only", "issue 9 bad input", "A requirement that is a URL, a repository, a path, -e or an option is refused by name."),
+    built(9, "sandbox:layers:read-only", "issue 9", "Packages are locked with hashes, come from wheels only, and nobody can change them once they are installed."),
+    built(9, "sandbox:layers:offline", "issue 9", "Packages that were installed once are used again without asking an index or starting a program."),
+    built(9, "sandbox:layers:bounded", "issue 9", "When layers grow too large, the least recently used go, and come back from their locks."),
+    built(9, "sandbox:layers:brake", "issue 9", "Versions that were published in the last days are not used unless the user says so."),
     planned(9, "sandbox:clean", "DESIGN 8", "No home, no environment, read-only system, private /tmp, limits, and never uid 0 inside."),
     planned(9, "sandbox:tree-dies", "DESIGN 8", "The whole tree dies at the end."),
 
