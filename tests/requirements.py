@@ -413,6 +413,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(4, "mcp:http", "DESIGN 6", "A streamable HTTP server is reached; SSE is the last resort."),
     built(4, "mcp:protocol", "DESIGN 6", "The newest protocol is tried first, with fallback."),
     built(4, "mcp:elicitation", "DESIGN 6", "Elicitation becomes ask_user."),
+    built(8, "mcp:elicitation:secrets", "issue 8.2", "A server that asks for a password is told apart: the user is warned, and the answer is not logged."),
     built(4, "mcp:progress", "DESIGN 6", "Progress becomes tool_progress."),
     built(4, "mcp:down", "DESIGN 6", "A server that is down takes its tools away with a notice and comes back with backoff."),
     built(4, "mcp:pinned", "DESIGN 6", "Definitions are pinned."),

@@ -246,6 +246,7 @@ class QuestionAsked:
         id: Names the question; unique in the session, and the same when the question is asked again after a restart.
         kind: "permission" asks about `calls`; "tool" is what a running call wants to know.
         text: The question of a tool, and `options` the suggested answers.
+        is_secret: The answer is not logged, and other clients don't see it.
     """
 
     type: ClassVar = "question_asked"
@@ -255,6 +256,7 @@ class QuestionAsked:
     calls: tuple[AskedCall, ...] = ()
     text: str = ""
     options: tuple[str, ...] = ()
+    is_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

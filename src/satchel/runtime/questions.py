@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import anyio
 
@@ -22,6 +23,8 @@ from satchel.events import (
 from satchel.tools import Approval, ApprovalRequest, Question
 
 __all__ = ["Questions"]
+
+_HIDDEN = "[redacted:answer]"
 
 
 class Questions:
@@ -120,6 +123,7 @@ class Questions:
             kind="tool",
             text=question.text,
             options=question.options,
+            is_secret=question.is_secret,
         )
         return (await self._ask(asked)).text
 
@@ -172,7 +176,9 @@ class Questions:
         answer = _fitting(question, text=text, consent=consent, words=words, by=by)
         self._answering.add(id)
         try:
-            await self._record(answer)
+            is_hidden = question.is_secret and answer.text is not None
+            # The tool gets the words; the question of a running call ends with the program, so the log needs none.
+            await self._record(replace(answer, text=_HIDDEN) if is_hidden else answer)
             self._answers[id] = answer
         finally:
             self._answering.discard(id)

@@ -40,6 +40,9 @@ _PATTERN_MEMORY: Final = 2_097_152
 _INVALID_PATTERN: Final = ("missing", "unexpected", "trailing", "no argument")
 """How RE2's errors about patterns begin that are invalid everywhere; others may only be beyond RE2."""
 _TOO_DEEP: Final = "is nested too deeply"
+_MOST_LEVELS: Final = 64
+"""Levels of objects and lists in a schema. The validator takes 8 of Python's 1,000 stack frames for each; real schemas
+have fewer than 20."""
 
 _steps_left: ContextVar[list[int]] = ContextVar("steps_left")
 
@@ -85,8 +88,11 @@ def check_schema(schema: Mapping[str, Any], *, subject: str = "its input schema"
     Raises:
         UsageError: It is not acceptable; the message is a clause that says why, without a full stop.
     """
+    if _is_deeper(schema, _MOST_LEVELS):
+        raise UsageError(f"{subject} {_TOO_DEEP}")
     parts = list(_parts(schema))
-    anchors = {part.get(key) for part in parts for key in ("$anchor", "$dynamicAnchor") if key in part}
+    named = (part.get(key) for part in parts for key in ("$anchor", "$dynamicAnchor"))
+    anchors = {name for name in named if isinstance(name, str)}
     # References in a part with an address of its own begin there.
     is_plain = not any("$id" in part for part in parts if part is not schema)
     for part in parts:
@@ -116,7 +122,18 @@ def check_schema(schema: Mapping[str, Any], *, subject: str = "its input schema"
         raise UsageError(f"{subject} is invalid: at {first.json_path}, {_short(first.message)}")
 
 
-def _has_target(schema: Mapping[str, Any], reference: str, anchors: Collection[Any]) -> bool:
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether data has more levels of objects and lists than this."""
+    level = [value]
+    for _ in range(levels):
+        inner = [part for part in level if isinstance(part, Mapping | list | tuple)]
+        level = [item for part in inner for item in (part.values() if isinstance(part, Mapping) else part)]
+        if not level:
+            return False
+    return any(isinstance(part, Mapping | list | tuple) for part in level)
+
+
+def _has_target(schema: Mapping[str, Any], reference: str, anchors: Collection[str]) -> bool:
     """Whether a reference that begins with # leads to a schema."""
     if not reference.startswith("#/"):
         return reference == "#" or reference[1:] in anchors
@@ -145,6 +162,12 @@ def _bounded(work: Callable[[], Any], *, steps: int, subject: str, too_long: str
         raise UsageError(f"{subject} {_TOO_DEEP}") from None
     except Unresolvable as error:
         raise UsageError(f"{subject} refers to {_short(repr(error.ref))}, which is not in it") from None
+    except BaseException as error:
+        # The validator's registry is written in Rust. A RecursionError in the middle of one of its comparisons becomes
+        # a panic there, which is no `Exception` and would end the program.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UsageError(f"{subject} {_TOO_DEEP}") from None
     finally:
         _steps_left.reset(token)
 

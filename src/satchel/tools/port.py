@@ -109,11 +109,13 @@ class Question:
     Attributes:
         options: Suggested answers.
         resumable: The tool goes on with the answer (see `Resumable`). Without it, the answer is the call's result.
+        is_secret: The answer to the question of a running call is not logged.
     """
 
     text: str
     options: tuple[str, ...] = ()
     resumable: bool = False
+    is_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

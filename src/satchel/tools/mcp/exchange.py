@@ -15,6 +15,7 @@ from satchel.errors import SatchelError
 from satchel.tools.mcp.questions import Answer, Elicitation, read_answer
 from satchel.tools.mcp.sampling import Sampled, Sampler, is_consent, read_sampling
 from satchel.tools.port import Ask
+from satchel.tools.visible import visible
 
 if TYPE_CHECKING:
     from mcp.types import CreateMessageResult, ErrorData, InputRequiredResult, InputResponses
@@ -28,6 +29,12 @@ MAX_TRIES = 3
 """How often the user is asked again when their answer can't be read."""
 PAUSE_S = 0.1
 """Before a request is sent again to a server that answered "not yet" and asked nothing."""
+MAX_QUESTIONS = 20
+"""Questions to the user during one request; the rest is declined for them."""
+_MAX_TOLD = 500
+"""Characters of a server's words in a reason."""
+MAX_NOTES = 10
+"""Notes for the model about one request."""
 MAX_SAMPLES = 5
 """Answers of the model that a server may ask for during one request."""
 MAX_SESSION_SAMPLES = 50
@@ -95,6 +102,12 @@ class Exchange:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     _waits: int = 0
     _samples: int = 0
+    _questions: int = 0
+
+    def note(self, text: str) -> None:
+        """Add to `notes`; the first `MAX_NOTES` are kept."""
+        if len(self.notes) < MAX_NOTES:
+            self.notes.append(text)
 
     def extend(self) -> None:
         """Start the time limit anew: the server has shown that it is at work."""
@@ -147,7 +160,7 @@ class Exchange:
                 await anyio.sleep(PAUSE_S)
             if may_wait and self.caller.ask is None and len(requests) == 1:
                 key, request = next(iter(requests.items()))
-                if isinstance(request, ElicitRequest):
+                if isinstance(request, ElicitRequest) and not self.read(request.params).problem:
                     return InputNeeded(key=key, elicitation=self.read(request.params), state=state)
             for key, request in requests.items():
                 response = await self.respond(request)
@@ -189,11 +202,15 @@ class Exchange:
 
     async def elicit(self, elicitation: Elicitation) -> Mapping[str, Any]:
         """Ask the user; the protocol's result."""
+        self._questions += 1
+        why = elicitation.problem
         if self.caller.ask is None:
-            self.notes.append(
-                f"[The MCP server {self.server} asked the user: {elicitation.message[:500]!r}. Nobody can be asked "
-                "in this run, so it was declined.]"
-            )
+            why = "Nobody can be asked in this run"
+        elif self._questions > MAX_QUESTIONS:
+            why = f"It asked more than {MAX_QUESTIONS} times"
+        if why or self.caller.ask is None:
+            said = visible(elicitation.message[:500])
+            self.note(f"[The MCP server {self.server} asked the user: {said!r}. {why}, so it was declined.]")
             return {"action": "decline"}
         with self._waiting():
             content: dict[str, Any] = {}
@@ -208,11 +225,12 @@ class Exchange:
         """Send the user to the addresses without which the server does nothing; why the call can't go on, or ""."""
         data = error.data if isinstance(error.data, dict) else {}
         listed = data.get("elicitations")
-        for params in listed if isinstance(listed, list) and listed else [{}]:
+        for params in listed[:MAX_QUESTIONS] if isinstance(listed, list) and listed else [{}]:
             elicitation = Elicitation.read(self.server, params if isinstance(params, dict) else {})
             if (await self.elicit(elicitation))["action"] != "accept":
-                where = elicitation.url or "an address"
-                return f"the user has to open {where} first, and did not: {elicitation.message}"
+                where = visible(elicitation.url[:_MAX_TOLD]) or "an address"
+                why = visible(elicitation.message[:_MAX_TOLD])
+                return f"the user has to open {where} first, and did not: {why}"
         return ""
 
     @contextmanager
@@ -234,7 +252,7 @@ class Exchange:
 
         answer = await self._sampled(params.model_dump(by_alias=True, mode="json", exclude_none=True))
         if isinstance(answer, str):
-            self.notes.append(f"[The MCP server {self.server} asked for an answer of the model: {answer}.]")
+            self.note(f"[The MCP server {self.server} asked for an answer of the model: {answer}.]")
             # -1 is the protocol's own example for a user who rejects the request.
             return ErrorData(code=-1, message=answer)
         return CreateMessageResult(

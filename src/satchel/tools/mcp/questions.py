@@ -12,10 +12,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 from satchel.tools.port import Question
-from satchel.tools.visible import visible
+from satchel.tools.visible import hidden_in, visible
 
 __all__ = ["Answer", "Elicitation", "quoted", "read_answer"]
 
@@ -27,6 +29,35 @@ _NO = frozenset({"no", "n", "false", "off", "0"})
 _MAX_CHARS = 2_000
 """Characters of a server's text that a question shows."""
 _MAX_OPTIONS = 20
+_MAX_FIELDS = 50
+"""Fields of one form: the user is asked for each."""
+_MAX_URL = 2_000
+_SECRET = frozenset(
+    [
+        "password",
+        "passwords",
+        "passwort",
+        "kennwort",
+        "passphrase",
+        "passcode",
+        "secret",
+        "secrets",
+        "token",
+        "pin",
+        "cvv",
+        "cvc",
+        "otp",
+        "2fa",
+        "mfa",
+        "ssn",
+        "credentials",
+    ]
+) | {"api key", "private key", "access key", "credit card", "card number", "security code", "recovery phrase"}
+"""Words, and pairs of words, of a form that asks for a secret, which the protocol forbids."""
+_WARNING = (
+    "(A server should never ask for passwords, keys or card numbers like this: it can read and keep them. "
+    "Decline unless you are sure.)"
+)
 _FORMATS = {
     "date": "a date like 2026-01-31",
     "date-time": "a time like 2026-01-31T12:00:00+01:00",
@@ -72,6 +103,23 @@ class Elicitation:
             url=str(params.get("url") or ""),
         )
 
+    @property
+    def problem(self) -> str:
+        """Why the user is not asked this at all, as a sentence without its full stop; "" where they are."""
+        if len(self.fields) > _MAX_FIELDS:
+            return f"A form has at most {_MAX_FIELDS} fields, and this one has {len(self.fields):,}"
+        if self.url and not _host(self.url):
+            return "It names something other than the address of a web page"
+        return ""
+
+    @property
+    def wants_secret(self) -> bool:
+        """Whether it seems to ask for a password, a key or the like."""
+        about = [self.message]
+        for name, part in self.fields.items():
+            about += [name, *(str(part.get(key, ""))[:_MAX_CHARS] for key in ("title", "description"))]
+        return not self.url and any(_names_secret(text[:_MAX_CHARS]) for text in about)
+
     def steps(self) -> tuple[Elicitation, ...]:
         """One elicitation a field; itself where it has one field or none."""
         if len(self.fields) < 2:
@@ -105,7 +153,10 @@ class Elicitation:
             lines = lines if number == 1 else []
             lines.append(f"{number} of {count}: {_described(name, part, is_required=name in self.required)}")
         elif self.url:
-            lines.append(f"Open this address if you trust it: {_plain(self.url)}")
+            host = _host(self.url)
+            # Letters of other scripts look like those of a host that the user trusts.
+            told = "" if self.url.isascii() else f" (its host is {host})"
+            lines.append(f"Open this address if you trust it: {_plain(self.url)}{told}")
             lines.append("Answer 'done' when you have, or 'decline'.")
             options = ("done", "decline")
         elif not self.fields:
@@ -121,9 +172,11 @@ class Elicitation:
                 for name, part in self.fields.items()
             ]
             options = ("decline",)
+        if self.wants_secret:
+            lines.append(_WARNING)
         if problem:
-            lines.append(f"(Your last answer was not accepted: {problem})")
-        return Question(text="\n".join(lines), options=options)
+            lines.append(f"(Your last answer was not accepted: {_plain(problem)})")
+        return Question(text="\n".join(lines), options=options, is_secret=self.wants_secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,8 +395,30 @@ def _as_typed(choices: Mapping[str, str], value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(_as_typed(choices, each) for each in value)
+        return ", ".join(_as_typed(choices, each) for each in value[:_MAX_OPTIONS] if isinstance(each, str))
+    if not isinstance(value, str | int | float):
+        return "a value of the server's"  # the protocol allows no other kind of default
     return next((title for title, known in choices.items() if known == value), str(value))
+
+
+def _names_secret(text: str) -> bool:
+    """Whether a text has a word for a secret in it, also as `apiKey` or `api_key`."""
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
+    words = re.findall(r"[^\W_]+", apart.casefold())
+    return not _SECRET.isdisjoint(words) or not _SECRET.isdisjoint(map(" ".join, pairwise(words)))
+
+
+def _host(url: str) -> str:
+    """The host of a web page's address, in ASCII; "" where it is no such address, or one that hides its host."""
+    if len(url) > _MAX_URL or hidden_in(url) or re.search(r"[\s\\]", url):
+        return ""
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").encode("idna").decode()
+    except (ValueError, UnicodeError):
+        return ""
+    is_page = parts.scheme in ("https", "http") and url.lower().startswith(f"{parts.scheme}://")
+    return host if is_page and "@" not in parts.netloc else ""
 
 
 def _plain(text: str) -> str:

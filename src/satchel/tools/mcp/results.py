@@ -39,8 +39,15 @@ async def tool_result(raw: Mapping[str, Any], context: ToolContext) -> ToolResul
     if len(blocks) > _MOST_BLOCKS:
         parts.append(f"[{len(blocks) - _MOST_BLOCKS:,} more parts were left out]")
     data = raw.get("structuredContent")
-    if data is not None and not _says(parts, data):
-        parts.append(visible(json.dumps(data, ensure_ascii=False, indent=1)))
+    if data is not None:
+        try:
+            written = json.dumps(data, ensure_ascii=False, indent=1)
+        except (ValueError, RecursionError):
+            # Nothing can be done with what JSON can't hold: Python reads longer numbers and deeper data than it writes.
+            data, written = None, ""
+            parts.append("[structured content that is nested too deeply, or holds a number that is too long]")
+        if written and not _says(parts, data):
+            parts.append(visible(written))
     is_error = raw.get("isError") is True
     text = "\n".join(part for part in parts if part)
     if not text:

@@ -551,7 +551,7 @@ class McpServer:
             return await asking[-1].respond(request)
         # Nobody called the server, or several sessions did: another user must not answer, nor pay.
         for each in asking:
-            each.notes.append(
+            each.note(
                 f"[The MCP server {self.name} asked something without saying for which call. Calls of several "
                 "sessions were running, so it was declined.]"
             )
