@@ -41,7 +41,7 @@ pytestmark = pytest.mark.anyio
 
 def deep(levels: int, leaf: Any = 1) -> Any:
     for _ in range(levels):
-        leaf = {"properties": {"x": leaf}}
+        leaf = {"type": "object", "properties": {"x": leaf}}
     return leaf
 
 
@@ -107,7 +107,7 @@ def test_a_definition_that_could_hurt_is_left_out_with_a_reason(what: str) -> No
 
 
 @requirement("tools:schema:bounded")
-@pytest.mark.parametrize("levels", [20, 60, 100, 500])
+@pytest.mark.parametrize("levels", [20, 100, 500])
 def test_a_deep_schema_ends_nothing_however_deep_the_program_is_already(levels: int) -> None:
     """Where Python's stack ends in the middle of a comparison, the validator's registry panics."""
 
@@ -116,7 +116,7 @@ def test_a_deep_schema_ends_nothing_however_deep_the_program_is_already(levels: 
             return below(frames - 1)
         return check_schema({"type": "object", **deep(levels)})
 
-    for frames in range(0, 60, 3):
+    for frames in range(40):
         with suppress(UsageError):
             below(frames)
 
