@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import re
 import subprocess
@@ -176,6 +177,16 @@ EXCEPTIONS = {
 }
 
 
+@functools.cache
+def uses(path: Path) -> list[tuple[int, str]]:
+    """The names and calls of a module: their lines and their source."""
+    return [
+        (node.lineno, ast.unparse(node).split("\n", 1)[0])
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute | ast.Call)
+    ]
+
+
 @requirement("house:doors")
 @pytest.mark.parametrize("door", DOORS)
 def test_each_dangerous_thing_has_one_door(door: str) -> None:
@@ -186,10 +197,7 @@ def test_each_dangerous_thing_has_one_door(door: str) -> None:
         if room in rooms or path.relative_to(SOURCE).as_posix() in EXCEPTIONS.get(door, set()):
             continue
         opened += [
-            f"{path.relative_to(ROOT)}:{node.lineno}"
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            if isinstance(node, ast.Attribute | ast.Call)
-            and re.search(pattern, ast.unparse(node).split("\n")[0])
+            f"{path.relative_to(ROOT)}:{line}" for line, source in uses(path) if re.search(pattern, source)
         ]
     assert sorted(set(opened)) == []
 
