@@ -606,6 +606,16 @@ anyio.run(post)
         screen.see("builder: The build is finished.")
 
 
+def test_a_message_typed_while_the_program_starts_is_sent(tmp_path: Path) -> None:
+    with (
+        serving(scripted(speaks("Hello Ann."))) as server,
+        terminal(tmp_path, "chat", server=server) as screen,
+    ):
+        screen.type("I am Ann", ENTER)
+        screen.see("Hello Ann.")
+        assert said_to(chats(server)[0]).splitlines()[0] == "I am Ann"
+
+
 @requirement("questions:typed-ahead")
 def test_keys_typed_before_a_question_is_on_the_screen_do_not_answer_it(tmp_path: Path) -> None:
     home = tmp_path / "home"

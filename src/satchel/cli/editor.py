@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import select
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,7 +15,7 @@ import anyio.to_thread
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
 
-__all__ = ["Editor", "LineReader", "PlainLines"]
+__all__ = ["Editor", "LineReader", "PlainLines", "keep_typed_ahead"]
 
 Complete = Callable[[str], Iterable[tuple[str, str]]]
 """Given the text so far, the completions of its last word, each with a short help text."""
@@ -142,6 +144,30 @@ class Editor:
             enable_open_in_editor=True,
             reserve_space_for_menu=4,
         )
+
+
+def keep_typed_ahead() -> None:
+    """Keep for the first prompt what was typed while the program was starting.
+
+    Call it when the terminal no longer changes keys. Before that, it made a line feed of Enter, which is another key to
+    the editor: the message would wait, with an empty line below it, until Enter is pressed once more.
+    """
+    fd = sys.stdin.fileno()
+    typed = b""
+    while select.select([fd], [], [], 0)[0] and (data := os.read(fd, 4096)):
+        typed += data
+    if not typed:
+        return
+    from prompt_toolkit.input import create_input  # noqa: PLC0415 - see `Editor.ask`
+    from prompt_toolkit.input.typeahead import store_typeahead  # noqa: PLC0415 - see `Editor.ask`
+    from prompt_toolkit.input.vt100_parser import Vt100Parser  # noqa: PLC0415 - see `Editor.ask`
+    from prompt_toolkit.key_binding.key_processor import KeyPress  # noqa: PLC0415 - see `Editor.ask`
+
+    presses: list[KeyPress] = []
+    parser = Vt100Parser(presses.append)
+    parser.feed(typed.decode("utf-8", "replace").replace("\n", "\r"))
+    parser.flush()
+    store_typeahead(create_input(), presses)
 
 
 def _completer(complete: Complete) -> Any:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import anyio
 
 from satchel.cli.approvals import TerminalAnswers, follow
-from satchel.cli.editor import LineReader
+from satchel.cli.editor import LineReader, keep_typed_ahead
 from satchel.cli.opening import exit_code_of, settled
 from satchel.cli.output import is_terminal, plain, say, wrapped
 from satchel.cli.view import TurnView
@@ -333,6 +333,7 @@ def _quiet_keys() -> Iterator[None]:
     quiet[0] = before[0] & ~termios.ICRNL
     quiet[3] = before[3] & ~(termios.ECHO | termios.ICANON)
     termios.tcsetattr(fd, termios.TCSADRAIN, quiet)
+    keep_typed_ahead()
     try:
         yield
     finally:

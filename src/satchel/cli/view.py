@@ -261,7 +261,7 @@ class TurnView:
         now_s = self._monotonic_s()
         if now_s - self._progressed_s >= _PROGRESS_S and (text := one_line(_progress(data), 80)):
             self._progressed_s = now_s
-            self.note(f"  … {tool}: {text}", "dim")
+            self.note(self._fitted(f"  … {tool}: {text}"), "dim")
 
     def _observed(self, event: Observation) -> None:
         shown = show_observation(event, self._inputs.pop(event.call_id, {}))
