@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from satchel.capabilities.cases import Case, CaseResult, parse_cases
     from satchel.capabilities.catalogue import Catalogue, Staged
     from satchel.capabilities.checking import Registrar, Registration, Tested
+    from satchel.capabilities.lookup import Found, Lookup
     from satchel.capabilities.package import Draft, Manifest, Package, draft_of
     from satchel.capabilities.records import (
         Access,
@@ -29,16 +30,20 @@ if TYPE_CHECKING:
         version_to_json,
     )
     from satchel.capabilities.running import Layers, Outcome, Runner, outcome_to_json
+    from satchel.capabilities.toolset import CapabilityTools
 
 __all__ = [
     "Access",
     "Capability",
     "CapabilityStatus",
+    "CapabilityTools",
     "Case",
     "CaseResult",
     "Catalogue",
     "Draft",
+    "Found",
     "Layers",
+    "Lookup",
     "Manifest",
     "Outcome",
     "Package",
@@ -72,6 +77,7 @@ __getattr__ = on_demand(
         "cases": ("Case", "CaseResult", "parse_cases"),
         "catalogue": ("Catalogue", "Staged"),
         "checking": ("Registrar", "Registration", "Tested"),
+        "lookup": ("Found", "Lookup"),
         "package": ("Draft", "Manifest", "Package", "draft_of"),
         "records": (
             "Access",
@@ -90,5 +96,6 @@ __getattr__ = on_demand(
             "version_to_json",
         ),
         "running": ("Layers", "Outcome", "Runner", "outcome_to_json"),
+        "toolset": ("CapabilityTools",),
     },
 )

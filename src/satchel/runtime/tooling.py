@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import anyio
 
+from satchel.capabilities import CapabilityTools
 from satchel.clock import Clock
 from satchel.config import Settings
 from satchel.errors import SatchelError, UsageError
@@ -77,10 +78,12 @@ class Tooling:
 
     Attributes:
         finder: Searches deferred tools.
+        capabilities: Tools that the agent made; None if the database can't be opened.
     """
 
     def __init__(self, parts: Parts, home: Home) -> None:
         """Look at nothing yet."""
+        self.capabilities: CapabilityTools | None = None
         self._parts = parts
         self._home = home
         self._is_discovering = False
@@ -122,6 +125,8 @@ class Tooling:
             toolsets.append(
                 MemoryTools(self._home.memory, forget=self._forget_in_store, small_model=self._small_model)
             )
+        if self.capabilities is not None:
+            toolsets.append(self.capabilities)
         left_out = {*settings.tools.disabled, *parts.external.replaced}
         kept = [
             filtered(toolset, lambda spec: spec.name not in left_out) for toolset in (*toolsets, *own, served)

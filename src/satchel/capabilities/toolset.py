@@ -1,0 +1,437 @@
+"""What a model can do with capabilities: find, request, run and read about them; each active one is a tool of its own.
+
+Context cost does not grow with their number: the prompt has one line for each up to a budget, the tools' definitions
+go behind the bridge when they are many (`tools.deferral`), and documents are read on demand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Literal, Protocol
+
+from satchel.capabilities.catalogue import Catalogue
+from satchel.capabilities.lookup import Lookup
+from satchel.capabilities.package import SKILL
+from satchel.capabilities.records import Capability, Requested, Wanted, tool_name
+from satchel.capabilities.running import MOST_WALL_S, Outcome, Runner, outcome_to_json
+from satchel.errors import NotFound, StorageError
+from satchel.sandbox.port import Artifact
+from satchel.tools.function import function_tool
+from satchel.tools.port import Annotations, Effect, Redirect, Tool, ToolContext, ToolResult, ToolSpec
+
+__all__ = ["CapabilityTools", "Documents", "OwnTool"]
+
+_PREPARATION_S: Final = 120.0
+"""What a call may take beyond the run itself: packages may have to be installed first."""
+_LINES_CHARS: Final = 2_000
+"""Of all lines in the prompt: about 500 tokens, some twenty capabilities."""
+_LINE_CHARS: Final = 160
+_MOST_TRACEBACK: Final = 1_500
+_MOST_DOCUMENT: Final = 100_000
+_READS: Final = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
+_BUILDS: Final = Annotations(read_only=False, destructive=False, idempotent=True, open_world=False)
+
+
+class Documents(Protocol):
+    """Further documents that `read_docs` reads, such as those of Agent Skills that others wrote."""
+
+    async def read(self, name: str, file: str) -> ToolResult | None:
+        """The document `file` ("" for the main one) of `name`; None if there is nothing of that name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTool:
+    """An active capability as a tool, `cap_<name>`."""
+
+    capability: Capability
+    runner: Runner
+
+    @property
+    def spec(self) -> ToolSpec:
+        """How a model sees it.
+
+        It is confined to what the user approved, so it needs no permission at each call. One with a secret acts in the
+        user's name, and is asked about like any tool that changes something.
+        """
+        capability, access = self.capability, self.capability.access
+        return ToolSpec(
+            name=capability.tool_name,
+            description=f"[Capability] {capability.description}",
+            input_schema={**capability.input_schema, "type": "object"},
+            returns=capability.output_schema or None,
+            source="capability",
+            origin=f"capability {capability.name}, version {capability.version}",
+            annotations=Annotations(
+                read_only=not access,
+                destructive=bool(access.secrets),
+                idempotent=not access,
+                open_world=False,
+            ),
+            vouched_for=True,
+            timeout_s=MOST_WALL_S + _PREPARATION_S,
+        )
+
+    def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
+        """Its own files, if it keeps some."""
+        if not self.capability.access.state:
+            return ()
+        return (Effect(resource=f"capability:{self.capability.id}", writes=True),)
+
+    async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """Run it in a fresh sandbox."""
+
+        async def show(stream: Literal["stdout", "stderr"], piece: bytes) -> None:
+            await context.progress({"stream": stream, "text": piece.decode("utf-8", "replace")})
+
+        outcome = await self.runner.run(
+            self.capability.id, input, timeout_s=context.timeout_s, on_output=show
+        )
+        parts = [outcome.result or ""] if outcome.ok else _failure(outcome)
+        if outcome.artifacts:
+            folder = context.spill_dir / f"{context.call_id}-files"
+            saved = await context.blocking(_save, folder, outcome.artifacts)
+            parts.append(f"Files that it made: {', '.join(map(str, saved))}")
+        parts += [f"Not kept: {reason}" for reason in outcome.omitted]
+        return ToolResult(
+            text="\n".join(part for part in parts if part) or "(no text)",
+            is_error=not outcome.ok,
+            data=outcome_to_json(outcome),
+            # What it says may come from its hosts, or from whoever wrote it.
+            untrusted=bool(self.capability.access.hosts) or self.capability.provenance.made_by == "import",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Execute:
+    """`execute_capability`: stands for the call of the capability's own tool."""
+
+    spec: ToolSpec
+    toolset: CapabilityTools
+
+    def redirect(self, input: Mapping[str, Any]) -> Redirect | str:
+        tool = self.toolset.active(input["name"])
+        if tool is None:
+            return (
+                f"There is no active capability {input['name'][:80]!r}. lookup_capability finds capabilities and says "
+                "what state they are in."
+            )
+        return Redirect(tool=tool, input=input.get("input", {}))
+
+    def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
+        target = self.redirect(input)
+        return target.tool.effects(target.input, context) if isinstance(target, Redirect) else ()
+
+    async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        # Whoever runs calls follows the redirection; a caller that does not know of it gets the same.
+        target = self.redirect(input)
+        if isinstance(target, str):
+            return ToolResult(text=target, is_error=True)
+        return await target.tool.call(target.input, context)
+
+
+class CapabilityTools:
+    """The toolset of one user's capabilities."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        *,
+        runner: Runner,
+        lookup: Lookup,
+        documents: Documents | None = None,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            catalogue: What there is.
+            runner: Runs capabilities.
+            lookup: Finds them.
+            documents: What `read_docs` reads besides.
+        """
+        self._catalogue = catalogue
+        self._runner = runner
+        self._lookup = lookup
+        self._documents = documents
+        self._version = -1
+        self._active: dict[str, OwnTool] = {}
+        self._own: tuple[Tool, ...] = (self._find(), self._request(), self._execute(), self._read())
+
+    async def tools(self) -> Sequence[Tool]:
+        """The four tools, then the active capabilities, oldest first; those known last if the database fails."""
+        try:
+            await self._refresh()
+        except StorageError:
+            return (*self._own, *self._active.values())
+        return (*self._own, *self._active.values())
+
+    def active(self, name: str) -> OwnTool | None:
+        """The active capability with this name, tool name or id, as known when `tools` was last called."""
+        for tool in (self._active.get(name), self._active.get(tool_name(name))):
+            if tool is not None:
+                return tool
+        return next((tool for tool in self._active.values() if tool.capability.id == name), None)
+
+    async def lines(self) -> Sequence[str]:
+        """One line for each active capability, for the prompt, up to a budget; then how to find the others."""
+        await self.tools()
+        used = sorted(
+            (tool.capability for tool in self._active.values()),
+            key=lambda each: each.reliability.last_run_at or each.created_at,
+            reverse=True,
+        )
+        lines, left = {}, _LINES_CHARS
+        for capability in used:
+            line = f"{capability.name}: {_short(capability.description)}"
+            if len(line) > left:
+                break
+            lines[capability.name] = line
+            left -= len(line)
+        # In the order of the tools, which only grows at its end: the prompt stays the same where it can.
+        shown = [lines[t.capability.name] for t in self._active.values() if t.capability.name in lines]
+        more = len(self._active) - len(shown)
+        return [*shown, f"and {more:,} more, which lookup_capability and tool_search find"] if more else shown
+
+    async def _refresh(self) -> None:
+        version = await self._catalogue.version()
+        if version == self._version:
+            return
+        active = await self._catalogue.list("active")
+        self._active = {
+            capability.tool_name: OwnTool(capability=capability, runner=self._runner)
+            for capability in sorted(active, key=lambda each: (each.created_at, each.name))
+        }
+        self._version = version
+
+    # ---- The four tools
+
+    def _find(self) -> Tool:
+        async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
+            query = str(input.get("query") or input.get("name") or "")
+            answer = await self._answer(query, limit=input.get("limit", 5))
+            return ToolResult(text=json.dumps(answer, ensure_ascii=False), data=answer)
+
+        return function_tool(
+            call,
+            name="lookup_capability",
+            description="Look for a capability, a tool that was built earlier, by its name or by what it is for. Do "
+            'this before you request one. Gives {"found": false}, or the best match with id, name, description, status '
+            "and input_schema, and the names of others that fit. An active one is called as cap_<name>, or with "
+            "execute_capability if you have no such tool.",
+            properties={
+                "query": {"type": "string", "minLength": 1, "description": "A name, or what is to be done"},
+                "name": {"type": "string", "minLength": 1, "description": "The same as query"},
+                "limit": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": 20,
+                    "description": "At most (default 5)",
+                },
+            },
+            annotations=_READS,
+        )
+
+    async def _answer(self, query: str, *, limit: int) -> dict[str, Any]:
+        found = await self._lookup.search(query, limit=limit) if query.strip() else ()
+        if not found:
+            found = await self._lookup.search(
+                query, limit=limit, statuses=("building", "proposed", "disabled")
+            )
+        exact = await self._catalogue.find(query.strip())
+        if exact is not None and (not found or found[0].capability.id != exact.id):
+            return {"found": True, **_described(exact), "others": [each.capability.name for each in found]}
+        if not found:
+            return {"found": False}
+        return {
+            "found": True,
+            **_described(found[0].capability),
+            "others": [each.capability.name for each in found[1:]],
+        }
+
+    def _request(self) -> Tool:
+        async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+            wanted = Wanted(
+                name=input["name"],
+                description=input["description"],
+                input_schema=input.get("input_schema", {}),
+            )
+            similar = None if input.get("distinct") else await self._lookup.similar(wanted)
+            requested = await self._catalogue.request(
+                wanted, session_id=context.session_id, similar_id="" if similar is None else similar.id
+            )
+            answer = _requested(requested)
+            return ToolResult(text=json.dumps(answer, ensure_ascii=False), data=answer)
+
+        return function_tool(
+            call,
+            name="request_capability",
+            description="Have a new tool built: a small program that is written and tested in the background while the "
+            "conversation goes on. Use it if the user wants something that none of your tools does and may want again; "
+            "look with lookup_capability first. Describe exactly what it shall do and return. Gives "
+            '{"status": "building", "capability_id", "build_id"}; say that it is being built, and go on. A message '
+            "tells when it can be used. If there is one already, its status is given instead.",
+            properties={
+                "name": {
+                    "type": "string",
+                    "pattern": "^[a-z][a-z0-9_]{0,59}$",
+                    "description": "In lowercase with underscores, such as weather_lookup",
+                },
+                "description": {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 4000,
+                    "description": "What it shall do, with everything that the user said about it",
+                },
+                "input_schema": {"type": "object", "description": "JSON Schema of its input, if you know it"},
+                "distinct": {
+                    "type": "boolean",
+                    "description": "Build it although a similar one was found, because that one does something else",
+                },
+            },
+            required=["name", "description"],
+            annotations=_BUILDS,
+            effects=lambda _, __: (Effect(resource="capabilities", writes=True),),
+        )
+
+    def _execute(self) -> Tool:
+        return _Execute(
+            ToolSpec(
+                name="execute_capability",
+                description="Run an active capability by its name, with an input that fits its input_schema. It is the "
+                "same as calling cap_<name>; use it for one that is not among your tools, such as one that was built "
+                "in this conversation.",
+                input_schema={
+                    "type": "object",
+                    "properties": {
+                        "name": {
+                            "type": "string",
+                            "minLength": 1,
+                            "description": "Its name, as in weather_lookup",
+                        },
+                        "input": {"type": "object", "description": "Its input"},
+                    },
+                    "required": ["name"],
+                    "additionalProperties": False,
+                },
+                annotations=Annotations(),
+                timeout_s=MOST_WALL_S + _PREPARATION_S,
+            ),
+            self,
+        )
+
+    def _read(self) -> Tool:
+        async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
+            name, file = input["name"], input.get("file", "")
+            capability = await self._catalogue.find(name)
+            if capability is not None and capability.version:
+                return await self._document(capability, file)
+            other = await self._documents.read(name, file) if self._documents is not None else None
+            if other is not None:
+                return other
+            raise NotFound(f"There are no documents of {name[:80]!r}. lookup_capability finds capabilities.")
+
+        return function_tool(
+            call,
+            name="read_docs",
+            description="Read the document of a capability or a skill: how it is used, edge cases, examples. Read it "
+            "when description and input_schema don't suffice, and before you follow a skill.",
+            properties={
+                "name": {"type": "string", "minLength": 1, "description": "Of the capability or skill"},
+                "file": {"type": "string", "description": f"Another of its files (default {SKILL})"},
+            },
+            required=["name"],
+            annotations=_READS,
+        )
+
+    async def _document(self, capability: Capability, file: str) -> ToolResult:
+        package = await self._catalogue.registered(capability.id, capability.version)
+        wanted = file.strip().removeprefix("./") or SKILL
+        content = package.files.get(wanted)
+        if content is None:
+            raise NotFound(
+                f"{capability.name} has no file {wanted[:80]!r}. It has: {', '.join(sorted(package.files))}."
+            )
+        text = content.decode("utf-8", "replace")
+        if len(text) > _MOST_DOCUMENT:
+            text = f"{text[:_MOST_DOCUMENT]}\n[… {len(text) - _MOST_DOCUMENT:,} more characters …]"
+        return ToolResult(text=text, untrusted=capability.provenance.made_by == "import")
+
+
+def _described(capability: Capability) -> dict[str, Any]:
+    """The answer of `lookup_capability` about one capability."""
+    answer: dict[str, Any] = {
+        "id": capability.id,
+        "name": capability.name,
+        "description": capability.description,
+        "status": capability.status,
+        "input_schema": capability.input_schema,
+    }
+    if capability.status == "active":
+        answer["tool"] = capability.tool_name
+    if capability.build_id:
+        answer["build_id"] = capability.build_id
+    if capability.reasons:
+        answer["reasons"] = list(capability.reasons)
+    if capability.reliability.failing_since is not None:
+        answer["failing_since"] = capability.reliability.failing_since.isoformat()
+    return answer
+
+
+def _requested(requested: Requested) -> dict[str, Any]:
+    capability = requested.capability
+    answer: dict[str, Any] = {"status": capability.status, "capability_id": capability.id}
+    if capability.status == "building":
+        message = "It is being built in the background. A message tells when it is ready."
+        answer["build_id"] = requested.build_id
+    else:
+        answer["name"] = capability.name
+        message = {
+            "active": f"It is there already: call {capability.tool_name}, or execute_capability.",
+            "proposed": f"It is built and waits for the user's approval: satchel capability approve {capability.name}",
+            "disabled": f"The user has disabled it: satchel capability enable {capability.name}",
+            "failed": "It could not be built.",
+        }[capability.status]
+    if requested.similar:
+        message = (
+            f"There is {capability.name}, which seems to do this: {_short(capability.description)} {message} If it "
+            "does something else, request yours again with distinct = true."
+        )
+        answer["similar"] = True
+    return {**answer, "message": message}
+
+
+def _failure(outcome: Outcome) -> list[str]:
+    if outcome.status == "bad_input":
+        return [f"The input was refused: {outcome.error}"]
+    parts = [f"{outcome.capability} failed ({outcome.status}): {outcome.error}".rstrip(": ")]
+    if outcome.traceback:
+        parts.append(outcome.traceback[-_MOST_TRACEBACK:])
+    parts += [f"The sandbox refused {denial.target}: {denial.reason}" for denial in outcome.denied]
+    if outcome.failing:
+        parts.append(
+            "It has failed three times in a row. The user can have it repaired: "
+            f"satchel capability repair {outcome.capability}"
+        )
+    return parts
+
+
+def _save(folder: Path, artifacts: Sequence[Artifact]) -> list[Path]:
+    """Write the files that a run left; the sandbox has checked their paths, and so does this."""
+    saved = []
+    for artifact in artifacts:
+        parts = PurePosixPath(artifact.path).parts
+        if not parts or ".." in parts or artifact.path.startswith("/"):
+            continue
+        path = folder.joinpath(*parts)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_bytes(artifact.content)
+        saved.append(path)
+    return saved
+
+
+def _short(description: str) -> str:
+    line = " ".join(description.split())
+    return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…"
