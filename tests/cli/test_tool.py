@@ -53,7 +53,7 @@ def test_tool_list_shows_every_tool_and_why_others_are_none(run: Run, tools: Pat
         "available",
         "Does greet.",
     )
-    assert (by_name["broken"]["status"], "no JSON" in by_name["broken"]["reason"]) == ("skipped", True)
+    assert (by_name["broken"]["status"], "JSON" in by_name["broken"]["reason"]) == ("skipped", True)
     assert by_name["bash"]["source"] == "builtin"
     assert "libexec/bash" in by_name["bash"]["reason"]
     external = run("tool", "list", "--source", "external", "--json").json

@@ -289,7 +289,7 @@ async def test_what_the_user_should_know_of_tools_is_told_with_the_first_message
             second = await session.run_turn("And now?")
     told = [event.text for event in events if isinstance(event, Notice)]
     assert len(told) == 2
-    assert "takes the place of the tool bash" in told[0]
+    assert "replaces the built-in tool bash" in told[0]
     assert "satchel tool approve weather" in told[1]
     assert second.notices == ()
     names = [tool.name for tool in model.requests[0].tools]

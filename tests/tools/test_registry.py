@@ -82,7 +82,7 @@ async def test_what_can_not_be_offered_is_left_out_and_told() -> None:
     assert registry.get("echo") is first
     assert [definition.name for definition in registry.definitions] == ["echo"]
     assert registry.problems == (
-        "The tool 'echo' (/b/echo) was left out: /a/echo has one of that name and came first.",
+        "The tool 'echo' (/b/echo) was left out: /a/echo already has a tool with that name.",
         "The tool 'two words' (builtin) was left out: a name has 1 to 64 letters, digits, underscores and "
         "hyphens.",
         f"The tool '{'x' * 65}' (builtin) was left out: a name has 1 to 64 letters, digits, underscores "

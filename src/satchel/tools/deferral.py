@@ -1,7 +1,7 @@
-"""Many tools behind three: tools whose definitions stay out of the prompt are searched for, described and called.
+"""Three tools that search, describe and call the tools whose definitions are not in the prompt.
 
-The three definitions are the same whatever stands behind them and are always in the prompt, so the prompt keeps its
-bytes while tools come and go during a session.
+Their definitions are always in the prompt and never change, so the prompt stays the same while tools come and go
+during a session.
 """
 
 from __future__ import annotations
@@ -20,30 +20,32 @@ __all__ = ["Bridge", "ToolFinder", "document_of", "split_by_number"]
 
 _LOOKS = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 _LINE_CHARS = 160
-"""Of a description in a list: its first sentence, in most cases."""
+"""The length of a description in a list; enough for the first sentence in most cases."""
 _MOST_FOUND = 20
 
 
 class ToolFinder(Protocol):
-    """Finds tools by what they are for."""
+    """Finds tools by their purpose."""
 
     async def find(self, query: str, tools: Sequence[Tool], *, limit: int) -> Sequence[str]:
-        """Names of the tools that fit, best first.
+        """The names of the matching tools, best first.
 
         Args:
-            query: What is to be done, in words.
-            tools: Among which.
-            limit: At most so many.
+            query: What the tool should do, in words.
+            tools: The tools to search.
+            limit: The most names to return.
         """
         ...
 
 
 def split_by_number(tools: Sequence[Tool], *, defer_above: int) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
-    """Which tools stand in the prompt and which are deferred: all that are not built in, once they are too many.
+    """Split the tools into those in the prompt and those that are deferred.
+
+    If there are too many tools that are not built in, all of those are deferred.
 
     Args:
         tools: In their order.
-        defer_above: How many tools that are not built in may stand in the prompt.
+        defer_above: The most tools in the prompt that are not built in.
     """
     others = [tool for tool in tools if tool.spec.source != "builtin"]
     if len(others) <= defer_above:
@@ -52,7 +54,7 @@ def split_by_number(tools: Sequence[Tool], *, defer_above: int) -> tuple[tuple[T
 
 
 def document_of(spec: ToolSpec) -> str:
-    """What there is to search in a tool: its name in words, its description, its parameters."""
+    """The searchable text of a tool: its name split into words, its description, its parameters."""
     words = re.sub(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])", " ", spec.name).strip()
     parts = [f"{words}: {spec.description.strip()}"]
     properties = spec.input_schema.get("properties")
@@ -65,7 +67,7 @@ def document_of(spec: ToolSpec) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """`tool_call`: stands for the call of another tool."""
+    """`tool_call`: calls another tool."""
 
     spec: ToolSpec
     bridge: Bridge
@@ -81,7 +83,7 @@ class _Call:
         return target.tool.effects(target.input, context) if isinstance(target, Redirect) else ()
 
     async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        # Who runs calls follows the redirection and never gets here; who does not know of it is told to.
+        # Callers that follow redirections never get here.
         return ToolResult(text="Call the tool by its own name.", is_error=True)
 
 
@@ -89,11 +91,11 @@ class Bridge:
     """`tool_search`, `tool_describe` and `tool_call` over the deferred tools.
 
     Attributes:
-        tools: The three, in this order; the same for the bridge's whole life.
+        tools: The three tools, in this order. They never change.
     """
 
     def __init__(self, finder: ToolFinder, deferred: Sequence[Tool] = ()) -> None:
-        """Take what finds tools, and the tools behind the bridge; `defer` replaces them."""
+        """Create the bridge to `deferred`, which `defer` can replace; `finder` searches them."""
         self._finder = finder
         self._deferred = Registry(deferred)
         self.tools: tuple[Tool, ...] = (self._search(), self._describe(), self._call())
@@ -104,15 +106,15 @@ class Bridge:
         return self._deferred.tools
 
     def defer(self, tools: Sequence[Tool]) -> None:
-        """Put these tools behind the bridge, in place of those that were."""
+        """Replace the tools behind the bridge."""
         self._deferred = Registry(tools)
 
     def find_deferred(self, name: str) -> Tool | None:
-        """The tool behind the bridge that has this name."""
+        """The tool behind the bridge with this name, or None."""
         return self._deferred.get(name)
 
     def unknown(self, name: str) -> str:
-        """What a model is told that asks for a tool that is not here."""
+        """The answer to a model that asks for a tool that doesn't exist."""
         close = self._deferred.close_matches(name)
         hint = f" Did you mean {' or '.join(close)}?" if close else " tool_search finds tools."
         return f"There is no tool {name[:80]!r} behind the bridge.{hint}"
@@ -121,30 +123,30 @@ class Bridge:
         async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
             limit = input.get("limit", 8)
             if not self.deferred:
-                return ToolResult(text="There are no further tools now.", data=[])
+                return ToolResult(text="There are no other tools at the moment.", data=[])
             names = await self._finder.find(input["query"], self._deferred.tools, limit=limit)
             found = [tool for tool in map(self._deferred.get, names) if tool is not None]
             if not found:
-                return ToolResult(text="No tool fits. Try other words, or do without.", data=[])
+                return ToolResult(text="No tool matches. Try other words, or do without.", data=[])
             lines = "\n".join(f"- {tool.spec.name}: {_short(tool.spec.description)}" for tool in found)
             return ToolResult(
-                text=f"{lines}\nSee how one is called with tool_describe, then call it with tool_call.",
+                text=f"{lines}\nUse tool_describe to see a tool's input, then tool_call to call it.",
                 data=[tool.spec.name for tool in found],
             )
 
         return function_tool(
             call,
             name="tool_search",
-            description="Find tools beyond those that you see: there may be more, for other services and programs, and "
-            "new ones may appear during a conversation. Say what you want to do, in a sentence or in words. Gives "
+            description="Find tools that are not in your list: there may be more, for other services and programs, and "
+            "new ones may appear during a conversation. Say what you want to do, in a sentence or in keywords. Returns "
             "names with a line about each.",
             properties={
-                "query": {"type": "string", "minLength": 1, "description": "What is to be done"},
+                "query": {"type": "string", "minLength": 1, "description": "What you want to do"},
                 "limit": {
                     "type": "integer",
                     "minimum": 1,
                     "maximum": _MOST_FOUND,
-                    "description": "At most (default 8)",
+                    "description": "The most tools to return (default 8)",
                 },
             },
             required=["query"],
@@ -166,7 +168,7 @@ class Bridge:
         return function_tool(
             call,
             name="tool_describe",
-            description="Show a tool that tool_search found: what it does, and the JSON Schema of its input.",
+            description="Describe a tool that tool_search found: what it does, and the JSON Schema of its input.",
             properties={"name": {"type": "string", "description": "The tool's name"}},
             required=["name"],
             annotations=_LOOKS,
@@ -176,7 +178,7 @@ class Bridge:
         return _Call(
             ToolSpec(
                 name="tool_call",
-                description="Call a tool that tool_search found, with an input that fits what tool_describe shows.",
+                description="Call a tool that tool_search found. Its input must match the schema from tool_describe.",
                 input_schema={
                     "type": "object",
                     "properties": {

@@ -1,4 +1,4 @@
-"""Makes tools from functions: from an async one and a schema, as built-in tools are written, or from any plain one."""
+"""Makes tools from functions: an async function and a schema, as in built-in tools, or any plain function."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ Effects: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Sequence[Effect]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionTool:
-    """A tool whose call is a function. An error that Satchel raises on purpose becomes an error result."""
+    """A tool that calls a function. A `SatchelError` becomes an error result."""
 
     spec: ToolSpec
     function: Call
     effects_of: Effects | None = None
 
     def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
-        """What `effects_of` says; nothing for an input that the call will refuse."""
+        """The result of `effects_of`; empty for an input that the call will reject."""
         try:
             return () if self.effects_of is None else self.effects_of(input, context)
         except SatchelError:
             return ()
 
     async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Call the function. What is no `SatchelError` is a defect and passes through."""
+        """Call the function. Any exception that is not a `SatchelError` is a bug and propagates."""
         try:
             return await self.function(input, context)
         except SatchelError as error:
@@ -62,17 +62,16 @@ def function_tool(
     timeout_s: float | None = None,
     pattern_key: str = "",
 ) -> Tool:
-    """Make a tool.
+    """Make a tool from an async function.
 
     Args:
-        function: Does it; may raise a `SatchelError`, whose message the model is shown.
-        properties: JSON Schema of each input field, in the order shown to the model; no other field is
-            allowed.
-        required: The fields that must be there.
-        annotations: None takes the cautious default.
-        effects: See `Tool.effects`; None says that calls never collide.
-        name: See `ToolSpec`, as for what is not explained here.
-        description: For the model: what it does, when to use it, what comes back.
+        function: Runs a call; may raise a `SatchelError`, whose message the model sees.
+        name: See `ToolSpec`.
+        description: For the model: what the tool does, when to use it, what it returns.
+        properties: JSON Schema of each input field, in the order shown to the model. No other fields are allowed.
+        required: The required fields.
+        annotations: None uses the cautious defaults.
+        effects: See `Tool.effects`; None means that calls never conflict.
         source: See `ToolSpec`.
         origin: See `ToolSpec`.
         timeout_s: See `ToolSpec`.
@@ -100,12 +99,12 @@ def function_tool(
 
 
 def client_tool(*, name: str, description: str, input_schema: Mapping[str, Any]) -> Tool:
-    """Make a tool whose calls the program that runs the turn answers itself (see `ToolSpec.client_side`).
+    """Make a tool whose calls are run by the program that runs the turn (see `ToolSpec.client_side`).
 
     Args:
         name: See `ToolSpec`.
         description: For the model.
-        input_schema: JSON Schema of type "object"; a call that does not fit is refused before the program sees it.
+        input_schema: JSON Schema of type "object". Calls that don't match it are rejected before the program sees them.
     """
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:  # noqa: ARG001  # the port's shape
@@ -118,7 +117,7 @@ def client_tool(*, name: str, description: str, input_schema: Mapping[str, Any])
 
 
 FunctionOrTool: TypeAlias = Callable[..., Any] | Tool
-"""A plain function, or a tool."""
+"""A plain function or a tool."""
 
 
 def tool_from_function(
@@ -129,24 +128,25 @@ def tool_from_function(
     annotations: Annotations | None = None,
     timeout_s: float | None = None,
 ) -> Tool:
-    """Make a tool of a plain function.
+    """Make a tool from a plain function.
 
-    The input schema follows from the parameters' types, `Annotated[..., pydantic.Field(description="…")]` included. A
-    parameter of type `ToolContext` gets the call's context and is no input. A function that is not async runs on a
-    thread. A string or a `ToolResult` is the result as it is, None becomes "Done.", everything else becomes JSON.
+    The input schema is derived from the parameters' types, including `Annotated[...,
+    pydantic.Field(description="…")]`. A parameter of type `ToolContext` receives the call's context and is not an
+    input. A function that is not async runs on a thread. If it returns a string or a `ToolResult`, that is the
+    result; None becomes "Done."; any other value becomes JSON.
 
     Args:
         function: Its exceptions are reported to the model as failures of the tool.
-        name: None takes the function's.
-        description: For the model; None takes the docstring.
-        annotations: None takes the cautious default.
+        name: None uses the function's name.
+        description: For the model; None uses the docstring.
+        annotations: None uses the cautious defaults.
         timeout_s: See `ToolSpec`.
 
     Raises:
-        UsageError: It has parameters that a model can't give (`*args`, positional-only), or types without a JSON
+        UsageError: It has parameters that can't be passed by name (`*args`, positional-only), or types without a JSON
             Schema.
     """
-    # 100 ms that only programs with functions of their own pay.
+    # Importing pydantic takes 100 ms. Only programs that bring their own functions need it.
     from pydantic import ConfigDict, ValidationError, create_model  # noqa: PLC0415
     from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError  # noqa: PLC0415
 
@@ -162,7 +162,7 @@ def tool_from_function(
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise UsageError(
-                f"{name} can't be a tool: a model gives arguments by name, and {parameter} can't be given so."
+                f"{name} can't be a tool: models pass arguments by name, and {parameter} can't be passed by name."
             )
         hint = hints.get(parameter.name, Any)
         if hint is ToolContext:
@@ -182,7 +182,7 @@ def tool_from_function(
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:
             values = model.model_validate(input)
-        except ValidationError as error:  # what the schema alone can't say, such as a validator of the type
+        except ValidationError as error:  # what a schema can't express, such as a type's own validator
             return ToolResult(text=str(error), is_error=True)
         arguments = {field: getattr(values, field) for field in fields}
         if context_name:
@@ -217,13 +217,13 @@ def _as_result(value: Any) -> ToolResult:
 
 
 def toolset_of(tools: FunctionOrTool | Toolset) -> Toolset:
-    """A function, a tool or a toolset as a toolset.
+    """Make a toolset from a function, a tool or a toolset.
 
     Raises:
         UsageError: It is none of these; or see `tool_from_function`.
     """
     if isinstance(tools, type):
-        raise UsageError(f"{tools.__name__} is a class. Give a function, a tool or a toolset.")
+        raise UsageError(f"{tools.__name__} is a class. Pass a function, a tool or a toolset.")
     candidate: Any = tools
     if hasattr(candidate, "spec") and hasattr(candidate, "call"):
         return StaticToolset((candidate,))
@@ -232,4 +232,4 @@ def toolset_of(tools: FunctionOrTool | Toolset) -> Toolset:
         return toolset
     if callable(candidate):
         return StaticToolset((tool_from_function(candidate),))
-    raise UsageError(f"{tools!r} is no tool. Give a function, a tool or a toolset.")
+    raise UsageError(f"{tools!r} is not a tool. Pass a function, a tool or a toolset.")

@@ -1,8 +1,8 @@
-"""The port of everything that a model can call: a spec, one call, one result.
+"""The interface of everything that a model can call: a spec, a call, a result.
 
-A tool does not know who calls it: it gets its input and a `ToolContext`. It never raises for what a caller
-could have got wrong (that is an error result that tells the model what to do); an exception that does escape
-is a defect of the tool: the loop logs its traceback and the model is told that the tool failed.
+A tool doesn't know who calls it: it gets its input and a `ToolContext`. It doesn't raise for a caller's mistake, but
+returns an error result that tells the model what to do. An exception that escapes is a bug in the tool: the loop logs
+the traceback and tells the model that the tool failed.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class Annotations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What a call touches; `resource` is a key such as "path:notes.md", with the path resolved.
+    """A resource that a call uses, identified by a key such as "path:/work/notes.md" with the path resolved.
 
-    Two calls of one round whose effects name the same `resource`, one of them writing, are run in the order
-    asked; everything else runs side by side.
+    If two calls of a round name the same `resource` and one of them writes, they run in the order in which the model
+    made them. All other calls run concurrently.
     """
 
     resource: str
@@ -69,18 +69,18 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """What is known of a tool before it is called.
+    """The description of a tool.
 
     Attributes:
         name: [a-zA-Z0-9_-]{1,64}, unique in a registry.
         input_schema: JSON Schema of type "object"; inputs are validated against it before `call`.
-        returns: JSON Schema of its results, or None where that is unknown. Shown to people; no provider takes it.
-        source: Where it comes from; `origin` says it in words for people (a path, a server).
-        timeout_s: Its own limit, or None for the default.
-        vouched_for: The user's own word that `annotations` are true; without it, what a tool that is not
-            built in says about itself never widens what it may do.
-        client_side: Whoever runs the turn runs its calls: they end the turn and stay open until the next message
-            brings their results. Nobody is asked for permission.
+        returns: JSON Schema of its results, or None if unknown. It is shown to users; providers have no field for it.
+        source: Where it comes from; `origin` describes that for users (a path, a server).
+        timeout_s: Its own time limit, or None for the default.
+        vouched_for: The user has confirmed that `annotations` are true. Without that, the annotations of a tool that
+            is not built in never grant it anything.
+        client_side: The program that runs the turn also runs the tool's calls: they end the turn and stay open until
+            the next message brings their results. They need no permission.
         pattern_key: The input field that permission patterns match ("command" for `bash(git *)`), or "".
     """
 
@@ -108,7 +108,7 @@ class Question:
 
     Attributes:
         options: Suggested answers.
-        resumable: The tool goes on with the answer (see `Resumable`). Without it, the answer is the call's result.
+        resumable: The tool continues with the answer (see `Resumable`). If false, the answer is the call's result.
         is_secret: The answer to the question of a running call is not logged.
     """
 
@@ -120,15 +120,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a call gave.
+    """The result of a call.
 
     Attributes:
-        text: For the model. Any length: the loop cuts it and spills the rest.
+        text: For the model, of any length: the loop truncates it and saves the rest to a file.
         is_error: The call failed; `text` says why and what to do.
-        data: The same for programs, JSON data, or None.
-        question: Set by a tool that needs the user: the turn ends, the next message
-            becomes this call's result.
-        untrusted: `text` comes from outside (the web, a stranger's server).
+        data: The same as JSON data, for programs, or None.
+        question: Set by a tool that needs the user: the turn ends, and the next message becomes this call's result.
+        untrusted: `text` comes from outside (the web, an MCP server).
     """
 
     text: str
@@ -139,24 +138,24 @@ class ToolResult:
 
 
 Ask: TypeAlias = Callable[[Question], Awaitable[str | None]]
-"""Shows a question to the user at once and waits for their words; None where they turn it down."""
+"""Shows a question to the user at once and waits for the answer; None if they decline."""
 
 
 class Blocking(Protocol):
-    """Runs a blocking function on the tools' own pool of threads and gives its result."""
+    """Runs a blocking function on the tools' thread pool and returns its result."""
 
     async def __call__(self, function: Callable[..., T], /, *args: Any) -> T: ...
 
 
 class MemoryAccess(Protocol):
-    """What a tool may do with memory: a part of `satchel.memory.Memory`, whose room this one does not know."""
+    """What a tool may do with memory: the part of `satchel.memory.Memory` that this room is allowed to know."""
 
     async def search(self, query: str, *, limit: int = 10) -> Sequence[Any]:
-        """The memories that fit, best first; see `Memory.search`."""
+        """The matching memories, best first; see `Memory.search`."""
         ...
 
     async def add(self, content: str) -> Any:
-        """Store something; see `Memory.add`."""
+        """Store a memory; see `Memory.add`."""
         ...
 
 
@@ -165,20 +164,21 @@ class ToolContext:
     """What a call may use.
 
     Attributes:
-        cwd: The session's working directory; `state` may hold a tool's own, such as the shell's.
-        roots: Folders (with all below) and single files that file tools may touch, after symlinks are
+        cwd: The session's working directory. A tool may keep its own in `state`, as the shell does.
+        roots: Folders (with everything below them) and single files that file tools may access, with symlinks
             resolved.
-        spill_dir: Where long results are kept; readable by the file tools.
-        state: The session's own scratch, one key a tool ("bash.cwd"); lives as long as the session is open.
-        progress: Tell how far the call is; the data is shown, not logged.
-        blocking: Runs a blocking function on the tools' own threads.
-        timeout_s: The call's limit; the loop enforces it by cancelling the call.
-        environ: The environment that a started process gets.
-        ask: Asks the user in the middle of a call and gives their words; None from it where they don't want
-            to answer. None where nobody can be asked: then a question can only end the turn.
-        messages: Gives the conversation so far, as the model has it; empty outside of a conversation.
-        memory: The user's memory; None where there is none. Only tools that run in the program can use it.
-        untrusted: The model has read something from outside in this session: what it says now may come from there.
+        spill_dir: Where long results are saved; the file tools may read it.
+        state: Values that tools keep for the session, under keys that begin with the tool's name ("bash.cwd"). Lost
+            when the session is closed.
+        progress: Reports the call's progress. The data is shown and not logged.
+        blocking: Runs a blocking function on the tools' thread pool.
+        timeout_s: The call's time limit; the loop enforces it by cancelling the call.
+        environ: The environment for processes that the tool starts.
+        ask: Asks the user during the call (see `Ask`). None if nobody can be asked now; a question then has to end
+            the turn.
+        messages: Returns the conversation so far, as the model sees it; empty outside a conversation.
+        memory: The user's memory, or None if there is none. Only tools that run in this process can use it.
+        untrusted: The model has read something from outside in this session, so what it writes may come from there.
         box: The sandbox in which the call must run, as it was permitted; None runs it outside, with the user's rights.
     """
 
@@ -208,11 +208,11 @@ class Tool(Protocol):
     def spec(self) -> ToolSpec: ...  # noqa: D102
 
     def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
-        """What the call would touch; empty where nothing collides with anything."""
+        """The resources that the call would use; empty if it can't conflict with other calls."""
         ...
 
     async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Do it.
+        """Run the call.
 
         Args:
             input: Valid against `spec.input_schema`.
@@ -223,7 +223,7 @@ class Tool(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redirect:
-    """The call that another call stands for."""
+    """The call to make in place of another one."""
 
     tool: Tool
     input: Mapping[str, Any]
@@ -231,37 +231,37 @@ class Redirect:
 
 @runtime_checkable
 class Redirecting(Protocol):
-    """A tool whose calls stand for calls of other tools.
+    """A tool whose calls are calls of other tools.
 
-    Whoever runs calls asks it first and goes on with what it names: that one's schema, permissions, effects and time
-    limit hold, so a detour never reaches what the straight way does not.
+    The loop asks it for the real call first and continues with that. The schema, permissions, effects and time limit
+    of the real tool apply, so nothing is allowed indirectly that is not allowed directly.
     """
 
     def redirect(self, input: Mapping[str, Any]) -> Redirect | str:
-        """The call that is meant, or why there is none, for the model."""
+        """The real call, or an explanation for the model why there is none."""
         ...
 
 
 @runtime_checkable
 class Resumable(Protocol):
-    """A tool whose call can go on after its question ended the turn, in another process too."""
+    """A tool whose call can continue after its question ended the turn, even in another process."""
 
     async def resume(self, answer: str, context: ToolContext) -> ToolResult:
-        """Go on with the call `context.call_id`.
+        """Continue the call `context.call_id`.
 
         Args:
             answer: What the user said.
             context: As for a new call.
 
         Returns:
-            The call's result; an error where it can't go on any more.
+            The call's result; an error if it can no longer continue.
         """
         ...
 
 
 class Toolset(Protocol):
-    """A source of tools. Small wrappers compose them: prefix, filter, limit."""
+    """A source of tools."""
 
     async def tools(self) -> Sequence[Tool]:
-        """Its tools in a fixed order. A part that is down gives fewer, never an error."""
+        """Its tools in a fixed order. If a part of it is down, it returns fewer tools and doesn't raise."""
         ...

@@ -1,4 +1,4 @@
-"""The tools that one session offers, in a fixed order, and the small wrappers that toolsets compose by."""
+"""The tools that a session offers, in a fixed order; toolsets from a list and from another toolset."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from satchel.tools.port import Tool, Toolset, ToolSpec
 __all__ = ["Registry", "StaticToolset", "filtered"]
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""What both wire formats accept as the name of a tool."""
+"""The tool names that both wire formats accept."""
 
 
 class Registry:
-    """Tools by name. It never changes: a refresh makes a new one.
+    """Tools by name. It is immutable: a refresh creates a new one.
 
     Attributes:
-        definitions: What a model is told, computed once: the same tools give the same bytes on every request.
-        problems: Why a tool was left out, one sentence each, in the order found.
+        definitions: The definitions for the model. They are computed once, so every request contains the same bytes.
+        problems: Why tools were left out, one sentence each.
     """
 
     def __init__(self, tools: Sequence[Tool]) -> None:
-        """Take the tools in the order given; of two with one name, the first."""
+        """Register the tools in order. If two have the same name, the first is used."""
         self._tools: dict[str, Tool] = {}
         definitions: list[ToolDefinition] = []
         problems: list[str] = []
@@ -42,7 +42,7 @@ class Registry:
 
     @classmethod
     async def load(cls, toolsets: Sequence[Toolset]) -> Registry:
-        """Ask each toolset for its tools, in the order given."""
+        """Register the tools of each toolset, in order."""
         return cls([tool for toolset in toolsets for tool in await toolset.tools()])
 
     @property
@@ -51,11 +51,11 @@ class Registry:
         return tuple(self._tools.values())
 
     def get(self, name: str) -> Tool | None:
-        """The tool of exactly that name, or None."""
+        """The tool with exactly this name, or None."""
         return self._tools.get(name)
 
     def close_matches(self, name: str) -> tuple[str, ...]:
-        """Up to three names that a misspelt one may have meant, best first."""
+        """Up to three known names that resemble a misspelt one, best first."""
         by_folded = {known.casefold().replace("-", "_"): known for known in self._tools}
         found = difflib.get_close_matches(name.casefold().replace("-", "_"), by_folded, n=3, cutoff=0.6)
         return tuple(by_folded[folded] for folded in found)
@@ -75,19 +75,19 @@ class Registry:
         if first is not None:
             kept = first.spec.origin or first.spec.source
             return (
-                f"The tool {spec.name!r} ({whence}) was left out: {kept} has one of that name and came first."
+                f"The tool {spec.name!r} ({whence}) was left out: {kept} already has a tool with that name."
             )
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class StaticToolset:
-    """A toolset that is a list of tools."""
+    """A toolset made of a list of tools."""
 
     contents: Sequence[Tool]
 
     async def tools(self) -> Sequence[Tool]:
-        """The list."""
+        """The tools."""
         return self.contents
 
 
@@ -101,14 +101,12 @@ class _Filtered:
 
 
 def filtered(toolset: Toolset, keep: Callable[[ToolSpec], bool]) -> Toolset:
-    """The same toolset without the tools that `keep` is false for; asked each time, so that it stays
-    current.
-    """
+    """The toolset without the tools for which `keep` returns False. `keep` is called on every listing."""
     return _Filtered(toolset, keep)
 
 
 def _frozen(spec: ToolSpec) -> ToolDefinition:
-    """A copy that no one else holds, so that nobody can change the bytes of a running session's prompt."""
+    """A deep copy of the definition, so that nobody can change the prompt of a running session."""
     definition = spec.definition
     return ToolDefinition(
         name=definition.name,

@@ -83,8 +83,8 @@ async def test_a_signal_is_told_as_shells_tell_it(bench: Bench) -> None:
         ("", "it printed nothing"),
         ("printf '{\"a\": '", "Expecting value"),
         ("echo '{}{}'", "Extra data"),
-        ("echo '{\"a\": NaN}'", "NaN is no JSON"),
-        ("printf '\"\\377\"'", "byte 2 is no UTF-8"),
+        ("echo '{\"a\": NaN}'", "NaN is not JSON"),
+        ("printf '\"\\377\"'", "byte 2 is not UTF-8"),
     ],
 )
 async def test_what_is_no_json_is_told_with_the_output(bench: Bench, body: str, problem: str) -> None:

@@ -178,7 +178,7 @@ async def test_approving_what_gives_no_schema_fails_with_the_reason(bench: Bench
     path = bench.put("one", script("one"))
     external = await bench.found()
     path.write_text("#!/bin/sh\necho no\n")
-    with pytest.raises(UsageError, match="no JSON"):
+    with pytest.raises(UsageError, match="JSON"):
         await external.approve("one")
     with pytest.raises(NotFound, match="'two'"):
         await external.approve("two")
@@ -286,9 +286,9 @@ async def test_a_tool_of_ones_own_takes_the_place_of_a_shipped_one_with_a_notice
     )
     assert [tool.spec.name for tool in await external.tools()] == ["bash"]
     assert external.replaced == {"bash"}
-    assert external.notices == (f"{mine} takes the place of the tool bash that comes with Satchel.",)
+    assert external.notices == (f"{mine} replaces the built-in tool bash.",)
     reasons = {entry.name: entry.reason for entry in external.entries}
-    assert "only a tool in your own folder" in reasons["grep"]
+    assert "only tools in your own folder" in reasons["grep"]
     assert "a built-in tool is called think" in reasons["think"]
 
 
@@ -332,7 +332,7 @@ async def test_a_file_that_changes_while_it_is_asked_is_not_believed(bench: Benc
     path.write_text(script("one").replace("then\n", f"then\necho '# more' >> {path}\n", 1))
     entries = await bench.entries()
     assert entries["one"].status == "skipped"
-    assert "changed while it was asked" in entries["one"].reason
+    assert "changed while it was being read" in entries["one"].reason
 
 
 async def test_two_that_discover_at_the_same_time_agree(bench: Bench) -> None:
@@ -355,7 +355,7 @@ async def test_where_nothing_can_be_kept_the_tools_serve_and_the_user_is_told(
     bench.put("one", script("one"))
     external = await bench.found()
     assert [tool.spec.name for tool in await external.tools()] == ["one"]
-    assert "could not be kept" in external.notices[0]
+    assert "could not be saved" in external.notices[0]
     assert "No space left on device" in external.notices[0]
 
 

@@ -41,11 +41,11 @@ def test_descriptions_show_their_invisible_characters_and_names_with_some_are_re
         tool(inputSchema={"properties": {"x": {"enum": ["a\u200b"]}}}),
     ]
     assert read_listing("s", refused).problems == (
-        "MCP server s: the tool 'ad<U+200B>d' was left out: its name holds the invisible character U+200B.",
+        "MCP server s: the tool 'ad<U+200B>d' was left out: its name contains the invisible character U+200B.",
         "MCP server s: the tool '(server)' was left out: its name is reserved.",
-        "MCP server s: the tool 't' was left out: a name or a value in its input schema holds the invisible "
+        "MCP server s: the tool 't' was left out: a name or a value in its input schema contains the invisible "
         "character U+E0041.",
-        "MCP server s: the tool 't' was left out: a name or a value in its input schema holds the invisible "
+        "MCP server s: the tool 't' was left out: a name or a value in its input schema contains the invisible "
         "character U+200B.",
     )
 

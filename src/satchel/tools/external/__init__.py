@@ -1,4 +1,4 @@
-"""External tools: any executable that tells its schema and takes and gives JSON."""
+"""External tools: executables that print their schema, read JSON and print JSON."""
 
 from satchel.tools.external.discovery import Entry, Status
 from satchel.tools.external.envelope import ErrorCode, failure, success, to_text

@@ -1,6 +1,6 @@
-"""The cache of what executables answered to `--schema`, in `SATCHEL_HOME/tool-schemas.json`.
+"""A cache of the answers of executables to `--schema`, in `SATCHEL_HOME/tool-schemas.json`.
 
-Deleting it costs one round of questions. Which content of a file may be run is not kept here: see `satchel.tools.pins`.
+If it is deleted, every executable is asked again. Approvals are kept elsewhere: see `satchel.tools.pins`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _FORM = 2  # 2: definitions with `returns`
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a file answered when it was asked for its schema.
+    """What an executable answered to `--schema`.
 
     Attributes:
-        definition: None where it gave none; `problem` says why.
+        definition: None if it gave none; `problem` says why.
         asked_at: Seconds since 1970.
     """
 
@@ -38,7 +38,7 @@ class Asked:
 
 
 def load_asked(home: Path) -> dict[str, Asked]:
-    """By path. Damaged entries and those of another form are left out: they are asked again."""
+    """Read the cache, by path. Damaged entries and those of another format are ignored, and asked again."""
     found: dict[str, Asked] = {}
     for path, value in _read(home / _SCHEMAS).items():
         try:

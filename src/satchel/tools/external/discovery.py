@@ -1,4 +1,4 @@
-"""Asks executables what they are: all side by side, each at most once for one content of its file."""
+"""Asks executables for their schemas, concurrently and only if their content has changed."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ __all__ = ["Entry", "Status", "ask", "ask_all", "is_known", "run_when_free", "st
 Status: TypeAlias = Literal["available", "changed", "overridden", "disabled", "skipped"]
 
 MOST_AT_ONCE = 32
-"""Processes that are asked at the same time: tools that wait are then through in two waves of fifty, and tools that
-compute (a Python that starts: 40 ms) still answer within their second on two cores."""
+"""The most executables that are asked at the same time. Fifty tools take two rounds, and those that need the
+processor (Python takes 40 ms to start) still answer within a second on two cores."""
 FEW_AT_ONCE = 4
-"""Who was too slow in a crowd is asked once more in a company that can't slow it down."""
+"""Executables that were too slow are asked once more, this many at a time, in case the others slowed them down."""
 BUSY_TRIES = 5
 BUSY_S = 0.02
 FAILED_AGAIN_S = 3600.0
-"""A file that gave no schema is asked again after so long: what it needs may have been installed since."""
+"""An executable that gave no schema is asked again after this time: what it needs may have been installed since."""
 GRACE_S = 0.2
-"""Between SIGTERM and SIGKILL for a `--schema` that runs too long: it has nothing to put in order."""
+"""Time between SIGTERM and SIGKILL for a `--schema` that runs too long. It needs no time to clean up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One line of what `tool list` shows of the folders.
+    """One line of `tool list` about an external tool.
 
     Attributes:
-        name: The tool's; the file's where it did not tell one.
-        status: "available": it is offered. "changed": it is not what was approved. "overridden": another tool has its
-            name. "disabled": by `[tools] disabled`. "skipped": it can't be used.
-        reason: Why it is not offered, or what to know of it; "" where there is nothing.
+        name: The tool's name, or the file's name if the tool gave none.
+        status: "available": it is offered. "changed": its content is not the approved one. "overridden": another tool
+            has its name. "disabled": by `[tools] disabled`. "skipped": it can't be used.
+        reason: Why it is not offered, or a remark about it; may be "".
         path: Its file.
     """
 
@@ -55,7 +55,7 @@ class Entry:
 
 
 def is_known(asked: Asked, candidate: Candidate, *, now: datetime, asks_failed: bool) -> bool:
-    """Whether what was asked before still holds. The content is compared where only the ctime tells of a change."""
+    """Whether the cached answer is still valid. If only the ctime differs, the caller compares the content."""
     if asked.definition is None and (asks_failed or now.timestamp() - asked.asked_at > FAILED_AGAIN_S):
         return False
     old, new = asked.stamp, candidate.stamp
@@ -68,15 +68,15 @@ async def ask_all(
     environ: Mapping[str, str],
     limit_s: float,
 ) -> dict[Path, Definition | str]:
-    """Ask for the schemas, side by side.
+    """Ask executables for their schemas, concurrently.
 
     Args:
-        candidates: Whom to ask.
-        environ: The environment that they get.
-        limit_s: What each may take.
+        candidates: The executables.
+        environ: Their environment.
+        limit_s: The time limit of each.
 
     Returns:
-        By path: what it said, or in a sentence why it said nothing.
+        By path: the definition, or a sentence that says why there is none.
     """
     answers: dict[Path, Definition | str] = {}
     slow: list[Candidate] = []
@@ -106,10 +106,10 @@ async def ask_all(
 
 
 async def ask(candidate: Candidate, *, environ: Mapping[str, str], limit_s: float) -> Definition | str | None:
-    """Ask one for its schema.
+    """Ask one executable for its schema.
 
     Returns:
-        What it said; why it said nothing that can be used; or None where it took too long.
+        The definition; or why it gave no usable one; or None if it took too long.
     """
     printed = 0
     flood = anyio.CancelScope()
@@ -118,7 +118,7 @@ async def ask(candidate: Candidate, *, environ: Mapping[str, str], limit_s: floa
         nonlocal printed
         printed += len(chunk)
         if printed > 2 * MAX_SCHEMA_BYTES:
-            # Who prints so much is stopped, not read to the end.
+            # Stop it. Reading to the end would let it print forever.
             flood.cancel()
             await anyio.lowlevel.checkpoint()
 
@@ -155,8 +155,9 @@ async def ask(candidate: Candidate, *, environ: Mapping[str, str], limit_s: floa
 
 
 async def run_when_free(argv: Sequence[str], **options: Any) -> ProcessResult:
-    """`run_process`, again where the file is busy: one that was just written may still be held for an instant by
-    another process that is being started.
+    """Call `run_process`, and retry while the file is busy.
+
+    When a file was just written, a process that is starting at the same moment may still hold it open for writing.
 
     Raises:
         SandboxError: As `run_process`.
@@ -172,7 +173,7 @@ async def run_when_free(argv: Sequence[str], **options: Any) -> ProcessResult:
 
 
 def start_problem(path: Path, error: SandboxError) -> tuple[Literal["NOT_FOUND", "NOT_EXECUTABLE"], str]:
-    """The code and the words for a program that could not be started."""
+    """The error code and a message for a program that could not be started."""
     cause = error.__cause__
     number = cause.errno if isinstance(cause, OSError) else None
     match number:
@@ -182,7 +183,7 @@ def start_problem(path: Path, error: SandboxError) -> tuple[Literal["NOT_FOUND",
                 f"it can't be started: the interpreter in its first line{_first_line(path)} is missing.",
             )
         case errno.ENOENT | errno.ENOTDIR:
-            return "NOT_FOUND", "it is gone."
+            return "NOT_FOUND", "it no longer exists."
         case errno.EACCES | errno.EPERM:
             return (
                 "NOT_EXECUTABLE",
@@ -191,11 +192,11 @@ def start_problem(path: Path, error: SandboxError) -> tuple[Literal["NOT_FOUND",
         case errno.ENOEXEC:
             return (
                 "NOT_EXECUTABLE",
-                "it can't be started: it is no program for this machine, and no script with a first line such as "
+                "it can't be started: it is not a program for this machine, or a script without a first line such as "
                 "#!/usr/bin/env python3.",
             )
         case errno.ETXTBSY:
-            return "NOT_EXECUTABLE", "it can't be started: someone is writing to it."
+            return "NOT_EXECUTABLE", "it can't be started: another process is writing to it."
         case _:
             return "NOT_EXECUTABLE", f"it can't be started: {error}"
 

@@ -1,4 +1,4 @@
-"""The envelope that every result of an external tool comes in (seed-1, "Tool Result Format")."""
+"""The envelope around every result of an external tool (seed-1, "Tool Result Format")."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ ErrorCode: TypeAlias = Literal[
     "NOT_EXECUTABLE",
     "NOT_APPROVED",
 ]
-"""Satchel's own codes: it ran too long; it failed; it printed no JSON; the input does not fit; its file is gone; its
-file can't be run; its file is not what was approved. A tool's own codes, such as MISSING_CREDENTIALS, pass through."""
+"""Satchel's error codes, in this order: the tool ran too long; it failed; it did not print JSON; the input is
+invalid; its file no longer exists; its file can't be run; its file has changed since it was approved. A tool's own
+codes, such as MISSING_CREDENTIALS, are passed on."""
 
 SHOWN_CHARS = 16_384
-"""Of stdout and stderr each in a failure: the reason stands at the beginning or at the end."""
+"""The most characters of stdout, and of stderr, in a failure. The middle is left out: the reason is usually at the
+beginning or at the end."""
 
 
 def success(result: Any) -> dict[str, Any]:
-    """The envelope of a call that gave a result, any JSON data."""
+    """The envelope of a successful call; `result` is any JSON data."""
     return {"tool_success": True, "result": result}
 
 
@@ -38,9 +40,9 @@ def failure(
 
     Args:
         error: What happened, in a sentence.
-        code: See `ErrorCode`; or the tool's own.
-        exit_code: Of the process, 128 + N where signal N ended it; None where it did not end by itself.
-        stdout: What was captured, also where it is only a part.
+        code: See `ErrorCode`; or the tool's own code.
+        exit_code: The exit code, or 128 + N if signal N ended the process; None if Satchel stopped it.
+        stdout: The captured output, possibly incomplete.
         stderr: The same.
     """
     return {
@@ -54,17 +56,17 @@ def failure(
 
 
 def is_success(envelope: Mapping[str, Any]) -> bool:
-    """Whether the call gave a result."""
+    """Whether the call succeeded."""
     return envelope.get("tool_success") is True
 
 
 def to_text(envelope: Mapping[str, Any]) -> str:
-    """The envelope as JSON, as the model gets it."""
+    """The envelope as JSON for the model."""
     return json.dumps(envelope, ensure_ascii=False)
 
 
 def as_result(envelope: Mapping[str, Any]) -> ToolResult:
-    """The envelope as a tool's result."""
+    """The envelope as a `ToolResult`."""
     return ToolResult(text=to_text(envelope), is_error=not is_success(envelope), data=dict(envelope))
 
 

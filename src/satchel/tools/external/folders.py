@@ -1,4 +1,4 @@
-"""Finds the executables in the tools' folders, and refuses those that someone else could have put there."""
+"""Finds executables in the tool folders, and rejects those that another user could have put there."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["Candidate", "FolderKind", "Stamp", "ToolFolder", "Unusable", "digest
 FolderKind: TypeAlias = Literal["user", "dirs", "project"]
 
 MOST_ENTRIES = 2000
-"""Looked at in one folder: a folder of tools is no folder of data."""
+"""The most entries that are examined in one folder."""
 PASSED_OVER = frozenset({"tests", "__pycache__"})
-"""Folders beside the tools that belong to them."""
+"""Subfolders that are ignored."""
 HASH_CHUNK = 1_048_576
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFolder:
-    """A folder that tools are looked for in.
+    """A folder that may contain tools.
 
     Attributes:
         kind: "user" is `SATCHEL_HOME/tools`, "dirs" one of `[tools] dirs`, "project" a trusted project's.
-        accepted: SHA-256, by path, of the files that the user accepted when they trusted the project; any other file is
-            withheld until it is approved. None where a new file is accepted by being put there.
+        accepted: SHA-256, by path, of the files that the user accepted when they trusted the project. Any other file
+            needs approval. None if new files in the folder need no approval.
     """
 
     path: Path
@@ -37,17 +37,16 @@ class ToolFolder:
     accepted: Mapping[str, str] | None = None
 
     def accepts(self, path: Path, sha256: str) -> bool:
-        """Whether the user accepted this content when they trusted the folder."""
+        """Whether the user accepted this content when they trusted the project."""
         return self.accepted is not None and self.accepted.get(str(path)) == sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """A file's state: as long as it is the same, the file is taken for unchanged.
+    """A file's state. While it stays the same, the file counts as unchanged.
 
     Attributes:
-        ctime_ns: Can't be set by a program, as the time of the last change can. Where it alone differs, the content
-            is compared.
+        ctime_ns: Programs can't set it, unlike `mtime_ns`. If only this differs, the content is compared.
     """
 
     size: int
@@ -67,7 +66,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unusable:
-    """Something in a folder that is no tool, or the folder itself, and why."""
+    """An entry of a folder, or the folder itself, that can't be used, and why."""
 
     path: Path
     folder: ToolFolder
@@ -75,10 +74,10 @@ class Unusable:
 
 
 def scan(folders: Sequence[ToolFolder]) -> list[Candidate | Unusable]:
-    """Look at everything in the folders, in their order and by name. A folder that is not there holds nothing.
+    """List the entries of the folders, in the folders' order and sorted by name.
 
-    Passed over in silence are names that begin with a dot or end with a tilde, and the folders `tests` and
-    `__pycache__`.
+    Missing folders, names that begin with a dot or end with a tilde, and the folders `tests` and `__pycache__` are
+    ignored.
     """
     seen: set[Path] = set()
     found: list[Candidate | Unusable] = []
@@ -91,34 +90,34 @@ def scan(folders: Sequence[ToolFolder]) -> list[Candidate | Unusable]:
 
 
 def stamp_of(state: os.stat_result) -> Stamp:
-    """The stamp in what `stat` gives."""
+    """The stamp from the result of `stat`."""
     return Stamp(
         size=state.st_size, mtime_ns=state.st_mtime_ns, inode=state.st_ino, ctime_ns=state.st_ctime_ns
     )
 
 
 def digest_of(path: Path, expected: Stamp | None = None) -> tuple[str, Stamp]:
-    """SHA-256 of a file's content, and its state while it was read.
+    """The SHA-256 of a file's content, and the file's state while it was read.
 
     Args:
         path: A regular file.
-        expected: The state that it must have.
+        expected: The state that it must be in.
 
     Raises:
-        OSError: It can't be read, or is not in the state that was expected; `strerror` says which.
+        OSError: It can't be read, or is not in the expected state; `strerror` says which.
     """
-    # O_NONBLOCK: should the file have become a FIFO meanwhile, opening it must not wait.
+    # O_NONBLOCK: if the file has become a FIFO in the meantime, opening it must not block.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     with os.fdopen(handle, "rb") as file:
         before = os.fstat(file.fileno())
         if not stat.S_ISREG(before.st_mode) or (expected is not None and stamp_of(before) != expected):
-            raise OSError(errno.ESTALE, "it was changed just now", str(path))
+            raise OSError(errno.ESTALE, "it changed just now", str(path))
         digest = hashlib.sha256()
         while chunk := file.read(HASH_CHUNK):
             digest.update(chunk)
         stamp = stamp_of(before)
         if stamp_of(os.fstat(file.fileno())) != stamp:
-            raise OSError(errno.ESTALE, "it was changed just now", str(path))
+            raise OSError(errno.ESTALE, "it changed just now", str(path))
     return digest.hexdigest(), stamp
 
 
@@ -126,9 +125,9 @@ def _scan_folder(folder: ToolFolder) -> Iterator[Candidate | Unusable]:
     try:
         state = folder.path.stat()
         if not stat.S_ISDIR(state.st_mode):
-            yield Unusable(path=folder.path, folder=folder, reason="it is no folder.")
+            yield Unusable(path=folder.path, folder=folder, reason="it is not a folder.")
             return
-        names = sorted(os.listdir(folder.path))  # noqa: PTH208 - names are wanted, not a thousand paths
+        names = sorted(os.listdir(folder.path))  # noqa: PTH208 - names are enough; a thousand paths are not needed
     except FileNotFoundError:
         return
     except OSError as error:
@@ -136,7 +135,7 @@ def _scan_folder(folder: ToolFolder) -> Iterator[Candidate | Unusable]:
         return
     problem = _strangers(state)
     if problem:
-        yield Unusable(path=folder.path, folder=folder, reason=f"nothing in it is used: {problem}")
+        yield Unusable(path=folder.path, folder=folder, reason=f"its tools are not used: {problem}")
         return
     shown = [name for name in names if not name.startswith(".") and not name.endswith("~")]
     for name in shown[:MOST_ENTRIES]:
@@ -145,7 +144,7 @@ def _scan_folder(folder: ToolFolder) -> Iterator[Candidate | Unusable]:
         if found is not None:
             yield found
     if len(shown) > MOST_ENTRIES:
-        reason = f"only the first {MOST_ENTRIES:,} of its {len(shown):,} files were looked at."
+        reason = f"only the first {MOST_ENTRIES:,} of its {len(shown):,} files were examined."
         yield Unusable(path=folder.path, folder=folder, reason=reason)
 
 
@@ -159,12 +158,12 @@ def _look(path: Path, folder: ToolFolder) -> Candidate | Unusable | None:
         if path.is_symlink():
             problem = _strangers(Path(os.path.realpath(path)).parent.stat())
             if problem:
-                return unusable(f"the folder that it leads to is not safe: {problem}")
+                return unusable(f"the folder that it links to is not safe: {problem}")
     except UnicodeDecodeError:
-        return unusable("its file name is no UTF-8.")
+        return unusable("its file name is not UTF-8.")
     except FileNotFoundError:
         return unusable(
-            "it is a link to something that does not exist." if path.is_symlink() else "it is gone."
+            "it is a link to something that does not exist." if path.is_symlink() else "it no longer exists."
         )
     except OSError as error:
         return unusable(f"it can't be reached: {error.strerror}.")
@@ -172,7 +171,7 @@ def _look(path: Path, folder: ToolFolder) -> Candidate | Unusable | None:
     if kind == "a folder" and path.name in PASSED_OVER:
         return None
     if kind:
-        return unusable(f"it is {kind}, no executable file.")
+        return unusable(f"it is {kind}, not an executable file.")
     problem = _strangers(state)
     if problem:
         return unusable(problem)
@@ -182,7 +181,7 @@ def _look(path: Path, folder: ToolFolder) -> Candidate | Unusable | None:
 
 
 def _strangers(state: os.stat_result) -> str:
-    """Why what is there may not be the user's own, or "". What belongs to root, root may change anyway."""
+    """Why another user could have written it, or "". Files of root are accepted: root can write anywhere."""
     if state.st_uid not in (os.geteuid(), 0):
         return f"it belongs to another user (uid {state.st_uid})."
     if state.st_mode & stat.S_IWOTH:
@@ -193,7 +192,7 @@ def _strangers(state: os.stat_result) -> str:
 
 
 def _kind(mode: int) -> str:
-    """What something that is no regular file is, in words; "" for a regular one."""
+    """The kind of a file that is not regular, in words; "" for a regular one."""
     for test, words in (
         (stat.S_ISDIR, "a folder"),
         (stat.S_ISFIFO, "a named pipe"),

@@ -1,4 +1,4 @@
-"""Reads what a tool prints for `--schema`, and makes of it what providers take (seed-1, "Tool Schema Format")."""
+"""Parses the output of `--schema` into a definition that providers accept (seed-1, "Tool Schema Format")."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from satchel.tools.visible import hidden_in_schema, visible, visible_schema
 __all__ = ["MAX_SCHEMA_BYTES", "Definition", "definition_from_json", "definition_to_json", "parse_schema"]
 
 MAX_SCHEMA_BYTES = 262_144
-"""Of what `--schema` prints: ten times the longest definition that a model could use."""
+"""The most that `--schema` may print: ten times the longest definition that a model could use."""
 MAX_DESCRIPTION_CHARS = 16_384
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""What both wire formats accept as the name of a tool, and DESIGN 6 asks for."""
+"""The tool names that both wire formats accept."""
 PARAMETER = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-"""What Anthropic accepts as the name of a parameter; OpenAI accepts more."""
+"""The parameter names that Anthropic accepts; OpenAI accepts more."""
 RESERVED = ("cap_", "mcp__")
-"""Beginnings of names that belong to other sources of tools."""
+"""Prefixes that belong to other sources of tools."""
 EMPTY: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """What a tool says of itself.
+    """What a tool says about itself.
 
     Attributes:
         input_schema: JSON Schema of type "object".
-        reads: Input fields that are paths which a call reads.
-        writes: Input fields that are paths which a call writes.
-        returns: What it says of its results, a JSON Schema as a rule: shown to people, never sent to a model. None
-            where it says nothing.
+        reads: Input fields with paths that a call reads.
+        writes: Input fields with paths that a call writes.
+        returns: A description of its results, usually a JSON Schema, or None. It is shown to users and never sent to
+            a model.
     """
 
     name: str
@@ -47,15 +47,14 @@ class Definition:
 
 
 def parse_schema(printed: bytes) -> Definition:
-    """Read what `--schema` printed.
-
-    Fields that the contract does not define are ignored.
+    """Parse the output of `--schema`. Unknown fields are ignored.
 
     Args:
-        printed: UTF-8; `parameters` is flat, `{name: {type, description, required}}`, or a whole JSON Schema.
+        printed: UTF-8. `parameters` is either flat, `{name: {type, description, required}}`, or a complete JSON
+            Schema.
 
     Raises:
-        UsageError: It is no definition of a tool; the message says what is wrong, and fits after "it was skipped:".
+        UsageError: It does not define a tool. The message says what is wrong and fits after "it was skipped:".
     """
     value = _json(printed)
     if not isinstance(value, dict):
@@ -63,15 +62,15 @@ def parse_schema(printed: bytes) -> Definition:
     name = value.get("name")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         _wrong(
-            f"its name is {_short(name)}, and a name has 1 to 64 letters, digits, underscores and hyphens"
+            f"its name is {_short(name)}, but a name must have 1 to 64 letters, digits, underscores and hyphens"
             if isinstance(name, str)
             else 'its schema has no "name"'
         )
     if name.startswith(RESERVED):
-        _wrong(f"its name {name!r} begins as those of another source of tools do ({', '.join(RESERVED)})")
+        _wrong(f"its name {name!r} begins with a reserved prefix ({', '.join(RESERVED)})")
     description = value.get("description", "")
     if not isinstance(description, str) or len(description) > MAX_DESCRIPTION_CHARS:
-        _wrong(f'its "description" is no text of at most {MAX_DESCRIPTION_CHARS:,} characters')
+        _wrong(f'its "description" is not a text of at most {MAX_DESCRIPTION_CHARS:,} characters')
     schema = _input_schema(value.get("parameters"))
     reads, writes = _effects(value.get("effects"), schema)
     returns = value.get("returns")
@@ -81,7 +80,7 @@ def parse_schema(printed: bytes) -> Definition:
         input_schema=schema,
         reads=reads,
         writes=writes,
-        # It is only shown: what is malformed is left out, and costs the tool nothing.
+        # It is only shown, so a malformed one is left out and the tool is still used.
         returns=visible_schema(returns)
         if isinstance(returns, dict) and not hidden_in_schema(returns)
         else None,
@@ -89,7 +88,7 @@ def parse_schema(printed: bytes) -> Definition:
 
 
 def definition_to_json(definition: Definition) -> dict[str, Any]:
-    """As plain JSON data."""
+    """The definition as JSON data."""
     return {
         "name": definition.name,
         "description": definition.description,
@@ -101,7 +100,7 @@ def definition_to_json(definition: Definition) -> dict[str, Any]:
 
 
 def definition_from_json(value: Any) -> Definition:
-    """The opposite.
+    """The inverse of `definition_to_json`.
 
     Raises:
         KeyError, TypeError, ValueError: It is damaged.
@@ -114,7 +113,7 @@ def definition_from_json(value: Any) -> Definition:
         input_schema=dict(value["input_schema"]),
         reads=tuple(map(str, value["reads"])),
         writes=tuple(map(str, value["writes"])),
-        # Pins and caches of earlier versions have none.
+        # Pins and caches of earlier versions don't have this field.
         returns=dict(value["returns"]) if value.get("returns") is not None else None,
     )
 
@@ -127,31 +126,31 @@ def _json(printed: bytes) -> Any:
     try:
         return json.loads(printed.decode("utf-8"), parse_constant=_no_number)
     except UnicodeDecodeError:
-        _wrong("--schema printed something that is no UTF-8")
+        _wrong("--schema printed something that is not UTF-8")
     except (ValueError, RecursionError) as error:
-        _wrong(f"--schema printed no JSON ({_one_line(str(error))})")
+        _wrong(f"--schema did not print JSON ({_one_line(str(error))})")
 
 
 def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 def _input_schema(parameters: Any) -> Mapping[str, Any]:
     if parameters is None or parameters == {}:
         return dict(EMPTY)
     if not isinstance(parameters, dict):
-        _wrong('its "parameters" are not an object')
+        _wrong('its "parameters" is not an object')
     schema = _whole(parameters) if _is_whole(parameters) else _from_flat(parameters)
     _check(schema)
     hidden = hidden_in_schema(schema)
     if hidden:
-        _wrong(f'a name or a value in its "parameters" holds the invisible character {hidden}')
+        _wrong(f'a name or a value in its "parameters" contains the invisible character {hidden}')
     shown: Mapping[str, Any] = visible_schema(schema)
     return shown
 
 
 def _is_whole(parameters: Mapping[str, Any]) -> bool:
-    """Whether it is a JSON Schema of its own. In the flat form, every value is an object that describes a parameter."""
+    """Whether it is a complete JSON Schema. In the flat form, every value is an object that describes a parameter."""
     if isinstance(parameters.get("type"), str) or isinstance(parameters.get("required"), list):
         return True
     properties = parameters.get("properties")
@@ -161,10 +160,12 @@ def _is_whole(parameters: Mapping[str, Any]) -> bool:
 def _whole(parameters: Mapping[str, Any]) -> dict[str, Any]:
     schema = {"type": "object", **parameters}
     if schema["type"] != "object":
-        _wrong(f'its "parameters" are a JSON Schema of type {_short(schema["type"])}, and it takes "object"')
+        _wrong(
+            f'its "parameters" are a JSON Schema of type {_short(schema["type"])}, but the type must be "object"'
+        )
     properties = schema.setdefault("properties", {})
     if not isinstance(properties, dict):
-        _wrong('the "properties" of its "parameters" are not an object')
+        _wrong('the "properties" of its "parameters" is not an object')
     _check_names(properties)
     return schema
 
@@ -176,15 +177,15 @@ def _from_flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
     for name, part in parameters.items():
         if not isinstance(part, dict):
             _wrong(
-                f"its parameter {name!r} is described by {_short(part)}, and it takes an object with a type"
+                f"its parameter {name!r} is described by {_short(part)}, but it must be an object with a type"
             )
         flag = part.get("required", False)
         if isinstance(flag, list):
-            # Not a flag: the list of a nested object's own schema.
+            # Not a flag, but the list of required fields in a nested object's schema.
             properties[name] = dict(part)
             continue
         if not isinstance(flag, bool):
-            _wrong(f'"required" of its parameter {name!r} is {_short(flag)}, and it takes true or false')
+            _wrong(f'"required" of its parameter {name!r} is {_short(flag)}, but it must be true or false')
         properties[name] = {key: value for key, value in part.items() if key != "required"}
         if flag:
             required.append(name)
@@ -198,7 +199,7 @@ def _check_names(properties: Mapping[str, Any]) -> None:
     for name in properties:
         if not PARAMETER.fullmatch(name):
             _wrong(
-                f"a parameter is called {_short(name)}, and a name has 1 to 64 letters, digits, '_', '-' and '.'"
+                f"a parameter is called {_short(name)}, but names must have 1 to 64 letters, digits, '_', '-' and '.'"
             )
 
 
@@ -210,21 +211,21 @@ def _check(schema: Mapping[str, Any]) -> None:
 
 
 def _effects(value: Any, schema: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The fields that name paths: `["path"]`, which are written, or `{"reads": […], "writes": […]}`."""
+    """The fields that hold paths: `["path"]` (all of which are written) or `{"reads": […], "writes": […]}`."""
     if value is None:
         return (), ()
     parts = {"writes": value} if isinstance(value, list) else value
     if not isinstance(parts, dict) or not set(parts) <= {"reads", "writes"}:
-        _wrong('its "effects" are neither a list of parameters nor an object with "reads" and "writes"')
+        _wrong('its "effects" is neither a list of parameters nor an object with "reads" and "writes"')
     known = schema.get("properties", {})
     for names in parts.values():
         if not isinstance(names, list) or not all(isinstance(name, str) and name in known for name in names):
-            _wrong('its "effects" name something that is none of its parameters')
+            _wrong('its "effects" names something that is not one of its parameters')
     return tuple(parts.get("reads", ())), tuple(parts.get("writes", ()))
 
 
 def _clean(text: str) -> str:
-    """The text with its invisible characters written out; lone surrogates too, which no request may hold."""
+    """The text with invisible characters escaped, and lone surrogates too, which requests can't contain."""
     return visible(text).strip()
 
 

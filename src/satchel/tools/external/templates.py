@@ -1,4 +1,4 @@
-"""Writes a new tool that works, and a test of it that passes: the place to begin from."""
+"""Creates a working tool and a passing test of it, as a starting point."""
 
 from __future__ import annotations
 
@@ -248,21 +248,21 @@ def new_tool(folder: Path, name: str, *, language: str) -> tuple[Path, Path]:
     """Write `folder/NAME` and `folder/tests/test_NAME.…`.
 
     Args:
-        folder: The tools' folder; it is made where it is missing, for its owner alone to write.
-        name: Of the tool.
+        folder: The tools' folder. If it is missing, it is created, writable only by its owner.
+        name: The tool's name.
         language: One of `LANGUAGES`.
 
     Returns:
         The tool and its test, both executable.
 
     Raises:
-        UsageError: The name can't be a tool's, or a file of that name exists.
+        UsageError: It is not a valid tool name, or a file of that name exists.
         StorageUnwritable: They can't be written.
     """
     if not NAME.fullmatch(name) or name.startswith(RESERVED) or name in ("tests", "__pycache__"):
         raise UsageError(
-            f"A tool can't be called {name!r}: its name has 1 to 64 letters, digits, underscores and hyphens, "
-            f"and begins with none of {', '.join(RESERVED)}."
+            f"A tool can't be called {name!r}: a name has 1 to 64 letters, digits, underscores and hyphens, "
+            f"and doesn't begin with {' or '.join(RESERVED)}."
         )
     code, test, ending = _FILES[language]
     path, test_path = folder / name, folder / "tests" / f"test_{re.sub(r'-', '_', name)}{ending}"
@@ -271,7 +271,7 @@ def new_tool(folder: Path, name: str, *, language: str) -> tuple[Path, Path]:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
         for target in (path, test_path):
             if os.path.lexists(target):
-                raise UsageError(f"{target} exists already. Choose another name, or remove it first.")
+                raise UsageError(f"{target} already exists. Choose another name, or remove it first.")
         for target, text in ((path, code), (test_path, test)):
             handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700)
             with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""One external tool: its file is looked at again, started, given JSON, and its answer put into the envelope."""
+"""Runs an external tool: checks its file, starts it, passes it JSON and wraps its answer in the envelope."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from satchel.tools.port import Annotations, Effect, ToolContext, ToolResult, Too
 __all__ = ["SPARE_S", "ExternalTool"]
 
 SPARE_S = 5.0
-"""What the loop waits longer than a call may take, so that the partial output of one that is stopped is kept."""
+"""Time that the loop adds to a call's limit, so that the partial output of a stopped call is kept."""
 MAX_STDOUT_BYTES = 8_388_608
-"""Of a result. The model sees `[agent] max_result_chars` of it, the rest goes into a file."""
+"""The largest result. The model sees `[agent] max_result_chars` of it; the rest is saved to a file."""
 MAX_LINE_BYTES = 16_384
-"""Of a line of progress; a longer one is none."""
+"""A longer line on stderr is not a progress report."""
 MOST_PROGRESS = 500
-"""After so many, only the ones whose number is a power of two are told: nobody reads a million."""
+"""After this many reports, only those whose number is a power of two are passed on."""
 SIGNAL_BASE = 128
-"""What shells add to a signal's number to make an exit code of it."""
+"""Shells add this to a signal's number to form an exit code."""
 
 
 class ExternalTool:
@@ -39,8 +39,8 @@ class ExternalTool:
 
     Attributes:
         path: Its file; may be a symbolic link.
-        definition: What it said of itself.
-        sha256: Of the content that was approved.
+        definition: What it says about itself.
+        sha256: The hash of the approved content.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class ExternalTool:
         """Make the tool.
 
         Args:
-            path: Its file.
-            definition: What it said of itself.
-            stamp: The file's state when its content was `sha256`.
+            path: See the class.
+            definition: See the class.
+            stamp: The file's state when its content had the hash `sha256`.
             sha256: See the class.
-            timeout_s: What a call may take.
+            timeout_s: The time limit of a call.
         """
         self.path = path
         self.definition = definition
@@ -67,18 +67,18 @@ class ExternalTool:
             returns=definition.returns,
             source="external",
             origin=str(path),
-            # What a tool says about its own harmlessness would count for nothing, so it is not even asked.
+            # A tool's own word that it is harmless would not count, so the contract has no field for it.
             annotations=Annotations(),
             timeout_s=timeout_s + SPARE_S,
         )
 
     @property
     def spec(self) -> ToolSpec:
-        """What is known of it."""
+        """Its description."""
         return self._spec
 
     def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
-        """The paths in the fields that its schema names under `effects`; nothing where it names none."""
+        """The paths in the fields that its schema names under `effects`."""
         found = []
         for fields, writes in ((self.definition.writes, True), (self.definition.reads, False)):
             for field in fields:
@@ -90,11 +90,11 @@ class ExternalTool:
         return found
 
     async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run it. Whatever goes wrong is told in the envelope."""
+        """Run it. Failures are reported in the envelope."""
         return as_result(await self.run(input, context))
 
     async def run(self, input: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
-        """Run it and give the envelope."""
+        """Run it and return the envelope."""
         name = self.definition.name
         try:
             stdin = json.dumps(dict(input), ensure_ascii=False, allow_nan=False).encode()
@@ -129,31 +129,31 @@ class ExternalTool:
             environ=context.environ,
             stdin=stdin,
             timeout_s=limit_s,
-            # The first half of it is kept from the beginning without a gap: that is a whole result.
+            # Of a longer output, the first half is kept without a gap, which is a complete result.
             max_output_bytes=2 * MAX_STDOUT_BYTES,
             on_output=output.take,
         )
 
     async def _changed(self, context: ToolContext) -> dict[str, Any] | None:
-        """Look at the file right before it is started: an envelope where it is not the one that was approved."""
+        """Check the file just before it is started; an envelope if it is not the approved one."""
         name = self.definition.name
         try:
             state = self.path.stat()
             if not stat.S_ISREG(state.st_mode):
-                return failure(f"Tool '{name}': {self.path} is no executable file any more", "NOT_EXECUTABLE")
+                return failure(f"Tool '{name}': {self.path} is no longer a regular file", "NOT_EXECUTABLE")
             if not os.access(self.path, os.X_OK):
-                return failure(f"Tool '{name}': {self.path} is not executable any more", "NOT_EXECUTABLE")
+                return failure(f"Tool '{name}': {self.path} is no longer executable", "NOT_EXECUTABLE")
             if stamp_of(state) != self._stamp:
                 digest, stamp = await context.blocking(digest_of, self.path)
                 if digest != self.sha256:
                     return failure(
                         f"Tool '{name}' was not run: {self.path} has changed since it was approved. "
-                        f"The user looks at it and types: satchel tool approve {name}",
+                        f"Ask the user to review it and type: satchel tool approve {name}",
                         "NOT_APPROVED",
                     )
                 self._stamp = stamp
         except FileNotFoundError:
-            return failure(f"Tool '{name}': {self.path} is gone", "NOT_FOUND")
+            return failure(f"Tool '{name}': {self.path} no longer exists", "NOT_FOUND")
         except OSError as error:
             return failure(f"Tool '{name}': {self.path} can't be read: {error.strerror}", "NOT_EXECUTABLE")
         return None
@@ -177,13 +177,13 @@ class ExternalTool:
         if result.exit_code != 0:
             error, code = f"Tool '{name}' ended with exit code {result.exit_code}", "TOOL_CRASHED"
             if isinstance(value, dict) and isinstance(value.get("error"), str):
-                # A tool's own words and code, such as MISSING_CREDENTIALS with how to get them, are the better ones.
+                # A tool's own message and code, such as MISSING_CREDENTIALS, say more.
                 error = value["error"]
                 code = value["error_code"] if isinstance(value.get("error_code"), str) else code
             return failure(error, code, exit_code=result.exit_code, stdout=out, stderr=err)
         if problem:
             return failure(
-                f"Tool '{name}' printed no JSON: {problem}",
+                f"Tool '{name}' did not print JSON: {problem}",
                 "INVALID_OUTPUT",
                 exit_code=0,
                 stdout=out,
@@ -193,7 +193,7 @@ class ExternalTool:
 
 
 class _Output:
-    """Watches what a running tool prints: for progress, and for a flood."""
+    """Reads a running tool's output: passes on progress, and stops a tool that prints too much."""
 
     def __init__(self, progress: Callable[[Mapping[str, Any]], Awaitable[None]]) -> None:
         self.flood = anyio.CancelScope()
@@ -204,14 +204,14 @@ class _Output:
         self._told = 0
 
     async def take(self, stream: StreamName, chunk: bytes) -> None:
-        """Take one piece of output."""
+        """Process one piece of output."""
         if stream == "stderr":
             await self._take_lines(chunk)
             return
         self.beginning += chunk[: SHOWN_CHARS - len(self.beginning)]
         self._printed += len(chunk)
         if self._printed > MAX_STDOUT_BYTES:
-            # No result can come of it any more; the tool is stopped, not read to the end.
+            # This is too long for a result: stop the tool now.
             self.flood.cancel()
             await anyio.lowlevel.checkpoint()
 
@@ -224,12 +224,12 @@ class _Output:
                 self._told += 1
                 if self._told <= MOST_PROGRESS or self._told & (self._told - 1) == 0:
                     await self._progress(data)
-        # Of a line that is too long for progress, enough is kept to see that it is.
+        # Of a line that is too long, only enough is kept to recognise that.
         self._line += rest[: MAX_LINE_BYTES + 1 - len(self._line)]
 
 
 def _progress_in(line: bytes) -> Mapping[str, Any] | None:
-    """What a line of progress tells, or None where it is none."""
+    """The data of a progress report, or None if the line is something else."""
     text = line.strip()
     if not text.startswith(b"{") or len(text) > MAX_LINE_BYTES or b'"progress"' not in text:
         return None
@@ -253,10 +253,10 @@ def _parsed(printed: bytes) -> tuple[str, Any]:
     try:
         return "", json.loads(printed.decode("utf-8"), parse_constant=_no_number)
     except UnicodeDecodeError as error:
-        return f"byte {error.start + 1:,} is no UTF-8", None
+        return f"byte {error.start + 1:,} is not UTF-8", None
     except (ValueError, RecursionError) as error:
         return " ".join(str(error).split())[:200], None
 
 
 def _no_number(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")

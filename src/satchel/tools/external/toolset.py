@@ -1,4 +1,4 @@
-"""The external tools of one Satchel: found in the background, looked at again on request, approved by the user."""
+"""The external tools of one Satchel: found in the background, refreshed on request, approved by the user."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ ScanState: TypeAlias = Literal["not_started", "in_progress", "complete", "failed
 """The states of a scan for executables (seed-1)."""
 
 _Approved: TypeAlias = Mapping[str, Pin[Definition]]
-"""By the path of the file."""
+"""Approvals by file path."""
 
 MOST_ELSEWHERE = 5000
-"""Files of other projects that the cache keeps."""
+"""The most files of other projects that the cache keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRecord:
-    """What an approval changed.
+    """The result of an approval.
 
     Attributes:
-        before: The definition that was approved before; None for a file that never was.
-        after: The one that holds now.
-        was_same: The content was approved already; nothing changed.
+        before: The previously approved definition, or None.
+        after: The definition that is approved now.
+        was_same: This content had already been approved; nothing changed.
     """
 
     name: str
@@ -52,7 +52,7 @@ class ApprovalRecord:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A candidate with what is known of it without asking."""
+    """A candidate and its cached answer, if that is still valid."""
 
     candidate: Candidate
     sha256: str
@@ -61,7 +61,7 @@ class _Read:
 
 @dataclass(slots=True)
 class _Found:
-    """What one discovery gave."""
+    """The result of one scan."""
 
     tools: list[ExternalTool] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
@@ -73,10 +73,10 @@ class ExternalTools:
 
     Attributes:
         entries: Everything in the folders, offered or not, in the order of the folders.
-        notices: What the user should know of them, in sentences.
-        state: How far the scan is. "failed": the folders could not be scanned, `notices` says why, and nothing is
-            offered. A refresh goes through "in_progress" again, while what was found before is still offered.
-        is_complete: A scan has ended, well or not.
+        notices: What the user should know about them, in sentences.
+        state: The state of the scan. "failed": the folders could not be scanned, `notices` says why, and nothing is
+            offered. During a refresh it is "in_progress" again; what was found before is still offered.
+        is_complete: A scan has ended, successfully or not.
     """
 
     def __init__(
@@ -92,19 +92,18 @@ class ExternalTools:
         schema_timeout_s: float = 1.0,
         run_timeout_s: float = 30.0,
     ) -> None:
-        """Make it; nothing is looked at yet.
+        """Create the toolset without scanning yet.
 
         Args:
-            folders: Where to look. Of two tools with one name, the first is offered.
-            home: SATCHEL_HOME, where what was learnt of the files is kept.
-            environ: The environment that a tool gets.
-            clock: Tells when something was approved.
-            builtin: Names that belong to Satchel's own tools: no file may take one of these.
-            replaceable: Those that the user's own file may take all the same, because they are shipped as executables
-                too.
+            folders: Where to look. If two tools have the same name, the first is offered.
+            home: SATCHEL_HOME, for the cache of schemas and the approvals.
+            environ: The environment of the tools.
+            clock: Gives the time of an approval.
+            builtin: Names of built-in tools, which external tools can't use.
+            replaceable: Those of them that the user's own tools may replace, because Satchel ships them as executables.
             disabled: Names that are not offered.
-            schema_timeout_s: What `--schema` may take.
-            run_timeout_s: What a call may take.
+            schema_timeout_s: The time limit of `--schema`.
+            run_timeout_s: The time limit of a call.
         """
         self._folders = tuple(folders)
         self._home = home
@@ -153,28 +152,28 @@ class ExternalTools:
 
     @property
     def replaced(self) -> frozenset[str]:
-        """Names of Satchel's own tools that a file of the user's takes."""
+        """Names of built-in tools that the user's own tools replace."""
         return frozenset(tool.spec.name for tool in self._found.tools) & self._replaceable
 
     async def tools(self) -> Sequence[Tool]:
-        """Those that may be offered, as far as they are found by now; `wait` waits for all."""
+        """The offered tools that have been found so far; `wait` waits for all of them."""
         return tuple(self._found.tools)
 
     def get(self, name: str) -> ExternalTool | None:
-        """The tool of exactly that name that is offered."""
+        """The offered tool with exactly this name, or None."""
         return next((tool for tool in self._found.tools if tool.spec.name == name), None)
 
     async def discover(self) -> None:
-        """Find the tools, unless that was done. What goes wrong becomes a notice."""
+        """Scan the folders, unless that was done before. Failures become notices."""
         async with self._discovering:
             if not self._done.is_set():
                 await self._discover(asks_failed=False)
 
     async def wait(self, limit_s: float) -> bool:
-        """Wait for the discovery that someone else runs.
+        """Wait for a scan that another task runs.
 
         Args:
-            limit_s: The longest that this takes.
+            limit_s: The longest wait.
 
         Returns:
             Whether it is complete.
@@ -184,20 +183,20 @@ class ExternalTools:
         return self._done.is_set()
 
     async def refresh(self) -> None:
-        """Look at the folders again, and ask those again that gave no schema."""
+        """Scan the folders again, and ask executables that gave no schema again."""
         async with self._discovering:
             await self._discover(asks_failed=True)
 
     async def approve(self, name: str) -> ApprovalRecord:
-        """Take the present content of a file for good: it may be run from now on.
+        """Approve the current content of a file, so that it may be run.
 
         Args:
-            name: The tool's name, or its file's name or path where it changed.
+            name: The tool's name, or its file's name or path.
 
         Raises:
             NotFound: There is no such tool.
             UsageError: It gives no schema; the message says why.
-            StorageError: It can't be written down.
+            StorageError: The approval can't be saved.
         """
         async with self._discovering:
             candidate, before = await _in_thread(self._find, name)
@@ -240,11 +239,11 @@ class ExternalTools:
             self._state = "complete"
         except SatchelError as error:
             self._fail(str(error))
-        # A boundary: a defect here must cost the external tools, and not the conversation.
+        # A boundary: a bug here may cost the external tools, but not the conversation.
         except Exception as error:  # noqa: BLE001
             self._fail(f"{type(error).__name__}: {error}")
         except BaseException:
-            self._state = before  # cancelled: whoever asks next starts a new scan
+            self._state = before  # cancelled: the next call starts a new scan
             raise
         self._done.set()
 
@@ -276,7 +275,7 @@ class ExternalTools:
         return chosen
 
     def _read_folders(self, asks_failed: bool) -> tuple[list[Candidate | Unusable], list[_Read], _Approved]:
-        """Everything that is known without starting a process."""
+        """Everything that can be found out without starting a process."""
         found = scan(self._folders)
         known = load_asked(self._home)
         approvals = dict(self._approved()) if found else {}
@@ -324,10 +323,10 @@ class ExternalTools:
         return found, reads, {**approvals, **accepted}
 
     def _keep(self, asked: Mapping[str, Asked], approvals: _Approved, at: str) -> tuple[_Approved, str]:
-        """Write down what was learnt; what is seen for the first time is approved by being put there.
+        """Save the answers, and approve the files that are new.
 
         Returns:
-            All approvals; and what to tell the user where they could not be written down: the tools serve all the same.
+            All approvals; and a notice if they could not be saved, in which case the tools are offered nevertheless.
         """
         first = {
             path: Pin(sha256=one.sha256, shown=one.definition, approved_at=at)
@@ -338,19 +337,18 @@ class ExternalTools:
             self._save_asked(asked)
             return self._pin(first, True), ""
         except StorageError as error:
-            return {**first, **approvals}, f"What was learnt of external tools could not be kept: {error}"
+            return {**first, **approvals}, f"Approvals of external tools could not be saved: {error}"
 
     def _approved(self) -> _Approved:
         pins = self._pins.load()
         return pins.approved if pins is not None else {}
 
     def _pin(self, more: _Approved, only_new: bool) -> _Approved:
-        """Approve more, over what another process approved meanwhile.
+        """Add approvals to those on disk, which another process may have changed in the meantime.
 
         Args:
             more: By path.
-            only_new: Leave existing pins as they are: what is seen for the first time must not replace what another
-                process wrote just now.
+            only_new: Keep existing pins: a file that is new to this process must not replace what another one wrote.
         """
 
         def edit(pins: Pins[Definition] | None) -> Pins[Definition]:
@@ -371,7 +369,7 @@ class ExternalTools:
         asked: Mapping[str, Asked],
         approvals: _Approved,
     ) -> _Found:
-        """Which of them are offered, and what to say of the others."""
+        """Decide which tools are offered, and what to say about the others."""
         chosen = _Found()
         digests = {read.candidate.path: read.sha256 for read in reads}
         by_name: dict[str, Path] = {}
@@ -402,16 +400,16 @@ class ExternalTools:
         approval = approvals.get(str(path))
         if _is_new_in_project(candidate, digest, approval):
             reason = (
-                f"{path} was not there when you trusted {candidate.folder.path.parent.parent}, and is not run. "
-                f"Look at it, then type: satchel tool approve {path.name}"
+                f"{path} did not exist when you trusted {candidate.folder.path.parent.parent}, so it is not run. "
+                f"Review it, then type: satchel tool approve {path.name}"
             )
             chosen.notices.append(f"The tool {path.name} is not offered: {reason}")
             return Entry(name=path.name, status="changed", path=path, reason=reason)
         if approval is not None and approval.sha256 != digest:
             name = approval.shown.name
             reason = (
-                f"{path} has changed since it was approved on {approval.approved_at[:10]}, and is not run. "
-                f"Look at it, then type: satchel tool approve {name}"
+                f"{path} has changed since it was approved on {approval.approved_at[:10]}, so it is not run. "
+                f"Review it, then type: satchel tool approve {name}"
             )
             chosen.notices.append(f"The tool {name} is not offered: {reason}")
             return Entry(
@@ -442,16 +440,16 @@ class ExternalTools:
         if name in self._replaceable and candidate.folder.kind == "project":
             return entry(
                 "skipped",
-                f"{path}: a built-in tool is called {name}, and only a tool in your own folder may take its place.",
+                f"{path}: a built-in tool is called {name}, and only tools in your own folder may replace it.",
             )
         if name in by_name:
-            return entry("overridden", f"{by_name[name]} is called {name} too and comes first.")
+            return entry("overridden", f"{by_name[name]} is also called {name} and comes first.")
         by_name[name] = path
         if name in self._disabled:
-            return entry("disabled", f"{name} stands in [tools] disabled.")
+            return entry("disabled", f"{name} is listed in [tools] disabled.")
         reason = ""
         if name in self._replaceable:
-            reason = f"{path} takes the place of the tool {name} that comes with Satchel."
+            reason = f"{path} replaces the built-in tool {name}."
             chosen.notices.append(reason)
         chosen.tools.append(
             ExternalTool(
@@ -465,7 +463,7 @@ class ExternalTools:
         return entry("available", reason)
 
     def _find(self, name: str) -> tuple[Candidate, Pin[Definition] | None]:
-        """The file that a name means: of a tool whose file changed, before any other of that name."""
+        """The file that a name means. If several have the name, one that needs approval is preferred."""
         approvals = self._approved()
         known = load_asked(self._home)
         fitting: list[tuple[Candidate, Pin[Definition] | None]] = []
@@ -493,14 +491,14 @@ class ExternalTools:
 
 
 def _is_withheld(read: _Read, approvals: _Approved) -> bool:
-    """Whether it is not what was approved, or new in a project: then its code is not even asked for its schema."""
+    """Whether it needs approval: it has changed, or is new in a project. Then not even `--schema` may run."""
     approval = approvals.get(str(read.candidate.path))
     is_changed = approval is not None and approval.sha256 != read.sha256
     return is_changed or _is_new_in_project(read.candidate, read.sha256, approval)
 
 
 def _is_new_in_project(candidate: Candidate, sha256: str, approval: Pin[Definition] | None) -> bool:
-    """Whether it came into a trusted project after the user had looked at it."""
+    """Whether it was added to a trusted project after the user trusted it."""
     folder = candidate.folder
     return folder.accepted is not None and approval is None and not folder.accepts(candidate.path, sha256)
 
@@ -515,7 +513,7 @@ def _digest(candidate: Candidate) -> tuple[str, Any]:
 def _check_same(candidate: Candidate, digest: str) -> None:
     if _digest(candidate)[0] != digest:
         raise UsageError(
-            f"{candidate.path} was changed while it was asked. Look at it, then approve it again."
+            f"{candidate.path} changed while it was being read. Review it, then approve it again."
         )
 
 
@@ -525,17 +523,17 @@ def _settle(
     digests: Mapping[Path, str],
     at: float,
 ) -> dict[str, Asked]:
-    """What was said, unless the file changed meanwhile: then it is not known whose words they were."""
+    """The answers, except those of files that changed in the meantime: it is unknown which content gave them."""
     settled: dict[str, Asked] = {}
     for candidate in candidates:
         answer = answers[candidate.path]
         try:
             digest, stamp = digest_of(candidate.path)
             if digest != digests[candidate.path]:
-                answer = "it was changed while it was asked. `satchel tool refresh` asks again."
+                answer = "it changed while it was being read. `satchel tool refresh` tries again."
         except OSError as error:
             digest, stamp = digests[candidate.path], candidate.stamp
-            answer = f"it can't be read any more: {error.strerror}."
+            answer = f"it can no longer be read: {error.strerror}."
         settled[str(candidate.path)] = Asked(
             stamp=stamp,
             sha256=digest,
@@ -547,7 +545,7 @@ def _settle(
 
 
 def _pins_of_older_form(value: Any) -> Pins[Definition]:
-    """What earlier releases kept in `tool-approvals.json`."""
+    """Approvals that earlier releases kept in `tool-approvals.json`."""
     return Pins(
         approved={
             path: Pin(

@@ -168,7 +168,7 @@ def readable(entry: object) -> dict[str, Any] | str:
         return f"a name has 1 to {MAX_LISTED_NAME} characters"
     hidden = hidden_in(name)
     if hidden:
-        return f"its name holds the invisible character {hidden}"
+        return f"its name contains the invisible character {hidden}"
     if not isinstance(schema, Mapping):
         return "it has no input schema"
     kind = schema.get("type", "object")
@@ -223,7 +223,7 @@ def _schema(schema: Mapping[str, Any]) -> dict[str, Any] | str:
         return f"its input schema has {size:,} characters and may have {MAX_SCHEMA:,}"
     hidden = hidden_in_schema(cleaned)
     if hidden:
-        return f"a name or a value in its input schema holds the invisible character {hidden}"
+        return f"a name or a value in its input schema contains the invisible character {hidden}"
     try:
         check_schema(cleaned)
     except UsageError as error:
