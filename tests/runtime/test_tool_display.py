@@ -68,7 +68,7 @@ RESULTS = [
     ),
     (
         "web_fetch",
-        "Title: Tea\nURL: https://example.com/tea\nCharacters 0 to 20 of 90; for more: offset=20\n\nwords",
+        "Title: Tea\nURL: https://example.com/tea\nCharacters 0 to 20 of 90; to continue: offset=20\n\nwords",
         "Tea · example.com/tea · Characters 0 to 20 of 90",
         [],
     ),

@@ -225,11 +225,9 @@ async def test_missing_files_and_folders_get_a_hint(session: Session) -> None:
     (session.cwd / "src").mkdir()
     (session.cwd / "src" / "settings.py").write_text("")
     assert refusal(await session("file_read", path="src/setings.py")) == (
-        "There is no src/setings.py. There is: settings.py."
+        "There is no src/setings.py. Similar names: settings.py."
     )
-    assert refusal(await session("file_read", path="scr/a")).startswith(
-        "There is no scr/a. Nor is there a folder "
-    )
+    assert refusal(await session("file_read", path="scr/a")).startswith("There is no scr/a. Its folder ")
     assert refusal(await session("file_read", path="src")) == (
         "src is a folder. It contains: settings.py. Use glob to find files in it."
     )
@@ -255,7 +253,7 @@ async def test_what_is_no_file_is_refused_and_nothing_hangs(session: Session) ->
             server.bind("socket")
         finally:
             os.chdir(old)
-        assert refusal(await session("file_read", path="socket")) == "socket is no regular file."
+        assert refusal(await session("file_read", path="socket")) == "socket is not a regular file."
 
 
 async def test_devices_are_refused(open_session: Callable[..., Session], project: Path) -> None:
@@ -275,8 +273,8 @@ async def test_odd_names_are_escaped_and_can_be_used(session: Session) -> None:
     assert shown("a\nb\x1b\udcff\u202e") == "a\\nb\\x1b\\udcff\\u202e"
     assert "a\\nb.txt" in refusal(await session("file_read", path="a\nc.txt"))
     for bad in ("a\0b", "a\ud800b"):
-        assert "it holds a NUL or a lone surrogate" in refusal(await session("file_read", path=bad))
-        assert "it holds a NUL or a lone surrogate" in refusal(
+        assert "it contains a NUL or a lone surrogate" in refusal(await session("file_read", path=bad))
+        assert "it contains a NUL or a lone surrogate" in refusal(
             await session("file_write", path=bad, content="")
         )
     assert "File name too long" in refusal(await session("file_write", path="x" * 300, content=""))
@@ -313,11 +311,11 @@ async def test_nothing_leads_out(session: Session, tmp_path: Path) -> None:
             ("file_write", {"content": "x"}),
             ("file_edit", {"old": "s", "new": "x"}),
         ):
-            assert "is outside of what the file tools may touch" in refusal(
+            assert "is outside of what the file tools may access" in refusal(
                 await session(name, path=path, **more)
             ), path
-    assert "(it leads to " in refusal(await session("file_read", path="file"))
-    assert "(it leads to " not in refusal(await session("file_read", path="../outside/secret"))
+    assert "(it links to " in refusal(await session("file_read", path="file"))
+    assert "(it links to " not in refusal(await session("file_read", path="../outside/secret"))
     for name in ("glob", "grep"):
         assert "is outside" in refusal(await session(name, pattern="x", path="folder"))
     assert (outside / "secret").read_text() == "secret"
@@ -356,9 +354,9 @@ async def test_a_folder_that_becomes_a_link_after_the_check_leads_nowhere(
     place = Fence().locate("folder/a", session.context, writing=True)
     (session.cwd / "folder").rename(session.cwd / "moved")
     (session.cwd / "folder").symlink_to(outside)
-    with pytest.raises(Exception, match="was changed just now"):
+    with pytest.raises(Exception, match="changed just now"):
         place.open()
-    with pytest.raises(Exception, match="was changed just now"):
+    with pytest.raises(Exception, match="changed just now"):
         place.replace(b"x", expected=None)
     assert (outside / "a").read_text() == "secret"
 
@@ -373,9 +371,9 @@ async def test_a_file_that_becomes_a_link_after_the_check_is_not_followed(
     state = (session.cwd / "a").stat()
     (session.cwd / "a").unlink()
     (session.cwd / "a").symlink_to(secret)
-    with pytest.raises(Exception, match="was changed just now"):
+    with pytest.raises(Exception, match="changed just now"):
         place.open()
-    with pytest.raises(Exception, match="changed by someone else just now"):
+    with pytest.raises(Exception, match="just changed by another program"):
         place.replace(b"x", expected=state)
     assert secret.read_text() == "secret"
     assert [path.name for path in session.cwd.iterdir()] == ["a"]
@@ -394,9 +392,9 @@ async def test_spilled_results_can_be_read_and_not_written(session: Session) -> 
 async def test_what_decides_what_may_run_is_not_written(session: Session, path: str) -> None:
     (session.cwd / ".git" / "hooks").mkdir(parents=True)
     (session.cwd / "hooks").symlink_to(".git/hooks")
-    assert "is not written by tools" in refusal(await session("file_write", path=path, content="x"))
-    assert "is not written by tools" in refusal(await session("file_write", path="hooks/x", content="x"))
-    assert "is not written by tools" in refusal(await session("file_edit", path=path, old="a", new="b"))
+    assert "can't be written by tools" in refusal(await session("file_write", path=path, content="x"))
+    assert "can't be written by tools" in refusal(await session("file_write", path="hooks/x", content="x"))
+    assert "can't be written by tools" in refusal(await session("file_edit", path=path, old="a", new="b"))
 
 
 async def test_nothing_in_satchels_own_home_is_written_and_its_token_not_read(
@@ -407,11 +405,11 @@ async def test_nothing_in_satchels_own_home_is_written_and_its_token_not_read(
     (home / "token").write_text("s3cret")
     (home / "config.toml").write_text("model = 'x'\n")
     own = open_session(project, home=home)
-    assert "is not written by tools" in refusal(await own("file_write", path="own/tools/x", content="x"))
-    assert "is not shown" in refusal(await own("file_read", path="own/token"))
+    assert "can't be written by tools" in refusal(await own("file_write", path="own/tools/x", content="x"))
+    assert "is never shown" in refusal(await own("file_read", path="own/token"))
     assert rows(await own("file_read", path="own/config.toml")) == ["     1\tmodel = 'x'"]
     assert (await own("grep", pattern="s3cret")).text == "No match for 's3cret' in '.'."
-    assert "is not shown" in refusal(await own("grep", pattern="s3cret", path="own/token"))
+    assert "is never shown" in refusal(await own("grep", pattern="s3cret", path="own/token"))
     assert "token" not in (await own("glob", pattern="**/*")).text
 
 
@@ -474,7 +472,8 @@ async def test_a_folder_that_may_not_be_written_says_so_and_keeps_what_was_there
 
     monkeypatch.setattr(os, "replace", denied)
     assert (
-        refusal(await session("file_write", path="a", content="x")) == "a: the system denies it to this user."
+        refusal(await session("file_write", path="a", content="x"))
+        == "a: the system denies access to this user."
     )
     assert list(session.cwd.iterdir()) == []
 
@@ -491,7 +490,9 @@ async def test_a_full_disk_keeps_the_old_file_and_leaves_nothing_behind(
 
     monkeypatch.setattr(os, "fsync", full)
     result = await session("file_write", path="a.txt", content="new\n")
-    assert refusal(result) == "a.txt was not written: No space left on device. What was there is unchanged."
+    assert (
+        refusal(result) == "a.txt could not be written: No space left on device. The old file is unchanged."
+    )
     assert [path.name for path in session.cwd.iterdir()] == ["a.txt"]
     assert path.read_text() == "old\n"
 

@@ -292,7 +292,7 @@ async def test_what_is_no_regular_expression_is_said(engine: Session, pattern: s
         # Some dialects take what others do not.
         assert result.text.startswith("No match")
         return
-    assert result.text.startswith(f"The pattern {pattern!r} is no regular expression: ")
+    assert result.text.startswith(f"The pattern {pattern!r} is not a regular expression: ")
 
 
 async def test_look_around_works_everywhere(engine: Session) -> None:

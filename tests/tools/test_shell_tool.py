@@ -169,7 +169,8 @@ async def test_without_bash_no_other_shell_runs_the_command(
 ) -> None:
     bare = open_session(project, environ={"PATH": "/nonexistent"})
     assert await bare("bash", command="cd /; echo $0") == ToolResult(
-        text="There is no bash on the PATH, and this tool runs no other shell. Install bash.", is_error=True
+        text="There is no bash on the PATH, and this tool can't use another shell. Install bash.",
+        is_error=True,
     )
 
 

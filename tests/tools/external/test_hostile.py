@@ -128,7 +128,9 @@ AT_A_CALL: dict[str, Case] = {
     ),
     "prints for ever": Case(body="yes", code="INVALID_OUTPUT", says="printed more than 8 MB"),
     "prints 1 GB": Case(body="head -c 1000000000 /dev/zero", code="INVALID_OUTPUT", says="printed more than"),
-    "prints half of its JSON": Case(body="printf '{\"a\":'", code="INVALID_OUTPUT", says="did not print JSON"),
+    "prints half of its JSON": Case(
+        body="printf '{\"a\":'", code="INVALID_OUTPUT", says="did not print JSON"
+    ),
     "prints JSON and dies": Case(body="echo '{}'; kill -KILL $$", code="TOOL_CRASHED", says="signal 9"),
     "prints JSON and hangs": Case(body="echo '{}'; sleep 600", code="TOOL_TIMEOUT", says="timed out"),
     "closes its output and hangs": Case(

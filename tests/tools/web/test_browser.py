@@ -215,7 +215,7 @@ async def test_a_long_page_comes_in_parts(context: ToolContext, group: anyio.abc
     async with loopback(lambda _: html(f"<title>Long</title>{rows}")) as server:
         browser = world_for(server, context, group)
         first = await browser("open", url=server.url)
-        assert "for more: read with offset=20000]" in first.text
+        assert "to continue, read with offset=20000]" in first.text
         second = await browser("read", offset=20_000)
         await browser("close")
     assert "row 00000" in first.text

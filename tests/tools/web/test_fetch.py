@@ -52,7 +52,7 @@ async def test_a_page_is_read_as_text_with_its_title_and_address_and_marked_as_f
         result = await use(tool_for(server), context, url=f"{server.url}/kerry#tides")
     assert not result.is_error
     assert result.untrusted
-    assert result.text.startswith(f"Title: Tides at Kerry\nURL: {server.url}/kerry (moved from")
+    assert result.text.startswith(f"Title: Tides at Kerry\nURL: {server.url}/kerry (redirected from")
     assert "High water comes twice a day" in result.text
     assert "steal" not in result.text
     asked = server.asked[0]
@@ -76,7 +76,7 @@ async def test_a_long_text_comes_in_parts_of_one_fetch(context: ToolContext) -> 
     async with loopback([page(text, "text/plain")]) as server:
         tool, url = tool_for(server), f"{server.url}/long.txt"
         first = await use(tool, context, url=url)
-        assert "Characters 0 to 20,000 of 45,000; for more: offset=20000" in first.text
+        assert "Characters 0 to 20,000 of 45,000; to continue: offset=20000" in first.text
         last = await use(tool, context, url=url, offset=40_000)
         assert "Characters 40,000 to 45,000 of 45,000; this is the end" in last.text
         beyond = await use(tool, context, url=url, offset=45_000)
@@ -127,7 +127,7 @@ async def test_in_a_session_that_read_something_from_outside_no_redirect_leads_t
         context.untrusted = False
         before = await use(tool, context, url=f"{server.url}/{other.url}/?secret")
     assert (inside.is_error, outside.is_error, before.is_error) == (False, True, False)
-    assert "moved to another host" in outside.text
+    assert "redirects to another host" in outside.text
     assert len(other.asked) == 1
 
 
@@ -137,10 +137,10 @@ async def test_redirects_are_followed_and_told_but_not_for_ever(context: ToolCon
 
     async with loopback(answer) as server:
         result = await use(tool_for(server), context, url=server.url)
-        assert f"URL: {server.url}/there (moved from {server.url})\n\nThere." in result.text
+        assert f"URL: {server.url}/there (redirected from {server.url})\n\nThere." in result.text
     async with loopback(lambda _: moved("/again")) as server:
         result = await use(tool_for(server), context, url=server.url)
-        assert "moved more than 5 times" in result.text
+        assert "redirects more than 5 times" in result.text
         assert len(server.asked) == 6
 
 
@@ -170,13 +170,13 @@ async def test_a_packing_that_was_not_asked_for_is_an_error(encoding: str, conte
     async with loopback([page(b"x", **{"content-encoding": encoding})]) as server:
         result = await use(tool_for(server), context, url=server.url)
     assert result.is_error
-    assert "not asked for" in result.text
+    assert "not requested" in result.text
 
 
 async def test_a_body_that_only_claims_to_be_packed_is_an_error(context: ToolContext) -> None:
     async with loopback([page(b"plain", **{"content-encoding": "gzip"})]) as server:
         result = await use(tool_for(server), context, url=server.url)
-    assert "can't be unpacked" in result.text
+    assert "can't be decompressed" in result.text
 
 
 @requirement("web:fetch")
@@ -185,7 +185,7 @@ async def test_a_server_that_drips_is_left_when_the_time_is_up(context: ToolCont
     async with loopback([never]) as server:
         result = await use(tool_for(server, timeout_s=0.2), context, url=server.url)
     assert result.is_error
-    assert "did not answer whole within 0.2 s" in result.text
+    assert "did not answer completely within 0.2 s" in result.text
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ async def test_duckduckgo_is_asked_through_its_library(
     ("answer", "says"),
     [
         (Answer(status=403, pieces=(b"no",)), "refused the key in BRAVE_API_KEY"),
-        (Answer(status=429), "turned the request down"),
+        (Answer(status=429), "rejected the request"),
         (Answer(status=500, pieces=(b"oh",)), "answered with status 500"),
         (Answer(kind="application/json", pieces=(b"<html>",)), "did not answer with JSON"),
         (Answer(kind="application/json", pieces=(b"[" * 100_000,)), "did not answer with JSON"),

@@ -1,4 +1,4 @@
-"""The tool `bash`: runs a command on the host; its working directory lasts as long as the session."""
+"""The tool `bash`: runs a command on the host. The working directory persists during the session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPARE_S = 5.0
 MAX_OUTPUT_BYTES = 1_048_576
 MAX_CWD_BYTES = 8192
 SHOWN_BYTES = 262_144
-"""Output that is shown while the command runs; of what follows only the size is reported, each time it doubles."""
+"""How much output is shown while the command runs. After that, only its size is reported, each time it doubles."""
 SINGLE_PIECES = 200
 GATHERED_CHARS = 4096
 """After `SINGLE_PIECES` pieces, small ones are joined up to this size: a program may write letter by letter."""
@@ -131,10 +131,10 @@ def _checked(command: str) -> str:
 
 
 def _shell(environ: Mapping[str, str]) -> str:
-    """Where bash is. No other shell takes its place: permission rules are judged by bash's grammar."""
+    """The path of bash. No other shell will do: permission rules are based on bash's grammar."""
     found = shutil.which("bash", path=environ.get("PATH", ""))
     if found is None:
-        raise UsageError("There is no bash on the PATH, and this tool runs no other shell. Install bash.")
+        raise UsageError("There is no bash on the PATH, and this tool can't use another shell. Install bash.")
     return found
 
 
@@ -164,7 +164,7 @@ def _folder(context: ToolContext) -> tuple[Path, str]:
 
 
 def _reported(report: bytes) -> Path | None:
-    """The folder that the shell reported last; None where it reported none, or something that is no folder."""
+    """The folder that the shell reported last; None if it reported none, or something that is not a folder."""
     *folders, _ = report.split(b"\0")
     if not folders:
         return None

@@ -8,7 +8,7 @@ __all__ = ["unified_diff"]
 
 CONTEXT_LINES = 3
 MAX_LINES = 200
-"""Lines of a diff that are returned: the model made the change and knows it."""
+"""The most lines of a diff that are returned. The model made the change, so it needs no more."""
 COMPARED_LINES = 3000
 """The comparison takes time quadratic in the number of lines; above this, changes are only counted."""
 

@@ -1,4 +1,4 @@
-"""Which files the file tools may touch: resolves a path, and opens it so that no symlink swapped in leads out."""
+"""Decides which files the file tools may access, and opens them so that no swapped symlink leads elsewhere."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from satchel.tools.port import Effect, ToolContext
 
 __all__ = ["Fence", "Place", "describe_kind", "shown"]
 
-# O_PATH opens a folder that may be entered but not listed; where it is missing, O_RDONLY has to do.
+# O_PATH opens folders that may be entered but not listed. Where it doesn't exist, O_RDONLY has to do.
 FOLDER_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
-# O_NONBLOCK: opening a FIFO must not wait for its other end.
+# O_NONBLOCK: opening a FIFO must not wait for the other end.
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 PROTECTED = frozenset({".git", ".satchel"})
-"""Folders in which nothing is written: their files are run, or decide what may be run (hooks, settings, rules)."""
+"""Folders that are never written to: their files are run, or decide what may run (hooks, settings, rules)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A path without symlinks, at or below one of the folders that may be touched.
+    """A path without symlinks, in one of the folders that may be accessed.
 
     Attributes:
         root: That folder.
-        parts: The way down from it; empty for the folder itself.
-        name: As it is told to the model: relative to the session's folder where it lies below, and escaped.
+        parts: The path below it; empty for the folder itself.
+        name: The name for the model: escaped, and relative to the session's folder if it is inside.
     """
 
     root: Path
@@ -46,11 +46,11 @@ class Place:
         return self.root.joinpath(*self.parts)
 
     def effect(self, *, writes: bool) -> Effect:
-        """That it is touched."""
+        """The effect of reading or writing it."""
         return Effect(resource=f"path:{self.path}", writes=writes)
 
     def open(self) -> int:
-        """A descriptor for reading the file or folder, which the caller closes.
+        """Open the file or folder for reading; the caller closes the descriptor.
 
         Raises:
             NotFound, Refused, UsageError: See `failure`.
@@ -64,19 +64,17 @@ class Place:
             raise self.failure(error) from error
 
     def replace(self, data: bytes, *, expected: os.stat_result | None) -> os.stat_result:
-        """Write the file as a whole: readers and crashes find the old one or the new one. Folders are
-        created.
+        """Replace the whole file atomically, and create its folders.
 
         Args:
-            data: Its new content.
-            expected: The state of the file that is replaced, whose mode is kept; None where there is none
-                yet.
+            data: The new content.
+            expected: The state of the existing file, whose mode is kept; None if there is none.
 
         Returns:
             The new file's state.
 
         Raises:
-            UsageError: The file is not in the state that was expected any more.
+            UsageError: The file is no longer in the expected state.
             Refused, StorageUnwritable: It can't be written.
         """
         temporary = f".satchel-{secrets.token_hex(8)}"
@@ -91,7 +89,7 @@ class Place:
                         file.write(data)
                         file.flush()
                         if expected is not None:
-                            # A file of someone else's becomes ours where we may not give it away.
+                            # If we may not change the owner, a file of another user becomes ours.
                             with contextlib.suppress(PermissionError):
                                 os.fchown(file.fileno(), expected.st_uid, expected.st_gid)
                             os.fchmod(file.fileno(), stat.S_IMODE(expected.st_mode))
@@ -108,25 +106,25 @@ class Place:
             raise self.failure(error) from error
 
     def failure(self, error: OSError) -> SatchelError:
-        """What to tell about an error of the system at this place."""
+        """The Satchel error for a system error at this place."""
         match error.errno:
             case errno.ENOENT:
                 return NotFound(f"There is no {self.name}.{self._close_names()}")
             case errno.ENOTDIR | errno.ELOOP:
                 return UsageError(
-                    f"{self.name} can't be reached: a part of it is no folder, or a symlink that leads in a "
-                    "circle or was changed just now."
+                    f"{self.name} can't be reached: a part of the path is not a folder, or is a symlink that loops or "
+                    "changed just now."
                 )
             case errno.EISDIR:
                 return UsageError(f"{self.name} is a folder.")
             case errno.EACCES | errno.EPERM:
-                return Refused(f"{self.name}: the system denies it to this user.")
+                return Refused(f"{self.name}: the system denies access to this user.")
             case errno.ENOSPC | errno.EDQUOT | errno.EROFS:
                 return StorageUnwritable(
-                    f"{self.name} was not written: {error.strerror}. What was there is unchanged."
+                    f"{self.name} could not be written: {error.strerror}. The old file is unchanged."
                 )
             case errno.ENXIO:
-                return UsageError(f"{self.name} is no regular file.")
+                return UsageError(f"{self.name} is not a regular file.")
             case _:
                 return UsageError(f"{self.name}: {error.strerror or error}.")
 
@@ -134,11 +132,11 @@ class Place:
         try:
             names = [entry.name for entry in self.path.parent.iterdir()]
         except OSError:
-            return f" Nor is there a folder {shown(str(self.path.parent))}."
+            return f" Its folder {shown(str(self.path.parent))} doesn't exist either."
         wanted = self.parts[-1].casefold() if self.parts else ""
         folded = {name.casefold(): name for name in names}
         close = difflib.get_close_matches(wanted, folded, n=3, cutoff=0.6)
-        return f" There is: {', '.join(shown(folded[name]) for name in close)}." if close else ""
+        return f" Similar names: {', '.join(shown(folded[name]) for name in close)}." if close else ""
 
     def _check_unchanged(self, folder: int, expected: os.stat_result | None) -> None:
         try:
@@ -147,14 +145,12 @@ class Place:
             now = None
         if _state(now) != _state(expected):
             raise UsageError(
-                f"{self.name} was changed by someone else just now; nothing was written. Read it again."
+                f"{self.name} was just changed by another program; nothing was written. Read it again."
             )
 
     @contextlib.contextmanager
     def _folder(self, *, create: bool) -> Iterator[int]:
-        """A descriptor of the folder that holds the place, reached from the root without following any
-        symlink.
-        """
+        """Open the folder that contains the place, walking down from the root without following symlinks."""
         if not self.parts:
             raise IsADirectoryError(errno.EISDIR, "Is a directory")
         folder = os.open(self.root, FOLDER_FLAGS & ~os.O_NOFOLLOW)
@@ -177,28 +173,27 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """Which places the file tools may touch.
+    """Decides which places the file tools may access.
 
     Attributes:
-        home: SATCHEL_HOME: nothing below it is written, and its `token` and logins are not read. None where there is
-            none.
-        withheld: Patterns of paths that rules deny to reading, or want to be asked for: searches leave them out.
+        home: SATCHEL_HOME, or None. Nothing in it is written, and its `token` and logins are not read.
+        withheld: Patterns of paths for which a rule denies reading or asks first. Searches leave them out.
     """
 
     home: Path | None = None
     withheld: tuple[str, ...] = ()
 
     def locate(self, text: str, context: ToolContext, *, writing: bool = False) -> Place:
-        """The real place that a path names.
+        """Resolve a path.
 
         Args:
-            text: As the model wrote it: absolute, from `~`, or relative to `context.cwd`. It need not exist.
-            context: `roots`, folders or single files, may be touched; `spill_dir` may be read too.
+            text: As the model wrote it: absolute, beginning with `~`, or relative to `context.cwd`. It need not exist.
+            context: `roots` (folders or single files) may be accessed; `spill_dir` may be read.
             writing: Whether the place will be written.
 
         Raises:
-            UsageError: It is no path.
-            Refused: It lies outside, or is protected.
+            UsageError: It is not a path.
+            Refused: It is outside of these folders, or protected.
         """
         if not text:
             raise UsageError("The path is empty.")
@@ -208,7 +203,9 @@ class Fence:
             os.fsencode(expanded)
             real = Path(os.path.realpath(context.cwd / expanded))
         except ValueError as error:
-            raise UsageError(f"{shown(text)} is no path: it holds a NUL or a lone surrogate.") from error
+            raise UsageError(
+                f"{shown(text)} is not a path: it contains a NUL or a lone surrogate."
+            ) from error
         except OSError as error:
             raise UsageError(f"{shown(text)} can't be reached: {error.strerror}.") from error
         name = self.name(real, context)
@@ -216,7 +213,7 @@ class Fence:
             Path(os.path.realpath(root))
             for root in (*context.roots, *([] if writing else [context.spill_dir]))
         ]
-        # The longest one, so that the walk down is the shortest.
+        # The longest root, so that the walk down from it is the shortest.
         root = max(
             (root for root in roots if real.is_relative_to(root)), key=lambda r: len(r.parts), default=None
         )
@@ -225,13 +222,13 @@ class Fence:
             leads = (
                 ""
                 if str(real) == os.path.normpath(context.cwd / expanded)
-                else f" (it leads to {shown(str(real))})"
+                else f" (it links to {shown(str(real))})"
             )
             raise Refused(
-                f"{shown(text)} is outside of what the file tools may touch{leads}. They may touch: "
+                f"{shown(text)} is outside of what the file tools may access{leads}. They may access: "
                 f"{allowed}."
             )
-        # One file alone may be touched, and need not exist: it is reached from the nearest folder, like any other.
+        # A root that is a single file need not exist. It is reached from its nearest folder, like any other file.
         while not root.is_dir():
             root = root.parent
         place = Place(root=root, parts=real.relative_to(root).parts, name=name)
@@ -239,19 +236,19 @@ class Fence:
         return place
 
     def is_outside(self, place: Place, context: ToolContext) -> bool:
-        """Whether what stands there comes from outside of the session's folder."""
+        """Whether the content comes from outside the session's folder."""
         return not place.path.is_relative_to(os.path.realpath(context.cwd))
 
     def search_filter(self, base: Place, context: ToolContext) -> Callable[[Path], bool]:
-        """A test whether a search may show a file: what `file_read` would not read unasked is left out.
+        """A test for files that a search may show: those that `file_read` may read without asking.
 
         Args:
-            base: What the call names, and was permitted for. Where that may hold keys itself, the user agreed to it.
-            context: The call's.
+            base: What the call names and was permitted for. If that itself may hold keys, the user has agreed.
+            context: The call's context.
         """
         places = Places.of((context.cwd, context.spill_dir), context.environ)
         rules = [path_matcher(pattern, user_home=places.user_home) for pattern in self.withheld]
-        # Whoever runs a tool in person may look wherever they may go.
+        # Users who run a tool themselves may search everything that they can access.
         in_person = tuple(context.roots) == (Path("/"),) and os.path.realpath(context.cwd) != "/"
         is_named = in_person or places.may_be_key(str(base.path))
 
@@ -274,29 +271,26 @@ class Fence:
         return real == home / "token" or real.is_relative_to(home / "oauth")
 
     def name(self, real: Path, context: ToolContext) -> str:
-        """How a real path is told: relative to the session's folder where it lies below, else whole;
-        escaped.
-        """
+        """A resolved path for the model: escaped, and relative to the session's folder if it is inside."""
         cwd = Path(os.path.realpath(context.cwd))
         return shown(str(real.relative_to(cwd) if real.is_relative_to(cwd) else real))
 
     def _check_protected(self, place: Place, *, writing: bool) -> None:
         if self.hides(place.path):
-            raise Refused(f"{place.name} is a key of this Satchel's and is not shown.")
+            raise Refused(f"{place.name} is a secret of Satchel itself and is never shown.")
         if not writing:
             return
         folded = {part.casefold() for part in place.path.parts}
         inside_home = self.home is not None and place.path.is_relative_to(os.path.realpath(self.home))
         if inside_home or folded & PROTECTED:
             raise Refused(
-                f"{place.name} is not written by tools: what lies there is run, or decides what may be "
-                f"run (hooks, rules, "
+                f"{place.name} can't be written by tools: files there are run, or decide what may run (hooks, rules, "
                 "settings, tools). Ask the user to change it."
             )
 
 
 def shown(text: str) -> str:
-    """A name as it is told: control characters, line breaks and undecodable bytes escaped as in Python."""
+    """A name for display: control characters, line breaks and undecodable bytes are escaped as in Python."""
     return "".join(
         char
         if char.isprintable() and not "\ud800" <= char <= "\udfff"
@@ -306,7 +300,7 @@ def shown(text: str) -> str:
 
 
 def describe_kind(mode: int) -> str:
-    """What a file that is neither regular nor a folder is, in words."""
+    """The kind of a file that is neither regular nor a folder, in words."""
     for test, words in (
         (stat.S_ISFIFO, "a named pipe"),
         (stat.S_ISSOCK, "a socket"),
@@ -316,7 +310,7 @@ def describe_kind(mode: int) -> str:
     ):
         if test(mode):
             return words
-    return "no regular file"
+    return "a special file"
 
 
 def _state(found: os.stat_result | None) -> tuple[int, int, int] | None:

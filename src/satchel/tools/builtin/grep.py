@@ -1,6 +1,4 @@
-"""The tool `grep`: finds lines by a regular expression, with ripgrep where it is there, else with Python's
-`re`.
-"""
+"""The tool `grep`: searches file contents with ripgrep, or with Python's `re` if that is not installed."""
 
 from __future__ import annotations
 
@@ -32,29 +30,29 @@ Mode: TypeAlias = Literal["content", "files", "count"]
 
 DEFAULT_LIMIT = 200
 MAX_CHARS = 26_000
-"""Below what a result may have by default, so that nothing of it is spilled."""
+"""Below the default of `[agent] max_result_chars`, so that results fit."""
 MAX_COLUMNS = 500
 MAX_FILE_BYTES = 67_108_864
-"""Larger files are searched only when they are named."""
+"""Larger files are only searched if `path` names them."""
 SPARE_S = 3.0
-"""What is kept of the call's time to end the search and tell what was found."""
+"""Part of the call's time limit that is kept for ending the search and returning its result."""
 CUT_LINE = re.compile(r" \[\.\.\. (?:omitted end of long line|\d+ more match(?:es)?)\]$")
 LINE = re.compile(rb"(?P<line>\d+)(?P<sign>[:-])(?P<text>.*)", re.DOTALL)
 REMARK = re.compile(
     rb"\A(?s:.*?): (?:WARNING: stopped searching binary file after match|binary file matches) "
     rb"\(found [^\n]* byte around offset \d+\)\n"
 )
-"""What ripgrep says of a file with a NUL in it, among the records."""
+"""ripgrep's message about a file that contains a NUL, printed among the records."""
 
-DESCRIPTION = """Search file contents for a regular expression. Gives `file:line:text` (`file-line-text` \
-for lines of context), sorted by path. `output` "files" gives only the names, "count" the number of \
-matching lines per file. Leaves out binary files, files over 64 MB, `.git`, symlinks, what .gitignore \
-names and, outside the session's folder, hidden and private files; what `path` itself names is searched anyway."""
+DESCRIPTION = """Search file contents for a regular expression. Returns `file:line:text` (`file-line-text` for \
+context lines), sorted by path. `output` "files" returns only names, "count" the number of matching lines per file. \
+Skips binary files, files over 64 MB, `.git`, symlinks, ignored files (.gitignore) and, outside the session's folder, \
+hidden and private files. A file that `path` names is always searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """What is asked for."""
+    """The parameters of a search."""
 
     pattern: str
     mode: Mode
@@ -66,7 +64,7 @@ class _Search:
 
 @dataclass(slots=True, kw_only=True)
 class _Found:
-    """What was found so far: rows as they are shown, and why it ended early, if so."""
+    """The result so far: the rows to show, and why the search ended early, or ""."""
 
     rows: list[str] = field(default_factory=list)
     matches: int = 0
@@ -88,7 +86,7 @@ def grep_tool(fence: Fence) -> Tool:
             glob=input.get("glob", ""),
         )
         if "\0" in search.pattern or "\n" in search.pattern:
-            raise UsageError("The pattern holds a line break or a NUL; lines are searched one by one.")
+            raise UsageError("The pattern contains a line break or a NUL, but lines are searched one by one.")
         found = await _run(fence, place, search, context)
         if not found.rows:
             where = f"'{place.name}'" + (f" ({search.glob})" if search.glob else "")
@@ -109,26 +107,26 @@ def grep_tool(fence: Fence) -> Tool:
             "pattern": {
                 "type": "string",
                 "minLength": 1,
-                "description": "A regular expression; escape . ( [ to find them.",
+                "description": "A regular expression. Escape . ( [ to match them literally.",
             },
             "path": {"type": "string", "description": "A file or folder. Default: the session's folder."},
             "glob": {
                 "type": "string",
-                "description": "Only files with such a name (*.py) or path (src/**/*.ts).",
+                "description": "Only search files with a matching name (*.py) or path (src/**/*.ts).",
             },
             "ignore_case": {"type": "boolean"},
             "context": {
                 "type": "integer",
                 "minimum": 0,
                 "maximum": 20,
-                "description": "Lines around each match.",
+                "description": "The number of lines to show around each match.",
             },
-            "output": {"enum": ["content", "files", "count"], "description": "Default content."},
+            "output": {"enum": ["content", "files", "count"], "description": "Default: content."},
             "limit": {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": 1000,
-                "description": f"Most matches, files or counts to give. Default {DEFAULT_LIMIT}.",
+                "description": f"The most matches, files or counts to return. Default: {DEFAULT_LIMIT}.",
             },
         },
         required=["pattern"],
@@ -143,13 +141,13 @@ async def _run(fence: Fence, place: Place, search: _Search, context: ToolContext
     ripgrep = find_ripgrep(context.environ)
     if ripgrep is not None:
         found, result = await _by_ripgrep(ripgrep, fence, place, search, takes, context, is_folder=is_folder)
-        # Look-around and the like are beyond ripgrep, not beyond Python.
+        # Python supports look-around and other syntax that ripgrep does not.
         if result is None or result.exit_code != 2 or found.rows or b"regex" not in result.stderr.data:
             return found
     try:
         re.compile(search.pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise UsageError(f"The pattern {search.pattern!r} is no regular expression: {error}.") from error
+        raise UsageError(f"The pattern {search.pattern!r} is not a regular expression: {error}.") from error
     return await _by_worker(fence, place, search, takes, context, is_folder=is_folder)
 
 
@@ -159,8 +157,8 @@ def _state(place: Place) -> os.stat_result:
         state = os.fstat(handle)
         if stat.S_ISREG(state.st_mode) and detect_encoding(head := os.pread(handle, SAMPLE_BYTES, 0)) is None:
             raise UsageError(
-                f"{place.name} is not text: {describe_binary(head, state.st_size)}. `grep -a` by bash "
-                f"searches it all the same."
+                f"{place.name} is not text: {describe_binary(head, state.st_size)}. Use `grep -a` in bash "
+                "to search it anyway."
             )
     except OSError as error:
         raise place.failure(error) from error
@@ -172,7 +170,7 @@ def _state(place: Place) -> os.stat_result:
 
 
 def _filter(place: Place, glob: str, may_show: Callable[[Path], bool]) -> Callable[[str], bool]:
-    """Whether a file of the search, by its path below `place`, is wanted."""
+    """A predicate for the files to search, by their path below `place`."""
     pattern = GlobPattern(glob if "/" in glob else f"**/{glob}") if glob else None
     verdicts: dict[str, bool] = {}
 
@@ -216,8 +214,7 @@ async def _by_ripgrep(
     if search.ignore_case:
         argv.append("--ignore-case")
     if re.fullmatch(r"[A-Za-z0-9_.*?-]+", search.glob):
-        # Fewer files are read; what is wanted is decided by `takes` all the same. A glob would override
-        # .gitignore.
+        # This only saves reading files; `takes` decides which ones are wanted. A glob would override .gitignore.
         argv += [f"--type-add=satchel:{search.glob}", "--type=satchel"]
     argv += ["--regexp", search.pattern, "--", "./" if is_folder else str(place.path)]
     cwd = place.path if is_folder else place.path.parent
@@ -244,7 +241,7 @@ async def _by_worker(
         try:
             files = await context.blocking(find)
         finally:
-            # A thread can't be cancelled; this one looks here at every file.
+            # A thread can't be cancelled; this one checks the flag at every file.
             stopped.set()
     job = {
         "base": str(place.path),
@@ -275,7 +272,7 @@ async def _collect(
     takes: Callable[[str], bool],
     context: ToolContext,
 ) -> tuple[_Found, ProcessResult | None]:
-    """Run a search and read its records as they come, until there are enough; the result is None then."""
+    """Run a search and read its records as they arrive. Returns None if it was stopped after enough records."""
     found = _Found()
     reader = _Reader(fence, place, search, takes, context, found)
     result: ProcessResult | None = None
@@ -303,7 +300,7 @@ async def _collect(
 
 
 class _Reader:
-    """Turns the records of a search, whoever makes it, into rows."""
+    """Turns the records of a search, by ripgrep or by the worker, into rows."""
 
     def __init__(
         self,
@@ -324,9 +321,10 @@ class _Reader:
         self._names: dict[str, str] = {}
 
     def feed(self, chunk: bytes) -> bool:
-        """Take the next piece of output; False when no more is wanted.
+        """Process a piece of output; returns False when there are enough rows.
 
-        A record is not a line: a path may hold line breaks. It begins with "./" or "/" and ends at the NUL.
+        A record is not always a line, because a path may contain line breaks. It begins with "./" or "/", and its path
+        ends at the NUL.
         """
         data, at = self._rest + chunk, 0
         wanted = True
@@ -346,12 +344,12 @@ class _Reader:
         return wanted
 
     def finish(self) -> None:
-        """Take what is left behind the last record."""
+        """Process what is left after the last record."""
         if self._found.rows and self._found.rows[-1] == "--":
             self._found.rows.pop()
         if REMARK.search(self._rest) and not self._search.glob and not self._found.ended:
             name = self._fence.name(self._place.path, self._context)
-            self._found.ended = f"in {name} there are NULs; `grep -a` by bash shows what matches behind them"
+            self._found.ended = f"{name} contains NULs; `grep -a` in bash also shows the matches after them"
 
     def _separate(self) -> None:
         if self._found.rows and self._found.rows[-1] != "--":

@@ -1,8 +1,8 @@
-"""Searches files for a regular expression where there is no ripgrep; a program of its own, of the standard
-library.
+"""Searches files for a regular expression if ripgrep is not installed. A stand-alone program that uses only the
+standard library.
 
-It is a process because `re` can take for ever on a hostile expression and holds the interpreter meanwhile: a
-process can be ended. Reads a job as JSON on stdin (`base`, `files`, `pattern`, `ignore_case`, `context`,
+It runs in its own process because `re` can take forever on a hostile expression and holds the interpreter's lock; a
+process can be stopped. It reads a job as JSON from stdin (`base`, `files`, `pattern`, `ignore_case`, `context`,
 `mode`, `max_file_bytes`, `max_columns`) and writes what `rg --null` would: `path NUL line:text`, with `-` for
 context, `path NUL` per file in mode "files", `path NUL count` in mode "count".
 """
@@ -25,14 +25,14 @@ SNIFFED_BYTES = 8192
 
 
 def open_file(path: str, max_file_bytes: int) -> BinaryIO | None:
-    """The file for reading; None where it is not a regular one, too large, or no longer where it was."""
+    """Open the file for reading; None if it is not a regular file, too large, or no longer there."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     state = os.fstat(handle)
     fits = stat.S_ISREG(state.st_mode) and (not max_file_bytes or state.st_size <= max_file_bytes)
-    # A folder on the way may have become a symlink since the list was made; not every system can tell.
+    # A folder on the path may have become a symlink since the list was made. Not every system can tell.
     with contextlib.suppress(FileNotFoundError):
         fits = fits and str(Path(f"/proc/self/fd/{handle}").readlink()) == path
     if not fits:
@@ -52,7 +52,7 @@ def open_file(path: str, max_file_bytes: int) -> BinaryIO | None:
 
 
 def search(job: dict[str, Any], out: BinaryIO) -> None:
-    """Do the job."""
+    """Run the job."""
     regex = re.compile(job["pattern"], re.IGNORECASE if job["ignore_case"] else 0)
     around, mode, columns = job["context"], job["mode"], job["max_columns"]
     printed_any = False
@@ -91,7 +91,7 @@ def search(job: dict[str, Any], out: BinaryIO) -> None:
                     last_shown, after = number, after - 1
                 elif around:
                     before.append((number, text))
-                # The rest of a longer line still belongs to it.
+                # Skip the rest of a longer line.
                 while not line.endswith(b"\n") and (line := file.readline(LINE_BYTES)):
                     pass
         if count and mode == "files":

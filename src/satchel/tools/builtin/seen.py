@@ -21,7 +21,7 @@ class Seen:
     """A file when it was last read or written.
 
     Attributes:
-        digest: SHA-256 of its content, or "" where it is too large: then time and size have to do.
+        digest: SHA-256 of its content, or "" if it is too large; then time and size are compared.
         next_line: In a large file, the number of the line after the last one shown, which begins at
             `next_byte`.
     """

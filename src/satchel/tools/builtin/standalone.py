@@ -72,7 +72,7 @@ def flat_schema(name: str) -> dict[str, Any]:
         "name": spec.name,
         "description": _DESCRIPTIONS.get(name, spec.description),
         "parameters": {
-            # Where only an `enum` tells the type, it is one of words.
+            # Without a type there is only an `enum`, whose values are strings.
             key: {"type": "string", **part, **({"required": True} if key in required else {})}
             for key, part in spec.input_schema["properties"].items()
         },
@@ -83,7 +83,7 @@ def flat_schema(name: str) -> dict[str, Any]:
 def to_json(name: str, result: ToolResult) -> tuple[Any, bool]:
     """A result as JSON data, and whether it is an error.
 
-    A command of bash that failed is a result like any other: its exit code tells.
+    A failed bash command is an ordinary result: its exit code says so.
     """
     if name == "bash" and isinstance(result.data, dict):
         return result.data, False

@@ -1,4 +1,4 @@
-"""The web: searching it, reading its pages, and a browser."""
+"""Web tools: search, reading pages, and a browser."""
 
 from satchel.tools.web.addresses import AddressRules
 from satchel.tools.web.browser import browser_tool

@@ -1,7 +1,7 @@
-"""Which addresses the web tools may dial: public ones, and those that the user named.
+"""Decides which addresses the web tools may connect to: public ones, and those that the user listed.
 
-A name is resolved once, and the address that was checked is the one that is dialled: a name that answers with a
-public address now and a private one a moment later gains nothing.
+A name is resolved once, and the connection goes to the address that was checked. So a name that resolves to a public
+address at first and to a private one a moment later (DNS rebinding) gets nowhere.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _MOST_URL_CHARS = 8_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """An address that was checked, and what is asked of it.
+    """A checked address and the URL to request from it.
 
     Attributes:
-        url: As it was given, without its fragment.
-        address: What is dialled.
+        url: The original URL without its fragment.
+        address: The IP address to connect to.
     """
 
     url: str
@@ -35,14 +35,14 @@ class Target:
 
     @property
     def dialled_url(self) -> str:
-        """The same with the address in place of the name."""
+        """The URL with the address in place of the host's name."""
         parts = urlsplit(self.url)
         host = f"[{self.address}]" if ":" in self.address else self.address
         return parts._replace(netloc=f"{host}:{self.port}").geturl()
 
     @property
     def host_header(self) -> str:
-        """What the server is told."""
+        """The value of the `Host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -51,11 +51,12 @@ class AddressRules:
     """Decides where the web tools may go."""
 
     def __init__(self, *, allow_private: Collection[str] = (), resolve: Resolve = resolve_name) -> None:
-        """Take the exceptions.
+        """Set the rules.
 
         Args:
-            allow_private: Hosts, or hosts with a port ("127.0.0.1:8000", "nas.local"), that may be private.
-            resolve: Gives the addresses of names.
+            allow_private: Hosts that may have private addresses, with or without a port ("127.0.0.1:8000",
+                "nas.local").
+            resolve: Resolves names.
         """
         self._allowed = {host_and_port(entry) for entry in allow_private}
         self._resolve = resolve
@@ -64,8 +65,8 @@ class AddressRules:
         """Check where a URL leads.
 
         Raises:
-            UsageError: It is none that can be fetched.
-            Refused: It leads to a private address; the message names the setting that would allow it.
+            UsageError: It can't be fetched.
+            Refused: It leads to a private address; the message names the setting that would allow that.
         """
         parts = self._parts(url)
         port = parts.port or DEFAULT_PORTS[parts.scheme]
@@ -82,7 +83,7 @@ class AddressRules:
                 if not is_public(address):
                     named = f"[{host}]" if ":" in host else host
                     raise Refused(
-                        f"{host} is at {address}, which is not a public address: web tools do not go there. "
+                        f"{host} is at {address}, which is not a public address, so web tools don't connect to it. "
                         f'To allow it, the user sets [web] allow_private = ["{named}:{port}"].'
                     )
         return Target(
@@ -98,16 +99,16 @@ class AddressRules:
 
     def _parts(self, url: str) -> SplitResult:
         if len(url) > _MOST_URL_CHARS:
-            raise UsageError(f"The URL has {len(url):,} characters; {_MOST_URL_CHARS:,} are the most.")
+            raise UsageError(f"The URL has {len(url):,} characters; the limit is {_MOST_URL_CHARS:,}.")
         try:
             parts = urlsplit(url.strip())
             scheme, host, port = parts.scheme.lower(), parts.hostname, parts.port
         except ValueError as error:
-            raise UsageError(f"{url[:200]!r} is no URL: {error}.") from error
+            raise UsageError(f"{url[:200]!r} is not a URL: {error}.") from error
         if scheme not in DEFAULT_PORTS or not host or port == 0:
             raise UsageError(
                 f"{url[:200]!r} can't be fetched: give a URL that begins with https:// or http://."
             )
         if parts.username is not None or parts.password is not None:
-            raise UsageError("A URL with a user's name or a password in it is not fetched.")
+            raise UsageError("URLs that contain a user name or a password are not fetched.")
         return parts._replace(scheme=scheme)

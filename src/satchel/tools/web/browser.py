@@ -1,4 +1,4 @@
-"""The tool `browser`: pages that need scripts, forms and clicks."""
+"""The tool `browser`: for pages that need scripts, forms or clicks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["browser_tool"]
 
 _STATE = "browser"
 _SHOWN_CHARS = 20_000
-"""Of one result: below what a result may have by default (`[agent] max_result_chars`)."""
+"""The most characters of one result: below the default of `[agent] max_result_chars`."""
 _NEEDS = {"open": ("url",), "click": ("ref",), "type": ("ref", "text"), "select": ("ref", "text")}
 _STATUS = {
     "open": "opening the page",
@@ -29,22 +29,22 @@ _STATUS = {
     "screenshot": "taking a screenshot",
     "back": "going back",
 }
-"""What each action reports as its progress."""
+"""The progress message of each action."""
 _DESCRIPTION = """Use a web browser, for pages that need scripts, clicks or forms; web_fetch is quicker for reading. \
-`open` a url; every action but screenshot and close gives the page as a list of what is on it, in which `[ref=e5]` is \
-the reference for `click`, `type` (replaces a field's text; end it with a line break to press Enter) and `select` (an \
-entry by its words). References hold until the page changes: `read` gives them anew. `back` goes to the page before, \
-`screenshot` saves a picture, `close` ends the browser and forgets its logins."""
+`open` goes to a url. All actions except screenshot and close return the page as a list of its elements, in which \
+`[ref=e5]` is the reference for `click`, `type` (replaces a field's text; end it with a line break to press Enter) and \
+`select` (chooses an entry by its label). References are valid until the page changes; `read` returns new ones. `back` \
+returns to the previous page, `screenshot` saves a picture, `close` ends the browser and discards its logins."""
 
 
 def browser_tool(rules: AddressRules, *, executable: str, spawn: Spawn, timeout_s: float = 60.0) -> Tool:
-    """Make the tool. The browser is started by the first `open`, and kept in the session's state until it closes.
+    """Make the tool. The first `open` starts the browser, which runs until the session is closed.
 
     Args:
-        rules: Where it may go.
-        executable: The Chromium.
+        rules: Which addresses it may use.
+        executable: The path of Chromium.
         spawn: See `Spawn`.
-        timeout_s: For one action.
+        timeout_s: The time limit of one action.
     """
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
@@ -60,7 +60,7 @@ def browser_tool(rules: AddressRules, *, executable: str, spawn: Spawn, timeout_
         if action == "close":
             return ToolResult(text="The browser is closed.")
         if action == "open":
-            # Before a browser is started for nothing.
+            # Check first, so that no browser is started for nothing.
             await rules.check(input["url"])
             if chromium is None:
                 await context.progress({"status": "starting the browser"})
@@ -85,13 +85,13 @@ def browser_tool(rules: AddressRules, *, executable: str, spawn: Spawn, timeout_
             "ref": {
                 "type": "string",
                 "pattern": r"^(f\d{1,6})?e\d{1,9}$",
-                "description": "For click, type and select, as e5.",
+                "description": "For click, type and select; such as e5.",
             },
             "text": {"type": "string", "description": "For type and select."},
             "offset": {"type": "integer", "minimum": 0, "description": "For read: characters to skip."},
         },
         required=["action"],
-        # A form that is sent changes something somewhere: it is no tool that only reads.
+        # Not read-only: submitting a form changes something somewhere.
         annotations=Annotations(read_only=False, destructive=True, idempotent=False, open_world=True),
         effects=lambda _input, _context: [Effect(resource="browser", writes=True)],
         timeout_s=timeout_s,
@@ -116,13 +116,13 @@ async def _act(chromium: Chromium, action: str, input: Mapping[str, Any], contex
                 number += 1
             path = context.spill_dir / f"browser-{number}.png"
             await chromium.screenshot(path)
-            return ToolResult(text=f"Saved as {path}", data={"path": str(path)})
+            return ToolResult(text=f"Saved to {path}", data={"path": str(path)})
         case _:
             text = await chromium.read()
     offset = input.get("offset", 0) if action == "read" else 0
     shown = text[offset : offset + _SHOWN_CHARS]
     end = offset + len(shown)
     if end < len(text):
-        # Cut here and not later: what the loop writes into a file loses its mark.
-        shown += f"\n[{end:,} of {len(text):,} characters; for more: read with offset={end}]"
+        # Truncate here rather than in the loop: what the loop saves to a file is no longer marked as untrusted.
+        shown += f"\n[{end:,} of {len(text):,} characters; to continue, read with offset={end}]"
     return ToolResult(text=shown, untrusted=True)

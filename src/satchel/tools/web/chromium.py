@@ -1,4 +1,4 @@
-"""A Chromium of the user's, driven by Playwright: one for a session, with one context."""
+"""Controls the user's Chromium through Playwright. Each session has its own browser with one context."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ _QUIET = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-quic",
-    # Else a page could send datagrams past the gateway.
+    # Otherwise a page could send UDP packets that bypass the gateway.
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
 )
 _GOTO_MS = 25_000
 _ACT_MS = 5_000
 _SETTLE_MS = 5_000
 _STIR_S = 0.3
-"""How long a click may take to begin a navigation: a script's handler runs first."""
+"""How long to wait after a click for a navigation to begin, because a script's handler may run first."""
 _CLOSE_S = 10.0
 
 
 def has_playwright() -> bool:
-    """Whether the Python package is installed; it is not imported."""
+    """Whether the Python package is installed. It is not imported to find out."""
     return find_spec("playwright") is not None
 
 
 def find_chromium(configured: str, environ: Mapping[str, str]) -> str | None:
-    """The browser that would be started.
+    """The browser to start.
 
     Args:
-        configured: `[web] chromium`; "" looks on the PATH.
-        environ: Has the PATH, and HOME for `~`.
+        configured: `[web] chromium`; "" searches the PATH.
+        environ: Contains PATH, and HOME for `~`.
 
     Returns:
-        Its path, or None where there is none.
+        Its path, or None if there is none.
     """
     path = environ.get("PATH", "")
     if configured:
@@ -62,7 +62,7 @@ def find_chromium(configured: str, environ: Mapping[str, str]) -> str | None:
 
 
 class Chromium:
-    """A running browser; made by `start`, ended by `aclose`."""
+    """A running browser; started by `start`, ended by `aclose`."""
 
     def __init__(self, rules: AddressRules) -> None:
         """Use `start`."""
@@ -77,16 +77,16 @@ class Chromium:
     async def start(
         cls, rules: AddressRules, *, executable: str, environ: Mapping[str, str], spawn: Spawn
     ) -> Chromium:
-        """Start it.
+        """Start the browser.
 
         Args:
-            rules: Where its connections may go.
-            executable: The browser.
-            environ: What it gets.
+            rules: Which addresses it may connect to.
+            executable: The browser's path.
+            environ: The browser's environment.
             spawn: Runs its gateway.
 
         Raises:
-            SatchelError: It does not start; the message has its own words.
+            SatchelError: It can't be started; the message quotes its error.
         """
         chromium = cls(rules)
         try:
@@ -97,7 +97,7 @@ class Chromium:
         return chromium
 
     async def _start(self, executable: str, environ: Mapping[str, str], spawn: Spawn) -> None:
-        # Imported when a browser is asked for: 0.3 s, and an extra.
+        # Imported on demand: it takes 0.3 s and is an optional dependency.
         from playwright.async_api import Error, async_playwright  # noqa: PLC0415
 
         await self._gateway.open(spawn)
@@ -106,10 +106,10 @@ class Chromium:
             self._browser = await self._playwright.chromium.launch(
                 executable_path=executable,
                 args=list(_QUIET),
-                # Chromium refuses to be sandboxed as root; for everyone else its own sandbox stays on.
+                # As root, Chromium does not start with its sandbox.
                 chromium_sandbox=os.geteuid() != 0,
                 env=dict(environ),
-                # "<-loopback>" takes away the exception that Chromium makes for this machine's own addresses.
+                # By default, Chromium bypasses proxies for loopback addresses; "<-loopback>" turns that off.
                 proxy={
                     "server": self._gateway.url,
                     "bypass": "<-loopback>",
@@ -126,11 +126,11 @@ class Chromium:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs: the user, or a signal to the terminal, may have ended it."""
+        """Whether it is still running: the user, or a signal to the terminal, may have ended it."""
         return self._browser is not None and self._browser.is_connected()
 
     async def aclose(self) -> None:
-        """End the browser, its driver and its gateway. It may be called twice."""
+        """End the browser, its driver and its gateway. May be called twice."""
         browser, playwright = self._browser, self._playwright
         self._browser = self._playwright = self._context = self._failed_page = None
         with anyio.CancelScope(shield=True):
@@ -138,18 +138,18 @@ class Chromium:
                 if part is None:
                     continue
                 with anyio.move_on_after(_CLOSE_S):
-                    # A boundary: what is to be ended may have ended in any way already.
+                    # A boundary: what is closed here may have crashed already, with any exception.
                     with suppress(Exception):
                         await part()
             await self._gateway.aclose()
 
-    # What a page can be asked
+    # Actions
 
     async def open(self, url: str) -> str:
         """Go to a page and read it.
 
         Raises:
-            Refused, UsageError: It can't be reached, or must not.
+            Refused, UsageError: It can't be reached, or is not allowed.
         """
         await self._rules.check(url)
         context = self._living()
@@ -163,8 +163,8 @@ class Chromium:
         return await self.read()
 
     async def read(self) -> str:
-        """The page as an accessibility snapshot, in which everything that can be acted on has a reference."""
-        # Imported before, with the browser.
+        """The page as an accessibility snapshot, in which every interactive element has a reference."""
+        # Already imported with the browser.
         from playwright.async_api import Error  # noqa: PLC0415
 
         page = self._page()
@@ -172,21 +172,21 @@ class Chromium:
             try:
                 text = await _snapshot(page)
             except Error:
-                # The page was replaced by another while it was read.
+                # The page was replaced while it was being read.
                 await _settle(page)
                 text = await _snapshot(page)
         self._check_place(page)
         return text
 
     async def click(self, ref: str) -> str:
-        """Click, and read what came of it."""
+        """Click an element and read the resulting page."""
         page = self._page()
         async with self._told(page, ref), self._stirred(page):
             await (await _element(page, ref)).click(timeout=_ACT_MS)
         return await self.read()
 
     async def type(self, ref: str, text: str) -> str:
-        """Put a text into a field in place of what is there; a line break at its end is the Enter key."""
+        """Replace the text in a field; a line break at the end of `text` presses Enter."""
         page = self._page()
         async with self._told(page, ref), self._stirred(page):
             element = await _element(page, ref)
@@ -196,23 +196,23 @@ class Chromium:
         return await self.read()
 
     async def select(self, ref: str, text: str) -> str:
-        """Choose an entry of a list by its words."""
+        """Choose an entry of a list by its label."""
         page = self._page()
         async with self._told(page, ref), self._stirred(page):
             await (await _element(page, ref)).select_option(label=text, timeout=_ACT_MS)
         return await self.read()
 
     async def back(self) -> str:
-        """Go to the page before."""
+        """Go to the previous page."""
         page = self._page()
         async with self._told(page):
             if await page.go_back(wait_until="domcontentloaded", timeout=_GOTO_MS) is None:
-                raise UsageError("There is no page before this one.")
+                raise UsageError("There is no previous page.")
             await _settle(page)
         return await self.read()
 
     async def screenshot(self, path: Path) -> None:
-        """A picture of what is in view, as PNG."""
+        """Save the visible part of the page as PNG."""
         page = self._page()
         async with self._told(page):
             picture = await page.screenshot(timeout=_ACT_MS)
@@ -221,29 +221,27 @@ class Chromium:
         with os.fdopen(descriptor, "wb") as file:
             file.write(picture)
 
-    # Inside
+    # Internals
 
     def _living(self) -> BrowserContext:
         if self._context is None or not self.is_alive:
-            raise UsageError("The browser is gone. Open a page again.")
+            raise UsageError("The browser is no longer running. Open a page again.")
         return self._context
 
     async def _page_to_use(self, context: BrowserContext) -> Page:
-        """The newest one, or a new one: where an address could not be had, what the browser still does about it comes
-        between.
-        """
+        """The newest page, or a new one after a failed load: the browser may still be retrying the old one."""
         failed, self._failed_page = self._failed_page, None
         if failed is not None or not context.pages:
             page = await context.new_page()
             if failed is not None:
-                # A boundary: it may be gone in any way already.
+                # A boundary: it may have crashed already, with any exception.
                 with suppress(Exception):
                     await failed.close()
             return page
         return context.pages[-1]
 
     def _page(self) -> Page:
-        """The newest one: what a click opened is what is meant."""
+        """The newest page: after a click opened a page, that one is meant."""
         pages = self._living().pages
         if not pages:
             raise UsageError("No page is open. Open one with its url.")
@@ -251,16 +249,16 @@ class Chromium:
 
     def _check_place(self, page: Page) -> None:
         refused = self._gateway.refused
-        # Where a secure connection was refused, the browser shows a page of its own.
+        # If a secure connection was refused, the browser shows its own error page.
         reason = (
             " ".join(refused.values()) if page.url.startswith("chrome-error:") else refused.get(page.url, "")
         )
         if reason:
-            raise UsageError(f"The page led to where the browser does not go: {reason}")
+            raise UsageError(f"The page led to an address that the browser may not use: {reason}")
 
     @asynccontextmanager
     async def _told(self, page: Page, ref: str = "") -> AsyncIterator[None]:
-        """Tell of the browser's errors in its own words, and of what the gateway refused."""
+        """Turn the browser's errors into `UsageError`s that quote them and what the gateway refused."""
         from playwright.async_api import Error, TimeoutError  # noqa: PLC0415
 
         try:
@@ -268,17 +266,17 @@ class Chromium:
         except TimeoutError as error:
             if ref:
                 raise UsageError(
-                    f"{ref} could not be used within {_ACT_MS // 1000} s: it is hidden, switched off, or something is "
-                    "in front of it. Read the page again."
+                    f"{ref} could not be used within {_ACT_MS // 1000} s: it is hidden, disabled, or covered. "
+                    "Read the page again."
                 ) from error
             raise UsageError(f"{page.url} did not answer in time.") from error
         except Error as error:
             why = " ".join([_first_line(error), *self._gateway.refused.values()])
-            raise UsageError(f"The browser says: {why}") from error
+            raise UsageError(f"The browser reports: {why}") from error
 
     @asynccontextmanager
     async def _stirred(self, page: Page) -> AsyncIterator[None]:
-        """Wait for the page that an action leads to, where it leads to one."""
+        """Wait for a navigation, if the action starts one."""
         self._gateway.refused.clear()
         moved = anyio.Event()
 
@@ -302,7 +300,9 @@ class Chromium:
 async def _element(page: Page, ref: str) -> Locator:
     element = page.locator(f"aria-ref={ref}")
     if not await element.count():
-        raise UsageError(f"There is no {ref} on the page (any more). Read the page again for its references.")
+        raise UsageError(
+            f"There is no {ref} on the page now. Read the page again for its current references."
+        )
     return element
 
 
@@ -313,7 +313,7 @@ async def _snapshot(page: Page) -> str:
 
 
 async def _settle(page: Page) -> None:
-    """Let a page load, but not for ever: some never end."""
+    """Wait until the page is loaded, with a limit: some pages never finish."""
     from playwright.async_api import TimeoutError  # noqa: PLC0415
 
     try:

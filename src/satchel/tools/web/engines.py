@@ -32,7 +32,7 @@ TAVILY_KEY = "TAVILY_API_KEY"
 
 _TIMEOUT_S = 15.0
 _MOST_BYTES = 4_000_000
-"""Largest answer that is read; 20 results take about 50 KB."""
+"""The largest answer that is read; 20 results take about 50 KB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +54,12 @@ class Engine(Protocol):
         """The best results first, at most `limit`.
 
         Args:
-            query: In the words that people type.
+            query: Search terms, as people type them.
             limit: From 1 to 20.
-            blocking: Runs what blocks.
+            blocking: Runs blocking functions.
 
         Raises:
-            SatchelError: The engine did not serve; the message says why and who must act.
+            SatchelError: The search failed; the message says why and who must act.
         """
         ...
 
@@ -79,12 +79,12 @@ def usable_engines(
     """All engines in the order in which they are tried.
 
     Args:
-        searxng_url: Of the user's own SearXNG, or "".
-        secret: Gives the value of an environment variable.
-        wanted: The one engine to be used, or "auto".
+        searxng_url: The address of the user's SearXNG, or "".
+        secret: Returns the value of an environment variable.
+        wanted: The engine to use, or "auto".
     """
     brave, tavily = secret(BRAVE_KEY), secret(TAVILY_KEY)
-    # Not imported to find out: it starts its own threads' machinery.
+    # Not imported to find out, because the import starts threads.
     has_ddgs = find_spec("ddgs") is not None
     found = (
         Usability(
@@ -114,12 +114,12 @@ def usable_engines(
 
 
 class Searxng:
-    """A SearXNG of the user's own; its settings must list `json` among the search formats."""
+    """The user's SearXNG; its settings must list `json` among the search formats."""
 
     name: EngineName = "searxng"
 
     def __init__(self, url: str) -> None:
-        """Take its address, with or without `/search`."""
+        """Set its address, with or without `/search`."""
         self._url = url.rstrip("/").removesuffix("/search") + "/search"
 
     async def search(self, query: str, *, limit: int, blocking: Blocking) -> Sequence[Found]:
@@ -150,7 +150,7 @@ class Brave:
             "Brave",
             "GET",
             self._url,
-            # Brave takes 400 characters and 50 words.
+            # Brave accepts at most 400 characters and 50 words.
             params={"q": " ".join(query.split()[:50])[:400], "count": limit},
             headers={"X-Subscription-Token": self._key},
             refused=f"Brave refused the key in {BRAVE_KEY}.",
@@ -195,7 +195,7 @@ class DuckDuckGo:
 
     @staticmethod
     def _rows(query: str, limit: int) -> list[dict[str, Any]]:
-        # Imported when something is searched: a compiled HTTP client comes with it.
+        # Imported on demand: it brings a compiled HTTP client.
         from ddgs import DDGS  # noqa: PLC0415
         from ddgs.exceptions import DDGSException  # noqa: PLC0415
 
@@ -220,7 +220,7 @@ async def _json(
     body: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Mapping[str, Any]:
-    # Imported when something is searched.
+    # Imported on demand.
     import httpx2  # noqa: PLC0415
 
     try:
@@ -232,7 +232,7 @@ async def _json(
                 raise UsageError(refused)
             if response.status_code == 429:
                 raise SatchelError(
-                    f"{engine} turned the request down: too many for now, or the quota is used up."
+                    f"{engine} rejected the request: too many requests, or the quota is used up."
                 )
             if response.status_code != 200:
                 raise SatchelError(f"{engine} answered with status {response.status_code}.")

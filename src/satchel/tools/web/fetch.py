@@ -1,4 +1,4 @@
-"""The tool `web_fetch`: reads a page as text, in parts if it is long."""
+"""The tool `web_fetch`: returns a page as text, in parts if it is long."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from satchel.tools.web.reading import Reading, needs_parser, read_page
 __all__ = ["READS_THE_WEB", "WEB_FETCH", "fetch_tool"]
 
 WEB_FETCH = "web_fetch"
-"""Its name."""
+"""The tool's name."""
 
 READS_THE_WEB = Annotations(read_only=True, destructive=False, idempotent=True, open_world=True)
 
 _SHOWN_CHARS = 20_000
-"""Length of one result: below the default of `[agent] max_result_chars`."""
+"""The most characters of one result: below the default of `[agent] max_result_chars`."""
 _KEPT = 4
-"""Pages that a session keeps, so that their next part needs no new request."""
+"""How many pages a session keeps, so that the next part of one needs no new request."""
 _SPARE_S = 1.0
-"""What is kept of the call's time to tell what was found."""
+"""Part of the call's time limit that is kept for returning the result."""
 _STATE = "web_fetch.pages"
 _DESCRIPTION = """Fetch a web page, PDF, text or JSON from the public internet, as readable text. A long page comes in \
 parts: call again with the `offset` that the result names. It runs no scripts: for forms and pages that need scripts, \
@@ -47,13 +47,14 @@ def fetch_tool(fetcher: Fetcher, *, timeout_s: float = 30.0) -> Tool:
     """Make the tool.
 
     Args:
-        fetcher: Gets the pages.
-        timeout_s: For getting and reading one.
+        fetcher: Fetches the pages.
+        timeout_s: The time limit for fetching and reading one.
     """
 
     async def get(url: str, context: ToolContext) -> _Fetched:
         began_s = anyio.current_time()
-        # After something from outside was read, what was permitted is this host: not where it may send the words to.
+        # Once the session has read something from outside, the permission covers this host, not one that it redirects
+        # to.
         await context.progress({"status": "fetching"})
         page = await fetcher.get(url, leaves_host=not context.untrusted)
         await context.progress({"status": "reading", "bytes": len(page.body)})
@@ -67,13 +68,13 @@ def fetch_tool(fetcher: Fetcher, *, timeout_s: float = 30.0) -> Tool:
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         url, offset = input["url"].strip(), input.get("offset", 0)
         kept: OrderedDict[str, _Fetched] = context.state.setdefault(_STATE, OrderedDict())
-        # Reading on goes on in what was read; from the beginning, the page is fetched anew.
+        # Later parts come from the kept page; offset 0 fetches it again.
         found = kept.get(url) if offset else None
         if found is None:
             try:
                 found = kept[url] = await get(url, context)
             except SatchelError as error:
-                # It may quote what a server said, as the place that a page was moved to.
+                # The message may quote the server, such as the target of a redirect.
                 return ToolResult(text=str(error), is_error=True, untrusted=True)
             kept.move_to_end(url)
             while len(kept) > _KEPT:
@@ -85,7 +86,7 @@ def fetch_tool(fetcher: Fetcher, *, timeout_s: float = 30.0) -> Tool:
         name=WEB_FETCH,
         description=_DESCRIPTION,
         properties={
-            "url": {"type": "string", "description": "Beginning with https:// or http://."},
+            "url": {"type": "string", "description": "An address that begins with https:// or http://."},
             "offset": {"type": "integer", "minimum": 0, "description": "Characters to skip. Default: 0."},
         },
         required=["url"],
@@ -100,17 +101,17 @@ def _result(url: str, offset: int, found: _Fetched) -> ToolResult:
     end = min(len(text), offset + _SHOWN_CHARS)
     if offset and offset >= len(text):
         return ToolResult(
-            text=f"{url} has {len(text):,} characters; there is nothing at {offset:,}.", is_error=True
+            text=f"{url} has only {len(text):,} characters; there is nothing at {offset:,}.", is_error=True
         )
     heading = [f"Title: {' '.join(found.reading.title.split())}"] if found.reading.title else []
-    heading.append(f"URL: {found.url}" + ("" if found.url == url else f" (moved from {url})"))
+    heading.append(f"URL: {found.url}" + ("" if found.url == url else f" (redirected from {url})"))
     if found.status >= 400:
         heading.append(f"The server answered with status {found.status}: this is its error page.")
     if offset or end < len(text):
-        more = f"; for more: offset={end}" if end < len(text) else "; this is the end"
+        more = f"; to continue: offset={end}" if end < len(text) else "; this is the end"
         heading.append(f"Characters {offset:,} to {end:,} of {len(text):,}{more}")
     if found.is_cut:
-        heading.append("The page is too long to be read whole: its end is missing.")
+        heading.append("The page is too long to be read completely: its end is missing.")
     return ToolResult(
         text="\n".join([*heading, "", text[offset:end]]),
         is_error=found.status >= 400,

@@ -1,4 +1,4 @@
-"""Fetches a page within limits; each redirect is checked before it is followed."""
+"""Fetches a page within limits and checks each redirect before following it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What came back.
+    """A fetched page.
 
     Attributes:
-        url: Where it was found in the end.
-        kind: The media type, lower case, without parameters; "" where none was said.
-        charset: As said, or "".
-        body: The first `max_bytes` of it, decompressed.
+        url: Its address after all redirects.
+        kind: The media type, in lower case and without parameters; "" if the server sent none.
+        charset: As the server sent it, or "".
+        body: Its first `max_bytes`, decompressed.
         is_cut: There was more.
     """
 
@@ -54,14 +54,14 @@ class Fetcher:
         max_redirects: int = 5,
         kept_from: Callable[[str], str | None] = lambda _url: None,
     ) -> None:
-        """Take the limits.
+        """Set the limits.
 
         Args:
-            rules: Where it may go.
-            timeout_s: For everything, redirects included.
-            max_bytes: Of a body, after decompression.
-            max_redirects: One after the other.
-            kept_from: Names the user's rule that keeps a redirect from being followed to an address, or gives None.
+            rules: Which addresses it may connect to.
+            timeout_s: The time limit for a page, including redirects.
+            max_bytes: The largest body, after decompression.
+            max_redirects: The most redirects in a row.
+            kept_from: Returns the user's rule that forbids a redirect to an address, or None.
         """
         self._rules = rules
         self._timeout_s = timeout_s
@@ -70,24 +70,24 @@ class Fetcher:
         self._kept_from = kept_from
 
     async def get(self, url: str, *, leaves_host: bool = True) -> Page:
-        """Get a page.
+        """Fetch a page.
 
         Args:
             url: Its address.
-            leaves_host: Follow a redirect to another host as well; else it is an error that names the place.
+            leaves_host: Also follow redirects to other hosts. If false, one is an error that names its target.
 
         Raises:
-            UsageError: The URL is none, or what is there can't be had.
-            Refused: It leads to a private address, or to one that a rule keeps it from.
+            UsageError: The URL is invalid, or the page can't be fetched.
+            Refused: It leads to a private address, or to one that a rule forbids.
         """
-        # Imported when a page is asked for: 70 ms that most conversations never need.
+        # Imported on demand: it takes 70 ms, which most conversations don't need.
         import httpx2  # noqa: PLC0415
 
         try:
             with anyio.fail_after(self._timeout_s):
                 async with httpx2.AsyncClient(
                     follow_redirects=False,
-                    # The environment's proxies would resolve names by themselves, and past the rules.
+                    # The environment's proxies would resolve names themselves, bypassing the rules.
                     trust_env=False,
                     timeout=self._timeout_s,
                     headers={
@@ -98,7 +98,7 @@ class Fetcher:
                 ) as client:
                     return await self._follow(client, url, leaves_host=leaves_host)
         except TimeoutError:
-            raise UsageError(f"{url[:200]} did not answer whole within {self._timeout_s:g} s.") from None
+            raise UsageError(f"{url[:200]} did not answer completely within {self._timeout_s:g} s.") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
             raise UsageError(
                 f"{url[:200]} could not be fetched: {str(error) or type(error).__name__}."
@@ -111,7 +111,7 @@ class Fetcher:
                 "GET",
                 target.dialled_url,
                 headers={"Host": target.host_header},
-                # The certificate must be the name's, though the address is dialled.
+                # The connection goes to the address, but the certificate must be for the name.
                 extensions={"sni_hostname": target.host},
             )
             response = await client.send(request, stream=True)
@@ -119,14 +119,14 @@ class Fetcher:
                 location = response.headers.get("location")
                 if response.status_code in _REDIRECTS and location:
                     url = urljoin(target.url, location)
-                    # The gate has seen where the call began, not where it leads.
+                    # The permission was decided for the first address, not for the target of a redirect.
                     if not leaves_host and not _stays_on_host(target.url, url):
                         raise Refused(
-                            f"The page was moved to another host: {url[:200]}. If you need it, fetch that address."
+                            f"The page redirects to another host: {url[:200]}. If you need it, fetch that address."
                         )
                     if rule := self._kept_from(url):
                         raise Refused(
-                            f"The page was moved to {url[:200]}, and the rule {rule!r} forbids that address."
+                            f"The page redirects to {url[:200]}, and the rule {rule!r} forbids that address."
                         )
                     client.cookies.clear()
                     continue
@@ -134,13 +134,14 @@ class Fetcher:
             finally:
                 await response.aclose()
         raise SatchelError(
-            f"The page was moved more than {self._max_redirects} times; the last place was {url[:200]}."
+            f"The page redirects more than {self._max_redirects} times; the last address was {url[:200]}."
         )
 
     async def _read(self, target: Target, response: httpx2.Response) -> Page:
         body, is_cut = bytearray(), False
         inflate = _inflater(response.headers.get("content-encoding", ""), target.url)
-        # Unpacked here and not by the library: a small piece of a bomb unpacks to gigabytes, and it would all be made.
+        # Decompressed here and not by the library, which would decompress a small piece of a bomb to gigabytes at
+        # once.
         async for piece in response.aiter_raw():
             body += inflate(piece, self._max_bytes + 1 - len(body))
             if len(body) > self._max_bytes:
@@ -160,8 +161,9 @@ class Fetcher:
 
 
 def _stays_on_host(before: str, after: str) -> bool:
-    """Whether a redirect leads to the same host and port, or from its http to its https; the other way, all on the way
-    could read the address.
+    """Whether a redirect stays on the host and port, or goes from http to https on that host.
+
+    From https to http doesn't count: then everyone on the network could read the address.
     """
     one, other = plain_url(before), plain_url(after)
     if one is None or other is None or (one.scheme, other.scheme) == ("https", "http"):
@@ -170,20 +172,24 @@ def _stays_on_host(before: str, after: str) -> bool:
 
 
 def _inflater(encoding: str, url: str) -> Callable[[bytes, int], bytes]:
-    """What unpacks a body piece by piece, each time to so many bytes at most."""
+    """A function that decompresses a body piece by piece, with a limit for each piece."""
     match encoding.strip().lower():
         case "" | "identity":
             return lambda piece, most: piece[:most]
         case "gzip" | "x-gzip" | "deflate":
-            # 47: the largest window (15), and gzip or zlib by its first bytes (+32), as zlib's manual has it.
+            # 47: the largest window (15) and detection of gzip or zlib (+32); see zlib's manual, inflateInit2.
             unpacking = zlib.decompressobj(47)
 
             def unpack(piece: bytes, most: int) -> bytes:
                 try:
                     return unpacking.decompress(piece, most)
                 except zlib.error as error:
-                    raise UsageError(f"{url[:200]} sent a body that can't be unpacked: {error}.") from error
+                    raise UsageError(
+                        f"{url[:200]} sent a body that can't be decompressed: {error}."
+                    ) from error
 
             return unpack
         case other:
-            raise UsageError(f"{url[:200]} sent its body packed as {other[:40]!r}, which was not asked for.")
+            raise UsageError(
+                f"{url[:200]} sent its body in the encoding {other[:40]!r}, which was not requested."
+            )

@@ -1,10 +1,10 @@
-"""The one way out of the browser: a proxy on loopback that dials only what the address rules let through.
+"""The browser's only way to the network: a proxy on loopback that enforces the address rules.
 
-Intercepting requests inside the browser would miss what a redirect leads to, sockets, and a name that changes its
-address between the check and the connection; here every connection is checked, and the checked address is dialled.
+Intercepting requests inside the browser would miss redirects, sockets, and names whose address changes between the
+check and the connection. The proxy checks every connection and connects to the address that it checked.
 
-Any process of this machine can connect to a port of loopback, and what the user allowed to this browser is allowed to
-nobody else: it serves only who knows its password, which is made anew for each and known to the browser alone.
+Any process on this machine can connect to a port on loopback, but what the user allowed this browser is for this
+browser only. So each proxy has a new password, which only its browser knows.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ __all__ = ["USER", "Gateway", "Spawn"]
 
 USER = "satchel"
 Spawn: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
-"""Runs something in the background, in a task group that outlives the browser."""
+"""Runs a function in the background, in a task group that outlives the browser."""
 
 _MOST_REFUSALS = 100
 _ASKS_WHO = 'Proxy-Authenticate: Basic realm="satchel"'
-_STRANGER = "This proxy serves one browser of Satchel's."
+_STRANGER = "This proxy only serves one browser that Satchel started."
 
 
 class Gateway:
-    """Serves one browser.
+    """A proxy for one browser.
 
     Attributes:
-        url: What the browser is told as its proxy; its user is `USER`.
-        password: What it has to prove that it is this browser.
-        refused: Why a host was not dialled, by "host:port".
+        url: The address of the proxy; the user name is `USER`.
+        password: Proves that a client is this browser.
+        refused: Why connections were refused, by "host:port".
     """
 
     def __init__(self, rules: AddressRules) -> None:
-        """Take the rules; nothing listens yet."""
+        """Set the rules; nothing listens yet."""
         self._rules = rules
         self._scope = anyio.CancelScope()
         self._is_over = anyio.Event()
@@ -52,7 +52,7 @@ class Gateway:
         self.refused: dict[str, str] = {}
 
     async def open(self, spawn: Spawn) -> None:
-        """Listen on a port of loopback."""
+        """Listen on a loopback port."""
         listeners = await anyio.create_tcp_listener(local_host="127.0.0.1")
         listener = listeners.listeners[0]
         assert isinstance(listener, SocketListener)

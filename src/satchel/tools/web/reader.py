@@ -1,6 +1,6 @@
-"""Reads a page in a process of its own: a page that keeps its parser busy for ever, or breaks it, ends with it.
+"""Parses a page in a separate process, because a hostile page can crash a parser or keep it busy forever.
 
-As a program it reads a line of JSON (`url`, `status`, `kind`, `charset`, `is_cut`) and then the body on stdin, and
+As a program, it reads a line of JSON (`url`, `status`, `kind`, `charset`, `is_cut`) and then the body from stdin, and
 prints JSON: `title` and `text`, or `error`.
 """
 
@@ -22,21 +22,21 @@ __all__ = ["read_apart"]
 
 _MOST_MEMORY_BYTES = 2_000_000_000
 _MOST_CHARS = 5_000_000
-"""Of a page's text: 250 pages of results; nobody reads on that far."""
+"""The most text of a page: 250 results, more than any model reads."""
 _MOST_OUTPUT_BYTES = 64_000_000
-"""As JSON a character takes 12 bytes at most; the first half of the output is kept whole."""
+"""A character takes at most 12 bytes as JSON, and only the first half of the output is kept without gaps."""
 
 
 async def read_apart(page: Page, *, environ: Mapping[str, str], timeout_s: float) -> Reading:
-    """Make a page readable.
+    """Extract the text of a page.
 
     Args:
-        page: As it was fetched.
-        environ: What the process gets.
-        timeout_s: After that it is ended.
+        page: The fetched page.
+        environ: The environment of the process.
+        timeout_s: The time limit of the process.
 
     Raises:
-        UsageError: It has no text, can't be read, or takes too long to be.
+        UsageError: It has no text, can't be parsed, or takes too long.
     """
     head = {
         "url": page.url,
@@ -68,7 +68,7 @@ async def read_apart(page: Page, *, environ: Mapping[str, str], timeout_s: float
 
 
 def _main() -> None:
-    # macOS knows the limit and does not take it.
+    # macOS defines the limit but rejects it.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
     head = json.loads(sys.stdin.buffer.readline())
@@ -78,7 +78,7 @@ def _main() -> None:
         found = {"title": reading.title[:500], "text": reading.text[:_MOST_CHARS]}
     except SatchelError as error:
         found = {"error": str(error)}
-    # A boundary: what a parser raises at a hostile page is no one's to foresee.
+    # A boundary: a parser may raise anything for a hostile page.
     except Exception as error:  # noqa: BLE001
         found = {"error": f"{page.url} could not be read: {type(error).__name__}: {str(error)[:300]}"}
     sys.stdout.write(json.dumps(found))

@@ -21,14 +21,14 @@ _TEXT_KINDS = (
     "image/svg+xml",
 )
 _NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"})
-"""Python's codecs that no page is written in; decoding punycode takes time that grows with the square of its length."""
+"""Python codecs that no page uses. Decoding punycode takes time quadratic in the length."""
 _MOST_GROWTH = 4
-"""How many times longer JSON may become by its layout: a page of brackets alone would grow 450 times."""
+"""How many times longer indentation may make JSON. A page of nothing but brackets would grow 450 times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a page says: `title` may be ""."""
+    """The content of a page; `title` may be ""."""
 
     title: str
     text: str
@@ -40,10 +40,10 @@ def needs_parser(page: Page) -> bool:
 
 
 def read_page(page: Page) -> Reading:
-    """Make a page readable. It blocks: keep it off the event loop.
+    """Extract the text of a page. This blocks: don't call it on the event loop.
 
     Raises:
-        UsageError: It is of a kind that has no text, or it can't be read.
+        UsageError: It is of a kind without text, or it can't be parsed.
     """
     if _is_pdf(page):
         return _pdf(page)
@@ -75,11 +75,11 @@ def _decode(page: Page) -> str:
             if name.replace("_", "-") not in _NO_CHARSETS:
                 return page.body.decode(name, "replace")
         except (LookupError, ValueError):
-            pass  # it names no encoding; the bytes tell
+            pass  # not an encoding: detect it from the bytes
     try:
         return page.body.decode("utf-8")
     except UnicodeDecodeError:
-        # Imported when the easy ways failed.
+        # Imported on demand, only if the simple methods fail.
         from charset_normalizer import from_bytes  # noqa: PLC0415
 
         best = from_bytes(page.body[:100_000]).best()
@@ -103,7 +103,7 @@ def _indented(text: str, kind: str) -> str:
 
 
 def _html(page: Page) -> Reading:
-    # Imported when a page is read: 150 ms with lxml.
+    # Imported on demand: 150 ms with lxml.
     import trafilatura  # noqa: PLC0415
 
     html = _decode(page)
@@ -117,17 +117,17 @@ def _html(page: Page) -> Reading:
     )
     title = trafilatura.extract_metadata(html, default_url=page.url).title or ""
     if not text:
-        # Forms and short pages have no article in them; then all visible text is taken.
+        # Forms and short pages contain no article. Then all visible text is used.
         text = trafilatura.html2txt(html)
     if not text.strip():
         raise UsageError(
-            f"{page.url} shows no text without its scripts. The browser tool can open it, where it is set up."
+            f"{page.url} shows no text without its scripts. Use the browser tool, if it is available."
         )
     return Reading(title=title, text=text)
 
 
 def _pdf(page: Page) -> Reading:
-    # Imported when a PDF is read.
+    # Imported on demand.
     from pypdf import PdfReader  # noqa: PLC0415
     from pypdf.errors import PyPdfError  # noqa: PLC0415
 

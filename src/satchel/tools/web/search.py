@@ -1,4 +1,4 @@
-"""The tool `web_search`: asks the first search engine that answers."""
+"""The tool `web_search`: uses the first search engine that answers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def search_tool(engines: Sequence[Engine], *, timeout_s: float = 60.0) -> Tool:
     """Make the tool.
 
     Args:
-        engines: At least one; the next is asked where one does not serve.
-        timeout_s: For all of it.
+        engines: At least one. If one fails, the next one is used.
+        timeout_s: The time limit of a call, for all engines together.
     """
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
@@ -56,7 +56,11 @@ def search_tool(engines: Sequence[Engine], *, timeout_s: float = 60.0) -> Tool:
         name="web_search",
         description=_DESCRIPTION,
         properties={
-            "query": {"type": "string", "maxLength": 1000, "description": "In the words that people type."},
+            "query": {
+                "type": "string",
+                "maxLength": 1000,
+                "description": "Search terms, as people type them.",
+            },
             "limit": {"type": "integer", "minimum": 1, "maximum": 20, "description": "Default: 8."},
         },
         required=["query"],
