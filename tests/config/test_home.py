@@ -30,12 +30,10 @@ def test_the_home_is_made_for_its_owner_alone(tmp_path: Path) -> None:
 @requirement("config:home:unusable")
 def test_a_home_that_is_a_file_or_lies_in_one_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(
-        StorageUnwritable, match=r"SATCHEL_HOME is .*/file, and that is a file\. Move it away"
-    ):
+    with pytest.raises(StorageUnwritable, match=r"SATCHEL_HOME is .*/file, which is a file\. Move it away"):
         ensure_home(tmp_path / "file")
     with pytest.raises(
-        StorageUnwritable, match=r"could not be made: Not a directory\. Make it, or set SATCHEL_HOME"
+        StorageUnwritable, match=r"could not be created: Not a directory\. Create it, or set SATCHEL_HOME"
     ):
         ensure_home(tmp_path / "file" / "home")
 

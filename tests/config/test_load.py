@@ -232,10 +232,13 @@ def test_a_file_that_is_no_text_is_reported_with_its_line(tmp_path: Path) -> Non
 def test_a_folder_or_a_huge_file_in_place_of_the_settings_is_said(tmp_path: Path) -> None:
     path = tmp_path / "home" / "config.toml"
     path.mkdir(parents=True)
-    assert error_of(tmp_path) == "HOME/config.toml is a folder, and should be a file. Move it away."
+    assert error_of(tmp_path) == "HOME/config.toml is a folder, but should be a file. Move it away."
     path.rmdir()
     path.write_text("#" * 1_000_001)
-    assert error_of(tmp_path) == "HOME/config.toml is larger than 1,000,000 bytes: that is no settings file."
+    assert (
+        error_of(tmp_path)
+        == "HOME/config.toml is larger than 1,000,000 bytes, too large for a settings file."
+    )
 
 
 @requirement("config:error:unknown-key")
@@ -272,19 +275,19 @@ def test_an_unknown_key_is_reported_with_its_line_and_the_closest(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[agent]\nmax_rounds = 0", "line 2: agent.max_rounds: 0 is not allowed, it takes a whole number from 1 to 1,000."),
-        ("[agent]\nmax_rounds = 3.0", "line 2: agent.max_rounds: 3.0 is not allowed, it takes a whole number from 1 to 1,000."),
-        ("[agent]\nmax_rounds = true", "line 2: agent.max_rounds: true is not allowed, it takes a whole number from 1 to 1,000."),
-        ("[memory]\nsurface_threshold = nan", "line 2: memory.surface_threshold: nan is not allowed, it takes a number from 0 to 1."),
-        ('agent = {mode = "bypas"}', 'line 1: agent.mode: "bypas" is not allowed, it takes "ask", "auto", "plan" or "bypass". Did you mean "bypass"?'),
-        ('\ntools.disabled = [\n  "bash",\n  3,\n]\n', "line 2: tools.disabled: ['bash', 3] is not allowed, it takes a list of names."),
-        ('[memory]\nenabled = "yes"', 'line 2: memory.enabled: "yes" is not allowed, it takes true or false.'),
-        ("agent = 3", "line 1: agent is a section: write [agent] and its settings below it."),
-        ('model = "gpt"', 'line 1: model: "gpt" is not a model, it takes "provider:model" such as "anthropic:claude-sonnet-5-5", "gguf:/path/model.gguf", or "none"; or a provider whose entry names a model.'),
+        ("[agent]\nmax_rounds = 0", "line 2: agent.max_rounds: 0 is not allowed; use a whole number from 1 to 1,000."),
+        ("[agent]\nmax_rounds = 3.0", "line 2: agent.max_rounds: 3.0 is not allowed; use a whole number from 1 to 1,000."),
+        ("[agent]\nmax_rounds = true", "line 2: agent.max_rounds: true is not allowed; use a whole number from 1 to 1,000."),
+        ("[memory]\nsurface_threshold = nan", "line 2: memory.surface_threshold: nan is not allowed; use a number from 0 to 1."),
+        ('agent = {mode = "bypas"}', 'line 1: agent.mode: "bypas" is not allowed; use "ask", "auto", "plan" or "bypass". Did you mean "bypass"?'),
+        ('\ntools.disabled = [\n  "bash",\n  3,\n]\n', "line 2: tools.disabled: ['bash', 3] is not allowed; use a list of names."),
+        ('[memory]\nenabled = "yes"', 'line 2: memory.enabled: "yes" is not allowed; use true or false.'),
+        ("agent = 3", "line 1: agent is a section. Write [agent], with its settings below."),
+        ('model = "gpt"', 'line 1: model: "gpt" is not a model; use "provider:model" such as "anthropic:claude-sonnet-5-5", "gguf:/path/model.gguf", or "none"; or a provider whose entry names a model.'),
         ('[[permissions]]\naction = "deny"', "line 1: [[permissions]] needs tool: A tool's name, or a name and a pattern for its input: bash(git *)."),
-        ('[[permissions]]\naction = "deny"\ntool = "bash(git"', 'line 3: permissions.0.tool: "bash(git" is not a rule, it takes a tool\'s name, or a name and a pattern: bash(git *).'),
+        ('[[permissions]]\naction = "deny"\ntool = "bash(git"', 'line 3: permissions.0.tool: "bash(git" is not a rule; use a tool\'s name, or a name and a pattern: bash(git *).'),
         ('\n[providers.mine]\nkind = "openai"', 'line 2: [providers.mine] needs a base_url, such as "https://api.example.com/v1".'),
-        ('[providers."a b"]\nkind = "openai"', 'line 1: a provider can\'t be called "a b": its name is made of letters, digits, - and _.'),
+        ('[providers."a b"]\nkind = "openai"', 'line 1: a provider can\'t be called "a b": a name consists of letters, digits, - and _.'),
     ],
 )  # fmt: skip
 def test_a_value_that_is_not_allowed_is_reported_with_its_line(
@@ -302,17 +305,17 @@ def test_a_list_in_a_variable_has_commas_or_is_written_as_in_the_file(text: str,
 def test_a_list_in_a_variable_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     text = error_of(tmp_path, environ={"SATCHEL_TOOLS_DISABLED": '["bash'})
     assert "SATCHEL_TOOLS_DISABLED" in text
-    assert "it takes a list of names." in text
+    assert "use a list of names." in text
 
 
 @requirement("config:environ:unknown")
 def test_a_variable_that_looks_like_a_setting_and_is_none_is_an_error(tmp_path: Path) -> None:
     message = error_of(tmp_path, environ={"SATCHEL_AGENT_MAXROUNDS": "4"})
     assert message.startswith(
-        'SATCHEL_AGENT_MAXROUNDS in the environment sets nothing. Did you mean "SATCHEL_AGENT_MAX_ROUNDS"?'
+        'The environment variable SATCHEL_AGENT_MAXROUNDS is not a setting. Did you mean "SATCHEL_AGENT_MAX_ROUNDS"?'
     )
     assert error_of(tmp_path, environ={"SATCHEL_AGENT_MAX_ROUNDS": "many"}) == (
-        'SATCHEL_AGENT_MAX_ROUNDS: "many" is not allowed, it takes a whole number from 1 to 1,000.'
+        'SATCHEL_AGENT_MAX_ROUNDS: "many" is not allowed; use a whole number from 1 to 1,000.'
     )
 
 
@@ -365,7 +368,7 @@ def test_the_usual_variables_move_a_provider_and_the_file_beats_them(tmp_path: P
     assert settings.provider("openai").base_url == "http://127.0.0.1:3/v1"
     assert settings.provider("anthropic").base_url == "http://127.0.0.1:2"
     assert error_of(tmp_path, "", {"OPENAI_BASE_URL": "nonsense"}) == (
-        "OPENAI_BASE_URL: providers.openai.base_url: this is not an address, it takes one such as "
+        "OPENAI_BASE_URL: providers.openai.base_url: this is not an address; use one such as "
         '"https://api.example.com/v1".'
     )
 
@@ -410,7 +413,10 @@ def test_a_key_that_was_written_down_is_not_repeated(tmp_path: Path, line: str) 
     assert message.startswith("HOME/config.toml, line 2:")
     assert SECRET not in message
     if line.startswith("api_key"):
-        assert "put it into an environment variable, and its name into env_api_key. It has: kind" in message
+        assert (
+            "put the key into an environment variable, and the variable's name into env_api_key. It has: kind"
+            in message
+        )
 
 
 @requirement("config:secrets:not-inherited")

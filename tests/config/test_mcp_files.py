@@ -46,7 +46,7 @@ def test_the_files_of_three_programs_are_read(tmp_path: Path, wrap: str) -> None
     assert found.written_out == ("files.env.PLAIN",)
     assert found.skipped == (
         f"{path}: 'none' has neither a command nor a url.",
-        f"{path}: mcp_servers.odd.args: what is written there is not allowed, it takes a list of texts.",
+        f"{path}: mcp_servers.odd.args: this value is not allowed; use a list of texts.",
     )
 
 
@@ -111,11 +111,11 @@ def test_a_name_that_no_server_may_have_is_changed_to_one(tmp_path: Path) -> Non
         ),
         (
             "[]",
-            'PATH holds no MCP servers: it should have a section "mcpServers" (or "servers"), one entry a server.',
+            'PATH contains no MCP servers: it needs a section "mcpServers" (or "servers") with an entry for each.',
         ),
         (
             '{"mcpServers": 3}',
-            'PATH holds no MCP servers: it should have a section "mcpServers" (or "servers"), one entry a server.',
+            'PATH contains no MCP servers: it needs a section "mcpServers" (or "servers") with an entry for each.',
         ),
     ],
 )

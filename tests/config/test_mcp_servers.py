@@ -80,32 +80,32 @@ def test_a_projects_servers_count_only_where_it_is_trusted_and_take_the_place_of
         (
             "[mcp_servers.x]\n",
             "HOME/config.toml, line 1: [mcp_servers.x] needs a command (a program to start) or a url, "
-            "and it has neither.",
+            "and but has neither.",
         ),
         (
             '[mcp_servers.x]\ncommand = "a"\nurl = "http://h/mcp"\n',
-            "HOME/config.toml, line 1: [mcp_servers.x] needs a command (a program to start) or a url, and it has both.",
+            "HOME/config.toml, line 1: [mcp_servers.x] needs a command (a program to start) or a url, but has both.",
         ),
         (
             '[mcp_servers.x]\ncommand = "a"\nenv = { KEY = 5 }\n',
-            "HOME/config.toml, line 3: mcp_servers.x.env: what is written there is not allowed, "
-            'it takes a table of texts by name, such as { NAME = "text" }.',
+            "HOME/config.toml, line 3: mcp_servers.x.env: this value is not allowed; "
+            'use a table of texts by name, such as { NAME = "text" }.',
         ),
         (
             '[mcp_servers.x]\nurl = "hunter2"\n',
-            "HOME/config.toml, line 2: mcp_servers.x.url: this is not an address, "
-            'it takes one such as "https://mcp.example.com/mcp".',
+            "HOME/config.toml, line 2: mcp_servers.x.url: this is not an address; "
+            'use one such as "https://mcp.example.com/mcp".',
         ),
         (
             '[mcp_servers."a b"]\ncommand = "a"\n',
             'HOME/config.toml, line 1: an MCP server can\'t be called "a b": '
-            "its name is made of letters, digits, - and _.",
+            "a name consists of letters, digits, - and _.",
         ),
         *(
             (
                 f'[mcp_servers.{name}]\ncommand = "a"\n',
                 f"HOME/config.toml, line 1: an MCP server can't be called '{name}': "
-                "its name neither begins nor ends with an underscore, nor has two in a row.",
+                "a name can't begin or end with an underscore, or contain two in a row.",
             )
             for name in ("files__x", "files_", "_files")
         ),

@@ -89,7 +89,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("satchel.config.home.os.fsync", full)
     with pytest.raises(
-        StorageUnwritable, match=r"could not be written: No space left on device\. It was left as it was"
+        StorageUnwritable, match=r"could not be written: No space left on device\. It is unchanged"
     ):
         set_value(path, "agent.max_rounds", "7")
     assert path.read_text() == TEXT
@@ -111,7 +111,7 @@ def test_the_first_file_loads_and_is_never_written_over(tmp_path: Path) -> None:
     )
     settings = load({}, cwd=tmp_path, home=tmp_path / "home")
     assert (settings.model, settings.memory.capture) == ("openai:gpt-5", False)
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         write_initial(path, {"model": "none"})
 
 

@@ -164,6 +164,19 @@ def test_a_schema_that_is_not_acceptable_is_refused_when_it_is_found(schema: Sch
 
 
 @requirement("tools:schema:bounded")
+def test_a_schema_that_is_nested_too_deeply_is_refused_at_any_depth_of_the_stack() -> None:
+    def check(frames: int) -> None:
+        if frames:
+            check(frames - 1)
+            return
+        with pytest.raises(UsageError, match="nested too deeply"):
+            check_schema(nested(500))
+
+    for frames in range(0, 60):
+        check(frames)
+
+
+@requirement("tools:schema:bounded")
 @pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef"])
 def test_no_document_is_fetched_whatever_a_schema_calls_itself(keyword: str) -> None:
     asked: list[str] = []

@@ -35,7 +35,7 @@ __all__ = [
 Value: TypeAlias = bool | int | float | str | tuple[str, ...] | Mapping[str, str] | None
 KeyPath: TypeAlias = tuple[str | int, ...]
 Where: TypeAlias = Callable[[KeyPath], str]
-"""Names the place of a key in words ("config.toml, line 3"); asked only when something is wrong there."""
+"""Describes the place of a key ("config.toml, line 3"). Called only for errors."""
 
 _BY_KEY: Final = {setting.key: setting for setting in SETTINGS}
 _TOP: Final = tuple(setting.key for setting in SETTINGS if "." not in setting.key)
@@ -46,22 +46,22 @@ MODEL_KEYS: Final = ("model", "small_model")
 """The settings that name a language model."""
 _PROVIDER: Final = re.compile(r"[A-Za-z0-9_-]+")
 _NAMED: Final = {"providers": "provider", "mcp_servers": "MCP server"}
-"""Sections that hold a section for each name, and what such a name is the name of."""
+"""Sections with one subsection per name, and what the names stand for."""
 _PROVIDER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMES_OF_SECRETS: Final = (".env_api_key", ".oauth_env_client_secret")
-"""Settings that name a variable with a secret; by mistake, the secret itself is written there."""
+"""Settings that hold the name of a variable with a secret. A common mistake is to write the secret itself."""
 _RULE_PARTS: Final = ("action", "tool", "network", "write", "boxed")
 _RULE: Final = re.compile(r"[A-Za-z0-9_*-]+(\(.*\))?", re.DOTALL)
-# A control character or half of a pair in an address, a name or a path is a mistake or an attack.
+# A control character or a lone surrogate in an address, a name or a path is a mistake or an attack.
 _NOT_TEXT: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def setting_named(key: str, where: str) -> Setting:
-    """The line of the table for a dotted key; `providers.deepseek.kind` finds `providers.NAME.kind`.
+    """Find a setting by its dotted key; `providers.deepseek.kind` finds `providers.NAME.kind`.
 
     Raises:
-        ConfigError: There is no such setting; names the closest one.
+        ConfigError: There is no such setting; the message names the closest one.
     """
     section, _, rest = key.partition(".")
     name, _, part = rest.rpartition(".")
@@ -78,10 +78,10 @@ def setting_named(key: str, where: str) -> Setting:
 
 
 def check_tables(tables: Mapping[str, Any], where: Where) -> Iterator[tuple[str, Setting, Value]]:
-    """Check what a file holds, `permissions` left out (see `check_rules`).
+    """Check the content of a file, except for `permissions` (see `check_rules`).
 
     Yields:
-        Dotted key, its line of the table, and its value, in the order written.
+        The dotted key, its setting and its value, in the order of the file.
 
     Raises:
         ConfigError: A section or a key is unknown, or a value is not allowed.
@@ -96,7 +96,7 @@ def check_tables(tables: Mapping[str, Any], where: Where) -> Iterator[tuple[str,
                 if not _PROVIDER_NAME.fullmatch(entry):
                     raise ConfigError(
                         f"{where((name, entry))}: {'an' if name == 'mcp_servers' else 'a'} {_NAMED[name]} can't be "
-                        f"called {_quoted(entry)}: its name is made of letters, digits, - and _."
+                    f"called {_quoted(entry)}: a name consists of letters, digits, - and _."
                     )
                 yield from _check_section(_table(table, where, (name, entry)), (name, entry), where)
         elif name in _SECTIONS:
@@ -120,10 +120,10 @@ def _check_section(
             known = [key.removeprefix(f"{pattern}.") for key in _BY_KEY if key.startswith(f"{pattern}.")]
             hint = closest(name, known)
             if path[0] == "providers" and "key" in name.lower():
-                # Whoever writes `api_key = "sk-…"` is told where keys belong; the value is not repeated.
+                # For `api_key = "sk-…"`, say where keys belong, without repeating the value.
                 hint = (
-                    " A key is never written down: put it into an environment variable, and its name "
-                    "into env_api_key."
+                    " Keys are never stored in this file: put the key into an environment variable, and the variable's "
+                    "name into env_api_key."
                 )
             raise ConfigError(
                 f"{where(at)}: [{'.'.join(path)}] has no setting {_quoted(name)}.{hint} It has: "
@@ -133,25 +133,25 @@ def _check_section(
 
 
 def check_mcp_server(server: McpServerSettings, where: str) -> None:
-    """Check what only a whole entry shows: its name, and that it is a program or an address.
+    """Check an entry as a whole: its name, and that it has either a program or an address.
 
     Args:
         server: The entry.
-        where: Its place, for the error.
+        where: Its place, for the error message.
 
     Raises:
         ConfigError: It is not allowed.
     """
     if "__" in server.name or server.name.strip("_") != server.name:
-        # mcp__SERVER__TOOL would not tell where the server's name ends, and a rule for one server fit another.
+        # Otherwise mcp__SERVER__TOOL would be ambiguous, and a rule for one server could match another.
         raise ConfigError(
-            f"{where}: an MCP server can't be called {server.name!r}: its name neither begins nor ends with an "
-            "underscore, nor has two in a row."
+            f"{where}: an MCP server can't be called {server.name!r}: a name can't begin or end with an "
+            "underscore, or contain two in a row."
         )
     if bool(server.command) == bool(server.url):
         both = "both" if server.command else "neither"
         raise ConfigError(
-            f"{where}: [mcp_servers.{server.name}] needs a command (a program to start) or a url, and it has {both}."
+            f"{where}: [mcp_servers.{server.name}] needs a command (a program to start) or a url, but has {both}."
         )
 
 
@@ -163,7 +163,7 @@ def check_rules(rules: object, where: Where) -> tuple[Rule, ...]:
     """
     if not isinstance(rules, list):
         raise ConfigError(
-            f"{where(('permissions',))}: permissions are written as [[permissions]], one table a rule."
+            f"{where(('permissions',))}: write permissions as [[permissions]] tables, one for each rule."
         )
     return tuple(_check_rule(table, ("permissions", position), where) for position, table in enumerate(rules))
 
@@ -201,22 +201,22 @@ def _check_rule(table: object, path: KeyPath, where: Where) -> Rule:
 
 
 def check_value(setting: Setting, value: object, where: Callable[[], str]) -> Value:
-    """The value in the setting's own type.
+    """Check a value and convert it to the setting's type.
 
     Args:
-        setting: Its line of the table.
-        value: As a TOML file holds it; None where the setting may be left out.
-        where: Names file, line and key; the error starts with it.
+        setting: The setting.
+        value: As parsed from TOML; None for an optional setting that is left out.
+        where: Describes the file, line and key; the error message begins with it.
 
     Raises:
-        ConfigError: It is not allowed; says what is.
+        ConfigError: It is not allowed; the message says what is.
     """
     if value is None and setting.optional:
         return None
     if not _fits(setting, value):
-        shown = "what is written there" if is_secret(setting) else _short(value)
+        shown = "this value" if is_secret(setting) else _short(value)
         hint = closest(value, setting.choices) if setting.choices and isinstance(value, str) else ""
-        raise ConfigError(f"{where()}: {shown} is not allowed, it takes {setting.allowed}.{hint}")
+        raise ConfigError(f"{where()}: {shown} is not allowed; use {setting.allowed}.{hint}")
     if isinstance(value, str):
         _check_form(setting, value, where)
     if setting.kind == "float":
@@ -246,7 +246,7 @@ def _fits(setting: Setting, value: object) -> bool:
                 and (not setting.choices or value in setting.choices)
             )
         case "table":
-            # A header or a variable with a line break in it would be two.
+            # A line break in a header or a variable would turn it into two.
             return isinstance(value, Mapping) and all(
                 isinstance(word, str) and not _NOT_TEXT.search(word)
                 for pair in value.items()
@@ -259,40 +259,40 @@ def _fits(setting: Setting, value: object) -> bool:
 
 
 def _check_form(setting: Setting, value: str, where: Callable[[], str]) -> None:
-    """What text must look like. Addresses and keys are not repeated: they may hold a secret."""
+    """Check the format of a text. Errors don't repeat addresses and keys, which may contain a secret."""
     if setting.key.endswith(_NAMES_OF_SECRETS) and value and not _VARIABLE.fullmatch(value):
         raise ConfigError(
-            f"{where()}: this is not the name of an environment variable. Secrets are never written here: put it "
+            f"{where()}: this is not the name of an environment variable. Never write a secret here: put it "
             'into a variable, and write the variable\'s name here, such as "DEEPSEEK_API_KEY".'
         )
     if setting.key.endswith(".url") and value and not value.startswith("${") and not _is_address(value):
         raise ConfigError(
-            f'{where()}: this is not an address, it takes one such as "https://mcp.example.com/mcp".'
+            f'{where()}: this is not an address; use one such as "https://mcp.example.com/mcp".'
         )
     if setting.key.endswith(".base_url") and value and not _is_address(value):
         raise ConfigError(
-            f'{where()}: this is not an address, it takes one such as "https://api.example.com/v1".'
+            f'{where()}: this is not an address; use one such as "https://api.example.com/v1".'
         )
     if setting.key == "permissions.N.tool" and not _RULE.fullmatch(value):
         raise ConfigError(
-            f"{where()}: {_short(value)} is not a rule, it takes a tool's name, or a name and a pattern: "
+            f"{where()}: {_short(value)} is not a rule; use a tool's name, or a name and a pattern: "
             "bash(git *)."
         )
-    # Whether a provider alone is enough depends on its entry: see `check_provider_alone`.
+    # Whether a provider without a model is enough depends on its entry: see `check_provider_alone`.
     if setting.key in MODEL_KEYS and value and not (all(value.partition(":")) or _PROVIDER.fullmatch(value)):
         raise _not_a_model(value, where)
 
 
 def check_provider_alone(value: str, models: Mapping[str, str], where: Callable[[], str]) -> None:
-    """Check the value of one of `MODEL_KEYS` that may name only a provider.
+    """Check a value of one of `MODEL_KEYS` that may name only a provider.
 
     Args:
-        value: As written down.
-        models: The default model of each provider that has one.
+        value: The value.
+        models: The default models, by provider.
         where: As in `check_value`.
 
     Raises:
-        ConfigError: It names only a provider, which has no default model or does not exist.
+        ConfigError: It names only a provider, and that has no default model or doesn't exist.
     """
     if value not in ("", "none") and ":" not in value and not models.get(value):
         raise _not_a_model(value, where)
@@ -300,7 +300,7 @@ def check_provider_alone(value: str, models: Mapping[str, str], where: Callable[
 
 def _not_a_model(value: str, where: Callable[[], str]) -> ConfigError:
     return ConfigError(
-        f'{where()}: {_short(value)} is not a model, it takes "provider:model" such as '
+        f'{where()}: {_short(value)} is not a model; use "provider:model" such as '
         '"anthropic:claude-sonnet-5-5", "gguf:/path/model.gguf", or "none"; or a provider whose entry names a model.'
     )
 
@@ -314,7 +314,7 @@ def check_provider(model: str, known: Iterable[str], where: Callable[[], str]) -
         where: As in `check_value`.
 
     Raises:
-        ConfigError: There is no such provider; says which there are, and how to add one.
+        ConfigError: There is no such provider; the message lists those that exist, and says how to add one.
     """
     name = model.partition(":")[0].strip()
     names = tuple(known)
@@ -334,16 +334,16 @@ def _is_address(text: str) -> bool:
 
 
 def value_of_text(setting: Setting, text: str, where: Callable[[], str]) -> Value:
-    """The value that a text stands for: of an environment variable, or an argument of a command.
+    """Parse the value of an environment variable or of a command's argument.
 
     Args:
-        setting: Its line of the table.
+        setting: The setting.
         where: As in `check_value`.
-        text: Numbers and text as they are; true, yes, on, 1 and their opposites; lists with commas, or as in
+        text: Numbers and text as they are; booleans as true, yes, on, 1 and their opposites; lists with commas or as in
             TOML; tables as in TOML. Empty text leaves an optional setting out.
 
     Raises:
-        ConfigError: It is not allowed; says what is.
+        ConfigError: It is not allowed; the message says what is.
     """
     text = text.strip()
     value: object = text
@@ -368,15 +368,15 @@ def value_of_text(setting: Setting, text: str, where: Callable[[], str]) -> Valu
 
 
 def is_secret(setting: Setting) -> bool:
-    """Whether a value of this setting may hold a password, and is never repeated."""
+    """Whether a value of this setting may contain a password. Such values are never shown."""
     return setting.key == "database" or setting.key.endswith(
         (".base_url", *_NAMES_OF_SECRETS, ".url", ".args", ".env", ".headers")
     )
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """` Did you mean …?` for the known word that is closest, or nothing where none is close."""
-    # The default cutoff of difflib, 0.6, finds one letter wrong or missing in words of four letters and more.
+    """` Did you mean …?` with the closest known word, or "" if none is close."""
+    # difflib's default cutoff, 0.6, tolerates one wrong or missing letter in words of at least four letters.
     spelled = {name.lower(): name for name in known}
     found = difflib.get_close_matches(word.lower(), spelled, n=1)
     return f' Did you mean "{spelled[found[0]]}"?' if found else ""
@@ -385,7 +385,7 @@ def closest(word: str, known: Iterable[str]) -> str:
 def _table(value: object, where: Where, path: KeyPath) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         name = ".".join(str(part) for part in path)
-        raise ConfigError(f"{where(path)}: {name} is a section: write [{name}] and its settings below it.")
+        raise ConfigError(f"{where(path)}: {name} is a section. Write [{name}], with its settings below.")
     return value
 
 
@@ -408,6 +408,6 @@ def _short(value: object) -> str:
 
 
 def _cut(text: str) -> str:
-    """At most 60 characters of it, on one line: an error message is read by a person."""
+    """At most 60 characters, on one line, for error messages."""
     text = text.encode("unicode_escape").decode() if _NOT_TEXT.search(text) else text
     return text if len(text) <= 60 else f"{text[:57]}…"

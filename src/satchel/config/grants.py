@@ -1,4 +1,4 @@
-"""What trust in a project folder turns on, in lines for people: shown before the user is asked."""
+"""Lists what trusting a project folder would allow, to show it before the user decides."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ GrantKind: TypeAlias = Literal["setting", "server", "rule", "tool", "instruction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """One thing that a project brings.
+    """Something that a project brings.
 
     Attributes:
-        text: What it is, in one line; control characters are escaped, nothing is masked or left out.
-        is_new: It was not there, or not the same, when the user trusted the folder.
+        text: A description in one line. Control characters are escaped; nothing is masked or left out.
+        is_new: It is new or has changed since the user trusted the folder.
     """
 
     kind: GrantKind
@@ -31,14 +31,14 @@ class Grant:
 
 
 def grants_of(content: ProjectContent, before: TrustRecord | None = None) -> tuple[Grant, ...]:
-    """Everything that trust in a project grants: settings, servers, rules, tools, instructions.
+    """Everything that trusting a project allows: settings, servers, rules, tools, instructions.
 
     Args:
         content: What the project brings now.
-        before: What it brought when the user trusted it; None where they never did.
+        before: What it brought when the user trusted it, or None if they never did.
 
     Raises:
-        ConfigError: Its settings are not valid; names file, line and key.
+        ConfigError: Its settings are invalid; the message names file, line and key.
     """
     old = before or TrustRecord()
     now = content.record
@@ -97,7 +97,7 @@ def _written(value: object) -> str:
 
 
 def _line(text: str) -> str:
-    """On one line, with what can't be seen escaped: a name must not be able to hide another."""
+    """On one line, with invisible characters escaped, so that a name can't disguise itself as another."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
         for char in text

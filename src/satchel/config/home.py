@@ -1,4 +1,4 @@
-"""SATCHEL_HOME, the folder that holds everything: making it, and changing its files safely."""
+"""Creates SATCHEL_HOME, and changes files in it safely."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ __all__ = [
 
 
 def ensure_home(home: Path) -> Path:
-    """Make the folder where it is missing, readable by its owner alone.
+    """Create the folder if it is missing, readable only by its owner.
 
     Returns:
         `home`.
 
     Raises:
-        StorageUnwritable: It can't be made, or it is not a folder.
+        StorageUnwritable: It can't be created, or is not a folder.
     """
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError:
         raise StorageUnwritable(
-            f"SATCHEL_HOME is {home}, and that is a file. Move it away, or set SATCHEL_HOME to a folder."
+            f"SATCHEL_HOME is {home}, which is a file. Move it away, or set SATCHEL_HOME to a folder."
         ) from None
     except OSError as error:
         raise StorageUnwritable(
-            f"The folder {home} could not be made: {error.strerror}. Make it, or set SATCHEL_HOME to a "
-            "folder that you may write to."
+            f"The folder {home} could not be created: {error.strerror}. Create it, or set SATCHEL_HOME to a "
+            "folder that you can write to."
         ) from error
     return home
 
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock while one of its files is read, changed and written back.
+    """Lock the folder while one of its files is read, changed and written back.
 
-    The lock is the kernel's, on the folder itself: it leaves no file, and it ends with the process.
+    This is a kernel lock on the folder itself: it leaves no file behind and ends with the process.
 
     Raises:
         StorageUnwritable: The folder can't be opened.
@@ -61,13 +61,13 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a whole file so that a reader, or a crash, finds the old one or the new one and nothing between.
+    """Replace a file atomically: readers, and the state after a crash, see the old content or the new one.
 
-    A symbolic link stays one: the file that it names is replaced. A new file is readable by its owner alone;
-    an old one keeps its mode.
+    A symbolic link is kept, and its target is replaced. A new file is readable only by its owner; an existing one
+    keeps its mode.
 
     Raises:
-        StorageUnwritable: The disk is full or the place is read-only; the old file is untouched.
+        StorageUnwritable: The disk is full or the folder is read-only; the old file is unchanged.
     """
     target = path.resolve()
     temporary = target.parent / f".{target.name}.{os.getpid()}"
@@ -85,6 +85,4 @@ def replace_file(path: Path, text: str) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
-        raise StorageUnwritable(
-            f"{path} could not be written: {error.strerror}. It was left as it was."
-        ) from error
+        raise StorageUnwritable(f"{path} could not be written: {error.strerror}. It is unchanged.") from error

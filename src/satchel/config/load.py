@@ -1,4 +1,4 @@
-"""Reads the settings: the user's file, a trusted project's, the environment, and what a command overrides."""
+"""Reads the settings from the user's file, a trusted project's file, the environment and command-line options."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ _NAMED_PARTS: Final = {
     section: tuple(s.key.split(".")[2] for s in SETTINGS if s.key.startswith(f"{section}."))
     for section in ("providers", "mcp_servers")
 }
-"""The keys of a section of which there is one for each name."""
+"""The keys of the sections that exist once per name."""
 _SEARCH_KEYS: Final = ("BRAVE_API_KEY", "TAVILY_API_KEY")
-"""Variables with keys for web search: as secret as the keys of model providers."""
+"""Variables with keys for web search. They are kept secret like the keys of model providers."""
 
 
 _FOR_LIBRARIES: Final = {"OPENBLAS_NUM_THREADS": "1"}
-"""When numpy is loaded, OpenBLAS starts a thread for each processor. They spin for 40 ms of CPU time before they sleep,
-longer than a search computes."""
+"""When numpy is loaded, OpenBLAS starts a thread per processor. Each spins for 40 ms of CPU time before it sleeps,
+which is longer than a search takes."""
 _GIVEN: Final[set[str]] = set()
 
 
 def prepare_libraries() -> None:
-    """Tell libraries that are not loaded yet how to behave in a program of ours; what the user set stays.
+    """Configure libraries that are not loaded yet, unless the user did.
 
-    They read it from the environment of the process; `process_environ`, and so what is started, is without it.
+    They read the environment of this process. `process_environ`, and so every started process, doesn't contain it.
     """
     for name, value in _FOR_LIBRARIES.items():
         if name not in os.environ:
@@ -75,7 +75,7 @@ def prepare_libraries() -> None:
 
 
 def process_environ() -> dict[str, str]:
-    """A copy of this process's environment: for `load`, at a program's edge."""
+    """A copy of this process's environment, for a program to pass to `load`."""
     return {name: value for name, value in os.environ.items() if name not in _GIVEN}
 
 
@@ -92,19 +92,20 @@ def load(
     folder, the environment, `overrides`.
 
     Args:
-        environ: The environment; `process_environ()` at a program's edge.
-        cwd: The working directory; the project is looked for from here upwards.
-        home: SATCHEL_HOME; None takes it from `environ`, and `~/.satchel` where it is not set.
-        overrides: Values by dotted key ("agent.mode"), as a command's options give them; None is left out.
+        environ: The environment, usually `process_environ()`.
+        cwd: The working directory. The project is searched from here upwards.
+        home: SATCHEL_HOME. None takes it from `environ`, or `~/.satchel` if it is not set there.
+        overrides: Values by dotted key ("agent.mode"), such as a command's options. None values are ignored.
 
     Raises:
-        ConfigError: A file is broken, a key is unknown or a value is not allowed; names file, line and key.
+        ConfigError: A file is invalid, a key is unknown or a value is not allowed; the message names file, line and
+            key.
     """
     cwd = cwd.resolve()
     home = _home(environ, cwd) if home is None else home.expanduser().resolve()
     project = _find_project(cwd, homes={home, _default_home(environ)})
     record = None if project is None else trust_record(home, project)
-    # A project that was never trusted is not even read.
+    # The files of a project that was never trusted are not even read.
     content = None if project is None or record is None else read_project(project)
     changes = content.changes_since(record) if content is not None and record is not None else ()
     trusted = content is not None and not changes
@@ -160,7 +161,7 @@ def _default_home(environ: Mapping[str, str]) -> Path:
 def _home(environ: Mapping[str, str], cwd: Path) -> Path:
     text = environ.get("SATCHEL_HOME", "").strip()
     if "\0" in text:
-        raise ConfigError("SATCHEL_HOME holds a NUL character: that is no folder's name.")
+        raise ConfigError("SATCHEL_HOME contains a NUL character, which no folder name can.")
     default = _default_home(environ)
     if not text:
         return default
@@ -170,7 +171,7 @@ def _home(environ: Mapping[str, str], cwd: Path) -> Path:
 
 
 def _find_project(cwd: Path, *, homes: set[Path]) -> Path | None:
-    """The nearest folder upwards that holds files for Satchel; SATCHEL_HOME itself is no such file."""
+    """The nearest folder from `cwd` upwards with files for Satchel. SATCHEL_HOME itself doesn't count as one."""
     for folder in (cwd, *cwd.parents):
         marker = folder / ".satchel"
         if marker.is_dir() and marker.resolve() not in homes:
@@ -197,7 +198,7 @@ class _Found:
     places: dict[str, str] = field(default_factory=dict)
 
     def text(self, key: str) -> str:
-        """A text setting, "" where it was not found."""
+        """The value of a text setting, or "" if it is not set."""
         return str(self.values.get(key) or "")
 
     def section(self, name: str) -> dict[str, Any]:
@@ -208,12 +209,12 @@ class _Found:
         }
 
     def set(self, key: str, value: object, source: str) -> None:
-        """Check a value and keep it."""
+        """Check a value and store it."""
         setting = setting_named(key, source)
         self.keep(key, check_value(setting, value, lambda: f"{source}: {key}"), source)
 
     def keep(self, key: str, value: Value, source: str) -> None:
-        """Keep a checked value under its dotted key."""
+        """Store a checked value under its dotted key."""
         if key.startswith("providers."):
             _, name, part = key.split(".")
             known = self.providers.get(name) or ProviderSettings(name=name, kind="openai")
@@ -230,15 +231,15 @@ class _Found:
         self.sources[key] = source
 
     def read_file(self, file: TomlFile, *, project: Path | None = None) -> None:
-        """Read one file over what is there.
+        """Read a file, overriding the values read so far.
 
         Args:
-            file: The file, parsed.
-            project: The project that it belongs to, or None for the user's own.
+            file: The parsed file.
+            project: The project that it belongs to, or None for the user's file.
         """
         checked = list(check_tables(file.tables, file.where))
         for name in file.tables.get("mcp_servers", {}):
-            # A nearer file's entry is another server: nothing of the one before goes to it, least of all secrets.
+            # An entry in a nearer file is a different server: it inherits nothing, least of all secrets.
             self.mcp_servers[name] = McpServerSettings(name=name, base=project)
             self.places[f"mcp_servers.{name}"] = file.where(("mcp_servers", name))
         for key, _, value in checked:
@@ -249,12 +250,12 @@ class _Found:
             if name in file.tables:
                 self.places[f"settings.{name}"] = f"{file.where((name,))}: {name}"
         if "permissions" in file.tables:
-            # The nearer file's rules are looked at first.
+            # The rules of the nearer file come first.
             self.permissions = (*check_rules(file.tables["permissions"], file.where), *self.permissions)
             self.sources["permissions"] = str(file.path)
 
     def read_environ(self, environ: Mapping[str, str]) -> None:
-        """Read SATCHEL_<SECTION>_<KEY>; other variables may begin with SATCHEL_ as well."""
+        """Read SATCHEL_<SECTION>_<KEY>. Other variables may begin with SATCHEL_ too."""
         for name, value in sorted(environ.items()):
             if name in _BY_VARIABLE:
                 setting = _BY_VARIABLE[name]
@@ -268,7 +269,7 @@ class _Found:
                 self.keep(key, value_of_text(setting_named(key, name), value, partial(str, name)), name)
             elif name.startswith(_SECTION_PREFIXES):
                 raise ConfigError(
-                    f"{name} in the environment sets nothing.{closest(name, _BY_VARIABLE)} "
+                    f"The environment variable {name} is not a setting.{closest(name, _BY_VARIABLE)} "
                     f"There are: {', '.join(_BY_VARIABLE)}."
                 )
 
@@ -280,17 +281,17 @@ class _Found:
         for part in _NAMED_PARTS[section]:
             name = rest.removesuffix(f"_{part.upper()}")
             if name and name != rest:
-                # A name may hold characters that a variable's can't.
+                # A provider's name may contain characters that a variable's name can't.
                 spelled = {re.sub(r"[^A-Z0-9]", "_", known.upper()): known for known in known_names}
                 return f"{section}.{spelled.get(name, name.lower())}.{part}"
         raise ConfigError(
-            f"{variable} in the environment sets nothing. It should be {prefix}NAME_KEY, and "
-            f"KEY one of: "
+            f"The environment variable {variable} is not a setting. Use {prefix}NAME_KEY, where "
+            f"KEY is one of: "
             f"{', '.join(part.upper() for part in _NAMED_PARTS[section])}."
         )
 
     def check_models(self) -> None:
-        """What only the whole shows: a provider alone is enough where its entry names a model."""
+        """Check models that name only a provider: its entry has to name a model."""
         models = {name: provider.model for name, provider in self.providers.items()}
         for key in MODEL_KEYS:
             check_provider_alone(
@@ -298,7 +299,7 @@ class _Found:
             )
 
     def check_providers(self) -> None:
-        """What only the whole shows: a provider of one's own needs an address."""
+        """Check that providers that are not built in have an address."""
         for name, provider in self.providers.items():
             if not provider.builtin and provider.kind in ("openai", "anthropic") and not provider.base_url:
                 raise ConfigError(
@@ -306,17 +307,17 @@ class _Found:
                 )
 
     def check_mcp_servers(self) -> None:
-        """What only the whole entry shows."""
+        """Check the entries of MCP servers as a whole."""
         for name, server in self.mcp_servers.items():
             check_mcp_server(server, self.places[f"mcp_servers.{name}"])
 
 
 def _rules_of_text(text: str) -> tuple[Rule, ...]:
-    """The rules in SATCHEL_PERMISSIONS, which is a list as TOML writes one."""
+    """The rules in SATCHEL_PERMISSIONS, a list in TOML's syntax."""
     try:
         rules = tomllib.loads(f"permissions = {text}")["permissions"]
     except (tomllib.TOMLDecodeError, RecursionError):
         raise ConfigError(
-            'SATCHEL_PERMISSIONS is not a list as TOML writes it: [{action = "allow", tool = "bash(git *)"}].'
+            'SATCHEL_PERMISSIONS is not a list in TOML\'s syntax, such as [{action = "allow", tool = "bash(git *)"}].'
         ) from None
     return check_rules(rules, lambda _: "SATCHEL_PERMISSIONS")

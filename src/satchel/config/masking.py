@@ -1,6 +1,6 @@
-"""Shows a text of the settings without what may be a secret in it.
+"""Masks possible secrets in settings that are shown.
 
-It errs on the side of hiding: a package's name with a long number in it is masked as well.
+If in doubt, it masks: even a package's name with a long number in it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _SECRET_NAME: Final = re.compile(
     r"pass(w|phrase|code|$)|pwd|secret|token|key|auth|bearer|credential|cookie|session|signature|\bpat\b|\bsig\b|dsn|pin$",
     re.IGNORECASE,
 )
-"""In the name of an option or a variable: its value is a secret."""
+"""Words in the name of an option or a variable whose value is a secret."""
 _TOKEN: Final = re.compile(
-    # A run of at least 16 letters and digits, both of them in it, as in keys, hashes and UUIDs.
+    # At least 16 letters and digits, with at least one of each, as in keys, hashes and UUIDs.
     r"(?<![\w+-])(?=[\w+=-]{0,99}\d)(?=[\w+=-]{0,99}[A-Za-z])[\w+=-]{16,}"
-    # The beginnings by which services mark their keys; shorter ones are made up, but may be real.
+    # The prefixes of services' keys. Shorter ones are probably examples, but may be real.
     r"|\b(?:sk|pk|rk|gh[oprsu]|xox[a-z]|glpat|hf|npm|pypi|AKIA|AIza)[-_]?[A-Za-z0-9][\w-]{5,}"
 )
 _AFTER_NAME: Final = re.compile(
@@ -31,15 +31,15 @@ _AFTER_NAME: Final = re.compile(
     r"(?P<value>[^\s\"',;&]+)",
     re.IGNORECASE,
 )
-"""A name and a value in one text, as in a header or in code; bounded, so that no text takes long."""
+"""A name and a value in one text, as in a header or in code. Bounded, so that no text takes long to match."""
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"\'<>]+")
 
 
 def mask_arguments(arguments: Sequence[str]) -> list[str]:
-    """The arguments of a program with `***` for what may be a secret: `--token X`, `--key=X`, `-e NAME=X`, keys,
-    passwords and queries in addresses.
+    """A program's arguments with possible secrets replaced by `***`.
 
-    A short word that nothing marks as a secret is shown.
+    These are `--token X`, `--key=X`, `-e NAME=X`, keys, and passwords and queries in addresses. A short word without
+    such a mark is shown.
     """
     shown: list[str] = []
     hides_next = False
@@ -74,14 +74,14 @@ def _quoted(word: str) -> str:
 
 
 def mask_text(text: str) -> str:
-    """A text with `***` for keys, what follows words such as "password", and what addresses hold beside their host."""
+    """A text with `***` for keys, for what follows words such as "password", and for secrets in addresses."""
     text = _URL.sub(lambda found: mask_address(found[0]), text)
     text = _AFTER_NAME.sub(lambda found: f"{found['name']}{MASK}", text)
     return _TOKEN.sub(MASK, text)
 
 
 def mask_address(address: str) -> str:
-    """The address with `***` for what may be a secret: what stands before the host, keys in the path, the query."""
+    """The address with `***` for possible secrets: the password before the host, keys in the path, the query."""
     try:
         parts = urlsplit(address)
     except ValueError:

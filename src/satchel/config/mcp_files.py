@@ -1,4 +1,4 @@
-"""MCP servers in files: reads those of other programs, adds entries to a settings file and removes them.
+"""MCP servers in files: reads the files of other programs, adds entries to a settings file and removes them.
 
 Other programs' files are `.mcp.json`, Claude Desktop's and VS Code's.
 """
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _MAX_BYTES = 1_000_000
-"""Of a file of another program, which has a page or two."""
+"""The largest file of another program; usual ones have a page or two."""
 _REFERENCE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\}")
 
 
@@ -39,9 +39,9 @@ class ImportedServers:
     """The contents of such a file.
 
     Attributes:
-        servers: In the order of the file, each checked like one in a settings file.
-        skipped: Why other entries can't be used, one sentence each.
-        written_out: Which values of `env` and `headers` are in the file in plain text, as "NAME.env.KEY".
+        servers: In the order of the file; each is checked like one in a settings file.
+        skipped: Why the other entries can't be used, one sentence each.
+        written_out: Which values of `env` and `headers` the file contains in plain text, as "NAME.env.KEY".
     """
 
     servers: tuple[McpServerSettings, ...]
@@ -54,7 +54,7 @@ def read_mcp_file(path: Path) -> ImportedServers:
 
     Raises:
         NotFound: There is no such file.
-        ConfigError: It can't be read, or holds no servers.
+        ConfigError: It can't be read, or contains no servers.
     """
     try:
         with path.open("rb") as file:
@@ -64,7 +64,7 @@ def read_mcp_file(path: Path) -> ImportedServers:
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}.") from error
     if len(content) > _MAX_BYTES:
-        raise ConfigError(f"{path} is larger than {_MAX_BYTES:,} bytes: that is no file of MCP servers.")
+        raise ConfigError(f"{path} is larger than {_MAX_BYTES:,} bytes, too large for a list of MCP servers.")
     try:
         value = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -72,7 +72,7 @@ def read_mcp_file(path: Path) -> ImportedServers:
     found = _section(value)
     if found is None:
         raise ConfigError(
-            f'{path} holds no MCP servers: it should have a section "mcpServers" (or "servers"), one entry a server.'
+            f'{path} contains no MCP servers: it needs a section "mcpServers" (or "servers") with an entry for each.'
         )
     servers: list[McpServerSettings] = []
     skipped: list[str] = []
@@ -86,7 +86,7 @@ def read_mcp_file(path: Path) -> ImportedServers:
 
 
 def plain_values(server: McpServerSettings) -> list[str]:
-    """Which values of `env` and `headers` are written out and refer to no variable, as "NAME.env.KEY"."""
+    """The values of `env` and `headers` in plain text, without a reference to a variable, as "NAME.env.KEY"."""
     return [
         f"{server.name}.{part}.{key}"
         for part, values in (("env", server.env), ("headers", server.headers))
@@ -108,14 +108,14 @@ def _section(value: Any) -> Mapping[str, Any] | None:
 
 
 def _server(name: str, entry: Any, path: Path) -> McpServerSettings:
-    """One entry, checked like one of our own.
+    """Convert one entry, and check it like one in a settings file.
 
     Raises:
-        ConfigError: It can't be taken.
+        ConfigError: It can't be used.
     """
     if not isinstance(entry, dict):
-        raise ConfigError(f"{path}: {name!r} is no entry of a server.")
-    # Names are free there; here they are part of a key.
+        raise ConfigError(f"{path}: {name!r} is not an entry for a server.")
+    # Other programs allow any name; here a name is part of a key.
     plain = re.sub(r"__+", "_", re.sub(r"[^A-Za-z0-9_-]+", "-", name))[:64].strip("-_")
     table: dict[str, Any] = {}
     for key in ("command", "args", "cwd", "url"):
@@ -134,7 +134,7 @@ def _server(name: str, entry: Any, path: Path) -> McpServerSettings:
         table["enabled"] = False
     if not table.get("command") and not table.get("url"):
         raise ConfigError(f"{path}: {name!r} has neither a command nor a url.")
-    # VS Code's file is in a folder of its own below the project.
+    # VS Code's file is in a subfolder of the project.
     folder = path.absolute().parent
     return new_mcp_server(
         plain, table, place=str(path), folder=folder.parent if folder.name == ".vscode" else folder
@@ -144,14 +144,14 @@ def _server(name: str, entry: Any, path: Path) -> McpServerSettings:
 def new_mcp_server(
     name: str, table: Mapping[str, Any], *, place: str, folder: Path | None = None
 ) -> McpServerSettings:
-    """An entry, checked as in a settings file.
+    """Make an entry and check it like one in a settings file.
 
     Args:
         name: Its name.
-        table: Its keys as in TOML.
-        place: Where it comes from, for errors.
-        folder: Where a relative `command` or `cwd` starts; they are made absolute, because the entry goes into a file
-            in another folder. None leaves them as they are.
+        table: Its keys, as in TOML.
+        place: Where it comes from, for error messages.
+        folder: The folder that a relative `command` or `cwd` refers to. They are made absolute, because the entry goes
+            into a file in another folder. None leaves them unchanged.
 
     Raises:
         ConfigError: It is not allowed.
@@ -171,12 +171,12 @@ def new_mcp_server(
 
 
 def _absolute(path: str, folder: Path) -> str:
-    # One that begins with a variable is taken for absolute: what the variable holds is known only later.
+    # A path that begins with a variable counts as absolute: the variable's value is not known yet.
     return path if path.startswith(("/", "~", "$")) else os.path.normpath(folder / path)
 
 
 def _ours(value: Any) -> Any:
-    """The same with references in our spelling: VS Code writes ${env:NAME}."""
+    """The value with references in our syntax: VS Code writes ${env:NAME}."""
     if isinstance(value, str):
         return _REFERENCE.sub(lambda m: f"${{{m['name']}{m['default'] or ''}}}", value)
     if isinstance(value, list):
@@ -200,7 +200,7 @@ def add_mcp_servers(path: Path, servers: tuple[McpServerSettings, ...]) -> tuple
         ConfigError: The file is invalid; it is unchanged.
         StorageUnwritable: It can't be written; it is unchanged.
     """
-    # Imported when used: it takes longer than everything else here, and only a few commands write.
+    # Imported on demand: it takes longer than everything else here, and few commands write.
     import tomlkit  # noqa: PLC0415
 
     ensure_home(path.parent)
@@ -218,7 +218,7 @@ def add_mcp_servers(path: Path, servers: tuple[McpServerSettings, ...]) -> tuple
         for name, server in fresh.items():
             section.append(name, _table(server))
         added.append("mcp_servers", section)
-        # As text at the end: within a document, tomlkit can't add to every form that the section may have.
+        # Appended as text: tomlkit can't add to every form that an existing section may have.
         before = file.text.rstrip("\n") if file is not None else ""
         text = f"{before}\n\n{tomlkit.dumps(added)}" if before else tomlkit.dumps(added)
         _replace(path, text, names={*known, *fresh})
@@ -250,7 +250,7 @@ def remove_mcp_server(path: Path, name: str) -> None:
 
 
 def _replace(path: Path, text: str, *, names: set[str]) -> None:
-    """Write the file, if it then has the servers of exactly these names."""
+    """Write the file, after checking that it then contains exactly these servers."""
     try:
         found = tomllib.loads(text).get("mcp_servers", {})
     except tomllib.TOMLDecodeError:

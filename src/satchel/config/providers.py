@@ -16,9 +16,9 @@ BASE_URL_VARIABLES: Final = {
     "openai": "OPENAI_BASE_URL",
     "ollama": "OLLAMA_HOST",
 }
-"""The variables that a provider's own programs read, and that say where it is; by its name."""
+"""Variables with a provider's address that its own programs read, by provider."""
 
-# Ollama's own port (its documentation of OLLAMA_HOST).
+# Ollama's default port (see its documentation of OLLAMA_HOST).
 OLLAMA_PORT: Final = 11434
 
 
@@ -26,9 +26,9 @@ def _provider(name: str, kind: ProviderKind, base_url: str = "", env_api_key: st
     return ProviderSettings(name=name, kind=kind, base_url=base_url, env_api_key=env_api_key, builtin=True)
 
 
-# In the order in which their keys are looked for when no model is configured: DESIGN 3.2 names the first
-# three; then endpoints of many models, then of one maker, then servers on this machine, then what needs no
-# server. Each address is the one that the provider's own page on OpenAI compatibility gives.
+# The order in which their keys are searched if no model is configured: three large providers, then endpoints with
+# models of many makers, then those of one maker, then servers on this machine, then those that need no server. Each
+# address is from the provider's documentation of OpenAI compatibility.
 _BUILTIN: Final = (
     _provider("anthropic", "anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
     _provider("openai", "openai", "https://api.openai.com/v1", "OPENAI_API_KEY"),
@@ -51,8 +51,7 @@ _BUILTIN: Final = (
 
 
 def builtin_providers(environ: Mapping[str, str]) -> dict[str, ProviderSettings]:
-    """The built-in providers by name, moved to where the usual variables of the environment say that they
-    are.
+    """The built-in providers by name, with addresses from the usual environment variables where those are set.
 
     Args:
         environ: ANTHROPIC_BASE_URL, OPENAI_BASE_URL and OLLAMA_HOST are read.
@@ -69,9 +68,9 @@ def ollama_base_url(host: str) -> str:
     """The OpenAI-compatible address of an Ollama server.
 
     Args:
-        host: As Ollama's own programs read OLLAMA_HOST: "127.0.0.1", ":11434", "host:port" or an address
-            with a scheme. The scheme is http where none is given; the port is 11434, or the scheme's own
-            where a scheme is given. 0.0.0.0, which a server listens on, is reached at 127.0.0.1.
+        host: In the format of OLLAMA_HOST: "127.0.0.1", ":11434", "host:port" or an address with a scheme. The
+            default scheme is http; the default port is 11434, or the scheme's port if a scheme is given. For 0.0.0.0,
+            on which a server listens, the address is 127.0.0.1.
     """
     scheme, separator, rest = host.partition("://")
     if not separator:
@@ -81,7 +80,7 @@ def ollama_base_url(host: str) -> str:
         parts = urlsplit(f"//{place}")
         name, port = parts.hostname or "", parts.port
     except ValueError:
-        # Not an address at all: the check of the settings says so, with the variable's name.
+        # Not an address: the check of the settings reports that, with the variable's name.
         return host
     if port is None:
         port = {"http": 80, "https": 443}.get(scheme, OLLAMA_PORT) if separator else OLLAMA_PORT

@@ -1,4 +1,4 @@
-"""The settings as plain frozen data, and the one table that documents and checks them."""
+"""The settings as frozen dataclasses, and the table that documents them and defines their checks."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ __all__ = [
 ]
 
 Mode: TypeAlias = Literal["ask", "auto", "plan", "bypass"]
-"""Who allows a tool call: the user each time; the user, but for tools that only read; nobody is asked."""
+"""How to decide calls that no rule covers; see the documentation of `agent.mode`."""
 
 ProviderKind: TypeAlias = Literal["openai", "anthropic", "gguf", "none"]
-"""The wire format of an endpoint; "gguf" runs in the process, "none" recalls without a language model."""
+"""The wire format of an endpoint. "gguf" runs in this process, "none" recalls memories without a language model."""
 
 ToolUse: TypeAlias = Literal["auto", "native", "json"]
-"""How tools are called: found out at the first refusal; by the endpoint's own calls; by JSON in text."""
+"""How tools are called: by the endpoint's tool calls until it refuses them; by its tool calls; by JSON in text."""
 
 RuleAction: TypeAlias = Literal["allow", "ask", "deny"]
 
 McpTransport: TypeAlias = Literal["http", "sse"]
-"""How an MCP server with an address is reached: streamable HTTP, with SSE where it speaks nothing else; or SSE."""
+"""The transport for an MCP server with an address: streamable HTTP with a fallback to SSE, or SSE only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +49,13 @@ class ProviderSettings:
     """One endpoint that serves language models.
 
     Attributes:
-        base_url: Where it is; "" takes the official SDK's own. Never shown whole: it may hold a password.
-        env_api_key: The name of the environment variable that holds the key; "" where none is needed.
+        base_url: Its address; "" uses the official SDK's default. Only shown masked: it may contain a password.
+        env_api_key: The name of the environment variable that holds the key; "" if none is needed.
         model: Its default model; "" leaves the choice to Satchel.
-        context_window: Tokens of request and answer together, or None where unknown.
-        max_tokens: Of one answer, or None for the model's own.
-        stream: The answer is asked for as it comes; off, in one piece.
-        builtin: It exists without being written down.
+        context_window: The most tokens of a request and its answer together, or None if unknown.
+        max_tokens: The most tokens of an answer, or None for the model's limit.
+        stream: Whether answers are streamed or arrive in one piece.
+        builtin: It exists without an entry in the settings.
     """
 
     name: str
@@ -74,23 +74,23 @@ class ProviderSettings:
 class McpServerSettings:
     """One MCP server: a program that is started, or an address.
 
-    In `command`, `args`, `cwd`, `url` and in the values of `env` and `headers`, `${NAME}` stands for an
-    environment variable and `${NAME:-text}` for one with a default; they are filled in when the server is reached,
-    so that what is secret need not be written down. The values of `env` and `headers` are never shown.
+    In `command`, `args`, `cwd`, `url` and in the values of `env` and `headers`, `${NAME}` stands for an environment
+    variable and `${NAME:-text}` for one with a default. They are filled in when the server is started or connected
+    to, so that secrets need not be stored. The values of `env` and `headers` are never shown.
 
     Attributes:
         command: The program, or "" for a server with an address.
-        env: What it gets beside the few variables that every program needs.
-        cwd: Where it starts; "" is the working folder if that is trusted, else SATCHEL_HOME.
+        env: Its variables, in addition to the few that every program needs.
+        cwd: Where it starts; "" is the working folder if that is trusted, otherwise SATCHEL_HOME.
         url: The address, or "" for a program.
-        timeout_s: Of one call, without the time that the user takes to answer; None is that of all tools.
-        trust_annotations: The user's word that what the server says of its tools (read-only, destructive) is true.
-        accept_changes: The user's word that its tools may change without being approved again.
-        oauth_client_id: Of a client that was registered by hand, where the server does not register Satchel itself.
+        timeout_s: The time limit of a call, not counting the user's answers; None uses the limit for all tools.
+        trust_annotations: The user confirms that what the server says about its tools (read-only, destructive) is true.
+        accept_changes: Its tools may change without a new approval.
+        oauth_client_id: The id of a client that was registered manually, for servers that don't register Satchel.
         oauth_env_client_secret: The environment variable that holds the client's secret, or "".
-        oauth_scopes: What to ask for when logging in; empty is what the server asks for.
-        oauth_redirect_port: The port of 127.0.0.1 that a browser comes back to after a login; None is a free one.
-        base: The folder that a relative `cwd` starts from: the project's, for an entry of its file; else None.
+        oauth_scopes: The scopes to request at a login; empty requests those that the server names.
+        oauth_redirect_port: The port on 127.0.0.1 to which the browser returns after a login; None uses any free port.
+        base: The folder that a relative `cwd` refers to: the project's for an entry in its file, otherwise None.
     """
 
     name: str
@@ -114,7 +114,7 @@ class McpServerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """The loop."""
+    """The agent loop."""
 
     max_rounds: int = 10
     tool_timeout_s: float = 30.0
@@ -125,7 +125,7 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetSettings:
-    """Hard stops; None is no limit."""
+    """Hard limits; None means no limit."""
 
     session_usd: float | None = None
     day_usd: float | None = None
@@ -134,7 +134,7 @@ class BudgetSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySettings:
-    """What is kept and what is shown. `surface_threshold` None takes the embedder's calibrated one."""
+    """What is stored and shown. For `surface_threshold`, None uses the embedder's calibrated threshold."""
 
     enabled: bool = True
     capture: bool = True
@@ -166,7 +166,7 @@ class ToolsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebSettings:
-    """The web tools: `allow_private` names hosts that may be reached though their addresses are not public."""
+    """The web tools. `allow_private` lists hosts that may be used although their addresses are not public."""
 
     enabled: bool = True
     allow_private: tuple[str, ...] = ()
@@ -195,23 +195,23 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that was configured, read once.
+    """All settings, read once.
 
     Attributes:
         home: SATCHEL_HOME; it need not exist yet (see `ensure_home`).
         config_path: The user's own file; it need not exist.
         project: The nearest folder, from `cwd` upwards, with a `.satchel` folder or an `AGENTS.md`, or None.
-        project_trusted: The user trusts `project` as it is now; otherwise its files are ignored.
-        project_changes: What changed in a folder that the user trusted, in words; empty where nothing did.
+        project_trusted: The user trusts `project` in its current state; otherwise its files are ignored.
+        project_changes: What has changed in a folder that the user trusted, in words.
         project_instructions: The text of a trusted project's AGENTS.md, or "".
         project_tools: SHA-256 of the files in a trusted project's folders of tools that the user accepted, by path.
-        model: "provider:model", or "" where Satchel shall choose.
-        small_model: The same, for small work in the background; "" takes the small model of the model's provider.
-        database: "" for `home / "satchel.db"`, a path, or a URL. May hold a password.
-        permissions: The project's rules first, then the user's own, in the order written.
-        environ: The environment for started processes: the process's own without the providers' keys.
-        sources: Where each setting that is not the default was set, in words for people, by dotted key.
-        secrets: The values that `secret` gives.
+        model: "provider:model", or "" to let Satchel choose.
+        small_model: The same, for small background tasks; "" uses the small model of the model's provider.
+        database: "" for `home / "satchel.db"`, a path, or a URL. May contain a password.
+        permissions: The project's rules, then the user's own, in the order written.
+        environ: The environment for started processes: this process's environment without the providers' keys.
+        sources: Where each setting that is not the default was set, as a description for users, by dotted key.
+        secrets: The values that `secret` returns.
     """
 
     home: Path
@@ -239,30 +239,30 @@ class Settings:
 
     @property
     def database_location(self) -> Path | str:
-        """Where the memories are: a file's absolute path, or a URL as it was written."""
+        """Where the memories are stored: the absolute path of a file, or the configured URL."""
         if "://" in self.database:
             return self.database
         return self.home / (Path(self.database).expanduser() if self.database else "satchel.db")
 
     @property
     def keeps_memory(self) -> bool:
-        """Whether what is said becomes memory."""
+        """Whether conversations become memories."""
         return self.memory.enabled and self.memory.capture
 
     def secret(self, env_name: str) -> str | None:
-        """The value of an environment variable that is kept from started processes, or of any other.
+        """The value of an environment variable, including those that started processes don't get.
 
         Args:
-            env_name: The variable's name, such as a provider's `env_api_key`; "" gives None.
+            env_name: The variable's name, such as a provider's `env_api_key`; for "", the result is None.
 
         Returns:
-            The value without white space around it, or None where it is not set or empty.
+            The value without surrounding white space, or None if it is not set or empty.
         """
         value = self.secrets.get(env_name) or self.environ.get(env_name, "")
         return value.strip() or None
 
     def provider(self, name: str) -> ProviderSettings:
-        """The provider of that name.
+        """The provider with this name.
 
         Raises:
             ConfigError: There is none.
@@ -270,9 +270,8 @@ class Settings:
         found = self.providers.get(name)
         if found is None:
             raise ConfigError(
-                f"There is no provider {name!r}. There are: {', '.join(self.providers)}. Another one is "
-                f"added to "
-                f"{self.config_path} as [providers.{name}] with kind, base_url and env_api_key."
+                f"There is no provider {name!r}. There are: {', '.join(self.providers)}. To add one, "
+                f"write [providers.{name}] with kind, base_url and env_api_key in {self.config_path}."
             )
         return found
 
@@ -282,14 +281,14 @@ Kind: TypeAlias = Literal["bool", "int", "float", "text", "words", "table"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One line of the table: what a key means and which values it takes.
+    """A setting: its meaning and the values that it accepts.
 
     Attributes:
         key: Dotted; `providers.NAME.…` stands for every provider, `mcp_servers.NAME.…` for every MCP server.
-        default: None where the key may be left out (`optional`).
-        low: The lowest value allowed, and `high` the highest, both included.
-        choices: All values allowed, or () where any is.
-        doc: One sentence.
+        default: None for an optional key (`optional`).
+        low: The lowest allowed value; `high` is the highest.
+        choices: All allowed values, or () if any value is allowed.
+        doc: The documentation.
     """
 
     key: str
@@ -308,7 +307,7 @@ class Setting:
 
     @property
     def allowed(self) -> str:
-        """The values that it takes, in words that complete "it takes …"."""
+        """The values that it accepts, in words that complete "use …"."""
         match self.kind:
             case "bool":
                 return "true or false"

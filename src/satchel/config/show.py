@@ -1,4 +1,4 @@
-"""The settings as a list for people: value, default and where it was set, with nothing secret in it."""
+"""Lists the settings for users: value, default and where each was set, without secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ShownSetting:
     """One setting.
 
     Attributes:
-        value: As JSON holds it; passwords in addresses are masked, keys are only said to be there or not.
+        value: As JSON data. Passwords in addresses are masked; for keys, it only says whether they are set.
         source: Where it was set, or "default".
     """
 
@@ -28,7 +28,7 @@ class ShownSetting:
 
 
 def show_settings(settings: Settings) -> list[ShownSetting]:
-    """Every setting in the order of the table, then what is set of the providers, then the rules."""
+    """Every setting in the order of the table, then the providers' settings that are set, then the rules."""
     shown = [
         ShownSetting(
             key=setting.key,
@@ -69,7 +69,7 @@ def show_settings(settings: Settings) -> list[ShownSetting]:
                 key="permissions",
                 value=[mask_text(f"{rule.action} {rule.text}") for rule in settings.permissions],
                 source=settings.sources.get("permissions", "default"),
-                doc="Rules for tool calls; the first one that fits decides.",
+                doc="Rules for tool calls. The first one that matches decides.",
             )
         )
     return shown
@@ -86,7 +86,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, Mapping):
-        # Of variables and headers the names are shown alone.
+        # Of variables and headers, only the names are shown.
         return dict.fromkeys(value, "***")
     if isinstance(value, str) and "://" in value:
         return mask_address(value)

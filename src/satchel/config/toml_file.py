@@ -1,4 +1,4 @@
-"""Reads one TOML file, and tells in which line a key stands: Python's own parser doesn't."""
+"""Reads a TOML file and finds the line of a key, which Python's own parser can't."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from satchel.errors import ConfigError
 
 __all__ = ["TomlFile", "read_toml"]
 
-# A settings file is a page or two; what is larger is another file by mistake.
+# A settings file has a page or two. A larger one is some other file by mistake.
 MAX_BYTES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TomlFile:
-    """A file that was read: its text, and the tables in it."""
+    """A parsed file: its text and its tables."""
 
     path: Path
     text: str
     tables: Mapping[str, Any]
 
     def where(self, key_path: Sequence[str | int]) -> str:
-        """The place of a key in words, "FILE, line N": for a key, a section, or an entry of a list."""
+        """The place of a key, a section or an entry of a list, as "FILE, line N"."""
         line = _line_of(self.text, key_path)
         return f"{self.path}, line {line}" if line else str(self.path)
 
@@ -35,10 +35,10 @@ def read_toml(path: Path) -> TomlFile | None:
     """Read a file.
 
     Returns:
-        None where there is no such file.
+        The file, or None if it doesn't exist.
 
     Raises:
-        ConfigError: It can't be read, or is not TOML; names the line and the column.
+        ConfigError: It can't be read, or is not TOML; the message names the line and the column.
     """
     try:
         with path.open("rb") as file:
@@ -46,13 +46,13 @@ def read_toml(path: Path) -> TomlFile | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except IsADirectoryError:
-        raise ConfigError(f"{path} is a folder, and should be a file. Move it away.") from None
+        raise ConfigError(f"{path} is a folder, but should be a file. Move it away.") from None
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}.") from error
     if len(content) > MAX_BYTES:
-        raise ConfigError(f"{path} is larger than {MAX_BYTES:,} bytes: that is no settings file.")
+        raise ConfigError(f"{path} is larger than {MAX_BYTES:,} bytes, too large for a settings file.")
     try:
-        # Some editors put a mark before the first character.
+        # Some editors write a byte-order mark.
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
@@ -62,7 +62,7 @@ def read_toml(path: Path) -> TomlFile | None:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}, {_place(str(error), text)}") from error
     except RecursionError:
-        raise ConfigError(f"{path} is nested deeper than any settings are.") from None
+        raise ConfigError(f"{path} is nested too deeply.") from None
 
 
 def _place(message: str, text: str) -> str:
@@ -78,23 +78,23 @@ def _place(message: str, text: str) -> str:
 
 
 def _line_of(text: str, key_path: Sequence[str | int]) -> int | None:
-    """The line, from 1, in which a key stands.
+    """The number of the line that contains a key, counted from 1.
 
-    The beginnings of a TOML document are documents as well, wherever no value is cut in two: the key stands
-    in the first statement whose end makes it appear. So only lines that hold the key's name are tried, and no
-    syntax has to be known here.
+    The first lines of a TOML document are a valid document too, unless they end in the middle of a value. The key is in
+    the first statement after which the parsed document contains it. So this needs no knowledge of the syntax, and only
+    has to try lines that contain the key's name.
     """
     names = [part for part in key_path if isinstance(part, str)]
     lines = text.split("\n")
     for number, line in enumerate(lines, start=1):
-        # A name may be written with escapes, and then it is found in no line; the file alone is named.
+        # If a name is written with escapes, no line contains it, and only the file is named.
         if names[-1] not in line:
             continue
         for end in range(number, len(lines) + 1):
             try:
                 tables = tomllib.loads("\n".join(lines[:end]))
             except (tomllib.TOMLDecodeError, RecursionError):
-                continue  # The value goes on in the next line.
+                continue  # The value continues on the next line.
             if _holds(tables, key_path):
                 return number
             break

@@ -1,8 +1,8 @@
-"""Which project folders the user trusts, and what stood in them when they said so.
+"""Records which project folders the user trusts, and their content at that time.
 
-A project may bring settings, tools and instructions for the model. Each is power over the user's machine, so none is
-used before the user has looked at it, and trust in a folder is trust in what stood there then: a change is shown and
-asked about again.
+A project may bring settings, tools and instructions for the model. Each of them gives power over the user's machine, so
+none is used before the user has reviewed it. Trust covers the content that was reviewed: after a change, the user is
+shown the change and asked again.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _SETTINGS: Final = ".satchel/config.toml"
 _TOOLS: Final = ".satchel/tools"
 _INSTRUCTIONS: Final = "AGENTS.md"
 MAX_INSTRUCTIONS_BYTES: Final = 1_000_000
-"""Of AGENTS.md; a longer one is not used."""
+"""The largest AGENTS.md; a longer one is not used."""
 _MAX_TOOLS: Final = 2_000
-"""Files that are looked at in one folder of tools."""
+"""The most files that are examined in one folder of tools."""
 _CHUNK_BYTES: Final = 1_048_576
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustRecord:
-    """What stood in a folder when the user trusted it.
+    """The content of a folder when the user trusted it.
 
     Attributes:
-        settings: SHA-256 of the parsed settings, "" where there were none.
-        instructions: SHA-256 of AGENTS.md, "" where there was none.
-        tools: SHA-256 of each file in the folders of tools, by its path.
+        settings: SHA-256 of the parsed settings, or "" if there were none.
+        instructions: SHA-256 of AGENTS.md, or "" if there was none.
+        tools: SHA-256 of each file in the folders of tools, by path.
     """
 
     settings: str = ""
@@ -62,9 +62,9 @@ class ProjectContent:
     """What a project brings, read once.
 
     Attributes:
-        settings: Its settings file, parsed; None where there is none.
-        instructions: The text of its AGENTS.md, "" where there is none or it is too long.
-        record: What a `TrustRecord` keeps of it.
+        settings: Its parsed settings file, or None.
+        instructions: The text of its AGENTS.md, or "" if there is none or it is too long.
+        record: The hashes of all this.
     """
 
     folder: Path
@@ -73,22 +73,22 @@ class ProjectContent:
     record: TrustRecord
 
     def changes_since(self, before: TrustRecord) -> tuple[str, ...]:
-        """What makes the folder untrusted again, in words: ".satchel/config.toml has changed".
+        """The changes that make the folder untrusted again, in words: ".satchel/config.toml has changed".
 
-        Tools are not among them: a new or changed one is withheld by itself.
+        Tools are not included: each new or changed tool needs its own approval.
         """
         pairs = (
             (_SETTINGS, before.settings, self.record.settings),
             (_INSTRUCTIONS, before.instructions, self.record.instructions),
         )
-        # What is gone grants nothing.
+        # What was removed grants nothing.
         return tuple(
             f"{name} {'has changed' if old else 'is new'}" for name, old, new in pairs if new and new != old
         )
 
 
 def project_files(folder: Path) -> tuple[str, ...]:
-    """The files of a project that are used only once the user trusts its folder: names below it."""
+    """The files of a project that are used only if the user trusts its folder, as relative paths."""
     return tuple(name for name in (_SETTINGS, _TOOLS, _INSTRUCTIONS) if (folder / name).exists())
 
 
@@ -96,7 +96,7 @@ def read_project(folder: Path) -> ProjectContent:
     """Read what a project brings.
 
     Raises:
-        ConfigError: Its settings file is broken.
+        ConfigError: Its settings file is invalid.
     """
     folder = folder.resolve()
     file = read_toml(folder / _SETTINGS)
@@ -128,7 +128,7 @@ def trusted_folders(home: Path) -> tuple[Path, ...]:
 
 
 def trust_record(home: Path, folder: Path) -> TrustRecord | None:
-    """What stood in a folder when the user trusted it; None where they never did.
+    """The content of a folder when the user trusted it, or None if they never did.
 
     Raises:
         ConfigError: The list can't be read.
@@ -137,12 +137,12 @@ def trust_record(home: Path, folder: Path) -> TrustRecord | None:
 
 
 def trust(home: Path, folder: Path, content: ProjectContent | None = None) -> None:
-    """Use a project's settings, tools and `AGENTS.md` from now on.
+    """Trust a project folder: its settings, tools and `AGENTS.md` are used from now on.
 
     Args:
         home: SATCHEL_HOME.
-        folder: The project's.
-        content: What the user saw; None takes what is there now.
+        folder: The project's folder.
+        content: What the user reviewed; None reads what is there now.
 
     Raises:
         ConfigError: The list, or the project's settings file, can't be read.
@@ -154,10 +154,10 @@ def trust(home: Path, folder: Path, content: ProjectContent | None = None) -> No
 
 
 def untrust(home: Path, folder: Path) -> bool:
-    """Take the trust back.
+    """Stop trusting a folder.
 
     Returns:
-        Whether the folder had been trusted.
+        Whether it was trusted.
 
     Raises:
         ConfigError: The list can't be read.
@@ -181,7 +181,7 @@ def _load(home: Path) -> dict[Path, TrustRecord]:
     try:
         folders = json.loads(text)["folders"]
         if isinstance(folders, list):
-            # Written before contents were kept: whatever stands there is new.
+            # Written by a version that did not record contents: everything counts as new.
             return {Path(folder): TrustRecord() for folder in folders}
         return {
             Path(folder): TrustRecord(
@@ -193,8 +193,8 @@ def _load(home: Path) -> dict[Path, TrustRecord]:
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(
-            f"{path} is damaged. Fix or delete it; without it no folder is trusted, and `satchel config trust` "
-            "writes it anew."
+            f"{path} is damaged. Fix or delete it. Without it, no folder is trusted; `satchel config trust` "
+            "creates it again."
         ) from error
 
 
@@ -213,7 +213,7 @@ def _change(home: Path, edit: Callable[[dict[Path, TrustRecord]], Mapping[Path, 
 
 
 def _digest_of_tables(tables: Mapping[str, Any]) -> str:
-    """Of what a settings file says: comments and the order of its lines don't matter."""
+    """A digest of what a settings file says. Comments and the order of lines don't matter."""
     written = json.dumps(tables, sort_keys=True, default=str, ensure_ascii=True)
     return hashlib.sha256(written.encode()).hexdigest()
 
@@ -223,7 +223,7 @@ def _tool_folders(folder: Path, file: TomlFile | None) -> list[Path]:
     section = file.tables.get("tools") if file is not None else None
     dirs = section.get("dirs") if isinstance(section, Mapping) else None
     if isinstance(dirs, list):
-        # As `satchel.runtime.tooling.tool_folders` reads them, but for what lies in the user's home.
+        # The same folders as in `satchel.runtime.tooling.tool_folders`, except those in the user's home.
         places += [
             folder / ".satchel" / name for name in dirs if isinstance(name, str) and not name.startswith("~")
         ]
@@ -246,7 +246,7 @@ def _digests(folder: Path) -> dict[str, str]:
 def _digest_of_file(path: Path) -> str:
     digest = hashlib.sha256()
     try:
-        # O_NONBLOCK: opening a FIFO must not wait for its other end.
+        # O_NONBLOCK: opening a FIFO must not wait for the other end.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -259,9 +259,9 @@ def _digest_of_file(path: Path) -> str:
 
 
 def _read_instructions(folder: Path) -> bytes | None:
-    """The bytes of AGENTS.md, one more than `MAX_INSTRUCTIONS_BYTES` at most; None where there is no such file.
+    """The bytes of AGENTS.md, at most one more than `MAX_INSTRUCTIONS_BYTES`; None if there is no such file.
 
-    A link that leads out of the folder is none: it would put a file of the user's before the model.
+    A link that leads out of the folder is ignored: it could show a private file of the user to the model.
     """
     path = folder / _INSTRUCTIONS
     if not Path(os.path.realpath(path)).is_relative_to(folder):

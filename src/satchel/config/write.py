@@ -49,7 +49,7 @@ def set_value(path: Path, key: str, value: object, *, providers: Iterable[str] =
         ConfigError: The file is invalid, the key is unknown or the value is not allowed; the file is unchanged.
         StorageUnwritable: The file can't be written; it is unchanged.
     """
-    # Imported when used: it takes longer than everything else here, and only two commands write.
+    # Imported on demand: it takes longer than everything else here, and only two commands write.
     import tomlkit  # noqa: PLC0415
     from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
 
@@ -153,7 +153,7 @@ def write_initial(path: Path, values: Mapping[str, object], *, providers: Iterab
 
     Args:
         path: `Settings.config_path`; must not exist.
-        values: By dotted key; those that are None are left out.
+        values: By dotted key; None values are left out.
         providers: As in `set_value`.
 
     Returns:
@@ -178,6 +178,6 @@ def write_initial(path: Path, values: Mapping[str, object], *, providers: Iterab
     ensure_home(path.parent)
     with locked_folder(path.parent):
         if path.exists() or path.is_symlink():
-            raise ConfigError(f"{path} exists already. Change it with `satchel config set KEY VALUE`.")
+            raise ConfigError(f"{path} already exists. Change it with `satchel config set KEY VALUE`.")
         replace_file(path, tomlkit.dumps(document))
     return path

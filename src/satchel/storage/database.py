@@ -379,12 +379,12 @@ def _place(where: str | Path) -> str:
     if separator and isinstance(where, str):
         if scheme != "sqlite" or not rest.startswith("/"):
             raise ConfigError(
-                f"A database URL that starts with {scheme}:// is not served by this version; "
+                f"A database URL that starts with {scheme}:// is not supported by this version; "
                 "give a path, or sqlite:/// and a path."
             )
         text = rest[1:]
     if "\x00" in text or not text:
         raise ConfigError(
-            "The path of the database is empty or holds a NUL character; give the path of a file."
+            "The path of the database is empty or contains a NUL character; give the path of a file."
         )
     return str(Path(text).expanduser().absolute())
