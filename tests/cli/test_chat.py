@@ -34,7 +34,7 @@ def never_ends(text: str) -> Answer:
 def test_the_first_start_asks_two_questions_that_can_be_skipped(tmp_path: Path) -> None:
     with terminal(tmp_path) as screen:
         screen.see("Two questions")
-        screen.see("Model [Enter: choose by what is there]: ")
+        screen.see("Model [Enter: choose automatically]: ")
         screen.type(ENTER)
         screen.see("[Y/n]: ")
         screen.type(ENTER)

@@ -345,7 +345,7 @@ async def test_what_was_shown_is_not_asked_for_again(wire: Wire, tmp_path: Path)
             await read(model)
     assert shown[0] == TextDelta(text="Half an ")
     assert not any(isinstance(event, Retrying) for event in shown)
-    assert "cut the connection before its answer was whole" in str(caught.value)
+    assert "closed the connection before its answer was complete" in str(caught.value)
     assert len(server.asked) == 1
 
 

@@ -1,4 +1,4 @@
-"""Puts the questions of a running turn to the user: whether calls may run, and what a tool wants to know."""
+"""Asks the user the questions of a running turn: whether calls may run, and what a tool wants to know."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _WORDS: dict[str, Consent] = {
 _SAID = ("it ", "the rule ")
 """Reasons that say more than that the mode asks, which the user knows."""
 _MOST_SHOWN = 20_000
-"""Characters of one text that are shown: nobody reads a longer one before deciding."""
+"""The most characters of a text that are shown. Nobody reads a longer one before deciding."""
 _MOST_BESIDE = 4_000
-"""The same for a text that does not say what the call does or where, such as the content of a file."""
+"""The same for a text that doesn't say what the call does, such as the content of a file."""
 _MOST_BLANKS = 16
-"""Blanks in a row: more could push what follows off the screen, unseen."""
+"""The most blanks in a row. More could push what follows off the screen."""
 
 
 def input_lines(input: Mapping[str, Any], *, subject: str = "") -> list[str]:
-    """A call's input for whoever decides about it. Nothing is left out without a note.
+    """A call's input, for the user who decides about it. Omissions are marked.
 
     A single text is shown as it is, several fields with their names, other data as JSON.
 
     Args:
-        input: Of the call.
-        subject: The field that says what the call does; less is shown of the others. "" where no field does.
+        input: The call's input.
+        subject: The field that says what the call does, or "". Less of the others is shown.
     """
     if len(input) == 1:
         (value,) = input.values()
@@ -70,10 +70,10 @@ def _whole(text: str, most: int) -> str:
 
 
 def read_answer(text: str, count: int) -> list[Approval] | None:
-    """Read the user's answer to `count` requests; None where it can't be understood.
+    """Parse the user's answer to `count` requests; None if it can't be understood.
 
-    "y", "s", "a" and "n" answer all requests. Followed by numbers they answer those, and the others get no. Numbers
-    alone mean yes. Any other words mean no, and are passed on to the model.
+    "y", "s", "a" and "n" answer all requests. Followed by numbers, they answer those, and the others get no. Numbers
+    alone mean yes. Any other words mean no and are passed on to the model.
     """
     words = text.strip().lower().replace(",", " ").split()
     kind: Consent = "once" if words else "no"
@@ -91,10 +91,10 @@ def read_answer(text: str, count: int) -> list[Approval] | None:
 
 
 class TerminalAnswers:
-    """Asks at the terminal, and hands the answers to the session."""
+    """Asks at the terminal and passes the answers to the session."""
 
     def __init__(self, reader: LineReader, view: TurnView, *, interrupt: Callable[[], None]) -> None:
-        """Use a terminal.
+        """Set the terminal.
 
         Args:
             reader: Reads the answer.
@@ -109,7 +109,7 @@ class TerminalAnswers:
         self._asking: dict[str, anyio.CancelScope] = {}
 
     async def ask(self, session: Session, question: QuestionAsked) -> None:
-        """Ask the user, and answer the question with what they say. Another client may answer first."""
+        """Ask the user and answer the question. Another client may answer first."""
         with anyio.CancelScope() as scope:
             self._asking[question.id] = scope
             try:
@@ -120,10 +120,10 @@ class TerminalAnswers:
             finally:
                 self._asking.pop(question.id, None)
         if scope.cancelled_caught:
-            self._view.note("(answered elsewhere)", "dim")
+            self._view.note("(answered by another client)", "dim")
 
     def withdraw(self, id: str) -> None:
-        """The question has its answer: ask no longer."""
+        """Stop asking, because the question was answered."""
         scope = self._asking.get(id)
         if scope is not None:
             scope.cancel()
@@ -147,7 +147,7 @@ class TerminalAnswers:
         )
 
     async def _words(self, question: QuestionAsked) -> str | None:
-        """What a tool wants to know; Ctrl-D declines, Ctrl-C stops the turn."""
+        """Ask a tool's question; Ctrl-D declines, Ctrl-C stops the turn."""
         self._reader.drop_typed_ahead()
         self._view.show_question(question.text, question.options)
         try:
@@ -195,10 +195,10 @@ async def follow(
     show: Callable[[Event], None],
     answers: TerminalAnswers | None,
 ) -> None:
-    """Show a turn's events until it ends, and put its questions to the user.
+    """Show a turn's events until it ends, and ask its questions.
 
     Raises:
-        SatchelError: What ended the turn without a result.
+        SatchelError: The error that ended the turn without a result.
     """
     async with anyio.create_task_group() as group:
         async for event in running.events():
@@ -210,5 +210,5 @@ async def follow(
                     answers.withdraw(id)
                 case _:
                     pass
-        # A question that is still on the screen went with the turn.
+        # The turn took the question that is still on the screen with it.
         group.cancel_scope.cancel()

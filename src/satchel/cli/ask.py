@@ -29,7 +29,8 @@ from satchel.runtime.options import chosen_option
 __all__ = ["ask", "turn_to_json"]
 
 _MOST_STDIN = 64_000_000
-"""Bytes of a prompt on stdin: far more than any model's context window, and little enough for a small machine."""
+"""The most bytes of a prompt on stdin: far more than any model's context window, but not too many for a small
+machine."""
 
 
 @click.command()
@@ -41,10 +42,8 @@ _MOST_STDIN = 64_000_000
 @click.option(
     "--stream-json", is_flag=True, help="Print each event as a line of JSON when it happens, then the turn."
 )
-@click.option(
-    "--no-memory", is_flag=True, help="Don't show memories to the model, and remember nothing of this."
-)
-@click.option("--private", is_flag=True, help="Remember nothing of this; relevant memories are shown.")
+@click.option("--no-memory", is_flag=True, help="Don't show memories to the model, and don't remember this.")
+@click.option("--private", is_flag=True, help="Don't remember this; relevant memories are still shown.")
 @click.option(
     "--allow",
     multiple=True,
@@ -102,13 +101,13 @@ def _words(text: Sequence[str]) -> str:
         if len(raw) > _MOST_STDIN:
             raise UsageError(
                 f"The text on stdin is longer than {_MOST_STDIN // 1_000_000} MB. "
-                "Save it as a file, and name the file in your message."
+                "Save it to a file, and name the file in your message."
             )
         words = raw.decode("utf-8", "replace")
     else:
         words = " ".join(text)
     if not words.strip():
-        raise UsageError('There is no message: give it as an argument, or give "-" and write it to stdin.')
+        raise UsageError('There is no message. Pass it as an argument, or pass "-" and write it to stdin.')
     return words
 
 
@@ -209,7 +208,7 @@ def _print(turn: TurnResult, *, form: str, is_shown: bool) -> None:
 
 
 def turn_to_json(turn: TurnResult) -> dict[str, Any]:
-    """The turn as plain JSON data (DESIGN 3.3)."""
+    """The turn as JSON data."""
     return {
         "session_id": turn.session_id,
         "turn": turn.turn,

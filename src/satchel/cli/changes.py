@@ -85,7 +85,7 @@ def edit(
     if valid_to is not None:
         given["valid_to"] = parse_time(valid_to or None)
     if all(value is None for value in given.values()) and valid_from is None and valid_to is None:
-        raise UsageError("Nothing to change: give new content after the id, or an option.")
+        raise UsageError("Nothing to change: add new content after the id, or an option.")
 
     async def change(memory: Memory) -> tuple[str | None, MemoryRecord]:
         return await memory.edit(id, why=why, **given), await memory.get(id)

@@ -33,11 +33,11 @@ __all__ = ["chat"]
     type=click.Choice(["ask", "auto", "plan", "bypass"]),
     help="How to decide calls that no rule covers.",
 )
-@click.option("--private", is_flag=True, help="Remember nothing that is said.")
+@click.option("--private", is_flag=True, help="Don't remember this conversation.")
 @click.option(
     "--plain",
     is_flag=True,
-    help="Don't take over the screen. Always so until there is a full-screen interface.",
+    help="Don't take over the screen. This is always the case until there is a full-screen interface.",
 )
 def chat(
     session_id: str | None, last: bool, model: str | None, mode: str | None, private: bool, plain: bool

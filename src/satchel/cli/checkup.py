@@ -105,7 +105,7 @@ def _show(found: Checkup, repaired: Repaired | None) -> None:
         ("echoes", found.echoes + found.restated, every, "contain or restate what was shown"),
         ("stale", found.stale, every, "shown after they had become invalid"),
         ("faded", found.faded, every, "found only by search"),
-        ("undated", found.undated, every, "it is unknown when they were said"),
+        ("undated", found.undated, every, "without a known time"),
         ("secrets", found.secrets, every, "seem to contain a secret"),
     ):
         say(f"{name:11} {count:>8,}  {count / max(1, of):>6.1%}  {note}")

@@ -33,12 +33,13 @@ class LazyGroup(Group):
     """A group whose commands are imported when they are run."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
-        """Make the group.
+        """Create the group.
 
         Args:
             *args: For `click.Group`.
             **kwargs: For `click.Group`.
-            lazy: By name, in the order of the help: where the command is ("satchel.cli.ask:ask"), and a line of help.
+            lazy: By name, in the order of the help: the location of the command ("satchel.cli.ask:ask"), and a line
+                of help.
         """
         super().__init__(*args, **kwargs)
         self._lazy = lazy
@@ -51,7 +52,7 @@ class LazyGroup(Group):
         """Import a command."""
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
-        # Before a command imports numpy. Reading the settings, which every command does, imports this room anyway.
+        # This must happen before a command imports numpy. It costs nothing, because every command reads the settings.
         importlib.import_module("satchel.config").prepare_libraries()
         module, _, name = self._lazy[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
@@ -64,7 +65,7 @@ class LazyGroup(Group):
 
 
 class _Text(click.ParamType[str]):
-    """Text from the command line. Invalid UTF-8 is replaced: models, databases and logs take only text."""
+    """Text from the command line. Invalid UTF-8 is replaced, because models, databases and logs accept only text."""
 
     name = "text"
 
@@ -87,7 +88,7 @@ class _Json(click.ParamType[dict[str, Any]]):
         except (ValueError, RecursionError) as error:
             self.fail(f"this is not JSON: {error}", param, ctx)
         if not isinstance(parsed, dict):
-            self.fail('a JSON object is needed, such as \'{"path": "notes.md"}\'.', param, ctx)
+            self.fail('this is not a JSON object, such as \'{"path": "notes.md"}\'.', param, ctx)
         return parsed
 
 

@@ -1,4 +1,4 @@
-"""`satchel config`: what is set, where, and setting it."""
+"""`satchel config`: shows and changes the settings."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def config() -> None:
 @click.argument("key", required=False, type=Text)
 @json_option
 def show(key: str | None, as_json: bool) -> None:
-    """Show all settings, or those whose key begins with KEY, with where each was set. Secrets are never
-    shown.
-    """
+    """Show all settings, or those whose key begins with KEY, and where each was set. Secrets are never shown."""
     shown = [
         entry
         for entry in show_settings(read_settings())
@@ -71,7 +69,7 @@ def _written(value: Any) -> str:
 @config.command()
 @json_option
 def path(as_json: bool) -> None:
-    """Print where the settings file is."""
+    """Print the path of the settings file."""
     place = read_settings().config_path
     if as_json:
         say_json({"path": str(place), "exists": place.exists()})
@@ -84,9 +82,9 @@ def path(as_json: bool) -> None:
 @click.argument("value", type=Text)
 @json_option
 def set_(key: str, value: str, as_json: bool) -> None:
-    """Set KEY to VALUE in the settings file; an empty VALUE takes an optional setting out.
+    """Set KEY to VALUE in the settings file; an empty VALUE removes an optional setting.
 
-    Lists are written with commas. Keys of providers stay in environment variables and are never written down.
+    Separate the elements of a list with commas. API keys belong in environment variables and are never stored.
     """
     settings = read_settings()
     now = set_value(settings.config_path, key, value, providers=settings.providers)
@@ -114,9 +112,10 @@ _GRANTS = (
 def trust_(folder: Path | None, remove: bool, yes: bool, as_json: bool) -> None:
     """Use what a project brings: its .satchel/config.toml, .satchel/tools and AGENTS.md.
 
-    FOLDER is the project's; the default is the project of the working directory. Everything that this grants is shown
-    first, and on a terminal you are asked. Trust covers what is there now: a folder whose settings or AGENTS.md change
-    is ignored until you trust it again, and a new or changed tool is not run. Folders inside it are not covered.
+    FOLDER is the project's folder; the default is the project of the working directory. Everything that this allows
+    is shown first, and on a terminal you are asked to confirm. Trust covers the current content: if the settings or
+    AGENTS.md change, the folder is ignored until you trust it again, and a new or changed tool is not run. Subfolders
+    are not covered.
     """
     settings = read_settings()
     wanted = (folder or settings.project or settings.cwd).resolve()
@@ -138,7 +137,7 @@ def trust_(folder: Path | None, remove: bool, yes: bool, as_json: bool) -> None:
         if not is_terminal(sys.stdin):
             raise UsageError("Nothing was changed. Without a terminal, add --yes.")
         click.confirm(f"Trust {wanted} with this?", abort=True, err=True)
-    # What was shown is what is trusted, even if it has changed since.
+    # Trust what was shown, even if it has changed since.
     trust(settings.home, wanted, content)
     if as_json:
         shown = [{"kind": grant.kind, "text": grant.text, "is_new": grant.is_new} for grant in grants]
@@ -154,10 +153,10 @@ def _show_grants(folder: Path, grants: Sequence[Grant], *, is_known: bool) -> No
     if is_known:
         count = sum(grant.is_new for grant in grants)
         tell(
-            f"{folder}: what is marked with + is new or has changed since you trusted it ({count} of {len(grants)})."
+            f"{folder}: entries marked with + are new or have changed since you trusted it ({count} of {len(grants)})."
         )
     else:
-        tell(f"Trust in {folder} turns on:")
+        tell(f"Trusting {folder} turns on:")
     for kind, title in _GRANTS:
         of_kind = [grant for grant in grants if grant.kind == kind]
         if of_kind:
@@ -171,10 +170,10 @@ def _show_grants(folder: Path, grants: Sequence[Grant], *, is_known: bool) -> No
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def import_mcp(file: Path, yes: bool, as_json: bool) -> int:
-    """Add the MCP servers of FILE, such as a .mcp.json or the one of Claude Desktop, to your settings.
+    """Add the MCP servers in FILE, such as a .mcp.json or Claude Desktop's file, to your settings.
 
-    What would be added is shown first, without the values of variables and headers, and on a terminal you are asked.
-    A server whose name is in your settings already is left as it is.
+    The new entries are shown first, without the values of variables and headers, and on a terminal you are asked to
+    confirm. A server whose name is already in your settings is not changed.
     """
     settings = read_settings()
     found = read_mcp_file(file)
@@ -184,7 +183,7 @@ def import_mcp(file: Path, yes: bool, as_json: bool) -> int:
         tell(f"! {reason}")
     for server in found.servers:
         if server.name in known:
-            tell(f"  {server.name} is in your settings already and stays as it is.")
+            tell(f"  {server.name} is already in your settings and is not changed.")
     for server in fresh:
         what = masked_command(server.command, server.args) if server.command else mask_address(server.url)
         tell(f"+ {server.name}: {what}")
@@ -194,13 +193,13 @@ def import_mcp(file: Path, yes: bool, as_json: bool) -> int:
     for place in found.written_out:
         if place.split(".")[0] in {server.name for server in fresh}:
             tell(
-                f"! {place} stands in the file as it is, and would in your settings: better a ${{VARIABLE}} for it."
+                f"! The value of {place} would be in plain text in your settings. Use a ${{VARIABLE}} to keep it out of them."
             )
     if fresh and not yes:
         if not is_terminal(sys.stdin):
             raise UsageError("Nothing was added. Without a terminal, add --yes.")
         click.confirm(
-            "These programs will be started, and may do what you may. Add them?", abort=True, err=True
+            "These programs will be started with your permissions. Add them?", abort=True, err=True
         )
     added = add_mcp_servers(settings.config_path, fresh) if fresh else ()
     if as_json:
@@ -212,10 +211,10 @@ def import_mcp(file: Path, yes: bool, as_json: bool) -> int:
 
 @config.command()
 @click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="The model that answers.")
-@click.option("--no-capture", is_flag=True, help="Keep nothing of what is said as memory.")
+@click.option("--no-capture", is_flag=True, help="Don't store conversations as memories.")
 @json_option
 def init(model: str | None, no_capture: bool, as_json: bool) -> None:
-    """Write a first settings file; on a terminal, without options, after two questions."""
+    """Write a first settings file. On a terminal and without options, this asks two questions first."""
     settings = read_settings()
     values: dict[str, object] = {"model": model, "memory.capture": False if no_capture else None}
     if model is None and not no_capture and is_terminal(sys.stdin):

@@ -27,7 +27,7 @@ def write_down(error: BaseException, words: Sequence[str]) -> str:
         folder.mkdir(mode=0o700, exist_ok=True)
         now = SystemClock().now()
         path = folder / f"{now:%Y-%m-%d}_errors.log"
-        # The arguments are left out: they may contain what the user said.
+        # The arguments are left out, because they may contain private text.
         command = " ".join(word for word in words[:2] if word.isidentifier())
         entry = f"{now.isoformat()} satchel {__version__} {command}\n{''.join(traceback.format_exception(error))}\n"
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

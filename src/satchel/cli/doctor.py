@@ -1,4 +1,4 @@
-"""`satchel doctor`: checks every part, and says what is wrong and what to do about it."""
+"""`satchel doctor`: checks every part and says what is wrong and how to fix it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 @click.command()
 @json_option
 def doctor(as_json: bool) -> int:
-    """Check that everything works; the exit code is 1 when something does not."""
+    """Check that everything works. The exit code is 1 if something does not."""
 
     async def body() -> Sequence[Check]:
         async with opened(read_settings(), with_notices=False) as satchel:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Editor", "LineReader", "PlainLines", "keep_typed_ahead"]
 
 Complete = Callable[[str], Iterable[tuple[str, str]]]
-"""Given the text so far, the completions of its last word, each with a short help text."""
+"""Returns the completions of the last word of a text, each with a short help text."""
 
 
 class LineReader(Protocol):
@@ -34,11 +34,11 @@ class LineReader(Protocol):
         ...
 
     async def ask(self, prompt: str) -> str:
-        """The answer to a question of the program: one line, not kept in the history. Raises as `read` does."""
+        """The answer to a question: one line, which is not added to the history. Raises like `read`."""
         ...
 
     def drop_typed_ahead(self) -> None:
-        """Forget keys that were typed before now. Call it before a question is shown: they can't be its answer."""
+        """Discard keys that were typed before now. Call it before showing a question, which they can't answer."""
         ...
 
 
@@ -67,19 +67,19 @@ class PlainLines:
         return await self.read(prompt)
 
     def drop_typed_ahead(self) -> None:
-        """See `LineReader`. The lines of a pipe were all written ahead."""
+        """Does nothing: the lines of a pipe are always written in advance."""
 
 
 class Editor:
-    """A line editor with history and completion. Alt-Enter, a final backslash or pasting gives several lines."""
+    """A line editor with history and completion. Alt-Enter, a final backslash or pasting adds lines."""
 
     def __init__(self, *, complete: Complete, recent: Callable[[], AsyncIterator[str]]) -> None:
-        """Make an editor; it uses the terminal only while it reads.
+        """Create an editor; it uses the terminal only while it reads.
 
         Args:
-            complete: Gives completions.
-            recent: Earlier messages, the newest first, for the arrow keys. They come from the session logs and are
-                written nowhere else, so that what is forgotten there is forgotten here too.
+            complete: Returns completions.
+            recent: Earlier messages, the newest first, for the arrow keys. They come from the session logs and are not
+                stored elsewhere, so that what is forgotten there is forgotten here, too.
         """
         self._complete = complete
         self._recent = recent
@@ -104,7 +104,7 @@ class Editor:
 
         # Output from the background appears above the prompt instead of in the middle of it.
         with patch_stdout(raw=True):
-            # While the editor reads, Ctrl-C is a key. The signal is for whoever runs the turns.
+            # While the editor reads, Ctrl-C is a key; the signal handler belongs to the code that runs turns.
             return await self._session.prompt_async(
                 prompt, bottom_toolbar=toolbar or None, handle_sigint=False
             )
@@ -119,7 +119,7 @@ class Editor:
 
     def drop_typed_ahead(self) -> None:
         """See `LineReader`."""
-        # Not there on every system, and of no use without a terminal.
+        # Not available on every system, and only useful with a terminal.
         import termios  # noqa: PLC0415
 
         from prompt_toolkit.input import create_input  # noqa: PLC0415 - see `Editor.ask`

@@ -1,4 +1,4 @@
-"""The entry point: runs a command, and turns any error into one line and an exit code (DESIGN 3.3)."""
+"""The entry point: runs a command, and turns any error into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["main"]
 INTERRUPTED = 130
 
 _OBJECTS_BEFORE_COLLECTING = 100_000
-"""New objects between two searches for cyclic garbage. Python's default of 700 means 170 searches while SQLAlchemy and
-numpy are imported, a tenth of the CPU time of a short command, and they find nothing. This many objects take a few
-megabytes."""
+"""The number of new objects between two runs of the cyclic garbage collector. With Python's default of 700, it runs
+170 times while SQLAlchemy and numpy are imported, which takes a tenth of the CPU time of a short command and finds
+nothing. This many objects take a few megabytes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `satchel`.
 
     Args:
-        arguments: What follows the program's name; None takes it from the command line.
+        arguments: The arguments without the program's name; None uses those of the command line.
 
     Returns:
         The exit code: 0 done, 1 failed, 2 misused, 3 not found, 4 refused, 130 interrupted.
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prepare()
     thresholds = gc.get_threshold()
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTING, *thresholds[1:])
-    # Objects that are frozen are not searched when the interpreter ends, which saves 30 ms.
+    # Frozen objects are not examined when the interpreter exits, which saves 30 ms.
     atexit.register(gc.freeze)
     words = list(sys.argv[1:] if arguments is None else arguments)
     restore = _end_in_good_order()
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = root.main(words, prog_name="satchel", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of the output has closed the pipe. What Python has buffered must not raise again at exit.
+        # The reader of the output has closed the pipe. Flushing Python's buffers at exit must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     # A boundary: every error becomes one line and an exit code.

@@ -58,7 +58,7 @@ class FetchLine:
         if self._once:
             if not self._shown:
                 self._shown = (
-                    f"embedding model: {what} {total / 1e6:.0f} MB, only once. You can go on meanwhile."
+                    f"embedding model: {what} {total / 1e6:.0f} MB, only once. You can continue meanwhile."
                 )
                 tell(self._shown)
             return

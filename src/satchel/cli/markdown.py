@@ -1,7 +1,7 @@
-"""Text on its way to the screen: Markdown that grows while it is read, or plain text where that is wanted.
+"""Shows streamed text: Markdown that is laid out while it arrives, or plain text.
 
-A finished block is printed once and never touched again. Only the block that is still being written is painted again,
-and of that only the lines that changed, so that nothing flickers and scrolling back works.
+A finished block is printed once and never changed. Only changed lines of the unfinished block are repainted, so that
+nothing flickers and scrolling back works.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from satchel.cli.output import plain
 __all__ = ["MarkdownStream", "PlainStream", "TextStream"]
 
 _PAINT_S = 0.05
-"""Twenty times a second looks steady; a block that takes long to lay out is painted less often."""
+"""Seconds between two repaints. Twenty a second look smooth; a block that takes long to lay out is painted less
+often."""
 _MOST_TAIL = 20_000
-"""Characters of an unfinished block, such as a very long list, after which its lines count as finished."""
+"""When an unfinished block, such as a very long list, has this many characters, its lines count as finished."""
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -27,19 +28,19 @@ _ITEM = re.compile(r"(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 
 
 class TextStream(Protocol):
-    """Where an answer's text goes, piece by piece."""
+    """Shows an answer's text piece by piece."""
 
     def feed(self, text: str) -> None:
-        """The next piece."""
+        """Show the next piece."""
         ...
 
     def finish(self) -> None:
-        """The text is complete; what comes next begins on a new line. Without text, nothing happens."""
+        """End the text, so that what follows begins on a new line. Does nothing if there was no text."""
         ...
 
 
 class PlainStream:
-    """The text as it comes."""
+    """Shows the text unchanged."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -66,7 +67,7 @@ def _size() -> tuple[int, int]:
 
 
 class MarkdownStream:
-    """Markdown, laid out with rich for a terminal."""
+    """Shows Markdown on a terminal, laid out with rich."""
 
     def __init__(
         self,
@@ -75,12 +76,12 @@ class MarkdownStream:
         monotonic_s: Callable[[], float],
         size: Callable[[], tuple[int, int]] = _size,
     ) -> None:
-        """Begin with nothing.
+        """Create an empty stream.
 
         Args:
             out: The terminal.
-            monotonic_s: A clock, to paint no more often than can be seen.
-            size: Gives the terminal's columns and lines at that moment.
+            monotonic_s: A clock, to limit repaints.
+            size: Returns the terminal's current columns and lines.
         """
         self._out = out
         self._monotonic_s = monotonic_s
@@ -112,19 +113,19 @@ class MarkdownStream:
         self._next_paint_s = began_s + took_s + max(_PAINT_S, 4 * took_s)
 
     def _settle_blocks(self, *, is_complete: bool) -> None:
-        # Always one block at a time, so that the same is on the screen however the pieces came.
+        # One block at a time, so that the result doesn't depend on how the text was split into pieces.
         while cut := _first_settled(self._tail, is_complete=is_complete):
             head, self._tail = self._tail[:cut], self._tail[cut:]
             self._settle(head)
 
     def _settle(self, text: str) -> None:
-        """Print a part for good."""
+        """Print a part that won't change any more."""
         self._repaint(self._layout(text))
         self._has_settled = self._has_settled or bool(self._shown)
         self._shown = []
 
     def _layout(self, text: str) -> list[str]:
-        # Imported when used: it takes a tenth of a second, and only terminals need it.
+        # Imported on demand: it takes a tenth of a second, and only terminals need it.
         from markdown_it import MarkdownIt  # noqa: PLC0415
         from rich.console import Console  # noqa: PLC0415
 
@@ -143,9 +144,9 @@ class MarkdownStream:
             height=25,
             legacy_windows=False,
         )
-        # No hyperlinks: the address is shown beside the link, so that a model can't hide it.
+        # No hyperlinks: the address is shown next to the link's text, so that a model can't hide it.
         markdown = TerminalMarkdown("", code_theme="ansi_dark", hyperlinks=False)
-        # rich drops HTML with its words (`List<int>` would become `List`), and the address of a picture.
+        # rich drops HTML including its content (`List<int>` would become `List`), and the addresses of pictures.
         reader = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("image")
         markdown.parsed = reader.parse(text)
         console.print(markdown)
@@ -164,7 +165,7 @@ class MarkdownStream:
             if old != new:
                 break
             same += 1
-        # The cursor can't reach what has scrolled out of the screen.
+        # The cursor can't reach lines that have scrolled off the screen.
         same = max(same, len(self._shown) - max(1, height - 1))
         up = len(self._shown) - same
         if up or lines[same:]:
@@ -179,11 +180,11 @@ def _is_blank(line: str) -> bool:
 
 
 def _first_settled(text: str, *, is_complete: bool) -> int:
-    """The length of the first block, where another one follows and nothing can change it any more; else 0.
+    """The length of the first block if another one follows, so that it can't change any more; otherwise 0.
 
     Args:
         text: Begins with a block.
-        is_complete: Nothing will be added.
+        is_complete: No more text will be added.
     """
     position = 0
     fence = ""

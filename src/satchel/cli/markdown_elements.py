@@ -1,7 +1,7 @@
-"""How blocks of Markdown look on a terminal where rich's own layout loses something.
+"""Replaces rich's layout of some Markdown blocks, because it loses information.
 
-rich drops the dot of "3.", shows "[x]" as it stands, wraps code between words, and squeezes a wide table until its
-words break. Imported when the first text is laid out: rich takes a tenth of a second.
+rich drops the dot of "3.", shows "[x]" literally, wraps code between words, and squeezes wide tables until their words
+break. Imported when the first text is laid out: rich takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ __all__ = ["TerminalMarkdown"]
 
 _TASK = re.compile(r"\[([ xX])\]\s")
 _MOST_WORD = 12
-"""A table's column is at least as wide as its longest word, up to so many characters: longer ones may be broken."""
+"""A table's column is at least as wide as its longest word, up to this many characters. Longer words may be
+broken."""
 _CELL_GAP = 2
 
 
 class _Heading(markdown.Heading):
-    """A heading that begins where the text does."""
+    """A heading aligned with the text."""
 
     LEVEL_ALIGN: ClassVar[dict[str, JustifyMethod]] = {}
 
 
 class _Code(markdown.CodeBlock):
-    """Code whose lines begin in the first column and are broken where the screen ends, as a terminal does itself."""
+    """Code whose lines begin in the first column and are broken at the edge of the screen, as a terminal does."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         code = str(self.text).rstrip().expandtabs(4)
@@ -68,7 +69,7 @@ class _Item(markdown.ListItem):
     def render_with(
         self, mark: str, style: str, console: Console, options: ConsoleOptions
     ) -> Iterator[Segment]:
-        """The item behind its mark, the lines that follow below the first."""
+        """The item after its mark, with the following lines aligned below the first."""
         width = cell_len(mark)
         look = console.get_style(style, default="none")
         inner = options.update(width=max(1, options.max_width - width))
@@ -104,7 +105,7 @@ class _List(markdown.ListElement):
 
 
 class _Table(markdown.TableElement):
-    """A table; where the screen is too narrow for its words, a block of `heading: value` for each row."""
+    """A table, or a block of `heading: value` for each row if the screen is too narrow for its words."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         headings = [cell.content for cell in self.header.row.cells] if self.header and self.header.row else []
@@ -126,7 +127,7 @@ def _longest_word(text: Text) -> int:
 
 
 class TerminalMarkdown(Markdown):
-    """Markdown with these blocks."""
+    """Markdown that uses the classes above."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,

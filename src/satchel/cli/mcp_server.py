@@ -35,12 +35,12 @@ __all__ = ["mcp_server"]
 T = TypeVar("T")
 
 _MOST_SHOWN = 20
-"""Resources that `test` shows; a server may have a thousand."""
+"""The most resources that `test` shows; a server may have a thousand."""
 _TRUST_AGAIN = (
-    "! Trust covers settings as they were: this project's are ignored until you type: satchel config trust"
+    "! This changed the project's settings, so they are ignored until you type: satchel config trust"
 )
 _MAX_PASTED = 65_536
-"""Characters of a pasted address."""
+"""The longest pasted address, in characters."""
 
 
 @click.group("mcp-server", cls=Group)
@@ -106,7 +106,7 @@ def _to_json(server: KnownServer) -> dict[str, Any]:
     "--header", "headers", type=Text, multiple=True, metavar="NAME=VALUE", help="A header of every request."
 )
 @click.option("--env", type=Text, multiple=True, metavar="NAME=VALUE", help="A variable for the program.")
-@click.option("--sse", is_flag=True, help="Use the older HTTP with server-sent events.")
+@click.option("--sse", is_flag=True, help="Use the older transport, HTTP with server-sent events.")
 @click.option(
     "--client-id", type=Text, default="", help="The OAuth client to log in as, if you registered one."
 )
@@ -153,7 +153,7 @@ def add(
     )
     if not add_mcp_servers(path, (server,)):
         raise ConfigError(
-            f"{path} has an MCP server {name} already. Remove it first: satchel mcp-server remove {name}"
+            f"{path} already has an MCP server {name}. Remove it first: satchel mcp-server remove {name}"
         )
     for place in plain_values(server):
         tell(
@@ -173,7 +173,7 @@ def _pairs(option: str, given: Sequence[str]) -> Mapping[str, str]:
         key, equals, value = text.partition("=")
         if not equals or not key:
             # The value may be secret.
-            raise UsageError(f"{option} takes NAME=VALUE; one that was given has no name or no =.")
+            raise UsageError(f"{option} takes NAME=VALUE, but one value has no name or no =.")
         pairs[key] = value
     return pairs
 
@@ -239,7 +239,7 @@ def test(name: str, as_json: bool) -> int:
     rows += [(f"/{prompt.command}", prompt.description) for prompt in tried.prompts]
     say_rows(((name, one_line(what, 60)) for name, what in rows), indent="  ")
     if status.instructions:
-        say("  It says about the use of its tools:")
+        say("  Its instructions for using the tools:")
         for line in status.instructions.splitlines():
             say(f"  > {line}".rstrip())
     for withheld in status.withheld:

@@ -39,16 +39,16 @@ __all__ = ["hit_line", "memory", "memory_line"]
 
 _MOST_SHOWN = 20
 _MOST_ADDED = 16_000_000
-"""Bytes of one memory on stdin; the store accepts 16 million characters."""
+"""The most bytes of a memory on stdin; the store accepts 16 million characters."""
 
 
 def memory_line(record: MemoryRecord) -> str:
-    """A memory in one line that can't steer a terminal."""
+    """A memory in one line, without control characters."""
     return plain(lines.memory_line(record))
 
 
 def hit_line(hit: Hit) -> str:
-    """The same for a memory that was found, with its score."""
+    """The same for a search result, with its score."""
     return plain(lines.hit_line(hit))
 
 
@@ -108,7 +108,7 @@ def add(
     )
     if not words.strip():
         raise UsageError(
-            'There is nothing to remember: give it as an argument, or give "-" and write it to stdin.'
+            'There is nothing to remember. Pass it as an argument, or pass "-" and write it to stdin.'
         )
     when = parse_time(said_at)
 
@@ -247,7 +247,7 @@ def forget(
     again does not bring it back.
     """
     if not (ids or query or session or before or everything):
-        # A scope that is given alone is meant in full; the default scope, which nobody gave, is not.
+        # --scope alone selects the whole scope. The default scope must be selected explicitly.
         named = click.get_current_context().get_parameter_source("scope")
         if named is not click.core.ParameterSource.COMMANDLINE:
             raise UsageError("Select what to forget: ids, --query, --session, --before, --scope, or --all.")

@@ -19,7 +19,7 @@ _REFUSED = 4
 
 
 async def tell_choice(satchel: Satchel) -> None:
-    """Report which model Satchel chose by itself, and how to change it. Without a model, the answers say so."""
+    """Report which model Satchel chose by itself, and how to change it. Without a model, the answers say that."""
     if satchel.settings.model or satchel.parts.models.given is not None:
         return
     choice = await satchel.choice()
@@ -52,5 +52,5 @@ async def settled(running: RunningTurn) -> None:
 
 
 def exit_code_of(turn: TurnResult) -> int:
-    """The exit code of a command whose turn this was (DESIGN 3.3)."""
+    """The exit code of a command that ran this turn."""
     return _REFUSED if turn.was_refused else _EXIT[turn.status]

@@ -40,14 +40,14 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def plain(text: str) -> str:
-    """The text with control characters replaced: what a model, a tool or a file says never controls the terminal."""
+    """The text with control characters replaced, so that models, tools and files can't control the terminal."""
     return text.replace("\r\n", "\n").translate(_CONTROLS)
 
 
 def wrapped(text: str, stream: TextIO) -> str:
-    """The text with lines that fit the terminal, broken between words; unchanged where the stream is no terminal.
+    """The text with lines broken between words to fit the terminal; unchanged if the stream is not a terminal.
 
-    The continuation of a line is indented below it. Addresses and commands are not broken: they are copied.
+    The continuation of a line is indented. Addresses and commands are not broken, so that they can be copied.
     """
     if not is_terminal(stream):
         return text

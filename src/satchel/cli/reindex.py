@@ -45,7 +45,7 @@ def reindex(embedder: str | None, calibrate: bool, drop_old: bool, as_json: bool
         async with opened_home(settings, with_notices=False) as home:
             if home.memory is None:
                 raise StorageError(
-                    "Memory is off (memory.enabled) or could not be opened. `satchel doctor` says what is wrong."
+                    "Memory is off (memory.enabled) or could not be opened. `satchel doctor` shows why."
                 )
             return await home.memory.reindex(calibrate=calibrate, drop_old=drop_old, progress=line)
 

@@ -117,7 +117,7 @@ def _hit_to_json(hit: SearchHit) -> dict[str, Any]:
     type=click.Path(path_type=Path),
     help="The file; an existing one is not overwritten. Default: stdout.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 def export(id: str, form: str, output: Path | None, as_json: bool) -> None:
     """Export a conversation as Markdown or JSON."""
     is_json = as_json or form == "json"

@@ -19,8 +19,8 @@ def read_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
         overrides: By dotted key, from the command's options; None values are left out.
 
     Raises:
-        ConfigError: They are wrong.
-        UsageError: The working directory is gone.
+        ConfigError: They are invalid.
+        UsageError: The working directory no longer exists.
     """
     try:
         cwd = Path.cwd()

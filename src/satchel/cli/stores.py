@@ -104,7 +104,7 @@ def with_home(function: Callable[[Home], Awaitable[T]], scope: str = "default") 
 
 
 def with_memory(function: Callable[[Memory], Awaitable[T]], scope: str = "default") -> T:
-    """Run a function with the memories of a scope; stderr reports a part of memory that does not work."""
+    """Run a function with the memories of a scope; stderr reports parts of memory that don't work."""
 
     async def body(home: Home) -> T:
         found = await function(memory_of(home))

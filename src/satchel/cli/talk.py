@@ -1,4 +1,4 @@
-"""A conversation in the terminal: reads messages and commands, and shows what happens, until the user leaves."""
+"""A conversation in the terminal: reads messages and commands and shows what happens, until the user leaves."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from satchel.version import __version__
 __all__ = ["Talk", "said_before"]
 
 _MOST_SESSIONS, _MOST_SAID, _MOST_WAIT_S = 10, 200, 0.3
-"""How far the arrow keys go back: sessions, messages, and seconds of reading before the user would notice."""
+"""How far the arrow keys go back: sessions, messages, and seconds for reading them, so that nobody notices."""
 
 _MOST_RECAPPED = 3
-"""Exchanges shown when a conversation is continued: enough to recognise it, and less than a screen."""
+"""The most exchanges that are shown when a conversation is continued: enough to recognise it, less than a screen."""
 
 INTERRUPTED = 130
 
@@ -79,7 +79,7 @@ class Talk:
         return model_name(self._session)
 
     def note(self, text: str) -> None:
-        """Show a line beside the conversation."""
+        """Show a line that is not part of the conversation."""
         self.view.note(text, "dim", wraps=True)
 
     def interrupt(self) -> None:
@@ -120,15 +120,13 @@ class Talk:
         if session.turns:
             await self._recap()
         if session.is_interrupted and not session.open_questions:
-            self.note(
-                "The last turn was interrupted. /continue goes on with it; a message leaves it as it is."
-            )
+            self.note("The last turn was interrupted. /continue resumes it; any message abandons it.")
         question = session.pending_question
         if question is not None:
             self.view.show_question(question.question, question.options)
 
     async def _recap(self) -> None:
-        """Show where the conversation stopped."""
+        """Show the last exchanges of the conversation."""
         try:
             log = await self.satchel.sessions.load(self._session.id)
         except StorageError as error:
@@ -174,7 +172,7 @@ class Talk:
                 self.view.note(f"! {error}", "yellow", wraps=True)
 
     async def _handle(self, text: str) -> None:
-        """Do what one line asks for: a command, or a message to the model.
+        """Handle a line: a command, or a message to the model.
 
         Raises:
             EOFError: The user wants to leave.
@@ -245,7 +243,7 @@ class Talk:
             self._note_end(1 if result is None else exit_code_of(result))
 
     async def _answer_old_questions(self) -> None:
-        """Ask again what was on the screen when the program ended: the turn goes on with the answer."""
+        """Repeat the questions that were open when the program ended; the turn continues with the answers."""
         while self._answers is not None and self._session.is_interrupted:
             question = next((q for q in self._session.open_questions if isinstance(q, QuestionAsked)), None)
             if question is None:
@@ -255,7 +253,7 @@ class Talk:
                 await self._follow(self._session.running)
 
     async def _show_posts(self) -> None:
-        """Show what comes between two turns: what others posted into the session, and notices."""
+        """Show what arrives between two turns: posts of other programs, and notices."""
         while True:
             session = self._session
             async for record in session.subscribe():
@@ -276,7 +274,7 @@ class Talk:
             self._code = max(self._code, code)
 
     async def _change_session(self, change: SessionChange) -> None:
-        """Continue in another session, or in a new one; one that can't be opened leaves this one open."""
+        """Continue in another session or a new one. If it can't be opened, the current one stays open."""
         if change.session_id is not None and self._session.id.startswith(change.session_id):
             self.note("You are in this session.")
             return

@@ -28,7 +28,7 @@ __all__ = ["tool"]
 T = TypeVar("T")
 
 _MOST_STDIN = 64_000_000
-"""Bytes of input on stdin: far more than a model passes to a tool."""
+"""The most bytes of input on stdin: far more than a model passes to a tool."""
 _SOURCES = ("builtin", "external", "capability", "mcp")
 
 
@@ -119,8 +119,8 @@ def show(name: str, as_json: bool) -> None:
 def run(name: str, input: str, as_json: bool) -> int:
     """Run a tool with JSON, and print the envelope: {"tool_success": true, "result": …} or the error.
 
-    INPUT is a JSON object, "-" reads it from stdin. The exit code is 0 with tool_success, else 1; or 2 where INPUT is
-    no such object.
+    INPUT is a JSON object; "-" reads it from stdin. The exit code is 0 with tool_success, otherwise 1, or 2 if INPUT
+    is not a JSON object.
     """
     text = _stdin() if input == "-" else input
     try:
@@ -147,7 +147,7 @@ def _say_envelope(envelope: Mapping[str, Any], *, as_json: bool) -> None:
 def _stdin() -> str:
     raw = sys.stdin.buffer.read(_MOST_STDIN + 1)
     if len(raw) > _MOST_STDIN:
-        raise UsageError(f"What came on stdin is longer than {_MOST_STDIN // 1_000_000} MB.")
+        raise UsageError(f"The input on stdin is longer than {_MOST_STDIN // 1_000_000} MB.")
     return raw.decode("utf-8", "replace")
 
 
@@ -157,7 +157,7 @@ def _object(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"The input is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise UsageError('The input is a JSON object, such as \'{"path": "notes.md"}\'.')
+        raise UsageError('The input must be a JSON object, such as \'{"path": "notes.md"}\'.')
     return value
 
 
@@ -169,7 +169,7 @@ async def _tell_progress(data: Mapping[str, Any]) -> None:
 @tool.command()
 @json_option
 def refresh(as_json: bool) -> None:
-    """Look at the tools' folders again, ask those again that gave no schema, and have MCP servers list their tools."""
+    """Scan the tool folders again, ask executables that gave no schema, and list the tools of MCP servers again."""
     tell("Refreshing tools...")
 
     async def look(satchel: Satchel) -> tuple[int, tuple[str, ...], ScanState]:
@@ -195,10 +195,10 @@ def refresh(as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def approve(name: str, yes: bool, as_json: bool) -> None:
-    """Approve an executable, or the description of an MCP server's tool, as it is now.
+    """Approve the current content of an executable, or the current description of an MCP server's tool.
 
-    A tool that has changed is not used before that. NAME is the tool's name or the path of its file; mcp__SERVER__*
-    means all tools of a server that wait for approval. On a terminal, what is approved is shown first.
+    A tool that has changed is not used until you approve it. NAME is the tool's name or the path of its file;
+    mcp__SERVER__* stands for all tools of a server that wait for approval. On a terminal, they are shown first.
     """
     if name.startswith("mcp__"):
         _approve_described(name, yes=yes, as_json=as_json)

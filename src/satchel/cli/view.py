@@ -1,4 +1,4 @@
-"""A turn on the terminal: the answer while it arrives, tool calls and results, surfaced memories, and the cost."""
+"""Shows a turn on the terminal: the answer while it arrives, tool calls and results, surfaced memories, the cost."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ __all__ = ["TurnView", "has_colour", "one_line"]
 
 _LINE = 100
 _PROGRESS_S = 0.5
-"""Seconds between two lines of progress: more often than that nobody reads them."""
+"""Seconds between two lines of progress; nobody reads them more often."""
 _MOST_COUNTED = 1e15
 _RECAP_LINES = 4
-"""Lines of an earlier answer that are shown when a conversation is continued."""
+"""The most lines of an earlier answer that are shown when a conversation is continued."""
 _FILE_COLUMNS = 200
-"""Where the notes don't go to a terminal, whose width would say how long a line may be."""
+"""The width of lines that don't go to a terminal."""
 _STYLES = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _LINE_STYLES = {"plain": "dim", "added": "green", "removed": "red", "active": "bold"}
 
@@ -51,12 +51,12 @@ def has_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 
 def one_line(text: str, limit: int = _LINE) -> str:
-    """The text as one line of at most `limit` characters, without anything that could steer a terminal."""
+    """The text as one line of at most `limit` characters, without control characters."""
     return lines.one_line(plain(text[: limit * 8]), limit)
 
 
 def _progress(data: Mapping[str, Any]) -> str:
-    """How far a tool is: its newest line of output, an MCP server's numbers, or whatever else it reports."""
+    """A tool's progress: its newest line of output, an MCP server's numbers, or whatever else it reports."""
     match data:
         case {"stream": _, "text": str(text)}:
             return text.rstrip().rpartition("\n")[2]
@@ -96,11 +96,11 @@ class TurnView:
         monotonic_s: Callable[[], float],
         with_usage: bool = True,
     ) -> None:
-        """Make a view.
+        """Create a view.
 
         Args:
-            text_out: Where the answer goes while it arrives; None shows everything except the answer.
-            notes_out: Where everything else goes.
+            text_out: The stream for the answer while it arrives; None shows everything except the answer.
+            notes_out: The stream for everything else.
             environ: For NO_COLOR and TERM.
             monotonic_s: A clock.
             with_usage: Whether a line with tokens and cost ends a turn.
@@ -125,7 +125,7 @@ class TurnView:
         self._inputs: dict[str, Mapping[str, Any]] = {}
 
     def note(self, text: str, *styles: str, wraps: bool = False) -> None:
-        """Show a line beside the answer; control characters are replaced.
+        """Show a line that is not part of the answer; control characters are replaced.
 
         Args:
             text: One line or several.
@@ -171,7 +171,7 @@ class TurnView:
             case Action(tool="ask_user") | Observation(tool="ask_user", is_error=False):
                 pass  # the turn ends with the question, which is shown then
             case Action(tool=tool, input=input, call_id=call_id):
-                # The first progress is shown only after a while: most calls end before that.
+                # The first progress is shown after a delay, because most calls end sooner.
                 self._progressed_s = self._monotonic_s()
                 self._inputs[call_id] = input
                 self.note(self._fitted(f"● {one_line(tool)}  {describe_call(tool, input)}".rstrip()), "cyan")
@@ -211,7 +211,7 @@ class TurnView:
         """Show a question to the user; its options are numbered, and a number chooses one.
 
         Args:
-            question: Or "", where it is on the screen already.
+            question: The question, or "" if it is already on the screen.
             options: Suggestions; any other answer is allowed.
         """
         if question:
@@ -281,12 +281,12 @@ class TurnView:
             self.note(self._fitted(f"    {line.text}"), _LINE_STYLES[line.style])
 
     def _fitted(self, text: str) -> str:
-        """One line that fits the terminal, its indentation kept."""
+        """The text as one line that fits the terminal, with its indentation."""
         columns = shutil.get_terminal_size().columns if is_terminal(self._notes) else _FILE_COLUMNS
         line = plain(text.replace("\n", " ")).expandtabs(4)
         if len(line) <= columns and line.isascii():
             return line
-        # Imported when used: only characters of two columns need it.
+        # Imported on demand: only characters that take two columns need it.
         from rich.cells import cell_len, set_cell_size  # noqa: PLC0415
 
         return line if cell_len(line) <= columns else f"{set_cell_size(line, columns - 1)}…"
@@ -298,7 +298,7 @@ class TurnView:
         self.finish()
         rest = final.text.removeprefix(self._last_text) if self._last_text else final.text
         if self._question is not None:
-            # Some models say the question and then ask it.
+            # Some models write the question in their text before they ask it.
             is_said = self._last_text.rstrip().endswith(self._question.question.strip())
             self.show_question("" if is_said else self._question.question, self._question.options)
         elif final.status == "cancelled":

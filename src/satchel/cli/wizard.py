@@ -1,4 +1,4 @@
-"""Two questions at the first start. Each can be skipped, and none is asked without a terminal."""
+"""Asks two questions at the first start. Each can be skipped; without a terminal, neither is asked."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ T = TypeVar("T")
 Values: TypeAlias = dict[str, object]
 
 _NAME = "own"
-"""The name of the provider that the user describes by its address alone."""
+"""The name of a provider for which the user gave only an address."""
 _MOST_LISTED = 12
-"""Models that are listed with a number; any other is chosen by its name."""
+"""The most models that are listed with a number; others are chosen by name."""
 _ADDRESS = re.compile(r"https?://\S+")
 _HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}(?:/\S*)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def is_first_start(settings: Settings) -> bool:
-    """Whether nothing has been configured and nothing said here yet."""
+    """Whether there are no settings and no conversations yet."""
     return (
         not settings.config_path.exists()
         and not settings.model
@@ -48,11 +48,10 @@ def is_first_start(settings: Settings) -> bool:
 def ask_settings(settings: Settings) -> Values:
     """Ask which model answers, and whether conversations are remembered.
 
-    An answer that can't work is explained and asked for again; what could not be checked is taken only if the user
-    says so.
+    If an answer can't work, the user is told why and asked again. An answer that can't be checked needs confirmation.
 
     Returns:
-        Values by dotted key, for `write_initial`; None where the default holds.
+        Values by dotted key, for `write_initial`; None for defaults.
 
     Raises:
         click.Abort: The user pressed Ctrl-C or Ctrl-D.
@@ -67,7 +66,7 @@ def ask_settings(settings: Settings) -> Values:
     )
     values: Values | None = None
     while values is None:
-        answer = _read("Model [Enter: choose by what is there]: ")
+        answer = _read("Model [Enter: choose automatically]: ")
         if not answer:
             values = {"model": None}
         elif _ADDRESS.fullmatch(answer):
@@ -76,19 +75,19 @@ def ask_settings(settings: Settings) -> Values:
             values = _by_address(settings, f"http://{answer}")
         else:
             values = _by_name(settings, answer)
-    keeps = _agrees("Remember what is said, on this machine?", default=True)
+    keeps = _agrees("Remember your conversations, on this machine?", default=True)
     return {**values, "memory.capture": None if keeps else False}
 
 
 def _read(prompt: str) -> str:
-    # Not `input`, on which click's own prompt is built: it loses a Ctrl-C that arrives just before it reads.
+    # Not `input`, which click's prompt uses: it loses a Ctrl-C that arrives just before it reads.
     print(prompt, end="", file=sys.stderr, flush=True)
     try:
         line = sys.stdin.buffer.readline()
     except KeyboardInterrupt:
         line = b""
     if not line:
-        tell("")  # what comes next begins on a new line
+        tell("")  # end the line
         raise click.Abort
     return plain(line.decode("utf-8", "replace")).strip()
 
@@ -107,7 +106,7 @@ def _run(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def _by_address(settings: Settings, address: str) -> Values | None:
-    """What an address sets; None where the user wants to give another answer."""
+    """The settings for an address; None if the user wants to give another answer."""
     provider = ProviderSettings(name=_NAME, kind="openai", base_url=address)
     found = _reached(settings, provider)
     if found is None:
@@ -128,7 +127,7 @@ def _by_address(settings: Settings, address: str) -> Values | None:
 
 
 def _reached(settings: Settings, provider: ProviderSettings) -> tuple[Endpoint, bool] | None:
-    """The endpoint, and whether it answered; None where it did not and the user wants another one."""
+    """The endpoint, and whether it answered; None if it didn't and the user wants another one."""
     while True:
         try:
             return _run(partial(probe_endpoint, provider, settings)), True
@@ -149,7 +148,7 @@ def _reached(settings: Settings, provider: ProviderSettings) -> tuple[Endpoint, 
 
 
 def _key_variable(settings: Settings) -> str | None:
-    """The name of the variable that holds the key; None where the user has none."""
+    """The name of the variable that holds the key; None if the user has none."""
     while True:
         name = _read("Environment variable that holds its key [Enter: another server]: ")
         if not name:
@@ -158,11 +157,11 @@ def _key_variable(settings: Settings) -> str | None:
             if settings.secret(name) is None:
                 tell(f"{name} is not set in this environment.")
             return name
-        tell("This is not the name of a variable, such as MY_API_KEY. Keys are never written down.")
+        tell("This is not the name of a variable, such as MY_API_KEY. Keys are never stored.")
 
 
 def _model_at(settings: Settings, endpoint: Endpoint, *, is_checked: bool, default: str = "") -> str | None:
-    """The model that the user chooses at an endpoint; None where they want another answer."""
+    """The model that the user chooses at an endpoint; None if they want to give another answer."""
     if endpoint.models:
         return _chosen(endpoint.models, default=default if default in endpoint.models else endpoint.models[0])
     name = _read(f"Name of its model [Enter: {default or 'default'}]: ") or default or "default"
@@ -196,7 +195,7 @@ def _did_you_mean(word: str, known: Sequence[str]) -> str:
 
 
 def _answers(name: str, settings: Settings) -> bool:
-    """Whether a model answers, or is taken although it does not."""
+    """Whether a model answers, or the user wants to use it anyway."""
     tell(f"Checking {name} …")
     try:
         _run(partial(verify_model, name, settings, clock=SystemClock()))
@@ -207,7 +206,7 @@ def _answers(name: str, settings: Settings) -> bool:
 
 
 def _by_name(settings: Settings, answer: str) -> Values | None:
-    """What "provider:model", or a provider alone, sets; None where the user wants to give another answer."""
+    """The settings for "provider:model" or a provider; None if the user wants to give another answer."""
     name, _, model = (part.strip() for part in answer.partition(":"))
     provider = settings.providers.get(name)
     if provider is None:
@@ -238,10 +237,10 @@ def _by_name(settings: Settings, answer: str) -> Values | None:
 
 
 def _without_key(settings: Settings, provider: ProviderSettings, model: str) -> Values | None:
-    """What a hosted provider sets before its key is there: that can't be checked, only agreed to."""
+    """The settings for a hosted provider whose key is not set: they can't be checked, only confirmed."""
     tell(
         f"{provider.env_api_key} is not set. Set it in your environment before you start Satchel; "
-        "keys are never written down."
+        "keys are never stored."
     )
     if not model:
         try:

@@ -158,13 +158,13 @@ async def check_model(name: str, settings: Settings) -> tuple[str, ...] | None:
     """Check whether a model could answer, without sending it a message: its file, or its endpoint and the key.
 
     Returns:
-        What the endpoint lists, where the model may be missing: some serve models under other names too. None where
-        there is no endpoint.
+        The models that the endpoint lists. The model may be missing, because some endpoints accept other names too.
+        None if there is no endpoint.
 
     Raises:
         ConfigError: The provider or the file doesn't exist.
         ModelAuthError: The key is missing or refused.
-        NoModelList: The endpoint can be reached and lists no models.
+        NoModelList: The endpoint can be reached but lists no models.
         ModelUnavailable: It can't be reached.
     """
     provider_name, model = split_name(name)
@@ -183,7 +183,7 @@ async def available_models(provider: ProviderSettings, settings: Settings) -> tu
 
     Raises:
         ModelAuthError: The endpoint refuses the key.
-        NoModelList: It can be reached and gives no list.
+        NoModelList: It can be reached but returns no list.
         ModelUnavailable: It can't be reached.
     """
     # Imported here because it is expensive and lists are rarely requested.
@@ -205,12 +205,10 @@ async def available_models(provider: ProviderSettings, settings: Settings) -> tu
     except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeEncodeError) as error:
         raise ModelUnavailable(f"{where} cannot be reached: {str(error) or type(error).__name__}.") from error
     except ValueError as error:
-        raise ModelUnavailable(f"{where} gave a list of models that is not JSON.") from error
+        raise ModelUnavailable(f"{where} returned a list of models that is not JSON.") from error
     if response.status_code in (401, 403):
         if not provider.env_api_key:
-            raise ModelAuthError(
-                f"{where} asks for a key, and no variable is named that holds one (env_api_key)."
-            )
+            raise ModelAuthError(f"{where} requires a key. Name the variable that holds it as env_api_key.")
         raise ModelAuthError(f"{where} refuses the key in {provider.env_api_key}.")
     if body is None:
         raise NoModelList(
@@ -239,9 +237,9 @@ def _names_in(body: Any) -> list[str]:
 
 
 async def default_model(provider: ProviderSettings, settings: Settings) -> str:
-    """The model to use where only the provider is named.
+    """The model to use if only the provider is named.
 
-    That is the provider's configured model, else Satchel's default for it, else the first model that it lists.
+    That is the provider's configured model, or else Satchel's default for it, or else the first model that it lists.
 
     Raises:
         ModelError: The endpoint's list is needed and has no usable model.
@@ -273,7 +271,7 @@ def _why_possible(provider: ProviderSettings, settings: Settings) -> str | None:
 
 
 def _is_moved(provider: ProviderSettings) -> bool:
-    """Whether the provider has another address than the built-in one."""
+    """Whether the provider's address differs from the built-in one."""
     own = builtin_providers({}).get(provider.name)
     return own is None or own.base_url != provider.base_url
 

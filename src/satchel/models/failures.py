@@ -196,10 +196,10 @@ def failure_of(
     if code in (401, 403) or (code in (None, 400) and _BAD_KEY.search(said)):
         if not endpoint.env_api_key:
             return ModelAuthError(
-                f"{what} No key was sent: name the variable that holds it as env_api_key of "
+                f"{what} No key was sent. Name the variable that holds it as env_api_key of "
                 f"[providers.{endpoint.provider}]."
             )
-        return ModelAuthError(f"{what} Check {key}: whether it is the right one, and what it may do.")
+        return ModelAuthError(f"{what} Check whether {key} is correct, and what it is allowed to do.")
     if code == 413 or (code in (None, 400, 404, 422, 500) and _TOO_LONG.search(said)):
         return ContextOverflow(what)
     if code is None:
@@ -207,7 +207,7 @@ def failure_of(
     if code in (408, 409, 425, 429) or code >= 500:
         return ModelUnavailable(what, retry_after_s=wait_s)
     if code == 404:
-        return ModelRejected(f"{what} Is the model's name right? `satchel model list` shows what there is.")
+        return ModelRejected(f"{what} Is the model's name right? `satchel model list` lists the models.")
     return ModelRejected(what)
 
 

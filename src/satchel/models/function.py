@@ -46,8 +46,8 @@ class FunctionModel:
             return cast("ChatModel", ready)
         if isinstance(model, type) or not callable(model):
             raise UsageError(
-                f"The model is {model!r}. Give a name such as 'ollama:qwen3', a ChatModel, or a function that takes a "
-                "ModelRequest and gives text or a Completion."
+                f"The model is {model!r}. Pass a name such as 'ollama:qwen3', a ChatModel, or a function that takes a "
+                "ModelRequest and returns text or a Completion."
             )
         return cls(model)
 
@@ -86,8 +86,8 @@ class FunctionModel:
                     raise self._no_answer(piece, "a piece of an answer is text")
                 pieces.append(piece)
                 yield TextDelta(text=piece)
-                # The function may never wait for anything, and its turn must still leave room for other tasks and be
-                # open to interruption.
+                # The function may never await anything. Other tasks must still run, and the turn must be
+                # interruptible.
                 await anyio.lowlevel.checkpoint()
         else:
             raise self._no_answer(answer, "an answer is text or a Completion")

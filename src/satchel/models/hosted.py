@@ -284,7 +284,9 @@ class HostedModel(ABC):
                 yield self._whole(await response.aread(), answer, offered_tools)
                 # Some endpoints omit the reason in an answer in one piece, which can't have been cut off.
                 if not answer.is_finished and not answer.result().blocks:
-                    raise ModelUnavailable(f"{self._endpoint.name} answered with JSON that holds no answer.")
+                    raise ModelUnavailable(
+                        f"{self._endpoint.name} answered with JSON that contains no answer."
+                    )
                 return
         except httpx2.HTTPError as error:
             if not answer.is_finished:
@@ -310,7 +312,7 @@ class HostedModel(ABC):
             reader = EventReader()
             return self._deltas([*reader.feed(body), *reader.finish()], answer, offered_tools)
         raise ModelRejected(
-            f"{self._endpoint.name} answered something that is not JSON: "
+            f"{self._endpoint.name} answered with something that is not JSON: "
             f"{' '.join(text.split())[:200] or 'nothing'}. Is its address "
             f"({_place(str(self._client.base_url))}) right?"
         )
@@ -326,7 +328,7 @@ class HostedModel(ABC):
     def _cut(self, error: Exception | None) -> ModelUnavailable:
         cause = "" if error is None else f" ({str(error) or type(error).__name__})"
         return ModelUnavailable(
-            f"{self._endpoint.name} cut the connection before its answer was whole{cause}."
+            f"{self._endpoint.name} closed the connection before its answer was complete{cause}."
         )
 
     def _checked_key(self) -> str:
@@ -345,7 +347,7 @@ class HostedModel(ABC):
             return "none"
         if not (key.isascii() and key.isprintable()):
             raise ModelAuthError(
-                f"The key in {variable} holds characters that no key has: was something else pasted?"
+                f"The key in {variable} contains characters that can't be part of a key. Was something else pasted?"
             )
         return key
 

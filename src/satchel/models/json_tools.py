@@ -38,9 +38,9 @@ Several calls that do not need each other's results:
 {"actions": [{"tool": "<name>", "input": {<arguments>}}, {"tool": "<name>", "input": {<arguments>}}]}
 
 The results come back in the next message as {"observation": "<result>", "tool": "<name>"}; never write one
-yourself. When you need no tool (any more), answer the user with: {"final": "<your answer>"}
+yourself. When you don't need a tool, or no longer, answer the user with: {"final": "<your answer>"}
 
-These tools exist; the arguments must fit the JSON Schema given:
+These are the tools. Arguments must match the tool's JSON Schema:
 """
 
 
@@ -151,8 +151,8 @@ class AdaptiveTools:
     """A `ChatModel` that uses native tool calls until its endpoint refuses them or it writes calls as JSON in its text,
     and JSON from then on.
 
-    The result is remembered per model and endpoint. A model that has made native calls keeps doing so; JSON that it
-    writes all the same is read as well.
+    The result is remembered per model and endpoint. A model that has made native calls keeps doing so, but JSON that
+    it writes is understood, too.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class AdaptiveTools:
                 yield event
 
     async def _native(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask natively. An answer that is nothing but JSON of the other layer is read as what it says."""
+        """Use native calls. An answer that consists only of JSON in the other layer's format is parsed as such."""
         reader = UnaskedJsonReader()
         offered = {tool.name for tool in request.tools}
         async with aclosing(_generator(self._inner.stream(request))) as events:
@@ -246,7 +246,7 @@ class AdaptiveTools:
         if not calls_natively and completion.stop_reason != "max_tokens":
             shown, blocks = reader.finish(CallIds.of(request), tools=offered)
         wrote_calls = blocks is not None and any(isinstance(block, ToolUseBlock) for block in blocks)
-        # A `final` alone may be what the user asked for, and calls in JSON prove nothing against native ones before.
+        # A `final` alone may be what the user asked for, and a model that made native calls before supports them.
         known = self._abilities.native_tools(endpoint=self._endpoint, model=self.model)
         # Remembered before the completion is yielded: callers stop reading there.
         if calls_natively or (wrote_calls and known is None):
@@ -265,7 +265,7 @@ class AdaptiveTools:
 def _completed(
     completion: Completion, shown: str, blocks: Sequence[Block]
 ) -> Iterator[TextDelta | ToolInputDelta | Completion]:
-    """The end of an answer whose text was read as `blocks`; `shown` is what of it was not shown before."""
+    """The end of an answer whose text was parsed into `blocks`; `shown` is the part that was not shown before."""
     if shown:
         yield TextDelta(text=shown)
     calls = [block for block in blocks if isinstance(block, ToolUseBlock)]

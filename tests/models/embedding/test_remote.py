@@ -198,7 +198,7 @@ async def test_a_passing_failure_is_asked_again_and_a_lasting_one_is_told() -> N
             as_json({"error": 'model "tiny" not found'}, 404),
             'model "tiny" not found. Type: ollama pull tiny',
         ),
-        ("ollama", (200, {}, b"<html>hello"), "answered something that is no JSON: <html>hello"),
+        ("ollama", (200, {}, b"<html>hello"), "answered with something that is not JSON: <html>hello"),
         ("ollama", (200, {}, b"[" * 100_000), "answered something that is no JSON"),
         ("ollama", (200, {}, b" " * (65 << 20)), "sent more than 64 MB"),
     ],

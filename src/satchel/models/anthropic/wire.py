@@ -47,14 +47,14 @@ def message_to_wire(
     Args:
         message: Any of a valid history.
         cached: Put a cache mark on its last block; for a user's message.
-        calls_as_text: Write calls and results as text: a request without tools may not hold any.
+        calls_as_text: Convert calls and results to text, because a request without tools may not contain any.
     """
     wire: list[dict[str, Any]] = []
     late: list[dict[str, Any]] = []
     for block in message.blocks:
         match block:
             case TextBlock(text=text):
-                # A text that is only white space is refused.
+                # A text that consists of white space is refused.
                 if text.strip():
                     late.append({"type": "text", "text": text})
             case ThinkingBlock():

@@ -85,7 +85,7 @@ def open_embedder(
     if provider is not None and provider.kind != "openai":
         raise ConfigError(
             f'memory.embedder = "{name}": the provider "{provider_name}" is of kind "{provider.kind}", which '
-            'has no embeddings; take one of kind "openai".'
+            'has no embeddings; use one of kind "openai".'
         )
     url = _checked(name, (provider.base_url if provider else "") or _OPENAI_URL)
     key = secret(provider.env_api_key if provider else "OPENAI_API_KEY")
@@ -100,5 +100,5 @@ def _checked(name: str, url: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise ConfigError(f'memory.embedder = "{name}": "{url}" is no address; it looks like {_OLLAMA_URL}.')
+        raise ConfigError(f'memory.embedder = "{name}": "{url}" is not an address such as {_OLLAMA_URL}.')
     return url

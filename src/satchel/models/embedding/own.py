@@ -41,7 +41,7 @@ def as_embedder(given: Embedder | OwnEmbedding) -> Embedder:
     if isinstance(given, type) or not callable(function):
         kind = f"the class {given.__name__}" if isinstance(given, type) else repr(given)[:200]
         raise UsageError(
-            f'The embedder is {kind}. Give a name such as "minilm", an object with a method embed(texts, role), or '
+            f'The embedder is {kind}. Pass a name such as "minilm", an object with a method embed(texts, role), or '
             "such a function."
         )
     info = getattr(given, "info", None)

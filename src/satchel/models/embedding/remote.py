@@ -105,10 +105,10 @@ class RemoteEmbedder(Embedder):
             await client.aclose()
 
     async def _ask(self, texts: list[str]) -> Any:
-        """Send texts, and again when it failed for a passing reason.
+        """Send texts, and retry after temporary failures.
 
         Raises:
-            EmbedderError: It did not answer, or not with JSON.
+            EmbedderError: It did not answer with JSON.
         """
         body: dict[str, Any] = {"model": self._model, "input": texts}
         if self._wire == "openai":
@@ -137,11 +137,11 @@ class RemoteEmbedder(Embedder):
             headers = {"content-type": "application/json"}
             if self._api_key:
                 headers["authorization"] = f"Bearer {self._api_key}"
-            # Redirects are not followed: the key is for this host.
+            # Redirects are not followed, because the key is for this host only.
             self._client = httpx2.AsyncClient(timeout=limits, headers=headers, follow_redirects=False)
         answer = bytearray()
         try:
-            # The limits of the client are for one read each; this one is for the whole.
+            # The client's time limits apply to each read; this one applies to the whole answer.
             with anyio.fail_after(2 * _ANSWER_LIMIT_S):
                 async with self._client.stream("POST", self._url, content=body) as response:
                     async for data in response.aiter_bytes():
@@ -158,7 +158,7 @@ class RemoteEmbedder(Embedder):
             ) from error
         if response.status_code in _TEMPORARY:
             raise _Passing(
-                f"{self._name} answered {response.status_code}: {_said(answer)}.",
+                f"{self._name} answered {response.status_code}: {_shortened(answer)}.",
                 retry_after_s=_seconds(response.headers.get("retry-after")),
             )
         if response.status_code in (401, 403):
@@ -166,21 +166,21 @@ class RemoteEmbedder(Embedder):
                 f"{self._name} refused the key ({response.status_code}). Check the provider's `env_api_key`."
             )
         if response.status_code == 404 and self._wire == "ollama":
-            raise EmbedderError(f"{self._name}: {_said(answer)}. Type: ollama pull {self._model}")
+            raise EmbedderError(f"{self._name}: {_shortened(answer)}. Type: ollama pull {self._model}")
         if response.status_code != 200:
-            raise EmbedderError(f"{self._name} answered {response.status_code}: {_said(answer)}.")
+            raise EmbedderError(f"{self._name} answered {response.status_code}: {_shortened(answer)}.")
         try:
             return json.loads(answer)
         except (ValueError, RecursionError) as error:
             raise EmbedderError(
-                f"{self._name} answered something that is no JSON: {_said(answer)}."
+                f"{self._name} answered with something that is not JSON: {_shortened(answer)}."
             ) from error
 
     def _rows_of(self, answer: Any, *, count: int) -> list[Any]:
         """The rows of an answer, in the order of the texts; `unit_rows` checks them.
 
         Raises:
-            EmbedderError: It holds no rows, or numbers them wrongly.
+            EmbedderError: It contains no rows, or numbers them wrongly.
         """
         name = "embeddings" if self._wire == "ollama" else "data"
         found = answer.get(name) if isinstance(answer, dict) else None
@@ -192,7 +192,7 @@ class RemoteEmbedder(Embedder):
         for place, item in enumerate(found):
             if not isinstance(item, dict) or not isinstance(item.get("embedding"), list):
                 raise EmbedderError(f"{self._name} answered without vectors. Is it an embedding model?")
-            # The number counts where there is one, since nothing promises the order.
+            # Use the index if there is one, because the order is not guaranteed.
             number = item.get("index", place)
             rows[number if isinstance(number, int) else None] = item["embedding"]
         if rows.keys() != set(range(count)):
@@ -201,15 +201,15 @@ class RemoteEmbedder(Embedder):
 
 
 class _Passing(Exception):
-    """A failure that may be over soon."""
+    """A temporary failure."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
 
 
-def _said(answer: bytes | bytearray) -> str:
-    """What an endpoint said, short and on one line."""
+def _shortened(answer: bytes | bytearray) -> str:
+    """The endpoint's answer, shortened to one line."""
     text = bytes(answer[:2000]).decode(errors="replace")
     try:
         value = json.loads(text)

@@ -41,7 +41,7 @@ def unit_rows(rows: Sequence[Any] | Vectors, *, count: int, dimension: int, sour
         matrix = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise EmbedderError(
-            f"{source} gave something else than equally long rows of numbers. Is it an embedding model?"
+            f"{source} returned something other than rows of numbers of equal length. Is it an embedding model?"
         ) from error
     if matrix.ndim != 2 or matrix.shape[1] == 0:
         raise EmbedderError(
@@ -50,7 +50,7 @@ def unit_rows(rows: Sequence[Any] | Vectors, *, count: int, dimension: int, sour
     if dimension and matrix.shape[1] != dimension:
         raise EmbedderError(
             f"{source} gave vectors of {matrix.shape[1]} numbers instead of {dimension}. Another model "
-            "seems to answer under this name; name it by its own."
+            "seems to answer under this name; use its own name."
         )
     bad = ~np.isfinite(matrix).all(axis=1)
     if bad.any():

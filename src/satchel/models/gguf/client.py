@@ -127,7 +127,7 @@ class GGUFModel:
             for event in answer.feed(chunk):
                 yield event
         if not answer.is_finished:
-            raise ModelUnavailable(f"{self._endpoint.name} stopped before its answer was whole.")
+            raise ModelUnavailable(f"{self._endpoint.name} stopped before its answer was complete.")
 
     def _answer(
         self, request: ModelRequest, on_chunk: Any, send: MemoryObjectSendStream[Any], token: Any

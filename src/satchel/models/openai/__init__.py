@@ -1,4 +1,4 @@
-"""The OpenAI wire format (chat completions), which most endpoints speak."""
+"""The OpenAI wire format (chat completions), which most endpoints support."""
 
 from satchel.models.openai.client import OpenAIModel
 

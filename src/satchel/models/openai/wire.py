@@ -51,9 +51,9 @@ def message_to_wire(
 
     Args:
         message: Any of a valid history.
-        replay_thinking: Send the model's reasoning back with its calls: DeepSeek and Moonshot refuse a
-            history without it; others do not know the field.
-        sign_calls: Send the proof back that came with a call, as Gemini wants it.
+        replay_thinking: Send the model's reasoning back with its calls. DeepSeek and Moonshot refuse a history
+            without it; others don't know the field.
+        sign_calls: Send back the signature that came with a call, which Gemini requires.
     """
     texts = [block.text for block in message.blocks if isinstance(block, TextBlock) and block.text]
     text = "\n\n".join(texts)
@@ -69,7 +69,8 @@ def message_to_wire(
             if isinstance(block, ToolResultBlock)
         ]
         if wire and text and not _is_said(message):
-            # The time alone would look like something that the user said: it goes with the newest result.
+            # A message with only the time would look like something that the user said, so it is added to the newest
+            # result.
             wire[-1]["content"] += f"\n\n{text}"
         elif text or not wire:
             wire.append({"role": "user", "content": text or "(no text)"})
@@ -88,7 +89,7 @@ def message_to_wire(
 
 
 def _is_said(message: Message) -> bool:
-    """Whether anything in it is more than circumstances: words, memory, or a notice."""
+    """Whether it contains more than the time and the like: words, memories, or a notice."""
     return any(isinstance(block, TextBlock) and block.origin != "context" for block in message.blocks)
 
 
