@@ -138,7 +138,7 @@ def test_the_wizard_asks_for_the_variable_of_a_key_that_an_address_wants(tmp_pat
         screen.see("asks for a key")
         screen.see("Environment variable that holds its key")
         screen.type("sk-secret", ENTER)
-        screen.see("Keys are never written down.")
+        screen.see("Keys are never stored.")
         screen.see("Environment variable that holds its key")
         screen.type("MY_KEY", ENTER)
         screen.see("  1. m-1")
@@ -265,12 +265,12 @@ def test_a_wrong_key_is_said_once(tmp_path: Path, command: tuple[str, ...]) -> N
         if command == ("chat",):
             screen.see("›")
             screen.type("Hello", ENTER)
-        screen.see("Check the key in OPENAI_API_KEY")
+        screen.see("Check whether the key in OPENAI_API_KEY")
         if command == ("chat",):
             screen.see("›")
             screen.type(CTRL_D)
         screen.leave()
-    assert screen.text.count("Check the key in OPENAI_API_KEY") == 1
+    assert screen.text.count("Check whether the key in OPENAI_API_KEY") == 1
     assert len(chats(server)) == 1
 
 

@@ -513,7 +513,7 @@ def test_what_a_server_offers_beside_tools_is_shown(run: Run, tmp_path: Path) ->
     assert lines[-4:] == [
         ["…", "and", "2", "more", "resources"],
         ["/mcp__x__greet", "Greets."],
-        ["It", "says", "about", "the", "use", "of", "its", "tools:"],
+        ["Its", "instructions", "for", "using", "the", "tools:"],
         [">", "Ask", "twice."],
     ]
     shown = json.loads(run("mcp-server", "test", "x", "--json").out)
@@ -525,9 +525,9 @@ def test_what_a_server_offers_beside_tools_is_shown(run: Run, tmp_path: Path) ->
     ("arguments", "said"),
     [
         (("a__b", "--", "x"), "can't be called 'a__b'"),
-        (("a/b", "--", "x"), "made of letters, digits"),
-        (("a",), "needs a command (a program to start) or a url, and it has neither"),
-        (("a", "--url", "http://h/mcp", "--", "x"), "and it has both"),
+        (("a/b", "--", "x"), "consists of letters, digits"),
+        (("a",), "needs a command (a program to start) or a url, but has neither"),
+        (("a", "--url", "http://h/mcp", "--", "x"), "but has both"),
         (("a", "--url", "ftp://h"), "is not an address"),
         (("a", "--url", "http://h/mcp", "--header", "hunter2"), "--header takes NAME=VALUE"),
         (("a", "--url", "http://h/mcp", "--client-secret-env", "hunter2!"), "not the name of an environment"),

@@ -60,7 +60,7 @@ def test_tool_list_shows_every_tool_and_why_others_are_none(run: Run, tools: Pat
     assert [entry["name"] for entry in external] == ["greet", "broken"]
     text = run("tool", "list", "--source", "external")
     assert "greet" in text.out
-    assert "broken: --schema printed no JSON" in text.err
+    assert "broken: --schema did not print JSON" in text.err
 
 
 @requirement("cli:tool")

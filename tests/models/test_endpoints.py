@@ -366,8 +366,8 @@ async def test_an_error_in_the_stream_is_the_error_that_it_says(wire: Wire, tmp_
 @pytest.mark.parametrize(
     ("status", "error", "words"),
     [
-        (401, {"message": "invalid x-api-key", "type": "authentication_error"}, "Check the key in"),
-        (403, {"message": "not for you"}, "Check the key in"),
+        (401, {"message": "invalid x-api-key", "type": "authentication_error"}, "Check whether the key in"),
+        (403, {"message": "not for you"}, "Check whether the key in"),
         (402, {"message": "Insufficient Balance"}, "no credit left"),
         (429, {"message": "You exceeded your current quota", "code": "insufficient_quota"}, "no credit left"),
         (400, {"message": "Your credit balance is too low to access the API."}, "no credit left"),
@@ -588,7 +588,7 @@ async def test_an_answer_in_one_piece_may_lack_its_reason_but_not_its_words(tmp_
     async with loopback([whole, *[as_json({})] * 4]) as server, model_at(server, "openai", tmp_path) as model:
         _, completion = await ask(model, request())
         assert (completion.message.text, completion.stop_reason) == ("Hi", "other")
-        with pytest.raises(ModelUnavailable, match="holds no answer"):
+        with pytest.raises(ModelUnavailable, match="contains no answer"):
             await ask(model, request())
 
 

@@ -73,7 +73,7 @@ def test_a_name_opens_its_embedder_and_nothing_is_touched_before_the_first_call(
         ("nobody:x", 'there is no provider "nobody" (there are: claude, local, ollama).'),
         ("claude:x", 'the provider "claude" is of kind "anthropic", which has no embeddings'),
         ("ollama:x@box", '"box" is not an address such as http://127.0.0.1:11434.'),
-        ("ollama:x@http://[", '"http://[" is no address'),
+        ("ollama:x@http://[", '"http://[" is not an address'),
     ],
 )
 def test_a_name_that_opens_nothing_says_what_is_allowed(tmp_path: Path, name: str, message: str) -> None:

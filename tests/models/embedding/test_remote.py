@@ -146,7 +146,7 @@ async def test_many_and_long_texts_go_in_requests_of_bounded_size() -> None:
     ("wire", "answer", "message"),
     [
         ("ollama", {"embeddings": [[1, 2]]}, "tiny at 127.0.0.1 gave 1 vectors for 2 texts"),
-        ("ollama", {"embeddings": [[1, 2], [1]]}, "equally long rows"),
+        ("ollama", {"embeddings": [[1, 2], [1]]}, "rows of numbers of equal length"),
         ("ollama", {"embeddings": [[1, 2], [0, 0]]}, "only zeros for text 2"),
         ("ollama", {"embedding": [1, 2]}, r"answered without vectors\. Is it an embedding model\?"),
         ("ollama", [1], "answered without vectors"),
@@ -199,7 +199,7 @@ async def test_a_passing_failure_is_asked_again_and_a_lasting_one_is_told() -> N
             'model "tiny" not found. Type: ollama pull tiny',
         ),
         ("ollama", (200, {}, b"<html>hello"), "answered with something that is not JSON: <html>hello"),
-        ("ollama", (200, {}, b"[" * 100_000), "answered something that is no JSON"),
+        ("ollama", (200, {}, b"[" * 100_000), "answered with something that is not JSON"),
         ("ollama", (200, {}, b" " * (65 << 20)), "sent more than 64 MB"),
     ],
 )

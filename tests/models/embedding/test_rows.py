@@ -24,8 +24,8 @@ NAN, INF = float("nan"), float("inf")
             [[1.0], [1.0]],
             r"gave vectors of 1 numbers instead of 2\. Another model seems to answer under this name",
         ),
-        ([[1.0, 0.0], [1.0]], "gave something else than equally long rows of numbers"),
-        ([["a", "b"], ["c", "d"]], "gave something else than equally long rows of numbers"),
+        ([[1.0, 0.0], [1.0]], "returned something other than rows of numbers of equal length"),
+        ([["a", "b"], ["c", "d"]], "returned something other than rows of numbers of equal length"),
         ([None, None], "gave an array of shape"),
         ([[], []], "gave an array of shape"),
         ([1.0, 2.0], "gave an array of shape"),
@@ -33,7 +33,7 @@ NAN, INF = float("nan"), float("inf")
         ([[1.0, -INF], [0.5, 1.0]], "gave NaN or infinity for text 1 of 2"),
         ([[1.0, None], [0.5, 1.0]], "gave NaN or infinity for text 1 of 2"),
         ([[1.0, 1.0], [0.0, 0.0]], "gave only zeros for text 2 of 2"),
-        ([[10**400, 1], [1, 1]], "gave something else than equally long rows of numbers"),
+        ([[10**400, 1], [1, 1]], "returned something other than rows of numbers of equal length"),
     ],
 )
 def test_what_is_no_set_of_vectors_is_refused_with_the_reason(rows: Any, message: str) -> None:
