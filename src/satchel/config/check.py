@@ -96,7 +96,7 @@ def check_tables(tables: Mapping[str, Any], where: Where) -> Iterator[tuple[str,
                 if not _PROVIDER_NAME.fullmatch(entry):
                     raise ConfigError(
                         f"{where((name, entry))}: {'an' if name == 'mcp_servers' else 'a'} {_NAMED[name]} can't be "
-                    f"called {_quoted(entry)}: a name consists of letters, digits, - and _."
+                        f"called {_quoted(entry)}: a name consists of letters, digits, - and _."
                     )
                 yield from _check_section(_table(table, where, (name, entry)), (name, entry), where)
         elif name in _SECTIONS:
@@ -270,9 +270,7 @@ def _check_form(setting: Setting, value: str, where: Callable[[], str]) -> None:
             f'{where()}: this is not an address; use one such as "https://mcp.example.com/mcp".'
         )
     if setting.key.endswith(".base_url") and value and not _is_address(value):
-        raise ConfigError(
-            f'{where()}: this is not an address; use one such as "https://api.example.com/v1".'
-        )
+        raise ConfigError(f'{where()}: this is not an address; use one such as "https://api.example.com/v1".')
     if setting.key == "permissions.N.tool" and not _RULE.fullmatch(value):
         raise ConfigError(
             f"{where()}: {_short(value)} is not a rule; use a tool's name, or a name and a pattern: "
