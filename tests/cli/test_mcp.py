@@ -42,7 +42,7 @@ def test_a_file_of_servers_is_shown_without_secrets_and_added_when_that_was_want
         "+ files: mcp-files /srv",
         "    env: TOKEN",
         "+ web: https://me:***@h/mcp",
-        "! files.env.TOKEN stands in the file as it is, and would in your settings: better a ${VARIABLE} for it.",
+        "! The value of files.env.TOKEN would be in plain text in your settings. Use a ${VARIABLE} to keep it out of them.",
         "satchel: Nothing was added. Without a terminal, add --yes.",
     ]
     added = run("config", "import-mcp", str(file), "--yes", "--json")

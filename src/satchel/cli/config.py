@@ -193,14 +193,13 @@ def import_mcp(file: Path, yes: bool, as_json: bool) -> int:
     for place in found.written_out:
         if place.split(".")[0] in {server.name for server in fresh}:
             tell(
-                f"! The value of {place} would be in plain text in your settings. Use a ${{VARIABLE}} to keep it out of them."
+                f"! The value of {place} would be in plain text in your settings. "
+                "Use a ${VARIABLE} to keep it out of them."
             )
     if fresh and not yes:
         if not is_terminal(sys.stdin):
             raise UsageError("Nothing was added. Without a terminal, add --yes.")
-        click.confirm(
-            "These programs will be started with your permissions. Add them?", abort=True, err=True
-        )
+        click.confirm("These programs will be started with your permissions. Add them?", abort=True, err=True)
     added = add_mcp_servers(settings.config_path, fresh) if fresh else ()
     if as_json:
         say_json({"added": list(added), "skipped": list(found.skipped)})
