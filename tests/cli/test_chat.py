@@ -135,7 +135,7 @@ def test_the_wizard_asks_for_the_variable_of_a_key_that_an_address_wants(tmp_pat
     with serving(answers) as server, terminal(tmp_path, "config", "init", MY_KEY="right") as screen:
         screen.see("Model [")
         screen.type(f"{server.url}/v1", ENTER)
-        screen.see("asks for a key")
+        screen.see("requires a key")
         screen.see("Environment variable that holds its key")
         screen.type("sk-secret", ENTER)
         screen.see("Keys are never stored.")

@@ -392,7 +392,7 @@ async def test_a_key_that_cannot_be_one_is_said_before_anything_is_sent(wire: Wi
     async with loopback([]) as server:
         settings = settings_for(server, tmp_path, OPENAI_API_KEY="schlüssel", ANTHROPIC_API_KEY="schlüssel")
         model = open_model(f"{wire}:m-1", settings, abilities=AbilityStore(None, clock=CLOCK), clock=CLOCK)
-        with pytest.raises(ModelAuthError, match="characters that no key has"):
+        with pytest.raises(ModelAuthError, match="characters that can't be part of a key"):
             await ask(model, request())
         await model.aclose()
     assert server.asked == []

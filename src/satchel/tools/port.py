@@ -57,7 +57,7 @@ class Annotations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """A resource that a call uses, identified by a key such as "path:/work/notes.md" with the path resolved.
+    """A resource that a call uses, identified by a key such as "path:/project/notes.md" with the path resolved.
 
     If two calls of a round name the same `resource` and one of them writes, they run in the order in which the model
     made them. All other calls run concurrently.
