@@ -29,7 +29,7 @@ from satchel.runtime.commands import (
 )
 from satchel.runtime.lines import counted
 from satchel.runtime.options import chosen_option
-from satchel.runtime.recap import last_exchanges
+from satchel.runtime.recap import LastExchanges
 from satchel.version import __version__
 
 __all__ = ["Talk", "said_before"]
@@ -128,11 +128,12 @@ class Talk:
     async def _recap(self) -> None:
         """Show the last exchanges of the conversation."""
         try:
-            log = await self.satchel.sessions.load(self._session.id)
+            recap = LastExchanges(_MOST_RECAPPED)
+            await self.satchel.sessions.load(self._session.id, visit=recap)
         except StorageError as error:
             self.note(f"! The earlier conversation can't be shown: {error}")
             return
-        exchanges = last_exchanges(log.records, _MOST_RECAPPED)
+        exchanges = recap.found
         earlier = self._session.turns - len(exchanges)
         if earlier > 0:
             self.note(f"… {counted(earlier, 'earlier turn')}: satchel session show {self._session.id}")

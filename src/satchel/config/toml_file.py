@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +43,11 @@ def read_toml(path: Path) -> TomlFile | None:
         ConfigError: It can't be read, or is not TOML; the message names the line and the column.
     """
     try:
-        with path.open("rb") as file:
+        # O_NONBLOCK: opening a FIFO, which a checkout may hold, must not wait for its other end.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(f"{path} is not a regular file, and should be one. Move it away.")
             content = file.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None

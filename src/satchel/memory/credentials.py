@@ -31,9 +31,12 @@ class Secret:
     end: int
 
 
+# The end of a word before, or an escape of a URL or of JSON, such as %3D or \n.
+_START: Final = r"(?:(?<![A-Za-z0-9_])|(?<=%[0-9A-Fa-f]{2})|(?<=\\[nrt]))"
+
 # Each by the form that the service documents; the first group, or the whole, is what is replaced.
 _TOKENS: Final = tuple(
-    (kind, re.compile(rf"(?<![A-Za-z0-9_])(?:{form})(?![A-Za-z0-9])"))
+    (kind, re.compile(rf"{_START}(?:{form})(?![A-Za-z0-9])"))
     for kind, form in (
         ("anthropic-key", r"sk-ant-[A-Za-z0-9_-]{20,}"),
         ("openai-key", r"sk-(?:(?:proj|svcacct|admin|or-v1)-[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{32,})"),
@@ -91,11 +94,11 @@ _NAMES: Final = (
     r"|secret[_\-. ]?key|private[_\-. ]?key|encryption[_\-. ]?key|signing[_\-. ]?key|auth[_\-. ]?key|account[_\-. ]?key"
     r"|token|client[_\-. ]?secret|credentials?|db[_\-]?pass|_pass|passw"
 )
-# name = value, name: value, "name": "value", --name value; the value alone is replaced.
+# name = value, name: value, "name": "value", --name value, also in JSON inside of JSON; the value alone is replaced.
 _PAIR: Final = re.compile(
-    rf"(?P<name>(?:{_NAMES})(?:[_\-.][A-Za-z0-9]{{1,30}}){{0,4}})[\"'`]?"
+    rf"(?P<name>(?:{_NAMES})(?:[_\-.][A-Za-z0-9]{{1,30}}){{0,4}})\\{{0,7}}[\"'`]?\]?"
     r"(?P<between>\s{0,4}(?::=|=>|==?|:)\s{0,4})"
-    r"(?:(?P<mark>[\"'`])(?P<quoted>[^\"'`\n]{4,400})(?P=mark)|(?P<plain>[^\s\"'`,;(){}\[\]<>]{4,400}))",
+    r"(?:(?P<mark>\\{0,7}[\"'`])(?P<quoted>[^\"'`\n]{4,400}?)(?P=mark)|(?P<plain>[^\s\"'`,;(){}\[\]<>]{4,400}))",
     re.IGNORECASE,
 )
 _PREFIX: Final = re.compile(r"(?:[A-Za-z0-9]{1,30}[_\-.]){0,4}\Z")
@@ -212,7 +215,10 @@ def _pairs(text: str) -> Iterator[Secret]:
         before = text[max(0, match.start() - 100) : match.start()]
         prefix = _PREFIX.search(before)
         name = (prefix[0] if prefix is not None else "") + match["name"]
-        if before[-1:].isalpha() and not (before[-1].islower() and match["name"][0].isupper()):
+        is_camel = before[-1:].islower() and match["name"][0].isupper()
+        # A variable like PGPASSWORD.
+        is_variable = before[-1:].isupper() and match["name"].isupper() and match["between"] == "="
+        if before[-1:].isalpha() and not (is_camel or is_variable):
             continue  # in the middle of a word
         quoted, plain = match["quoted"], match["plain"]
         if _is_counted(name):

@@ -48,16 +48,33 @@ def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[Said, ...
         records: In order.
         provider: The model's, if the records don't include the start of the session.
     """
-    said: dict[int, Said] = {}
-    is_private = False
+    reader = _SaidReader(provider)
     for record in records:
+        reader(record)
+    return reader.said
+
+
+class _SaidReader:
+    """Visits the records of a log, in order, and keeps only what `said_in` returns."""
+
+    def __init__(self, provider: str = "") -> None:
+        self._provider = provider
+        self._is_private = False
+        self._said: dict[int, Said] = {}
+
+    @property
+    def said(self) -> tuple[Said, ...]:
+        return tuple(self._said.values())
+
+    def __call__(self, record: Record) -> None:
+        said = self._said
         match record.event:
             case SessionStart() as event:
-                provider, is_private = event.provider, event.private
-            case TurnStart() as event if not is_private:
+                self._provider, self._is_private = event.provider, event.private
+            case TurnStart() as event if not self._is_private:
                 said[event.turn] = Said(turn=event.turn, user=event.message.text, user_at=record.at)
             case Final(turn=turn, text=text, status="done" | "asking", untrusted=untrusted) if turn in said:
-                if provider != RECALL_PROVIDER:
+                if self._provider != RECALL_PROVIDER:
                     said[turn] = replace(
                         said[turn], answer=text, answer_at=record.at, is_from_outside=untrusted
                     )
@@ -65,7 +82,6 @@ def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[Said, ...
                 said.pop(turn, None)
             case _:
                 pass
-    return tuple(said.values())
 
 
 def episodes_of(session_id: str, said: Said) -> tuple[Episode, ...]:
@@ -109,8 +125,10 @@ async def catch_up(sessions: SessionStore, memory: Memory) -> list[Notice]:
     notices = []
     for entry in await sessions.unsettled():
         try:
-            log = await sessions.load(entry.session_id)
-            episodes = [e for said in said_in(log.records) for e in episodes_of(log.session_id, said)]
+            # Visited rather than loaded, because a log may have a hundred megabytes.
+            reader = _SaidReader()
+            log = await sessions.load(entry.session_id, visit=reader)
+            episodes = [e for said in reader.said for e in episodes_of(log.session_id, said)]
             if episodes:
                 await memory.add_episodes(episodes)
             await sessions.settle(entry)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from satchel.events import AskUser, Final, Record, TurnStart, TurnStatus
 
-__all__ = ["Exchange", "last_exchanges"]
+__all__ = ["Exchange", "LastExchanges"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,23 +29,28 @@ class Exchange:
     status: TurnStatus | None = None
 
 
-def last_exchanges(records: Iterable[Record], count: int) -> tuple[Exchange, ...]:
-    """The newest exchanges of a session's log, the oldest of them first.
+class LastExchanges:
+    """Visits the records of a session's log, in order (`SessionStore.load`), and keeps the newest exchanges.
 
-    Args:
-        records: The log, in order.
-        count: The maximum number, at least 1.
+    Attributes:
+        found: The exchanges, the oldest first.
     """
-    found: list[Exchange] = []
-    for record in records:
+
+    def __init__(self, count: int) -> None:
+        """Keep `count` exchanges, at least 1."""
+        self.found: list[Exchange] = []
+        self._count = count
+
+    def __call__(self, record: Record) -> None:
+        """Take the next record."""
+        found = self.found
         match record.event:
             case TurnStart() as event:
                 found.append(Exchange(turn=event.turn, at=record.at, said=event.message.text))
-                del found[:-count]
+                del found[: -self._count]
             case AskUser() as event if found:
                 found[-1] = replace(found[-1], question=event)
             case Final() as event if found:
                 found[-1] = replace(found[-1], answer=event.text, status=event.status)
             case _:
                 pass
-    return tuple(found)

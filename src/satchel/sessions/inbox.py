@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
@@ -23,6 +24,8 @@ _MAX_CHARS = 20_000
 _MAX_WAITING = 1000
 """The most entries that may wait for one session. Only a program that posts in a loop reaches it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_US = 6 * 10**16
+"""Microseconds of 1,900 years: a later time is no date for Python."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +109,8 @@ class Inbox:
                 posted_at=_EPOCH + timedelta(microseconds=row.posted_at),
             )
             for row in rows
-            if row.id not in delivered
+            # SQLite takes values of any type in any column, so a file that something else wrote may have them.
+            if row.id not in delivered and _is_entry(row)
         )
 
     async def delivered(self, ids: Collection[str]) -> None:
@@ -146,6 +150,12 @@ class Inbox:
             return changed
 
         return await self._database.write(write)
+
+
+def _is_entry(row: Any) -> bool:
+    texts = (row.id, row.session_id, row.source, row.text, row.kind)
+    is_time = isinstance(row.posted_at, int) and abs(row.posted_at) < _MOST_US
+    return all(isinstance(text, str) for text in texts) and is_time
 
 
 def _storable(words: str) -> str:

@@ -29,7 +29,9 @@ __all__ = [
 
 _PAGE_BYTES = 4_000_000
 """Bytes of lines that one call of `read_records` decodes, at most one line more: about 50 ms of work."""
-_SEQ = re.compile(rb'\{"seq":\s*(\d+),')
+_MOST_SEQ = 10**15
+"""No log has so many records. Satchel did not write a line with a greater number."""
+_SEQ = re.compile(rb'\{"seq":\s*(\d{1,18}),')
 """Every line that Satchel writes begins like this, so the number can be read without decoding the line."""
 
 
@@ -120,7 +122,10 @@ def encode_records(records: Sequence[Record]) -> bytes:
 def decode_line(raw: bytes) -> tuple[Record | None, str]:
     """The record of a line; or None, and the reason."""
     try:
-        return record_from_json(json.loads(raw)), ""
+        record = record_from_json(json.loads(raw))
+        if type(record.seq) is not int or not 0 < record.seq < _MOST_SEQ:
+            return None, "its number is not that of a record"
+        return record, ""
     except RecursionError:
         return None, "nested too deeply"
     except (ValueError, KeyError, TypeError, AttributeError) as error:
