@@ -80,7 +80,7 @@ def test_a_projects_servers_count_only_where_it_is_trusted_and_take_the_place_of
         (
             "[mcp_servers.x]\n",
             "HOME/config.toml, line 1: [mcp_servers.x] needs a command (a program to start) or a url, "
-            "and but has neither.",
+            "but has neither.",
         ),
         (
             '[mcp_servers.x]\ncommand = "a"\nurl = "http://h/mcp"\n',
