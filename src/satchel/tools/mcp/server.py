@@ -189,7 +189,11 @@ class McpServer:
         if self.state == "starting":
             return f"it is still starting after {limit_s:g} s"
         pause_s = self._pause_s()
-        return f"{self.reason}; it will be restarted in {pause_s:.0f} s" if pause_s > 0 else self.reason
+        return (
+            f"{self.reason}; it can be tried again in {max(1, round(pause_s))} s"
+            if pause_s > 0
+            else self.reason
+        )
 
     async def relisted(self, limit_s: float) -> str:
         """Start it if it is not running, and read its list of tools again; returns as `connected`."""
