@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from satchel.capabilities.catalogue import Catalogue, Staged
     from satchel.capabilities.checking import Registrar, Registration, Tested
     from satchel.capabilities.lookup import Found, Lookup
+    from satchel.capabilities.moving import Mover, Review
     from satchel.capabilities.package import Draft, Manifest, Package, draft_of
     from satchel.capabilities.records import (
         Access,
@@ -45,6 +46,7 @@ __all__ = [
     "Layers",
     "Lookup",
     "Manifest",
+    "Mover",
     "Outcome",
     "Package",
     "Provenance",
@@ -52,6 +54,7 @@ __all__ = [
     "Registration",
     "Reliability",
     "Requested",
+    "Review",
     "Run",
     "Runner",
     "Staged",
@@ -78,6 +81,7 @@ __getattr__ = on_demand(
         "catalogue": ("Catalogue", "Staged"),
         "checking": ("Registrar", "Registration", "Tested"),
         "lookup": ("Found", "Lookup"),
+        "moving": ("Mover", "Review"),
         "package": ("Draft", "Manifest", "Package", "draft_of"),
         "records": (
             "Access",

@@ -95,7 +95,8 @@ def parse_cases(text: str) -> tuple[Case, ...]:
     """
     cases: list[Case] = []
     problems: list[str] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    # Not `splitlines`: in JSON, other line separators are ordinary characters.
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         if len(cases) + len(problems) >= _MAX_CASES:

@@ -22,6 +22,7 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from satchel.capabilities import archive
 from satchel.capabilities.cases import CaseResult, result_to_json
+from satchel.capabilities.comparing import difference
 from satchel.capabilities.folder import discard, read_folder, version_folder, write_folder
 from satchel.capabilities.package import (
     CODE,
@@ -258,6 +259,27 @@ class Catalogue:
         paths = {*files, *registered.files}
         return tuple(sorted(path for path in paths if files.get(path) != registered.files.get(path)))
 
+    async def difference(self, name: str, before: int, after: int | None) -> str:
+        """A unified diff of two versions as they were registered.
+
+        Args:
+            name: Of the capability.
+            before: A version.
+            after: Another one; None compares with the folder of `before`, which the user may have edited.
+
+        Raises:
+            NotFound: There is no such capability or version.
+            UsageError: The folder contains what no capability does.
+        """
+        old = await self.registered(name, before)
+        if after is not None:
+            new = (await self.registered(name, after)).files
+            return difference(old.files, new, names=(f"v{before}", f"v{after}"))
+        folder = version_folder((await self.get(name)).path, before)
+        return difference(
+            old.files, await _in_thread(lambda: read_folder(folder)), names=(f"v{before}", "edited")
+        )
+
     async def checkout(self, capability: Capability) -> Checkout:
         """The folder of the active version. What the user has edited in it counts for the code; what it may reach and
         which input it takes stay as they were registered, until the edits are registered themselves.
@@ -348,6 +370,21 @@ class Catalogue:
 
         id, open_build, is_new, similar = await self._database.write(write, durable=True)
         return Requested(capability=await self.get(id), build_id=open_build, is_new=is_new, similar=similar)
+
+    async def create(self, wanted: Wanted, *, provenance: Provenance) -> Capability:
+        """Make an entry without a build, for a version that exists already. It is "proposed" until one is registered.
+
+        Raises:
+            UsageError: The name is not acceptable, or taken.
+        """
+        check_name(wanted.name)
+
+        def write(connection: Connection) -> str:
+            if self._row(connection, wanted.name) is not None:
+                raise UsageError(f"There is a capability {wanted.name} already.")
+            return self._create(connection, wanted, provenance, self._now())
+
+        return await self.get(await self._database.write(write, durable=True))
 
     async def rebuild(self, name: str) -> Requested:
         """Open a build of a new version. The capability keeps its status and can be used meanwhile.

@@ -97,17 +97,24 @@ class Registrar:
         staged = await self._catalogue.stage(name, draft, provenance=provenance)
         return await self.register_staged(staged)
 
-    async def register_staged(self, staged: Staged, *, activate: bool = True) -> Registration:
+    async def register_staged(
+        self, staged: Staged, *, activate: bool = True, keep_failed: bool = False
+    ) -> Registration:
         """Check a staged version and register it.
 
+        Args:
+            staged: Its folder is moved into place, or removed.
+            activate: Make it the active version if all cases pass.
+            keep_failed: Register it as "failed" if a case fails, instead of refusing it.
+
         Raises:
-            UsageError: It was refused. The staged folder is removed.
+            UsageError: It was refused.
         """
         try:
             granted = _shared(staged.package.manifest.access, staged.access_to_approve)
             checks = await self._check(staged.package, staged.folder, access=granted)
             reasons = _reasons(checks)
-            if reasons:
+            if reasons and not keep_failed:
                 raise UsageError("\n".join(f"- {reason}" for reason in reasons))
         except BaseException:
             with anyio.CancelScope(shield=True):
@@ -117,8 +124,8 @@ class Registrar:
         capability = await self._catalogue.commit(
             staged,
             checks=checks,
-            status="proposed" if waits else "ready",
-            reasons=sentences(waits),
+            status="failed" if reasons else "proposed" if waits else "ready",
+            reasons=reasons or sentences(waits),
             activate=activate,
         )
         return Registration(
