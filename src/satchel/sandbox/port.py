@@ -24,6 +24,7 @@ from typing import Literal, Protocol, Self, TypeAlias
 __all__ = [
     "Artifact",
     "Box",
+    "Boxed",
     "Command",
     "CommandResult",
     "Denial",
@@ -41,6 +42,7 @@ __all__ = [
     "SandboxSession",
     "SessionSpec",
     "Status",
+    "Watch",
     "WorkspaceBox",
 ]
 
@@ -382,11 +384,12 @@ class WorkspaceBox:
         home: The user's home folder.
         writable: More files and folders that may be changed.
         read_only: More files and folders that are visible. Inside the workspace: that may not be changed.
-        hidden: Files and folders that are invisible, wherever they are. They outrank everything else.
+        hidden: Files and folders that can't be read, wherever they are. Of two of these paths, the longer one decides
+            about what is in it; of equal ones, `hidden` does.
         memory_mb: Memory of all processes together, in MiB; None is three quarters of the machine's.
         processes: Processes and threads at one time.
         file_mb: The size of one file that is written, in MiB.
-        disk_mb: A command is ended when the free space of the workspace's disk shrinks by this much while it runs.
+        disk_mb: A command is ended when the free space of a disk that it can write to shrinks by this much, in MiB.
     """
 
     workspace: Path
@@ -401,6 +404,48 @@ class WorkspaceBox:
     disk_mb: int = 8192
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Limits that the kernel doesn't hold by itself, and that are checked from outside while a process runs.
+
+    Attributes:
+        memory_mb: Memory of the process and its descendants together, in MiB.
+        processes: Their number, without the process itself.
+        folders: Folders whose content together may have `folders_mb`, in MiB.
+        disks: Paths whose disks may not lose more than `disk_mb` of their free space, in MiB.
+        every_s: The time between two looks.
+    """
+
+    memory_mb: int
+    processes: int
+    folders: tuple[Path, ...] = ()
+    folders_mb: int = 0
+    disks: tuple[Path, ...] = ()
+    disk_mb: int = 0
+    every_s: float = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boxed:
+    """How a command is started so that it runs in a box.
+
+    Attributes:
+        argv: What is started instead of the command.
+        cwd: Where it is started.
+        environ: Its environment.
+        descriptors: Are inherited; whoever starts it closes its own copies afterwards.
+        watch: What to check while it runs.
+        after: Called when it and all its descendants have ended; None for nothing.
+    """
+
+    argv: Sequence[str]
+    cwd: Path
+    environ: Mapping[str, str]
+    descriptors: tuple[int, ...]
+    watch: Watch
+    after: Callable[[], None] | None = None
+
+
 class Box(Protocol):
     """An open `WorkspaceBox`. Pass it to `run_process` or `run_alongside` as `box`.
 
@@ -411,6 +456,14 @@ class Box(Protocol):
 
     backend: str
     denied: Sequence[Denial]
+
+    def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
+        """Say how to start a command. Called once for each start.
+
+        Raises:
+            SandboxError: The box is closed, or `cwd` isn't visible in it.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Starts processes on the host and leaves none of them behind: the only module that uses `subprocess`.
 
-This is not isolation. A process runs with the user's rights. `run_process` guarantees that its output is bounded, that
+By itself, this is not isolation: without a box, a process runs with the user's rights. `run_process` guarantees that its output is bounded, that
 its time is limited, and that the process and everything that it started have ended when the function returns, however
 it returns.
 
@@ -27,15 +27,26 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import anyio
 import anyio.to_thread
 
 from satchel.errors import SandboxError
+from satchel.sandbox.port import Boxed, Status
 from satchel.sandbox.warden import Warden
+from satchel.sandbox.watchdog import Watchdog
 
-__all__ = ["MARK", "REPORT_FD", "Captured", "OnOutput", "ProcessResult", "StreamName", "run_process"]
+__all__ = [
+    "MARK",
+    "REPORT_FD",
+    "Captured",
+    "Entrance",
+    "OnOutput",
+    "ProcessResult",
+    "StreamName",
+    "run_process",
+]
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
 OnOutput: TypeAlias = Callable[[StreamName, bytes], Awaitable[None]]
@@ -92,6 +103,14 @@ class Captured:
         return f"{head}\n[… {self.omitted:,} bytes left out …]\n{tail}"
 
 
+class Entrance(Protocol):
+    """The part of a box that starting a process needs; see `satchel.sandbox.port.Box`."""
+
+    def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
+        """Say how to start a command."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessResult:
     """How a process ended.
@@ -102,6 +121,8 @@ class ProcessResult:
         timed_out: It was ended because of the time limit.
         report: What it wrote to the descriptor in `REPORT_FD`: the beginning, up to the limit.
         left_behind: The number of processes that it left running and that were then ended.
+        stopped: The limit of its box (memory, processes, disk) that it exceeded and for which it was ended; or None.
+        peak_mb: The most memory that it was seen to use, in MiB, with its descendants; 0 if it ran without a box.
     """
 
     exit_code: int | None
@@ -112,6 +133,8 @@ class ProcessResult:
     report: bytes
     left_behind: int
     duration_s: float
+    stopped: Status | None = None
+    peak_mb: int = 0
 
 
 async def run_process(
@@ -125,6 +148,8 @@ async def run_process(
     max_report_bytes: int = 0,
     on_output: OnOutput | None = None,
     grace_s: float = 1.0,
+    box: Entrance | None = None,
+    on_start: Callable[[anyio.CancelScope], None] | None = None,
 ) -> ProcessResult:
     """Run a program to its end, in its own session and process group, without a terminal.
 
@@ -145,6 +170,8 @@ async def run_process(
         on_output: Called with each piece of output. While it runs, its pipe is not read, so the program waits. An
             exception from it ends the program and reaches the caller.
         grace_s: The time between SIGTERM and SIGKILL.
+        box: Confines the program; None runs it with all rights of the user.
+        on_start: Called after the start with the scope whose deadline is the time limit, so that it can be set later.
 
     Raises:
         SandboxError: The program could not be started; the cause is the OSError or ValueError.
@@ -155,7 +182,8 @@ async def run_process(
         stdin_pipe = _Pipe(open_pipes) if stdin is not None else None
         stdout_pipe, stderr_pipe = _Pipe(open_pipes), _Pipe(open_pipes)
         report_pipe = _Pipe(open_pipes) if max_report_bytes else None
-        tree = _start(argv, cwd, environ, stdin_pipe, stdout_pipe, stderr_pipe, report_pipe)
+        tree, boxed = _start(argv, cwd, environ, stdin_pipe, stdout_pipe, stderr_pipe, report_pipe, box)
+        watchdog = Watchdog(tree.pid, boxed.watch) if boxed is not None else None
         stdout = _Pump(
             stdout_pipe, head_bytes=half, tail_bytes=half, on_chunk=_for_stream(on_output, "stdout")
         )
@@ -167,15 +195,21 @@ async def run_process(
             pumps.append(_Pump(report_pipe, head_bytes=max_report_bytes, tail_bytes=0, on_chunk=None))
         exited = False
         try:
-            with anyio.move_on_after(timeout_s):
+            with anyio.move_on_after(timeout_s) as limit:
+                if on_start is not None:
+                    on_start(limit)
                 async with anyio.create_task_group() as group:
                     for pump in pumps:
                         group.start_soon(pump.run)
+                    watching = anyio.CancelScope()
+                    if watchdog is not None:
+                        group.start_soon(_guard, watchdog, watching, limit)
                     feeding = anyio.CancelScope()
                     if stdin_pipe is not None and stdin is not None:
                         group.start_soon(_feed, stdin_pipe, stdin, feeding)
                     await tree.leader_exit()
                     exited = True
+                    watching.cancel()
                     await tree.end(grace_s)
                     feeding.cancel()
                     for pump in pumps:
@@ -184,19 +218,30 @@ async def run_process(
             with anyio.CancelScope(shield=True):
                 await tree.end(grace_s)
             tree.close()
+            if boxed is not None and boxed.after is not None:
+                boxed.after()
         for pump in pumps:
             pump.drain()
     code = tree.returncode
     return ProcessResult(
         exit_code=code if code is not None and code >= 0 else None,
         signal=-code if code is not None and code < 0 else None,
-        timed_out=not exited,
+        timed_out=not exited and (watchdog is None or watchdog.exceeded is None),
         stdout=stdout.captured,
         stderr=stderr.captured,
         report=pumps[2].captured.head if report_pipe is not None else b"",
         left_behind=tree.left_behind,
         duration_s=anyio.current_time() - began_s,
+        stopped=watchdog.exceeded if watchdog is not None else None,
+        peak_mb=watchdog.peak_mb if watchdog is not None else 0,
     )
+
+
+async def _guard(watchdog: Watchdog, watching: anyio.CancelScope, limit: anyio.CancelScope) -> None:
+    """End the run if a limit is exceeded."""
+    with watching:
+        await watchdog.run()
+        limit.cancel()
 
 
 class _Pipe:
@@ -219,7 +264,8 @@ def _start(
     stdout: _Pipe,
     stderr: _Pipe,
     report: _Pipe | None,
-) -> _Tree:
+    box: Entrance | None,
+) -> tuple[_Tree, Boxed | None]:
     """Start the program, close its ends of the pipes, and make our ends non-blocking."""
     mark = secrets.token_hex(8)
     outer = environ.get(MARK)
@@ -235,18 +281,22 @@ def _start(
         theirs.append(report.write)
         os.set_blocking(report.read.fileno(), False)
         child_environ[REPORT_FD] = str(report.write.fileno())
+    boxed = box.enter(argv, cwd=cwd, environ=child_environ) if box is not None else None
+    inherited = () if report is None else (report.write.fileno(),)
     # An exit of the interpreter in another thread has to wait until the tree is in `_live`.
-    with _starting:
+    with contextlib.ExitStack() as ours, _starting:
+        for descriptor in boxed.descriptors if boxed is not None else ():
+            ours.callback(os.close, descriptor)
         _warden.ensure_running(environ)
         try:
             leader = subprocess.Popen(
-                list(argv),
-                cwd=cwd,
-                env=child_environ,
+                list(argv if boxed is None else boxed.argv),
+                cwd=cwd if boxed is None else boxed.cwd,
+                env=child_environ if boxed is None else boxed.environ,
                 stdin=subprocess.DEVNULL if stdin is None else stdin.read,
                 stdout=stdout.write,
                 stderr=stderr.write,
-                pass_fds=() if report is None else (report.write.fileno(),),
+                pass_fds=inherited if boxed is None else (*inherited, *boxed.descriptors),
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
@@ -261,7 +311,7 @@ def _start(
             raise
     for end in theirs:
         end.close()
-    return tree
+    return tree, boxed
 
 
 class _Pump:
@@ -492,7 +542,7 @@ class _Tree:
         newest = _newest_pid() if time.monotonic() - self._began_s < QUICK_RUN_S else None
         try:
             # This runs once or twice for each process that ends; text costs a third of what paths cost.
-            names = os.listdir("/proc")  # noqa: PTH208
+            names = os.listdir("/proc")
         except OSError:
             return
         for name in names:
@@ -599,7 +649,7 @@ def _newest_pid() -> int | None:
 
 def _read_proc(path: str) -> bytes:
     """The content of a file in /proc."""
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - thousands are read; see `_candidates`
+    with open(path, "rb", buffering=0) as file:
         return file.readall()
 
 

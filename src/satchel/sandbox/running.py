@@ -10,7 +10,8 @@ from pathlib import Path
 import anyio
 
 from satchel.errors import SandboxError
-from satchel.sandbox.process import CHUNK_BYTES, MAX_PIPE_BYTES, _Pipe, _start, _Tree
+from satchel.sandbox.process import CHUNK_BYTES, MAX_PIPE_BYTES, Entrance, _Pipe, _start, _Tree
+from satchel.sandbox.watchdog import Watchdog
 
 __all__ = ["RunningProcess", "run_alongside"]
 
@@ -65,6 +66,7 @@ async def run_alongside(
     environ: Mapping[str, str],
     on_stderr: Callable[[bytes], None],
     grace_s: float = 1.0,
+    box: Entrance | None = None,
 ) -> AsyncIterator[RunningProcess]:
     """Run a program for as long as the block lasts, in its own session and process group, without a terminal.
 
@@ -77,16 +79,20 @@ async def run_alongside(
         environ: Its complete environment; `MARK` is added.
         on_stderr: Called with each piece of its stderr; must not block.
         grace_s: The time between SIGTERM and SIGKILL.
+        box: Confines the program; None runs it with all rights of the user. If it exceeds a limit of the box, it is
+            ended, which its reader sees as the end of its output.
 
     Raises:
         SandboxError: The program could not be started; the message says why.
     """
     with contextlib.ExitStack() as open_pipes:
         stdin, stdout, stderr = _Pipe(open_pipes), _Pipe(open_pipes), _Pipe(open_pipes)
-        tree = _start(argv, cwd, environ, stdin, stdout, stderr, None)
+        tree, boxed = _start(argv, cwd, environ, stdin, stdout, stderr, None, box)
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(_forward, stderr, on_stderr)
+                if boxed is not None:
+                    group.start_soon(_guard, Watchdog(tree.pid, boxed.watch), tree, grace_s)
                 yield RunningProcess(tree, stdin=stdin, stdout=stdout, pid=tree.pid)
                 group.cancel_scope.cancel()
         finally:
@@ -96,6 +102,14 @@ async def run_alongside(
                     await _wait_and_drain(tree, stdout)
                 await tree.end(grace_s)
             tree.close()
+            if boxed is not None and boxed.after is not None:
+                boxed.after()
+
+
+async def _guard(watchdog: Watchdog, tree: _Tree, grace_s: float) -> None:
+    """End the program if it exceeds a limit of its box."""
+    await watchdog.run()
+    await tree.end(grace_s)
 
 
 async def _forward(pipe: _Pipe, on_chunk: Callable[[bytes], None]) -> None:

@@ -1,0 +1,93 @@
+"""Arguments of the program `bwrap` that all its uses share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from functools import cache
+from pathlib import Path
+
+from satchel.sandbox.job import python_program
+
+__all__ = [
+    "ALWAYS",
+    "OF_A_USER",
+    "OF_ROOT",
+    "ROOT_HIDDEN",
+    "find",
+    "interpreter_mounts",
+    "parents",
+    "system_mounts",
+]
+
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
+ETC = (
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/pki",
+    "/etc/ssl",
+)
+"""No passwd, no shadow, no hosts. Of /etc/ssl, private keys are readable by root alone, which nobody is inside."""
+ALWAYS = (
+    "--unshare-pid",
+    "--unshare-net",
+    "--unshare-ipc",
+    "--unshare-uts",
+    "--unshare-cgroup-try",
+    "--hostname",
+    "sandbox",
+    "--die-with-parent",
+    "--new-session",
+    "--proc",
+    "/proc",
+    "--dev",
+    "/dev",
+)
+OF_A_USER = ("--unshare-user", "--disable-userns")
+ROOT_HIDDEN = (*OF_A_USER, "--uid", "1000", "--gid", "1000")
+"""For root, where files of root have to be written: nobody is uid 0 inside."""
+OF_ROOT = ("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
+"""What `guest/start.py` needs to become another user, upon which it has none of them any more."""
+
+
+def find(program: str) -> str | None:
+    """The path of the program: not from the user's PATH, whose folders a command may be able to write to."""
+    return shutil.which(program, path="/usr/local/bin:/usr/bin:/bin:/run/current-system/sw/bin")
+
+
+@cache
+def system_mounts() -> tuple[str, ...]:
+    """The arguments that show the system's programs and libraries, and Satchel's interpreter, read-only."""
+    argv: list[str] = []
+    for path in SYSTEM:
+        if os.path.islink(path):
+            argv += ["--symlink", os.readlink(path), path]
+        elif os.path.isdir(path):
+            argv += ["--ro-bind", path, path]
+    argv += parents("/etc/ssl")
+    for path in ETC:
+        argv += ["--ro-bind-try", path, path]
+    return (*argv, *interpreter_mounts())
+
+
+@cache
+def interpreter_mounts() -> tuple[str, ...]:
+    """The arguments that show Satchel's interpreter, wherever it is: the interpreter alone, not what is beside it."""
+    argv: list[str] = []
+    for prefix in {os.path.realpath(sys.base_prefix), str(python_program().parent.parent)}:
+        if not prefix.startswith("/usr/") and prefix not in ("/usr", "/"):
+            argv += [*parents(prefix), "--ro-bind", prefix, prefix]
+    return tuple(argv)
+
+
+def parents(path: str) -> list[str]:
+    """The arguments that make the folders above a path, which otherwise nobody but their owner could pass through."""
+    above = [str(folder) for folder in reversed(Path(path).parents)][1:]
+    return [word for folder in above for word in ("--perms", "0755", "--dir", folder)]

@@ -1,0 +1,200 @@
+"""The job of `guest/start.py`: what runs, with which limits, and where things are."""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from satchel.errors import SandboxError
+from satchel.sandbox.port import Command, Limits, Network, PythonEntry
+
+__all__ = [
+    "ENVIRON",
+    "GUEST",
+    "HOST_PROCESSES",
+    "Places",
+    "Scene",
+    "command_job",
+    "job_bytes",
+    "memory_file",
+    "python_program",
+    "scratch_folder",
+]
+
+GUEST = Path(__file__).with_name("guest")
+"""The programs that run inside."""
+ENVIRON: Mapping[str, str] = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    # One thread for each core, with its memory, is the default of both, whatever may be used.
+    "OPENBLAS_NUM_THREADS": "2",
+    "OMP_NUM_THREADS": "2",
+}
+ADDRESS_SPACE = 4
+"""Address space per memory that may be used: allocators and threads reserve far more than they touch."""
+OPEN_FILES = 256
+HOST_PROCESSES = 6
+"""Processes of the sandbox itself."""
+SCRATCH_PREFIX = "satchel-box-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What a run finds: everything but its arguments and secrets.
+
+    Attributes:
+        code_dir: The folder with main.py, or None for a command.
+        scratch: A folder for this run, which is removed afterwards.
+        folder: The session's folder, or None.
+        socket: The proxy's socket, or None.
+    """
+
+    code_dir: Path | None
+    layer: Path | None
+    network: Network
+    limits: Limits
+    read_only: tuple[Path, ...]
+    writable: tuple[Path, ...]
+    environ: Mapping[str, str]
+    scratch: Path
+    folder: Path | None
+    socket: Path | None
+
+    @property
+    def out(self) -> Path:
+        """The folder on the host whose files are collected."""
+        return self.scratch / "out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where things are, as the program in the sandbox sees them.
+
+    Attributes:
+        cwd: The working folder, and HOME.
+        uid: The user to become; 0 stays who one is.
+        supervise: What the supervisor of Landlock needs; None without it.
+        processes: Whether the kernel's limit on processes counts those of this sandbox alone.
+    """
+
+    code_dir: str
+    path: tuple[str, ...]
+    cwd: str
+    tmp: str
+    socket: str
+    uid: int = 0
+    supervise: Mapping[str, object] | None = None
+    processes: bool = True
+
+
+def memory_file(content: bytes) -> int:
+    """A file in memory, open at its beginning. The caller closes it."""
+    fd = os.memfd_create("satchel", os.MFD_CLOEXEC)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def python_program() -> Path:
+    """Satchel's own interpreter, without its virtual environment."""
+    base: str = getattr(sys, "_base_executable", "") or sys.executable
+    return Path(base).resolve()
+
+
+def job_bytes(
+    entry: PythonEntry | Command, scene: Scene, places: Places, secrets: Mapping[str, str]
+) -> bytes:
+    """The job of `guest/start.py`.
+
+    Raises:
+        SandboxError: The arguments contain something that JSON doesn't know.
+    """
+    limits = scene.limits
+    call = entry if isinstance(entry, PythonEntry) else None
+    kernel_limits = {
+        "RLIMIT_CORE": 0,
+        "RLIMIT_CPU": limits.cpu_s,
+        "RLIMIT_FSIZE": limits.file_mb << 20,
+        "RLIMIT_NOFILE": OPEN_FILES,
+        "RLIMIT_MSGQUEUE": 0,
+        "RLIMIT_AS": ADDRESS_SPACE * limits.memory_mb << 20,
+    }
+    if places.processes:
+        kernel_limits["RLIMIT_NPROC"] = limits.processes
+    job: dict[str, object] = {
+        "supervise": None if places.supervise is None else dict(places.supervise),
+        "uid": places.uid,
+        "socket": places.socket,
+        "environ": {
+            "HOME": places.cwd,
+            "TMPDIR": places.tmp,
+            **scene.environ,
+            **secrets,
+        },
+        "cwd": places.cwd,
+        "limits": kernel_limits,
+        "path": list(places.path),
+        "code_dir": places.code_dir,
+        "result_bytes": limits.result_kb * 1024,
+        "argv": [] if isinstance(entry, PythonEntry) else list(entry.argv),
+        "function": call.function if call is not None else "",
+        "args": dict(call.args) if call is not None else {},
+    }
+    try:
+        return marshal.dumps(job, 2)
+    except ValueError as error:
+        raise SandboxError(f"The arguments can't be passed into the sandbox: {error}.") from error
+
+
+def command_job(argv: Sequence[str], *, cwd: Path, socket: str, limits: Mapping[str, int]) -> bytes:
+    """The job for a command in a box: it keeps the environment that the box was entered with."""
+    return marshal.dumps(
+        {
+            "supervise": None,
+            "uid": 0,
+            "socket": socket,
+            "environ": {},
+            "cwd": str(cwd),
+            "limits": dict(limits),
+            "path": [],
+            "argv": list(argv),
+        },
+        2,
+    )
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A temporary folder that is removed afterwards, with all that untrusted code put there.
+
+    Raises:
+        SandboxError: None can be made.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
+    except OSError as error:
+        raise SandboxError(f"No temporary folder can be made for the sandbox: {error.strerror}.") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, onerror=_make_removable)
+
+
+def _make_removable(_function: object, path: str, _info: object) -> None:
+    """Code can take the rights to its folders away from their owner; nothing of it is running any more."""
+    with contextlib.suppress(OSError):
+        os.chmod(os.path.dirname(path), 0o700)
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.chmod(path, 0o700)
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)

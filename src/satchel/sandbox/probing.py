@@ -1,0 +1,84 @@
+"""Whether a backend works here, found out by running something in it with the arguments of a real run."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Protocol
+
+from satchel.errors import SandboxError
+from satchel.sandbox.port import Feature, Limits, OnOutput, Probe, PythonEntry, RunResult, RunSpec
+
+__all__ = ["APPARMOR_PROFILE", "fix_for", "probe_by_doing"]
+
+APPARMOR_SWITCH = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+APPARMOR_PROFILE = """abi <abi/4.0>,
+include <tunables/global>
+profile bwrap /usr/bin/bwrap flags=(unconfined) {
+  userns,
+}
+"""
+"""What Ubuntu 23.10 and later need in /etc/apparmor.d/bwrap, so that bwrap may create user namespaces."""
+NO_PROGRAM = (
+    "Install bubblewrap: sudo apt install bubblewrap (Debian, Ubuntu), sudo dnf install bubblewrap (Fedora), "
+    "sudo pacman -S bubblewrap (Arch)."
+)
+APPARMOR = (
+    "AppArmor keeps bwrap from creating a user namespace. Allow it with a profile: see 'Ubuntu' in "
+    "docs/guides/sandbox.md, then: sudo apparmor_parser -r /etc/apparmor.d/bwrap."
+)
+NO_NAMESPACES = (
+    "This system or container forbids user namespaces. In a container, start it with a seccomp profile that allows "
+    "them, and run Satchel as an ordinary user; outside, set the sysctl user.max_user_namespaces above 0."
+)
+SMALL = Limits(wall_s=20, cpu_s=10, memory_mb=256)
+CODE = "def run(args):\n    import os\n    return f\"{os.getuid()} {args['word']}\"\n"
+
+
+class _Runner(Protocol):
+    name: str
+    features: frozenset[Feature]
+
+    async def run(self, spec: RunSpec, *, on_output: OnOutput | None = None) -> RunResult: ...
+
+
+async def probe_by_doing(sandbox: _Runner) -> Probe:
+    """Run a function in the sandbox and look at what it says."""
+    with tempfile.TemporaryDirectory(prefix="satchel-probe-") as folder:
+        Path(folder).chmod(0o755)
+        (Path(folder) / "main.py").write_text(CODE)
+        try:
+            result = await sandbox.run(
+                RunSpec(entry=PythonEntry(code_dir=Path(folder), args={"word": "up"}), limits=SMALL)
+            )
+        except SandboxError as error:
+            return Probe(name=sandbox.name, works=False, reason=str(error), fix=fix_for(str(error)))
+    uid, _, word = (result.result or "").partition(" ")
+    if word != "up" or uid == "0":
+        why = result.error or result.stderr.strip() or f"a test program ran as uid {uid}"
+        return Probe(name=sandbox.name, works=False, reason=why, fix=fix_for(why))
+    return Probe(name=sandbox.name, works=True, features=sandbox.features)
+
+
+def fix_for(reason: str) -> str:
+    """What to do about a failure, by its words."""
+    if "could not be started" in reason or "isn't installed" in reason:
+        return NO_PROGRAM
+    restricted = _restricted_by_apparmor()
+    if restricted and any(
+        word in reason for word in ("uid map", "RTM_NEWADDR", "Permission denied", "namespace")
+    ):
+        return APPARMOR
+    if "namespace" in reason or "Operation not permitted" in reason or "No space left" in reason:
+        return NO_NAMESPACES
+    if os.geteuid() == 0 and "ordinary user" in reason:
+        return "Run Satchel as an ordinary user."
+    return ""
+
+
+def _restricted_by_apparmor() -> bool:
+    try:
+        return APPARMOR_SWITCH.read_text().strip() == "1"
+    except OSError:
+        return False

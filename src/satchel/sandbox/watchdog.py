@@ -1,0 +1,126 @@
+"""Checks what a running process uses, from outside, and says which limit it exceeded.
+
+Limits of the kernel apply to one process, or to one user. Memory of a whole tree, its number of processes where there
+is no namespace, and the size of folders are looked at every tenth of a second. What grows faster overshoots.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import anyio
+
+from satchel.sandbox.port import Status, Watch
+
+__all__ = ["Watchdog"]
+
+MIB = 1_048_576
+FIRST_LOOK_S = 0.03
+"""Most runs are over before it."""
+MOST_ENTRIES = 20_000
+"""A folder with more entries than this is over any limit."""
+
+
+class Watchdog:
+    """Watches one process and its descendants.
+
+    Attributes:
+        exceeded: The limit that was exceeded, or None.
+        peak_mb: The most memory that was seen, in MiB.
+    """
+
+    def __init__(self, pid: int, watch: Watch) -> None:
+        """Take the process and its limits. The free space of the disk is noted now."""
+        self.exceeded: Status | None = None
+        self.peak_mb = 0
+        self._pid = pid
+        self._watch = watch
+        self._free_mb = {disk: _free_mb(disk) for disk in watch.disks}
+
+    async def run(self) -> None:
+        """Return as soon as a limit is exceeded."""
+        await anyio.sleep(min(FIRST_LOOK_S, self._watch.every_s))
+        while self.exceeded is None:
+            self.exceeded = self._look()
+            if self.exceeded is None:
+                await anyio.sleep(self._watch.every_s)
+
+    def _look(self) -> Status | None:
+        watch = self._watch
+        family = _descendants(self._pid)
+        if len(family) > watch.processes:
+            return Status.PROCESSES
+        memory_mb = sum(_memory_kb(pid) for pid in (self._pid, *family)) // 1024
+        self.peak_mb = max(self.peak_mb, memory_mb)
+        if memory_mb > watch.memory_mb:
+            return Status.MEMORY
+        if watch.folders and _size_mb(watch.folders) > watch.folders_mb:
+            return Status.DISK
+        if any(before - _free_mb(disk) > watch.disk_mb for disk, before in self._free_mb.items()):
+            return Status.DISK
+        return None
+
+
+def _descendants(pid: int) -> list[int]:
+    """All living descendants: orphans belong to the first process of the namespace, or to the subreaper."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        for child in _children(waiting.pop()):
+            found.append(child)
+            waiting.append(child)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    try:
+        # Each thread has a list of its own.
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
+                children += [int(word) for word in file.readall().split()]
+    except OSError:
+        pass
+    return children
+
+
+def _memory_kb(pid: int) -> int:
+    """What the process alone uses, and its share of shared memory: not the pages of files, which others share."""
+    try:
+        with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
+            text = file.readall()
+    except OSError:
+        return 0
+    return sum(
+        int(line.split()[1]) for line in text.splitlines() if line.startswith((b"RssAnon:", b"RssShmem:"))
+    )
+
+
+def _free_mb(path: Path) -> int:
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return 0
+    return disk.f_bavail * disk.f_frsize // MIB
+
+
+def _size_mb(folders: Iterable[Path]) -> int:
+    """The space that files take, in MiB. What vanishes or can't be read meanwhile counts nothing."""
+    size = 0
+    entries = 0
+    waiting = [os.fspath(folder) for folder in folders]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as listing:
+                for entry in listing:
+                    entries += 1
+                    if entries > MOST_ENTRIES:
+                        return 1 << 40
+                    size += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:
+            continue
+    return size // MIB

@@ -1,0 +1,401 @@
+"""A box for ordinary commands in the user's own folder, made with bubblewrap.
+
+The system stays visible and read-only, so that compilers, interpreters and package managers work. What belongs to the
+user and not to the project is hidden, because a command that is never asked about must not be able to pass it on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from satchel.errors import NoSandbox, SandboxError
+from satchel.sandbox import seccomp
+from satchel.sandbox.bwrap import ALWAYS, OF_A_USER, ROOT_HIDDEN, interpreter_mounts
+from satchel.sandbox.job import GUEST, command_job, memory_file, python_program, scratch_folder
+from satchel.sandbox.port import Boxed, Denial, Egress, Watch, WorkspaceBox
+
+__all__ = ["GitFolder", "Mount", "git_folders", "open_workspace", "workspace_mounts"]
+
+INSIDE_GUEST = "/run/satchel"
+INSIDE_SOCKET = "/run/satchel-proxy.sock"
+PRLIMIT = "/usr/bin/prlimit"
+
+Access: TypeAlias = Literal["read", "write", "hide", "own", "link"]
+"""Visible; writable; not readable; a folder of the box's own, writable; a symbolic link."""
+
+HIDDEN_TOPS = frozenset(
+    ("boot", "dev", "home", "lost+found", "media", "mnt", "proc", "root", "run", "sys", "tmp", "var")
+)
+"""Other homes; sockets of the host's services; other disks, on WSL with the homes of Windows."""
+VISIBLE_BELOW = ("/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman", "/run/current-system")
+"""What package managers know about installed packages; the system of NixOS."""
+TOOLS = (
+    ".asdf", ".bun", ".cabal", ".cache/ms-playwright", ".cargo", ".conda", ".config/git/attributes", ".config/git/config",
+    ".config/git/ignore", ".deno", ".dotnet", ".elan", ".fnm", ".ghcup", ".gitconfig", ".gvm", ".jenv", ".juliaup",
+    ".linuxbrew", ".local/bin", ".local/lib", ".local/share/fnm", ".local/share/mise", ".local/share/pipx",
+    ".local/share/pnpm", ".local/share/uv", ".m2/repository", ".nimble", ".nix-profile", ".nodenv", ".npm-global", ".nvm",
+    ".opam", ".poetry/bin", ".pub-cache/bin", ".pyenv", ".rbenv", ".rustup", ".rvm", ".sdkman", ".swiftly", ".volta",
+    ".yarn",
+)  # fmt: skip
+"""Of the entries of the home folder that begin with a dot: those that hold programs, and the name that git signs with."""
+CREDENTIALS = (
+    ".cargo/credentials", ".cargo/credentials.toml", ".conda/.condarc", ".local/share/uv/credentials",
+)  # fmt: skip
+"""Below the folder of a tool, but no program."""
+PROTECTED = (".agents", ".claude", ".codex", ".cursor", ".idea", ".mcp.json", ".satchel", ".vscode")
+"""In the workspace: what tells an agent or an editor which programs to start."""
+GIT_PROTECTED = ("hooks", "config", "config.worktree", "commondir", "gitdir")
+"""In a git folder: what names programs, and what names another folder that does."""
+NESTED_DEPTH, MOST_FOLDERS = 3, 400
+"""How far repositories inside the workspace are searched for."""
+NOT_SEARCHED = frozenset(("node_modules", ".venv", "venv", "__pycache__", "target", "build", "dist"))
+UNSET = frozenset(
+    (
+        "DBUS_SESSION_BUS_ADDRESS",
+        "DISPLAY",
+        "GPG_AGENT_INFO",
+        "SSH_AUTH_SOCK",
+        "WAYLAND_DISPLAY",
+        "XDG_RUNTIME_DIR",
+    )
+)
+"""They lead to sockets that aren't there."""
+SHARED_MEMORY_BYTES = 256 << 20
+MEMORY_SHARE = 0.75
+RANKS = {"link": 0, "read": 1, "own": 2, "write": 3, "hide": 4}
+"""Of two mounts at one path, the last one counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """One path in the box. `source` is where it comes from; for a link, its target."""
+
+    path: Path
+    access: Access
+    source: str = ""
+
+
+@asynccontextmanager
+async def open_workspace(spec: WorkspaceBox, *, program: str, as_root: bool) -> AsyncIterator[_Workspace]:
+    """Open a box.
+
+    Raises:
+        NoSandbox: The workspace is or contains the home folder.
+        SandboxError: The folders of the box can't be made.
+    """
+    workspace, home = spec.workspace.resolve(), spec.home.resolve()
+    if home.is_relative_to(workspace):
+        raise NoSandbox(
+            f"{str(workspace)!r} can't be a sandbox's workspace, because your home folder is in it, and with it your "
+            "keys. Start in a folder of the project."
+        )
+    with scratch_folder() as scratch:
+        if spec.network.mode == "none":
+            box = _Workspace(spec, program=program, as_root=as_root, scratch=scratch, egress=None)
+            try:
+                yield box
+            finally:
+                box.closed = True
+            return
+        from satchel.sandbox.proxy import open_egress
+
+        async with open_egress(spec.network, folder=scratch) as egress:
+            box = _Workspace(spec, program=program, as_root=as_root, scratch=scratch, egress=egress)
+            try:
+                yield box
+            finally:
+                box.closed = True
+
+
+class _Workspace:
+    """An open box."""
+
+    backend = "bubblewrap"
+
+    def __init__(
+        self, spec: WorkspaceBox, *, program: str, as_root: bool, scratch: Path, egress: Egress | None
+    ) -> None:
+        self.denied: Sequence[Denial] = egress.denied if egress is not None else ()
+        self.closed = False
+        self._spec = spec
+        self._program = program
+        self._as_root = as_root
+        self._scratch = scratch
+        self._egress = egress
+        for name in ("home", "tmp", "var-tmp"):
+            (scratch / name).mkdir(mode=0o700)
+        self._nothing = scratch / "nothing"
+        self._nothing.touch(mode=0)
+        self._mounts = workspace_mounts(spec, scratch=scratch, as_root=as_root)
+
+    def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
+        """See `Box`."""
+        if self.closed:
+            raise SandboxError("The box is closed.")
+        spec = self._spec
+        repositories = git_folders(spec.workspace.resolve())
+        mounts = [
+            *self._mounts,
+            *_tools_on_path(spec.home, environ.get("PATH", "")),
+            *_protected(spec, repositories),
+        ]
+        start = [self._program, *(ROOT_HIDDEN if self._as_root else OF_A_USER), *ALWAYS]
+        for mount in sorted(mounts, key=lambda mount: (len(mount.path.parts), RANKS[mount.access])):
+            start += self._arguments(mount)
+        start += ["--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+        for mount in mounts:
+            if mount.access == "hide" and mount.path.is_dir():
+                start += ["--remount-ro", str(mount.path)]
+        environ = {name: value for name, value in environ.items() if name not in UNSET} | {"TMPDIR": "/tmp"}
+        filter_fd = memory_file(seccomp.program(seccomp.WORKSPACE))
+        descriptors = [filter_fd]
+        command = [PRLIMIT, f"--nproc={spec.processes}", f"--fsize={spec.file_mb << 20}", "--core=0", *argv]
+        if self._egress is not None:
+            start += [
+                "--ro-bind",
+                str(GUEST),
+                INSIDE_GUEST,
+                "--bind",
+                str(self._egress.socket),
+                INSIDE_SOCKET,
+            ]
+            limits = {"RLIMIT_NPROC": spec.processes, "RLIMIT_FSIZE": spec.file_mb << 20, "RLIMIT_CORE": 0}
+            job_fd = memory_file(command_job(argv, cwd=cwd.resolve(), socket=INSIDE_SOCKET, limits=limits))
+            descriptors.append(job_fd)
+            start += interpreter_mounts()
+            command = [str(python_program()), "-I", "-S", f"{INSIDE_GUEST}/start.py", str(job_fd)]
+        start += [
+            "--remount-ro",
+            "/",
+            "--seccomp",
+            str(filter_fd),
+            "--chdir",
+            str(cwd.resolve()),
+            "--",
+            *command,
+        ]
+        return Boxed(
+            argv=start,
+            cwd=Path("/"),
+            environ=environ,
+            descriptors=tuple(descriptors),
+            watch=Watch(
+                memory_mb=spec.memory_mb or int(machine_memory_mb() * MEMORY_SHARE),
+                processes=spec.processes,
+                disks=(spec.workspace, self._scratch),
+                disk_mb=spec.disk_mb,
+            ),
+            after=lambda: _remove_planted(repositories),
+        )
+
+    def _arguments(self, mount: Mount) -> list[str]:
+        path = str(mount.path)
+        if mount.access == "link":
+            return ["--symlink", mount.source, path]
+        if mount.access == "hide":
+            if mount.path.is_dir():
+                # One may pass through to what is shown below it, but not list it.
+                return ["--perms", "0111", "--tmpfs", path]
+            return ["--ro-bind", str(self._nothing), path]
+        return ["--ro-bind" if mount.access == "read" else "--bind", mount.source or path, path]
+
+
+def workspace_mounts(spec: WorkspaceBox, *, scratch: Path, as_root: bool) -> tuple[Mount, ...]:
+    """What is where in the box, apart from the files of the workspace that are protected."""
+    workspace, home = spec.workspace.resolve(), spec.home.resolve()
+    mounts = [*_system(), *_home(home, scratch), Mount(path=workspace, access="write")]
+    if as_root:
+        mounts += [Mount(path=Path(path), access="hide") for path in _for_root_alone()]
+    mounts += [
+        Mount(path=Path("/tmp"), access="own", source=str(scratch / "tmp")),
+        Mount(path=Path("/var/tmp"), access="own", source=str(scratch / "var-tmp")),
+    ]
+    for paths, access in ((spec.read_only, "read"), (spec.writable, "write"), (spec.hidden, "hide")):
+        for path in paths:
+            if path.exists():
+                mounts.append(Mount(path=path.resolve(), access=access))  # type: ignore[arg-type]
+    if spec.home != home:
+        mounts.append(Mount(path=spec.home, access="link", source=str(home)))
+    return tuple(mounts)
+
+
+def _system() -> Iterator[Mount]:
+    for name in sorted(os.listdir("/")):
+        path = Path("/", name)
+        if name in HIDDEN_TOPS:
+            continue
+        if path.is_symlink():
+            yield Mount(path=path, access="link", source=os.readlink(path))
+        elif path.is_dir():
+            yield Mount(path=path, access="read")
+    for below in VISIBLE_BELOW:
+        if os.path.isdir(below):
+            yield Mount(path=Path(below), access="read", source=os.path.realpath(below))
+
+
+def _home(home: Path, scratch: Path) -> Iterator[Mount]:
+    """The home folder: a new one, with what isn't private of the old one."""
+    yield Mount(path=home, access="own", source=str(scratch / "home"))
+    names = [name for name in _listed(home) if not name.startswith(".")]
+    for name in (*names, *TOOLS):
+        path = home / name
+        if path.is_symlink():
+            yield Mount(path=path, access="link", source=os.readlink(path))
+        elif path.exists() and (path.is_dir() or path.is_file()) and os.access(path, os.R_OK):
+            yield Mount(path=path, access="read")
+    for name in CREDENTIALS:
+        if (home / name).exists():
+            yield Mount(path=home / name, access="hide")
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _tools_on_path(home: Path, path: str) -> Iterator[Mount]:
+    """Folders of programs in the home folder that have no known name."""
+    for entry in path.split(":"):
+        folder = Path(entry)
+        if (
+            folder.is_absolute()
+            and folder.is_relative_to(home)
+            and folder != home
+            and folder.relative_to(home).parts[0].startswith(".")
+            and not any(folder.is_relative_to(home / tool) for tool in TOOLS)
+            and folder.resolve() == folder
+            and folder.is_dir()
+        ):
+            yield Mount(path=folder, access="read")
+
+
+@cache
+def _for_root_alone() -> tuple[str, ...]:
+    """What an ordinary user couldn't read in /etc: password hashes, private keys. Root's commands don't get it either."""
+    found: list[str] = []
+    waiting = ["/etc"]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as listing:
+            for entry in listing:
+                mode = entry.stat(follow_symlinks=False).st_mode
+                if entry.is_dir(follow_symlinks=False):
+                    if mode & 0o005 == 0o005:
+                        waiting.append(entry.path)
+                    else:
+                        found.append(entry.path)
+                elif entry.is_file(follow_symlinks=False) and not mode & 0o004:
+                    found.append(entry.path)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitFolder:
+    """A repository's folder of data.
+
+    Attributes:
+        is_common: It holds hooks and config itself; a linked working tree's folder points to another's.
+    """
+
+    path: Path
+    is_common: bool
+
+
+def git_folders(workspace: Path) -> tuple[GitFolder, ...]:
+    """The git folders that commands in the workspace need to write to, and whose hooks and config they must not."""
+    found: list[GitFolder] = []
+    own = workspace / ".git"
+    if own.is_file():
+        found += _linked(own)
+    for folder in _folders_with_git(workspace):
+        git = folder / ".git"
+        if git.is_dir() and not git.is_symlink():
+            found.append(GitFolder(path=git, is_common=True))
+            modules = git / "modules"
+            found += [
+                GitFolder(path=head.parent, is_common=True)
+                for head in sorted(modules.glob("*/HEAD")) + sorted(modules.glob("*/*/HEAD"))
+            ]
+    return tuple(found)
+
+
+def _linked(file: Path) -> Iterator[GitFolder]:
+    """A linked working tree: its own folder, and the repository's.
+
+    Only if that folder points back here. Otherwise a command could name another repository, to be able to write to it.
+    """
+    try:
+        folder = Path(file.read_text().removeprefix("gitdir:").strip())
+        folder = (file.parent / folder).resolve()
+        back = Path((folder / "gitdir").read_text().strip())
+        if (folder / back).resolve() != file:
+            return
+        common = (folder / (folder / "commondir").read_text().strip()).resolve()
+    except (OSError, UnicodeDecodeError):
+        return
+    yield GitFolder(path=common, is_common=True)
+    yield GitFolder(path=folder, is_common=False)
+
+
+def _folders_with_git(workspace: Path) -> Iterator[Path]:
+    looked = 0
+    level = [workspace]
+    for _ in range(NESTED_DEPTH):
+        following: list[Path] = []
+        for folder in level:
+            looked += 1
+            if looked > MOST_FOLDERS:
+                return
+            with contextlib.suppress(OSError), os.scandir(folder) as listing:
+                for entry in listing:
+                    if entry.name == ".git":
+                        yield folder
+                    elif (
+                        entry.name not in NOT_SEARCHED
+                        and not entry.name.startswith(".")
+                        and entry.is_dir(follow_symlinks=False)
+                    ):
+                        following.append(Path(entry.path))
+        level = following
+
+
+def _protected(spec: WorkspaceBox, repositories: Sequence[GitFolder]) -> Iterator[Mount]:
+    workspace = spec.workspace.resolve()
+    for name in PROTECTED:
+        path = workspace / name
+        if path.exists() and not path.is_symlink():
+            yield Mount(path=path, access="read")
+    if (workspace / ".git").is_file():
+        yield Mount(path=workspace / ".git", access="read")
+    for git in repositories:
+        # A mount of its own, so that the folder can't be renamed and replaced by another.
+        yield Mount(path=git.path, access="write")
+        if git.is_common:
+            with contextlib.suppress(OSError):
+                (git.path / "hooks").mkdir(exist_ok=True)
+        for name in GIT_PROTECTED:
+            path = git.path / name
+            if path.exists() and not path.is_symlink():
+                yield Mount(path=path, access="read")
+
+
+def _remove_planted(repositories: Sequence[GitFolder]) -> None:
+    """A file `commondir` in a repository's own folder makes git take hooks and config from elsewhere."""
+    for git in repositories:
+        if git.is_common:
+            with contextlib.suppress(OSError):
+                (git.path / "commondir").unlink()
+
+
+@cache
+def machine_memory_mb() -> int:
+    """The memory of the machine, in MiB."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
