@@ -1,8 +1,8 @@
 """bubblewrap with a filter of system calls: the first choice.
 
 Each run has namespaces of its own: it sees no other process, no network but a loopback interface of its own, and no
-file but those that are mounted for it. An ordinary user needs a user namespace for that. Root doesn't: the program gives
-up root for a user of its own, whose number nobody else has, because the kernel doesn't limit root's processes.
+file but those that are mounted for it. An ordinary user needs a user namespace for that. Root doesn't: the program
+gives up root for a user of its own, whose number nobody else has, because the kernel doesn't limit root's processes.
 """
 
 from __future__ import annotations

@@ -162,7 +162,8 @@ def command_job(argv: Sequence[str], *, cwd: Path, socket: str, limits: Mapping[
             "supervise": None,
             "uid": 0,
             "socket": socket,
-            "environ": {},
+            # Servers that the command starts itself are not behind the proxy.
+            "environ": dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1"),
             "cwd": str(cwd),
             "limits": dict(limits),
             "path": [],

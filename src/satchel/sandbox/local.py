@@ -37,6 +37,7 @@ from satchel.sandbox.port import (
     WorkspaceBox,
 )
 from satchel.sandbox.process import ProcessResult, run_process
+from satchel.sandbox.proxy import open_egress
 from satchel.sandbox.session import FolderSession
 
 __all__ = ["LocalSandbox", "Performance"]
@@ -121,9 +122,6 @@ class LocalSandbox(ABC):
         self._check(spec.network)
         return FolderSession(self, spec)
 
-    async def aclose(self) -> None:
-        """See `Sandbox`."""
-
     def _check(self, network: Network) -> None:
         if network.mode != "none" and Feature.HOSTS not in self.features:
             raise NoSandbox(
@@ -165,8 +163,6 @@ class LocalSandbox(ABC):
             if network.mode == "none":
                 yield scene, None
                 return
-            from satchel.sandbox.proxy import open_egress
-
             async with open_egress(network, folder=scratch) as egress:
                 yield replace(scene, socket=egress.socket), egress
 

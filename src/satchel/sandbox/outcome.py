@@ -1,7 +1,7 @@
 """What a run's exit, its report and its limits mean together.
 
-The findings of the host (exit, time, limits) outrank what the code in the sandbox says. The report is untrusted: its form
-is checked, and nothing in it has an effect besides being shown.
+The findings of the host (exit, time, limits) outrank what the code in the sandbox says. The report is untrusted: its
+form is checked, and nothing in it has an effect besides being shown.
 """
 
 from __future__ import annotations

@@ -215,8 +215,15 @@ class Egress(Protocol):
         denied: What was refused so far.
     """
 
-    socket: Path
-    denied: Sequence[Denial]
+    @property
+    def socket(self) -> Path:
+        """See above."""
+        ...
+
+    @property
+    def denied(self) -> Sequence[Denial]:
+        """See above."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -455,7 +462,11 @@ class Box(Protocol):
     """
 
     backend: str
-    denied: Sequence[Denial]
+
+    @property
+    def denied(self) -> Sequence[Denial]:
+        """See above."""
+        ...
 
     def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
         """Say how to start a command. Called once for each start.

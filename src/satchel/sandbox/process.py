@@ -1,8 +1,8 @@
 """Starts processes on the host and leaves none of them behind: the only module that uses `subprocess`.
 
-By itself, this is not isolation: without a box, a process runs with the user's rights. `run_process` guarantees that its output is bounded, that
-its time is limited, and that the process and everything that it started have ended when the function returns, however
-it returns.
+By itself, this is not isolation: without a box, a process runs with the user's rights. `run_process` guarantees that
+its output is bounded, that its time is limited, and that the process and everything that it started have ended when the
+function returns, however it returns.
 
 On Linux, "everything that it started" means every process in its session and process group, every descendant, and every
 process with the mark that is put into its environment (`MARK`). The mark also finds a daemon that forked twice and

@@ -151,7 +151,7 @@ def program(which: Filter, machine: str | None = None) -> bytes:
     machine = machine or platform.machine()
     if machine not in _ARCHITECTURES:
         raise NoSandbox(
-            f"There is no sandbox for the processor {machine!r}: its system calls aren't known. x86_64 and aarch64 work."
+            f"There is no sandbox for the processor {machine!r}: only the system calls of x86_64 and aarch64 are known."
         )
     column, architecture = _ARCHITECTURES[machine]
     code: list[tuple[int, int, int, int]] = [

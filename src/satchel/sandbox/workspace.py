@@ -20,6 +20,7 @@ from satchel.sandbox import seccomp
 from satchel.sandbox.bwrap import ALWAYS, OF_A_USER, ROOT_HIDDEN, interpreter_mounts
 from satchel.sandbox.job import GUEST, command_job, memory_file, python_program, scratch_folder
 from satchel.sandbox.port import Boxed, Denial, Egress, Watch, WorkspaceBox
+from satchel.sandbox.proxy import open_egress
 
 __all__ = ["GitFolder", "Mount", "git_folders", "open_workspace", "workspace_mounts"]
 
@@ -37,14 +38,14 @@ HIDDEN_TOPS = frozenset(
 VISIBLE_BELOW = ("/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman", "/run/current-system")
 """What package managers know about installed packages; the system of NixOS."""
 TOOLS = (
-    ".asdf", ".bun", ".cabal", ".cache/ms-playwright", ".cargo", ".conda", ".config/git/attributes", ".config/git/config",
-    ".config/git/ignore", ".deno", ".dotnet", ".elan", ".fnm", ".ghcup", ".gitconfig", ".gvm", ".jenv", ".juliaup",
-    ".linuxbrew", ".local/bin", ".local/lib", ".local/share/fnm", ".local/share/mise", ".local/share/pipx",
-    ".local/share/pnpm", ".local/share/uv", ".m2/repository", ".nimble", ".nix-profile", ".nodenv", ".npm-global", ".nvm",
-    ".opam", ".poetry/bin", ".pub-cache/bin", ".pyenv", ".rbenv", ".rustup", ".rvm", ".sdkman", ".swiftly", ".volta",
-    ".yarn",
+    ".asdf", ".bun", ".cabal", ".cache/ms-playwright", ".cargo", ".conda", ".config/git/attributes",
+    ".config/git/config", ".config/git/ignore", ".deno", ".dotnet", ".elan", ".fnm", ".ghcup", ".gitconfig",
+    ".gvm", ".jenv", ".juliaup", ".linuxbrew", ".local/bin", ".local/lib", ".local/share/fnm",
+    ".local/share/mise", ".local/share/pipx", ".local/share/pnpm", ".local/share/uv", ".m2/repository",
+    ".nimble", ".nix-profile", ".nodenv", ".npm-global", ".nvm", ".opam", ".poetry/bin", ".pub-cache/bin",
+    ".pyenv", ".rbenv", ".rustup", ".rvm", ".sdkman", ".swiftly", ".volta", ".yarn",
 )  # fmt: skip
-"""Of the entries of the home folder that begin with a dot: those that hold programs, and the name that git signs with."""
+"""Of the entries of the home folder that begin with a dot: those that hold programs, and git's settings."""
 CREDENTIALS = (
     ".cargo/credentials", ".cargo/credentials.toml", ".conda/.condarc", ".local/share/uv/credentials",
 )  # fmt: skip
@@ -104,8 +105,6 @@ async def open_workspace(spec: WorkspaceBox, *, program: str, as_root: bool) -> 
             finally:
                 box.closed = True
             return
-        from satchel.sandbox.proxy import open_egress
-
         async with open_egress(spec.network, folder=scratch) as egress:
             box = _Workspace(spec, program=program, as_root=as_root, scratch=scratch, egress=egress)
             try:
@@ -122,7 +121,6 @@ class _Workspace:
     def __init__(
         self, spec: WorkspaceBox, *, program: str, as_root: bool, scratch: Path, egress: Egress | None
     ) -> None:
-        self.denied: Sequence[Denial] = egress.denied if egress is not None else ()
         self.closed = False
         self._spec = spec
         self._program = program
@@ -134,6 +132,11 @@ class _Workspace:
         self._nothing = scratch / "nothing"
         self._nothing.touch(mode=0)
         self._mounts = workspace_mounts(spec, scratch=scratch, as_root=as_root)
+
+    @property
+    def denied(self) -> Sequence[Denial]:
+        """See `Box`."""
+        return self._egress.denied if self._egress is not None else ()
 
     def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
         """See `Box`."""
@@ -280,7 +283,7 @@ def _tools_on_path(home: Path, path: str) -> Iterator[Mount]:
 
 @cache
 def _for_root_alone() -> tuple[str, ...]:
-    """What an ordinary user couldn't read in /etc: password hashes, private keys. Root's commands don't get it either."""
+    """What an ordinary user couldn't read in /etc: password hashes, keys. Root's commands don't get it either."""
     found: list[str] = []
     waiting = ["/etc"]
     while waiting:

@@ -120,7 +120,7 @@ def call(job: dict[str, Any], report_fd: int) -> None:
     except BaseException as error:  # noqa: BLE001
         report = raised(error)
     for stream in (sys.stdout, sys.stderr):
-        try:
+        try:  # noqa: SIM105 - contextlib costs as much to import as all of this
             stream.flush()
         except Exception:  # noqa: BLE001 - the code may have replaced it by anything
             pass
