@@ -22,6 +22,8 @@ __all__ = [
     "ProviderSettings",
     "Rule",
     "RuleAction",
+    "SandboxBackend",
+    "SandboxSettings",
     "Setting",
     "Settings",
     "ToolUse",
@@ -37,6 +39,8 @@ ProviderKind: TypeAlias = Literal["openai", "anthropic", "gguf", "none"]
 
 ToolUse: TypeAlias = Literal["auto", "native", "json"]
 """How tools are called: by the endpoint's tool calls until it refuses them; by its tool calls; by JSON in text."""
+
+SandboxBackend: TypeAlias = Literal["auto", "bubblewrap", "landlock", "docker", "podman", "e2b"]
 
 RuleAction: TypeAlias = Literal["allow", "ask", "deny"]
 
@@ -165,6 +169,25 @@ class ToolsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSettings:
+    """Where code that the model wrote runs, and commands in mode `auto`.
+
+    Attributes:
+        spares: How many sandboxes are started ahead for capabilities that were just used.
+        memory_mb: Of one boxed command, with all that it starts; None is three quarters of the machine's.
+    """
+
+    backend: SandboxBackend = "auto"
+    allow_unsafe: bool = False
+    spares: int = 1
+    network: tuple[str, ...] = ()
+    memory_mb: int | None = None
+    processes: int = 1024
+    file_mb: int = 4096
+    disk_mb: int = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WebSettings:
     """The web tools. `allow_private` lists hosts that may be used although their addresses are not public."""
 
@@ -231,6 +254,7 @@ class Settings:
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     tools: ToolsSettings = field(default_factory=ToolsSettings)
+    sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     web: WebSettings = field(default_factory=WebSettings)
     permissions: tuple[Rule, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -542,6 +566,65 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         high=10_000,
         doc="The maximum number of tools in the prompt that are not built in. If there are more, the "
         "model searches for them.",
+    ),
+    Setting(
+        key="sandbox.backend",
+        kind="text",
+        default="auto",
+        choices=("auto", "bubblewrap", "landlock", "docker", "podman", "e2b"),
+        doc="What runs code that the model wrote, and in mode auto commands, executables and MCP servers. auto takes "
+        "the first of bubblewrap and landlock that works. Nothing else takes the place of one that doesn't.",
+    ),
+    Setting(
+        key="sandbox.allow_unsafe",
+        kind="bool",
+        default=False,
+        doc="Where no sandbox works, run code that the model wrote without one, with all your rights.",
+    ),
+    Setting(
+        key="sandbox.spares",
+        kind="int",
+        default=1,
+        low=0,
+        high=8,
+        doc="How many sandboxes are started ahead for the capabilities that were used last. Each takes about 10 MiB "
+        "of memory for two minutes, and makes the next call about four times as fast.",
+    ),
+    Setting(
+        key="sandbox.network",
+        kind="words",
+        default=(),
+        doc="Hosts that every boxed command may reach: api.example.org, *.example.org:8443.",
+    ),
+    Setting(
+        key="sandbox.memory_mb",
+        kind="int",
+        default=None,
+        optional=True,
+        low=64,
+        doc="Memory of one boxed command and all that it starts, in MiB; three quarters of the machine's if not set.",
+    ),
+    Setting(
+        key="sandbox.processes",
+        kind="int",
+        default=1024,
+        low=16,
+        high=65_536,
+        doc="Processes and threads that one boxed command may have at a time.",
+    ),
+    Setting(
+        key="sandbox.file_mb",
+        kind="int",
+        default=4096,
+        low=1,
+        doc="The size of one file that a boxed command may write, in MiB.",
+    ),
+    Setting(
+        key="sandbox.disk_mb",
+        kind="int",
+        default=8192,
+        low=64,
+        doc="A boxed command is ended when the free space of a disk shrinks by this much while it runs, in MiB.",
     ),
     Setting(
         key="web.enabled",

@@ -16,6 +16,9 @@ __all__ = [
     "OF_ROOT",
     "ROOT_HIDDEN",
     "find",
+    "ETC",
+    "SYSTEM",
+    "interpreter_folders",
     "interpreter_mounts",
     "parents",
     "system_mounts",
@@ -80,11 +83,16 @@ def system_mounts() -> tuple[str, ...]:
 @cache
 def interpreter_mounts() -> tuple[str, ...]:
     """The arguments that show Satchel's interpreter, wherever it is: the interpreter alone, not what is beside it."""
-    argv: list[str] = []
-    for prefix in {os.path.realpath(sys.base_prefix), str(python_program().parent.parent)}:
-        if not prefix.startswith("/usr/") and prefix not in ("/usr", "/"):
-            argv += [*parents(prefix), "--ro-bind", prefix, prefix]
-    return tuple(argv)
+    return tuple(
+        word for folder in interpreter_folders() for word in (*parents(folder), "--ro-bind", folder, folder)
+    )
+
+
+@cache
+def interpreter_folders() -> tuple[str, ...]:
+    """Where Satchel's interpreter is, if that isn't below /usr."""
+    prefixes = {os.path.realpath(sys.base_prefix), str(python_program().parent.parent)}
+    return tuple(sorted(p for p in prefixes if p not in ("/", "/usr") and not p.startswith("/usr/")))
 
 
 def parents(path: str) -> list[str]:

@@ -83,6 +83,7 @@ class Places:
         uid: The user to become; 0 stays who one is.
         supervise: What the supervisor of Landlock needs; None without it.
         processes: Whether the kernel's limit on processes counts those of this sandbox alone.
+        limited: Whether the kernel's limits are set at all.
     """
 
     code_dir: str
@@ -93,6 +94,7 @@ class Places:
     uid: int = 0
     supervise: Mapping[str, object] | None = None
     processes: bool = True
+    limited: bool = True
 
 
 def memory_file(content: bytes) -> int:
@@ -141,10 +143,11 @@ def job_bytes(
             **secrets,
         },
         "cwd": places.cwd,
-        "limits": kernel_limits,
+        "limits": kernel_limits if places.limited else {},
         "path": list(places.path),
         "code_dir": places.code_dir,
         "result_bytes": limits.result_kb * 1024,
+        "own_report": False,
         "argv": [] if isinstance(entry, PythonEntry) else list(entry.argv),
         "function": call.function if call is not None else "",
         "args": dict(call.args) if call is not None else {},
@@ -155,11 +158,18 @@ def job_bytes(
         raise SandboxError(f"The arguments can't be passed into the sandbox: {error}.") from error
 
 
-def command_job(argv: Sequence[str], *, cwd: Path, socket: str, limits: Mapping[str, int]) -> bytes:
+def command_job(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    socket: str,
+    limits: Mapping[str, int],
+    supervise: Mapping[str, object] | None = None,
+) -> bytes:
     """The job for a command in a box: it keeps the environment that the box was entered with."""
     return marshal.dumps(
         {
-            "supervise": None,
+            "supervise": None if supervise is None else dict(supervise),
             "uid": 0,
             "socket": socket,
             # Servers that the command starts itself are not behind the proxy.
@@ -167,6 +177,8 @@ def command_job(argv: Sequence[str], *, cwd: Path, socket: str, limits: Mapping[
             "cwd": str(cwd),
             "limits": dict(limits),
             "path": [],
+            # The report, if there is one, is the command's.
+            "own_report": True,
             "argv": list(argv),
         },
         2,

@@ -5,9 +5,11 @@ A backend says how a program is started confined (`LocalSandbox._boxed`) and whe
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -36,15 +38,19 @@ from satchel.sandbox.port import (
     SessionSpec,
     WorkspaceBox,
 )
-from satchel.sandbox.process import ProcessResult, run_process
+from satchel.sandbox.process import ProcessResult, StartedProcess
 from satchel.sandbox.proxy import open_egress
 from satchel.sandbox.session import FolderSession
 
-__all__ = ["LocalSandbox", "Performance"]
+__all__ = ["LocalSandbox"]
 
 REPORT_OVERHEAD_BYTES = 65_536
 ESCAPED = 6
 """The length of an escaped character in JSON."""
+PIPE_BYTES = 60_000
+"""A larger job doesn't fit into a pipe at once."""
+SPARE_S = 120.0
+"""How long a spare waits."""
 
 
 class LocalSandbox(ABC):
@@ -52,6 +58,12 @@ class LocalSandbox(ABC):
 
     name: str
     features: frozenset[Feature]
+
+    def __init__(self, *, spares: int = 0) -> None:
+        """Take how many sandboxes are started ahead for what was run last."""
+        self._most_spares = spares
+        self._spares: list[Spare] = []
+        self._closed = False
 
     @abstractmethod
     def _places(self, scene: Scene) -> Places:
@@ -71,7 +83,16 @@ class LocalSandbox(ABC):
 
     async def run(self, spec: RunSpec, *, on_output: OnOutput | None = None) -> RunResult:
         """See `Sandbox`."""
-        return await self.play_once(
+        entry = spec.entry
+        spare = self._take_spare(spec) if isinstance(entry, PythonEntry) else None
+        if spare is not None and isinstance(entry, PythonEntry):
+            job = job_bytes(entry, spare.scene, spare.places, spec.secrets)
+            if len(job) <= PIPE_BYTES:
+                result = await self._run_spare(spare, entry, job, spec, on_output)
+                self._prepare_spare(spec)
+                return result
+            spare.discard()
+        result = await self.play_once(
             spec.entry,
             layer=spec.layer,
             network=spec.network,
@@ -83,6 +104,8 @@ class LocalSandbox(ABC):
             folder=None,
             on_output=on_output,
         )
+        self._prepare_spare(spec)
+        return result
 
     async def play_once(
         self,
@@ -121,6 +144,12 @@ class LocalSandbox(ABC):
         """See `Sandbox`."""
         self._check(spec.network)
         return FolderSession(self, spec)
+
+    async def aclose(self) -> None:
+        """See `Sandbox`."""
+        self._closed = True
+        for spare in tuple(self._spares):
+            self._expire(spare)
 
     def _check(self, network: Network) -> None:
         if network.mode != "none" and Feature.HOSTS not in self.features:
@@ -176,27 +205,102 @@ class LocalSandbox(ABC):
     ) -> RunResult:
         """Run once in a scene."""
         places = self._places(scene)
+        stdin = entry.stdin if isinstance(entry, Command) else None
         job_fd = memory_file(job_bytes(entry, scene, places, secrets))
+        started = self._started(scene, places, job_fd, has_stdin=stdin is not None)
+        audience = Audience(scene.limits, on_output)
+        ended = await audience.listen(started, stdin=stdin)
+        return self._result(ended, audience, scene, entry, secrets)
+
+    def _started(
+        self, scene: Scene, places: Places, job_fd: int, *, has_stdin: bool = False, warm: bool = False
+    ) -> StartedProcess:
         try:
             boxed = self._boxed(scene, places, job_fd)
         except BaseException:
             os.close(job_fd)
             raise
-        performance = Performance(boxed, scene.limits, on_output)
-        await performance.run(
-            stdin=entry.stdin if isinstance(entry, Command) else None, timeout_s=scene.limits.wall_s
+        if warm:
+            boxed = replace(boxed, argv=(*boxed.argv, "warm"))
+        return StartedProcess(
+            boxed.argv,
+            cwd=Path("/"),
+            environ={},
+            has_stdin=has_stdin,
+            has_report=True,
+            box=_Prepared(boxed),
         )
-        return self.result_of(performance, scene, entry, secrets)
 
-    def result_of(
-        self, performance: Performance, scene: Scene, entry: PythonEntry | Command, secrets: Mapping[str, str]
+    async def _run_spare(
+        self, spare: Spare, entry: PythonEntry, job: bytes, spec: RunSpec, on_output: OnOutput | None
+    ) -> RunResult:
+        with spare.scratch:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(spare.job_fd, job)
+            os.close(spare.job_fd)
+            audience = Audience(spec.limits, on_output)
+            ended = await audience.listen(spare.started, stdin=None)
+            return self._result(ended, audience, spare.scene, entry, spec.secrets)
+
+    def _take_spare(self, spec: RunSpec) -> Spare | None:
+        """A spare that was started for the same scene."""
+        for spare in self._spares:
+            if spare.key == _key(spec):
+                self._spares.remove(spare)
+                spare.expiry.cancel()
+                if not spare.started.has_exited:
+                    return spare
+                spare.discard()
+                return None
+        return None
+
+    def _prepare_spare(self, spec: RunSpec) -> None:
+        """Start a sandbox for the next run of the same code. One that can't be started is not missed."""
+        if self._most_spares == 0 or self._closed or not isinstance(spec.entry, PythonEntry):
+            return
+        if spec.network.mode != "none" or any(spare.key == _key(spec) for spare in self._spares):
+            return
+        with contextlib.suppress(SandboxError), contextlib.ExitStack() as made:
+            scratch = made.enter_context(scratch_folder())
+            scene = _scene_of(spec, scratch)
+            scene.out.mkdir()
+            places = self._places(scene)
+            theirs, ours = os.pipe2(os.O_CLOEXEC)
+            try:
+                started = self._started(scene, places, theirs, warm=True)
+            except SandboxError:
+                os.close(ours)
+                raise
+            spare = Spare(_key(spec), scene, places, started, ours, made.pop_all())
+            spare.expiry = asyncio.get_running_loop().call_later(SPARE_S, self._expire, spare)
+            self._spares.append(spare)
+        while len(self._spares) > self._most_spares:
+            self._expire(self._spares[0])
+
+    def _expire(self, spare: Spare) -> None:
+        if spare in self._spares:
+            self._spares.remove(spare)
+            spare.expiry.cancel()
+            spare.discard()
+
+    def _result(
+        self,
+        ended: ProcessResult,
+        audience: Audience,
+        scene: Scene,
+        entry: PythonEntry | Command,
+        secrets: Mapping[str, str],
     ) -> RunResult:
         """Judge a run that has ended, and collect what it left."""
-        ended, limits = performance.ended, scene.limits
+        limits = scene.limits
         is_call = isinstance(entry, PythonEntry)
-        verdict = judge(ended, limits, flooded=performance.flooded, is_call=is_call, backend=self.name)
+        verdict = judge(ended, limits, flooded=audience.flooded, is_call=is_call, backend=self.name)
         values = secrets.values()
-        left = artifacts.collect(scene.out, most=limits.artifacts, most_bytes=limits.artifacts_mb * 1_048_576)
+        try:
+            left = artifacts.collect(scene.out, most=limits.artifacts, most_bytes=limits.artifacts_mb << 20)
+        except SandboxError:
+            # Without namespaces, the code may have put something else in its place.
+            left = artifacts.Collected(artifacts=(), omitted=("out: not a folder",))
         return RunResult(
             status=verdict.status,
             result=None if verdict.result is None else redacted(verdict.result, values),
@@ -214,65 +318,104 @@ class LocalSandbox(ABC):
         )
 
 
-class Performance:
-    """One start of `guest/start.py`, from its start to its end.
+class _Prepared:
+    """A box that was prepared before."""
+
+    def __init__(self, boxed: Boxed) -> None:
+        self._boxed = boxed
+
+    def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
+        """See `Entrance`."""
+        return replace(self._boxed, environ={**self._boxed.environ, **environ})
+
+
+class Audience:
+    """Listens to one run until its end.
 
     Attributes:
         flooded: It was ended because it printed too much.
     """
 
-    def __init__(self, boxed: Boxed, limits: Limits, on_output: OnOutput | None) -> None:
+    def __init__(self, limits: Limits, on_output: OnOutput | None) -> None:
         self.flooded = False
-        self._boxed = boxed
         self._limits = limits
         self._on_output = on_output
         self._printed = 0
-        self._kept: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        self._ended: ProcessResult | None = None
+        self._scope: anyio.CancelScope | None = None
 
-    @property
-    def ended(self) -> ProcessResult:
-        """How it ended."""
-        assert self._ended is not None
-        return self._ended
-
-    def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
-        """The box that `run_process` starts it in: everything was prepared before."""
-        return replace(self._boxed, environ={**self._boxed.environ, **environ})
-
-    async def run(
-        self,
-        *,
-        stdin: bytes | None,
-        timeout_s: float | None,
-        on_start: Callable[[anyio.CancelScope], None] | None = None,
-    ) -> None:
-        """Run it to its end."""
+    async def listen(self, started: StartedProcess, *, stdin: bytes | None) -> ProcessResult:
+        """Let it run to its end."""
         limits = self._limits
-        self._ended = await run_process(
-            self._boxed.argv,
-            cwd=Path("/"),
-            environ={},
+        return await started.finish(
             stdin=stdin,
-            timeout_s=timeout_s,
+            timeout_s=limits.wall_s,
             max_output_bytes=limits.output_kb * 1024,
             max_report_bytes=ESCAPED * limits.result_kb * 1024 + REPORT_OVERHEAD_BYTES,
             on_output=self._hear,
-            box=self,
-            on_start=lambda scope: self._started(scope, on_start),
+            on_start=self._set_scope,
         )
 
-    def _started(
-        self, scope: anyio.CancelScope, on_start: Callable[[anyio.CancelScope], None] | None
-    ) -> None:
+    def _set_scope(self, scope: anyio.CancelScope) -> None:
         self._scope = scope
-        if on_start is not None:
-            on_start(scope)
 
     async def _hear(self, stream: Literal["stdout", "stderr"], chunk: bytes) -> None:
         self._printed += len(chunk)
-        if self._printed > FLOOD * self._limits.output_kb * 1024:
+        if self._printed > FLOOD * self._limits.output_kb * 1024 and self._scope is not None:
             self.flooded = True
             self._scope.cancel()
         elif self._on_output is not None:
             await self._on_output(stream, chunk)
+
+
+class Spare:
+    """A sandbox that waits for its job. It serves one run."""
+
+    expiry: asyncio.TimerHandle
+
+    def __init__(
+        self,
+        key: object,
+        scene: Scene,
+        places: Places,
+        started: StartedProcess,
+        job_fd: int,
+        scratch: contextlib.ExitStack,
+    ) -> None:
+        self.key = key
+        self.scene = scene
+        self.places = places
+        self.started = started
+        self.job_fd = job_fd
+        self.scratch = scratch
+
+    def discard(self) -> None:
+        """End it unused."""
+        with self.scratch:
+            os.close(self.job_fd)
+            self.started.discard()
+
+
+def _key(spec: RunSpec) -> object:
+    """What two runs have in common that can use the same spare: everything but arguments and secrets."""
+    code_dir = spec.entry.code_dir if isinstance(spec.entry, PythonEntry) else None
+    folders = []
+    for path in (code_dir, spec.layer):
+        # A folder of the same name that was made anew isn't the one that is mounted.
+        info = os.stat(path) if path is not None and path.exists() else None
+        folders.append((path, info.st_dev, info.st_ino) if info is not None else None)
+    return (tuple(folders), spec.limits, spec.read_only, spec.writable, tuple(sorted(spec.environ.items())))
+
+
+def _scene_of(spec: RunSpec, scratch: Path) -> Scene:
+    return Scene(
+        code_dir=spec.entry.code_dir if isinstance(spec.entry, PythonEntry) else None,
+        layer=spec.layer,
+        network=spec.network,
+        limits=spec.limits,
+        read_only=spec.read_only,
+        writable=spec.writable,
+        environ=spec.environ,
+        scratch=scratch,
+        folder=None,
+        socket=None,
+    )

@@ -69,7 +69,7 @@ def judge(ended: ProcessResult, limits: Limits, *, flooded: bool, is_call: bool,
     if over is not None:
         return over
     if not ended.report.startswith(STARTED):
-        last = ended.stderr.text.strip()[-500:] or f"exit code {exit_code(ended)}"
+        last = (ended.stderr.text.strip().splitlines() or [f"exit code {exit_code(ended)}"])[-1][-500:]
         raise SandboxError(f"The sandbox ({backend}) could not be set up: {last}")
     code = exit_code(ended)
     if code == 128 + signal.SIGXCPU:

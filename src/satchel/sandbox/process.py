@@ -176,23 +176,82 @@ async def run_process(
     Raises:
         SandboxError: The program could not be started; the cause is the OSError or ValueError.
     """
-    began_s = anyio.current_time()
-    half = max_output_bytes // 2
-    with contextlib.ExitStack() as open_pipes:
-        stdin_pipe = _Pipe(open_pipes) if stdin is not None else None
-        stdout_pipe, stderr_pipe = _Pipe(open_pipes), _Pipe(open_pipes)
-        report_pipe = _Pipe(open_pipes) if max_report_bytes else None
-        tree, boxed = _start(argv, cwd, environ, stdin_pipe, stdout_pipe, stderr_pipe, report_pipe, box)
-        watchdog = Watchdog(tree.pid, boxed.watch) if boxed is not None else None
+    started = StartedProcess(
+        argv, cwd=cwd, environ=environ, has_stdin=stdin is not None, has_report=max_report_bytes > 0, box=box
+    )
+    return await started.finish(
+        stdin=stdin,
+        timeout_s=timeout_s,
+        max_output_bytes=max_output_bytes,
+        max_report_bytes=max_report_bytes,
+        on_output=on_output,
+        grace_s=grace_s,
+        on_start=on_start,
+    )
+
+
+class StartedProcess:
+    """A program that was started and that nobody listens to yet. It must be finished or discarded."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        environ: Mapping[str, str],
+        has_stdin: bool = False,
+        has_report: bool = False,
+        box: Entrance | None = None,
+    ) -> None:
+        """Start it; the arguments are those of `run_process`.
+
+        Raises:
+            SandboxError: As `run_process`.
+        """
+        with contextlib.ExitStack() as open_pipes:
+            self._stdin = _Pipe(open_pipes) if has_stdin else None
+            self._stdout, self._stderr = _Pipe(open_pipes), _Pipe(open_pipes)
+            self._report = _Pipe(open_pipes) if has_report else None
+            self._tree, self._boxed = _start(
+                argv, cwd, environ, self._stdin, self._stdout, self._stderr, self._report, box
+            )
+            self._open_pipes = open_pipes.pop_all()
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether it has ended by itself."""
+        return self._tree.has_exited
+
+    def discard(self) -> None:
+        """Kill it and everything that it started."""
+        self._tree.kill_now()
+        self._close()
+
+    async def finish(
+        self,
+        *,
+        stdin: bytes | None = None,
+        timeout_s: float | None = None,
+        max_output_bytes: int = 1_048_576,
+        max_report_bytes: int = 0,
+        on_output: OnOutput | None = None,
+        grace_s: float = 1.0,
+        on_start: Callable[[anyio.CancelScope], None] | None = None,
+    ) -> ProcessResult:
+        """Run it to its end; the arguments are those of `run_process`. The time counts from now."""
+        began_s = anyio.current_time()
+        half = max_output_bytes // 2
+        tree = self._tree
+        watchdog = Watchdog(tree.pid, self._boxed.watch) if self._boxed is not None else None
         stdout = _Pump(
-            stdout_pipe, head_bytes=half, tail_bytes=half, on_chunk=_for_stream(on_output, "stdout")
+            self._stdout, head_bytes=half, tail_bytes=half, on_chunk=_for_stream(on_output, "stdout")
         )
         stderr = _Pump(
-            stderr_pipe, head_bytes=half, tail_bytes=half, on_chunk=_for_stream(on_output, "stderr")
+            self._stderr, head_bytes=half, tail_bytes=half, on_chunk=_for_stream(on_output, "stderr")
         )
         pumps = [stdout, stderr]
-        if report_pipe is not None:
-            pumps.append(_Pump(report_pipe, head_bytes=max_report_bytes, tail_bytes=0, on_chunk=None))
+        if self._report is not None:
+            pumps.append(_Pump(self._report, head_bytes=max_report_bytes, tail_bytes=0, on_chunk=None))
         exited = False
         try:
             with anyio.move_on_after(timeout_s) as limit:
@@ -201,12 +260,11 @@ async def run_process(
                 async with anyio.create_task_group() as group:
                     for pump in pumps:
                         group.start_soon(pump.run)
-                    watching = anyio.CancelScope()
+                    watching, feeding = anyio.CancelScope(), anyio.CancelScope()
                     if watchdog is not None:
                         group.start_soon(_guard, watchdog, watching, limit)
-                    feeding = anyio.CancelScope()
-                    if stdin_pipe is not None and stdin is not None:
-                        group.start_soon(_feed, stdin_pipe, stdin, feeding)
+                    if self._stdin is not None and stdin is not None:
+                        group.start_soon(_feed, self._stdin, stdin, feeding)
                     await tree.leader_exit()
                     exited = True
                     watching.cancel()
@@ -217,24 +275,29 @@ async def run_process(
         finally:
             with anyio.CancelScope(shield=True):
                 await tree.end(grace_s)
-            tree.close()
-            if boxed is not None and boxed.after is not None:
-                boxed.after()
-        for pump in pumps:
-            pump.drain()
-    code = tree.returncode
-    return ProcessResult(
-        exit_code=code if code is not None and code >= 0 else None,
-        signal=-code if code is not None and code < 0 else None,
-        timed_out=not exited and (watchdog is None or watchdog.exceeded is None),
-        stdout=stdout.captured,
-        stderr=stderr.captured,
-        report=pumps[2].captured.head if report_pipe is not None else b"",
-        left_behind=tree.left_behind,
-        duration_s=anyio.current_time() - began_s,
-        stopped=watchdog.exceeded if watchdog is not None else None,
-        peak_mb=watchdog.peak_mb if watchdog is not None else 0,
-    )
+            for pump in pumps:
+                pump.drain()
+            self._close()
+        code = tree.returncode
+        exceeded = watchdog.exceeded if watchdog is not None else None
+        return ProcessResult(
+            exit_code=code if code is not None and code >= 0 else None,
+            signal=-code if code is not None and code < 0 else None,
+            timed_out=not exited and exceeded is None,
+            stdout=stdout.captured,
+            stderr=stderr.captured,
+            report=pumps[2].captured.head if self._report is not None else b"",
+            left_behind=tree.left_behind,
+            duration_s=anyio.current_time() - began_s,
+            stopped=exceeded,
+            peak_mb=watchdog.peak_mb if watchdog is not None else 0,
+        )
+
+    def _close(self) -> None:
+        self._tree.close()
+        self._open_pipes.close()
+        if self._boxed is not None and self._boxed.after is not None:
+            self._boxed.after()
 
 
 async def _guard(watchdog: Watchdog, watching: anyio.CancelScope, limit: anyio.CancelScope) -> None:
@@ -448,6 +511,12 @@ class _Tree:
     def returncode(self) -> int | None:
         """Like `Popen.returncode`; None until the leader is reaped."""
         return self._leader.returncode
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether the leader has exited."""
+        leader = self._pidfds.get(self._leader.pid)
+        return _has_exited(leader) if leader is not None else self._leader.poll() is not None
 
     async def leader_exit(self) -> None:
         """Wait for the leader to exit. With pidfds it stays a zombie, so that its pid is not reused."""

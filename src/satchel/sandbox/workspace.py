@@ -18,7 +18,14 @@ from typing import Literal, TypeAlias
 from satchel.errors import NoSandbox, SandboxError
 from satchel.sandbox import seccomp
 from satchel.sandbox.bwrap import ALWAYS, OF_A_USER, ROOT_HIDDEN, interpreter_mounts
-from satchel.sandbox.job import GUEST, command_job, memory_file, python_program, scratch_folder
+from satchel.sandbox.job import (
+    GUEST,
+    HOST_PROCESSES,
+    command_job,
+    memory_file,
+    python_program,
+    scratch_folder,
+)
 from satchel.sandbox.port import Boxed, Denial, Egress, Watch, WorkspaceBox
 from satchel.sandbox.proxy import open_egress
 
@@ -91,12 +98,7 @@ async def open_workspace(spec: WorkspaceBox, *, program: str, as_root: bool) -> 
         NoSandbox: The workspace is or contains the home folder.
         SandboxError: The folders of the box can't be made.
     """
-    workspace, home = spec.workspace.resolve(), spec.home.resolve()
-    if home.is_relative_to(workspace):
-        raise NoSandbox(
-            f"{str(workspace)!r} can't be a sandbox's workspace, because your home folder is in it, and with it your "
-            "keys. Start in a folder of the project."
-        )
+    refuse_home(spec)
     with scratch_folder() as scratch:
         if spec.network.mode == "none":
             box = _Workspace(spec, program=program, as_root=as_root, scratch=scratch, egress=None)
@@ -189,12 +191,7 @@ class _Workspace:
             cwd=Path("/"),
             environ=environ,
             descriptors=tuple(descriptors),
-            watch=Watch(
-                memory_mb=spec.memory_mb or int(machine_memory_mb() * MEMORY_SHARE),
-                processes=spec.processes,
-                disks=(spec.workspace, self._scratch),
-                disk_mb=spec.disk_mb,
-            ),
+            watch=watched(spec, self._scratch),
             after=lambda: _remove_planted(repositories),
         )
 
@@ -208,6 +205,27 @@ class _Workspace:
                 return ["--perms", "0111", "--tmpfs", path]
             return ["--ro-bind", str(self._nothing), path]
         return ["--ro-bind" if mount.access == "read" else "--bind", mount.source or path, path]
+
+
+def refuse_home(spec: WorkspaceBox) -> None:
+    """Raise NoSandbox if the workspace is or contains the home folder."""
+    workspace, home = spec.workspace.resolve(), spec.home.resolve()
+    if home.is_relative_to(workspace):
+        raise NoSandbox(
+            f"{str(workspace)!r} can't be a sandbox's workspace, because your home folder is in it, and with it your "
+            "keys. Start in a folder of the project."
+        )
+
+
+def watched(spec: WorkspaceBox, scratch: Path, *, every_s: float = 0.1) -> Watch:
+    """What is checked while a command runs."""
+    return Watch(
+        memory_mb=spec.memory_mb or int(machine_memory_mb() * MEMORY_SHARE),
+        processes=spec.processes + HOST_PROCESSES,
+        disks=(spec.workspace, scratch),
+        disk_mb=spec.disk_mb,
+        every_s=every_s,
+    )
 
 
 def workspace_mounts(spec: WorkspaceBox, *, scratch: Path, as_root: bool) -> tuple[Mount, ...]:
@@ -229,11 +247,19 @@ def workspace_mounts(spec: WorkspaceBox, *, scratch: Path, as_root: bool) -> tup
     return tuple(mounts)
 
 
+def top_folders() -> list[Path]:
+    """The folders of the system that are visible."""
+    return [Path("/", name) for name in sorted(os.listdir("/")) if name not in HIDDEN_TOPS]
+
+
+def home_entries(home: Path) -> list[Path]:
+    """What is visible of the home folder: what isn't private by its name, and tools."""
+    names = [name for name in _listed(home) if not name.startswith(".")]
+    return [home / name for name in (*names, *TOOLS)]
+
+
 def _system() -> Iterator[Mount]:
-    for name in sorted(os.listdir("/")):
-        path = Path("/", name)
-        if name in HIDDEN_TOPS:
-            continue
+    for path in top_folders():
         if path.is_symlink():
             yield Mount(path=path, access="link", source=os.readlink(path))
         elif path.is_dir():
@@ -246,9 +272,7 @@ def _system() -> Iterator[Mount]:
 def _home(home: Path, scratch: Path) -> Iterator[Mount]:
     """The home folder: a new one, with what isn't private of the old one."""
     yield Mount(path=home, access="own", source=str(scratch / "home"))
-    names = [name for name in _listed(home) if not name.startswith(".")]
-    for name in (*names, *TOOLS):
-        path = home / name
+    for path in home_entries(home):
         if path.is_symlink():
             yield Mount(path=path, access="link", source=os.readlink(path))
         elif path.exists() and (path.is_dir() or path.is_file()) and os.access(path, os.R_OK):

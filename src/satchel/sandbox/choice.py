@@ -1,0 +1,62 @@
+"""Which sandbox is used: the first that works, and none in its place if none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from satchel.config import Settings
+from satchel.errors import NoSandbox
+from satchel.sandbox.bubblewrap import Bubblewrap
+from satchel.sandbox.landlock import Landlock
+from satchel.sandbox.port import Probe, Sandbox
+from satchel.sandbox.unsafe import Unsafe
+
+__all__ = ["LADDER", "open_sandbox", "probes"]
+
+LADDER: Final[tuple[str, ...]] = ("bubblewrap", "landlock")
+"""What "auto" tries, in this order."""
+
+
+def _makers(settings: Settings) -> Mapping[str, Callable[[], Sandbox]]:
+    return {
+        "bubblewrap": lambda: Bubblewrap(spares=settings.sandbox.spares),
+        "landlock": lambda: Landlock(spares=settings.sandbox.spares),
+    }
+
+
+async def open_sandbox(settings: Settings) -> Sandbox:
+    """The sandbox that the settings name, or the first of the ladder that works. It was tried out.
+
+    Raises:
+        NoSandbox: None works. The message says why each doesn't, and how to get one.
+    """
+    failed: list[Probe] = []
+    for name in _wanted(settings):
+        sandbox = _makers(settings)[name]()
+        probe = await sandbox.probe()
+        if probe.works:
+            return sandbox
+        failed.append(probe)
+    if settings.sandbox.allow_unsafe:
+        return Unsafe()
+    raise NoSandbox(refusal(failed))
+
+
+async def probes(settings: Settings) -> tuple[Probe, ...]:
+    """What each backend that the settings name says about itself; the first that works is used."""
+    found = [await _makers(settings)[name]().probe() for name in _wanted(settings)]
+    if settings.sandbox.allow_unsafe and not any(probe.works for probe in found):
+        found.append(await Unsafe().probe())
+    return tuple(found)
+
+
+def refusal(failed: list[Probe]) -> str:
+    """Why there is no sandbox, and how to get one."""
+    reasons = " ".join(f"{probe.name}: {probe.reason.rstrip('.')}." for probe in failed)
+    fix = next((probe.fix for probe in failed if probe.fix), "See docs/guides/sandbox.md.")
+    return f"No sandbox works here, and nothing runs without one. {reasons} {fix}"
+
+
+def _wanted(settings: Settings) -> tuple[str, ...]:
+    return LADDER if settings.sandbox.backend == "auto" else (settings.sandbox.backend,)

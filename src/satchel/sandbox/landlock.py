@@ -1,0 +1,181 @@
+"""Landlock with a filter of system calls: where namespaces are forbidden, as in most containers.
+
+It denies instead of hiding: no other process can be signalled or traced, there is no socket at all, and no file can be
+opened but those that are named. But names can be seen, and single files of a writable folder can't be protected. The
+kernel limits single processes only; a supervisor outside of it all and a watchdog hold the rest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from satchel.errors import NoSandbox, SandboxError
+from satchel.sandbox import seccomp
+from satchel.sandbox.bwrap import ETC, SYSTEM, interpreter_folders
+from satchel.sandbox.job import (
+    ENVIRON,
+    GUEST,
+    Places,
+    Scene,
+    command_job,
+    memory_file,
+    python_program,
+    scratch_folder,
+)
+from satchel.sandbox.local import LocalSandbox
+from satchel.sandbox.port import Box, Boxed, Denial, Feature, Probe, Watch, WorkspaceBox
+from satchel.sandbox.probing import probe_by_doing
+from satchel.sandbox.workspace import UNSET, home_entries, refuse_home, top_folders, watched
+
+__all__ = ["Landlock"]
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+FACTS = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system/cpu")
+"""What programs ask the machine about, and what says nothing about other processes."""
+LOOK_S = 0.025
+"""Nothing but the watchdog limits the number of processes here, so it looks more often."""
+
+
+class Landlock(LocalSandbox):
+    """See the module."""
+
+    name = "landlock"
+    features = frozenset(Feature) - {Feature.HIDING, Feature.HOSTS}
+
+    def __init__(self, *, as_root: bool | None = None, spares: int = 0) -> None:
+        """Take who runs it; None finds out."""
+        super().__init__(spares=spares)
+        self._as_root = os.geteuid() == 0 if as_root is None else as_root
+
+    def _places(self, scene: Scene) -> Places:
+        if self._as_root:
+            raise NoSandbox(
+                "Landlock needs an ordinary user: root may do too much for it. Run Satchel as an ordinary user, or "
+                "install bubblewrap: sudo apt install bubblewrap."
+            )
+        cwd = scene.folder if scene.folder is not None else scene.scratch
+        shown = [scene.code_dir, scene.layer, GUEST, *scene.read_only, *interpreter_folders()]
+        return Places(
+            code_dir=str(scene.code_dir) if scene.code_dir is not None else "",
+            path=(str(scene.layer),) if scene.layer is not None else (),
+            cwd=str(cwd),
+            tmp=str(scene.scratch),
+            socket="",
+            supervise=_rules(
+                [*SYSTEM, *ETC, *FACTS, *(path for path in shown if path is not None)],
+                [scene.scratch, cwd, *scene.writable],
+            ),
+            processes=False,
+        )
+
+    def _boxed(self, scene: Scene, places: Places, job_fd: int) -> Boxed:
+        limits = scene.limits
+        return Boxed(
+            argv=[str(python_program()), "-I", "-S", str(GUEST / "start.py"), str(job_fd)],
+            cwd=scene.scratch,
+            environ=ENVIRON,
+            descriptors=(job_fd,),
+            watch=Watch(
+                memory_mb=limits.memory_mb,
+                processes=limits.processes,
+                folders=(scene.scratch,) if scene.folder is None else (scene.scratch, scene.folder),
+                folders_mb=limits.tmp_mb,
+                every_s=LOOK_S,
+            ),
+        )
+
+    @asynccontextmanager
+    async def box(self, spec: WorkspaceBox) -> AsyncIterator[Box]:
+        """See `Sandbox`."""
+        self._check(spec.network)
+        refuse_home(spec)
+        with scratch_folder() as scratch:
+            box = _Workspace(spec, scratch)
+            try:
+                yield box
+            finally:
+                box.closed = True
+
+    async def probe(self) -> Probe:
+        """See `Sandbox`."""
+        if self._as_root:
+            return Probe(
+                name=self.name,
+                works=False,
+                reason="Landlock needs an ordinary user: root may do too much for it.",
+                fix="Run Satchel as an ordinary user.",
+            )
+        return await probe_by_doing(self)
+
+
+class _Workspace:
+    """An open box."""
+
+    backend = "landlock"
+
+    def __init__(self, spec: WorkspaceBox, scratch: Path) -> None:
+        self.closed = False
+        self._spec = spec
+        self._scratch = scratch
+        hidden = [path.resolve() for path in spec.hidden]
+        shown: list[str | Path] = [
+            *top_folders(),
+            *home_entries(spec.home.resolve()),
+            *FACTS,
+            *spec.read_only,
+            GUEST,
+        ]
+        readable = [piece for path in shown for piece in _without(Path(path).resolve(), hidden)]
+        self._rules = _rules(
+            [*readable, *interpreter_folders()], [spec.workspace.resolve(), scratch, *spec.writable]
+        )
+
+    @property
+    def denied(self) -> Sequence[Denial]:
+        """See `Box`."""
+        return ()
+
+    def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
+        """See `Box`."""
+        if self.closed:
+            raise SandboxError("The box is closed.")
+        limits = {"RLIMIT_FSIZE": self._spec.file_mb << 20, "RLIMIT_CORE": 0}
+        job_fd = memory_file(
+            command_job(argv, cwd=cwd.resolve(), socket="", limits=limits, supervise=self._rules)
+        )
+        scratch = str(self._scratch)
+        return Boxed(
+            argv=[str(python_program()), "-I", "-S", str(GUEST / "start.py"), str(job_fd)],
+            cwd=self._scratch,
+            environ={name: value for name, value in environ.items() if name not in UNSET}
+            | {"TMPDIR": scratch, "XDG_CACHE_HOME": f"{scratch}/cache"},
+            descriptors=(job_fd,),
+            watch=watched(self._spec, self._scratch, every_s=LOOK_S),
+        )
+
+
+def _rules(readable: Iterable[str | Path], writable: Iterable[Path]) -> dict[str, object]:
+    return {
+        "readable": [str(path) for path in readable],
+        "writable": [str(path) for path in writable],
+        "devices": list(DEVICES),
+        "filter": seccomp.program(seccomp.NO_SOCKETS),
+    }
+
+
+def _without(path: Path, hidden: Sequence[Path]) -> Iterator[Path]:
+    """The path, or what is in it, without what is hidden. Landlock can allow, but not take back."""
+    if any(path.is_relative_to(secret) for secret in hidden):
+        return
+    if not any(secret.is_relative_to(path) for secret in hidden):
+        yield path
+        return
+    try:
+        below = sorted(path.iterdir())
+    except OSError:
+        return
+    for entry in below:
+        yield from _without(entry, hidden)
