@@ -602,6 +602,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=None,
         optional=True,
         low=64,
+        high=16_777_216,
         doc="Memory of one boxed command and all that it starts, in MiB; three quarters of the machine's if not set.",
     ),
     Setting(
@@ -617,6 +618,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kind="int",
         default=4096,
         low=1,
+        high=16_777_216,
         doc="The size of one file that a boxed command may write, in MiB.",
     ),
     Setting(
@@ -624,6 +626,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kind="int",
         default=8192,
         low=64,
+        high=16_777_216,
         doc="A boxed command is ended when the free space of a disk shrinks by this much while it runs, in MiB.",
     ),
     Setting(
