@@ -172,6 +172,8 @@ DOORS = {
 }
 
 EXCEPTIONS = {
+    # It runs inside the sandbox, whose environment it makes.
+    "environment": {"sandbox/guest/start.py"},
     # Fetches the weights with pip or uv, which are programs; it can't see the sandbox, a room of its own layer.
     "processes": {"models/embedding/sources.py"},
 }
