@@ -129,12 +129,12 @@ async def test_completion_offers_commands_tools_models_and_modes(tmp_path: Path)
     async with opened(tmp_path, ScriptedModel([])) as satchel:
         session = await satchel.session()
 
-        def offered(text: str) -> list[str]:
-            return [word for word, _ in completions(text, satchel, session)]
+        async def offered(text: str) -> list[str]:
+            return [word for word, _ in await completions(text, satchel, session)]
 
-        assert offered("/mem") == ["/memory"]
-        assert offered("/run file_r") == ["file_read"]
-        assert "bash" in offered("/tool ")
-        assert offered("/model open") == ["openai:", "openrouter:"]
-        assert offered("/mode a") == ["ask", "auto"]
-        assert offered("hello") == offered("/memory x") == offered("/he\n") == []
+        assert await offered("/mem") == ["/memory"]
+        assert await offered("/run file_r") == ["file_read"]
+        assert "bash" in await offered("/tool ")
+        assert await offered("/model open") == ["openai:", "openrouter:"]
+        assert await offered("/mode a") == ["ask", "auto"]
+        assert await offered("hello") == await offered("/memory x") == await offered("/he\n") == []

@@ -20,6 +20,7 @@ from satchel.models import ScriptedModel
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.scripted import Call, Reply
 from satchel.runtime import Satchel
+from satchel.runtime.commands import completions
 from satchel.tools import Tool
 from satchel.tools.mcp import McpToolset
 from tests.requirements import requirement
@@ -254,3 +255,19 @@ async def test_a_message_that_is_a_prompts_command_brings_the_prompt_to_the_mode
     )
     assert 'review {"path": "my notes.md"}' in said
     assert "path is missing. Usage: /mcp__x__review PATH" in missing.notices
+
+
+@requirement("mcp:prompts")
+async def test_prompts_and_mentions_of_servers_are_completed(tmp_path: Path) -> None:
+    offers = {
+        "prompts": [{"name": "review", "description": "Reads it twice."}],
+        "resources": [{"uri": "demo://a", "name": "a"}],
+    }
+    (tmp_path / "offers.json").write_text(json.dumps(offers))
+    async with opened(tmp_path, ScriptedModel([]), stranger("offers", tmp_path)) as satchel:
+        session = await satchel.session()
+        with anyio.fail_after(40):
+            await session.ensure_tools_ready()
+            assert await completions("Look at @", satchel, session) == [("@x:", "")]
+            assert await completions("Look\n@x:de", satchel, session) == [("@x:demo://a", "")]
+            assert await completions("/mcp", satchel, session) == [("/mcp__x__review", "Reads it twice.")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 
 import anyio
@@ -80,12 +81,13 @@ async def _chat(settings: Settings, *, session_id: str | None, last: bool, priva
             monotonic_s=satchel.clock.monotonic_s,
         )
         talk: Talk | None = None
+
+        async def complete(text: str) -> Sequence[tuple[str, str]]:
+            return () if talk is None else await talk.complete(text)
+
         reader: LineReader = PlainLines()
         if is_terminal(sys.stdin):
-            reader = Editor(
-                complete=lambda text: talk.complete(text) if talk is not None else (),
-                recent=lambda: said_before(satchel),
-            )
+            reader = Editor(complete=complete, recent=lambda: said_before(satchel))
         told = len(satchel.notices)
         session = await satchel.session(
             session_id, last=last, private=private, interactive=is_terminal(sys.stdin)

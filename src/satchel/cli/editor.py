@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Editor", "LineReader", "PlainLines", "keep_typed_ahead"]
 
-Complete = Callable[[str], Iterable[tuple[str, str]]]
+Complete = Callable[[str], Awaitable[Sequence[tuple[str, str]]]]
 """Returns the completions of the last word of a text, each with a short help text."""
 
 
@@ -93,7 +94,10 @@ class Editor:
             return
             yield
 
-        return cls(complete=lambda _: (), recent=nothing)
+        async def none(_: str) -> Sequence[tuple[str, str]]:
+            return ()
+
+        return cls(complete=none, recent=nothing)
 
     async def read(self, prompt: str, *, toolbar: str = "") -> str:
         """See `LineReader`."""
@@ -176,9 +180,14 @@ def _completer(complete: Complete) -> Any:
 
     class Words(Completer):
         def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+            return ()  # a prompt that runs in an event loop asks for the next one
+
+        async def get_completions_async(
+            self, document: Document, complete_event: CompleteEvent
+        ) -> AsyncGenerator[Completion]:
             text = document.text_before_cursor
-            last = text.rsplit(" ", 1)[-1]
-            for word, help_text in complete(text):
+            last = re.split(r"[ \n]", text)[-1]
+            for word, help_text in await complete(text):
                 yield Completion(word, start_position=-len(last), display_meta=help_text)
 
     return Words()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 
 import anyio
@@ -292,9 +292,9 @@ class Talk:
         await before.aclose("left")
         await self._greet()
 
-    def complete(self, text: str) -> Iterator[tuple[str, str]]:
+    async def complete(self, text: str) -> Sequence[tuple[str, str]]:
         """Completions for the line editor."""
-        yield from completions(text, self.satchel, self._session)
+        return await completions(text, self.satchel, self._session)
 
 
 async def said_before(satchel: Satchel) -> AsyncIterator[str]:

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+import anyio
+
 from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.events import Event, Notice
@@ -51,6 +53,7 @@ __all__ = [
 
 _MOST_LISTED = 10
 _MOST_LOGGED = 4_000
+_COMPLETION_S = 2.0
 """Characters of a command's output that the session's log keeps."""
 
 Kind: TypeAlias = Literal["data", "note"]
@@ -181,17 +184,29 @@ async def run_command(context: CommandContext, command: SlashCommand, rest: str)
     return result
 
 
-def completions(text: str, satchel: Satchel, session: Session) -> Iterator[tuple[str, str]]:
-    """What the last word of a command line may become, each with a word of help."""
-    if not text.startswith("/") or "\n" in text:
-        return
+async def completions(text: str, satchel: Satchel, session: Session) -> Sequence[tuple[str, str]]:
+    """What the last word of a line may become, each with a word of help: commands, prompts and mentions of MCP servers.
+
+    A server that takes longer than 2 s to say what it offers is left out.
+    """
     head, _, last = text.rpartition(" ")
-    if not head:
-        yield from ((f"/{c.name}", c.help) for c in COMMANDS.values() if f"/{c.name}".startswith(last))
-        return
-    command = COMMANDS.get(head.strip().removeprefix("/"))
-    if command is not None and command.words is not None:
-        yield from ((word, "") for word in command.words(satchel, session) if word.startswith(last))
+    found: list[tuple[str, str]] = []
+    if "\n" not in text and text.startswith("/"):
+        if not head:
+            found = [(f"/{c.name}", c.help) for c in COMMANDS.values()]
+            # The servers that don't run are not started for a menu; `/prompts` starts them.
+            with anyio.move_on_after(_COMPLETION_S):
+                prompts = await satchel.mcp.prompts(start=False)
+                found += [(f"/{each.command}", one_line(each.description, 60)) for each in prompts]
+        elif (
+            command := COMMANDS.get(head.strip().removeprefix("/"))
+        ) is not None and command.words is not None:
+            found = [(word, "") for word in command.words(satchel, session)]
+    elif (mention := last.rpartition("\n")[2]).startswith("@"):
+        last = mention
+        with anyio.move_on_after(_COMPLETION_S):
+            found = [(each, "") for each in await satchel.mcp.complete_mention(mention)]
+    return [(word, help_text) for word, help_text in found if word.startswith(last)]
 
 
 def model_name(session: Session) -> str:

@@ -397,8 +397,6 @@ def main():
             case "tasks/cancel":
                 (FOLDER / "cancelled").touch()
                 answer(request, task("cancelled"))
-            case "notifications/roots/list_changed":
-                (FOLDER / "roots-changed").touch()
             case "notifications/cancelled":
                 (FOLDER / "cancelled").touch()
             case _ if "id" in request:

@@ -13,7 +13,7 @@ from satchel.tools import ModeGate, PlannedCall
 from satchel.tools.mcp.offers import Prompt, PromptArgument
 from satchel.tools.mcp.prompts import arguments_of
 from tests.requirements import requirement
-from tests.tools.mcp.conftest import Open, stranger, until
+from tests.tools.mcp.conftest import Open, stranger
 
 pytestmark = pytest.mark.anyio
 BOTH = pytest.mark.parametrize("behaviour", ["offers", "modern-offers"])
@@ -264,13 +264,11 @@ async def test_instructions_of_many_servers_are_bounded_together(open_servers: O
 
 @requirement("mcp:roots")
 @pytest.mark.parametrize("behaviour", ["asks-roots", "modern-asks-roots"])
-async def test_a_server_is_told_the_folders_that_it_may_know_and_when_they_change(
+async def test_a_server_is_told_the_folders_that_it_may_know(
     open_servers: Open, tmp_path: Path, behaviour: str
 ) -> None:
     async with open_servers(stranger(behaviour, tmp_path)) as servers:
         assert json.loads((await servers.call("mcp__x__work")).text) == {"roots": []}
-        await servers.toolset.use_roots([tmp_path])
+    async with open_servers(stranger(behaviour, tmp_path), roots=[tmp_path]) as servers:
         told = json.loads((await servers.call("mcp__x__work")).text)
-        if behaviour == "asks-roots":
-            await until((tmp_path / "roots-changed").exists)
     assert told == {"roots": [{"uri": tmp_path.as_uri(), "name": tmp_path.name}]}

@@ -257,13 +257,6 @@ class Connection:
         result = await exchange.converse(send)
         return result if isinstance(result, Failed | InputNeeded) else _plain(result)
 
-    async def tell_roots_changed(self) -> None:
-        """Tell a server of an older revision that its roots changed; a newer one asks when it needs them."""
-        from mcp.types import RootsListChangedNotification  # noqa: PLC0415  loaded in `load_sdk`
-
-        if self._client.session.discover_result is None:
-            await self._client.session.send_notification(RootsListChangedNotification())
-
     # News
 
     def heard(self, message: Any) -> None:

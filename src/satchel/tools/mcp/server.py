@@ -76,7 +76,7 @@ class Host:
     spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
     tell: Callable[[str], None]
     changed: Callable[[], None]
-    roots: Callable[[], Sequence[Path]]
+    roots: Sequence[Path]
     timeout_s: float
     start_s: float
     version: str
@@ -478,11 +478,6 @@ class McpServer:
 
         return (await self._request(request, Caller()))[0]
 
-    async def tell_roots_changed(self) -> None:
-        """Tell it, if it is connected, that `Host.roots` has changed."""
-        if self._connection is not None:
-            await self._connection.tell_roots_changed()
-
     async def _request(
         self, request: Callable[[Connection, Exchange], Awaitable[T]], caller: Caller
     ) -> tuple[T | Failed, Sequence[str]]:
@@ -496,7 +491,7 @@ class McpServer:
             server=self.name,
             caller=caller,
             limit_s=limit_s,
-            roots=self._host.roots(),
+            roots=self._host.roots,
             sampler=self._host.sampler,
             sampled=self._sampled,
         )
@@ -548,7 +543,7 @@ class McpServer:
         )
 
         if isinstance(request, ListRootsRequest):
-            return roots_result(self._host.roots())
+            return roots_result(self._host.roots)
         asking = [each for each in self._exchanges if each.caller.ask is not None] or self._exchanges
         sessions = {each.caller.session_id for each in asking}
         if len(sessions) == 1:

@@ -137,7 +137,6 @@ class McpToolset:
         self._notices: list[str] = []
         self._notify = notify or self._notices.append
         self._first_wait_s = first_wait_s
-        self._roots = tuple(roots)
         self._limiter = anyio.CapacityLimiter(2)
         self._pins = PinStore(home, clock)
         host = Host(
@@ -152,7 +151,7 @@ class McpToolset:
             spawn=spawn,
             tell=self._notify,
             changed=self._changed,
-            roots=lambda: self._roots,
+            roots=tuple(roots),
             timeout_s=timeout_s,
             start_s=start_s,
             version=version,
@@ -256,13 +255,6 @@ class McpToolset:
             SatchelError: The server gave no prompt.
         """
         return await self._prompts.run(command, words, context)
-
-    async def use_roots(self, roots: Sequence[Path]) -> None:
-        """Tell servers of other folders from now on; none where the workspace isn't trusted."""
-        if tuple(roots) != self._roots:
-            self._roots = tuple(roots)
-            for server in self._servers.values():
-                await server.tell_roots_changed()
 
     # How they are
 
