@@ -14,8 +14,8 @@ from satchel.models.embedding import HashingEmbedder
 from satchel.runtime import Satchel, Session, TurnResult
 
 
-def settings_in(folder: Path, **overrides: Any) -> Settings:
-    """Settings of an empty home, without keys; overrides by key with __ for the dot."""
+def settings_in(folder: Path, *, environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+    """Settings of an empty home, without keys; overrides by key with __ for the dot, and more of the environment."""
     work = folder / "work"
     work.mkdir(exist_ok=True)
     values: Mapping[str, Any] = {
@@ -23,7 +23,7 @@ def settings_in(folder: Path, **overrides: Any) -> Settings:
         **{key.replace("__", "."): value for key, value in overrides.items()},
     }
     return load(
-        {"HOME": str(folder), "PATH": "/usr/bin:/bin", "OLLAMA_HOST": "127.0.0.1:9"},
+        {"HOME": str(folder), "PATH": "/usr/bin:/bin", "OLLAMA_HOST": "127.0.0.1:9", **(environ or {})},
         cwd=work,
         home=folder / "home",
         overrides=values,

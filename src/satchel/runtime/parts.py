@@ -10,6 +10,8 @@ from satchel.loop import ToolPool
 from satchel.runtime.background import Background
 from satchel.runtime.notices import NoticeBoard
 from satchel.runtime.open_models import OpenModels
+from satchel.runtime.sandboxes import Sandboxes
+from satchel.tools.boxed import Workspaces
 from satchel.tools.external import ExternalTools
 from satchel.tools.mcp import McpToolset
 
@@ -25,6 +27,8 @@ class Parts:
         models: The language models that are open.
         external: The executables in the tool folders.
         mcp: The tools of the MCP servers.
+        boxes: The sandboxes of the folders in which sessions run.
+        sandboxes: Where boxes are opened.
         background: Runs tasks that outlive the call that started them.
         notices: What the user should know.
     """
@@ -35,5 +39,7 @@ class Parts:
     models: OpenModels
     external: ExternalTools
     mcp: McpToolset
+    boxes: Workspaces
+    sandboxes: Sandboxes
     background: Background
     notices: NoticeBoard

@@ -47,6 +47,7 @@ from satchel.runtime.parts import Parts
 from satchel.runtime.questions import Questions
 from satchel.runtime.replay import Replay
 from satchel.runtime.rules import gate_for
+from satchel.runtime.sandboxes import Sandboxes
 from satchel.runtime.session import Session
 from satchel.runtime.session_options import (
     SystemText,
@@ -59,7 +60,7 @@ from satchel.runtime.session_options import (
 )
 from satchel.runtime.sinks import HistorySink
 from satchel.runtime.spill import spill_into
-from satchel.runtime.tooling import Tooling, external_tools, mcp_tools
+from satchel.runtime.tooling import Tooling, external_tools, mcp_tools, workspaces
 from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow
 from satchel.tools import FunctionOrTool, Registry, Toolset, toolset_of
 from satchel.tools.external import ExternalTools
@@ -154,6 +155,13 @@ class Satchel:
         notices = home.notices
         hubs: dict[str, SessionHub] = {}
         background = Background(group, report=lambda text: notices.post(Notice(part="background", text=text)))
+        sandboxes = Sandboxes(settings)
+        boxes = workspaces(
+            settings,
+            sandboxes.get,
+            spawn=background.start,
+            tell=lambda text: notices.post_once(Notice(part="sandbox", text=text)),
+        )
         parts = Parts(
             settings=settings,
             clock=home.clock,
@@ -164,7 +172,9 @@ class Satchel:
                 given=given,
                 notify=notices.post,
             ),
-            external=external_tools(settings, home.clock),
+            boxes=boxes,
+            sandboxes=sandboxes,
+            external=external_tools(settings, home.clock, boxes=boxes),
             mcp=mcp_tools(
                 settings,
                 home.clock,
@@ -407,7 +417,13 @@ class Satchel:
             new_id=lambda: next(question_ids),
         )
         gate = gate_for(
-            settings, mode=mode, allow=allow, approver=questions, cwd=cwd, open_folders=(journal.spill_dir,)
+            settings,
+            mode=mode,
+            allow=allow,
+            approver=questions,
+            cwd=cwd,
+            open_folders=(journal.spill_dir,),
+            boxing=parts.boxes.workspace(cwd),
         )
         redactor = self._redactor()
         environment = CallEnvironment(
@@ -570,5 +586,7 @@ class Satchel:
                 group.start_soon(self._close_hub, hub, "closed")
         await self.distilling.close()
         await self.parts.mcp.aclose()
+        await self.parts.boxes.aclose()
+        await self.parts.sandboxes.aclose()
         await self.parts.models.aclose()
         self.parts.pool.close()

@@ -26,6 +26,7 @@ from satchel.runtime.rules import withheld_from_searches
 from satchel.runtime.spill import spill_into
 from satchel.runtime.tool_index import ToolIndex
 from satchel.runtime.web import close_state, web_tools
+from satchel.sandbox.port import Sandbox
 from satchel.tools import (
     Registry,
     StaticToolset,
@@ -36,13 +37,14 @@ from satchel.tools import (
     builtin_tools,
     filtered,
 )
+from satchel.tools.boxed import Workspaces
 from satchel.tools.builtin.standalone import SHIPPED, shipped_path, take_as_seen, to_json
 from satchel.tools.external import ExternalTools, FolderKind, ToolFolder, failure, success
 from satchel.tools.mcp import McpStatus, McpToolset
 from satchel.tools.mcp.sampling import Sampler
 from satchel.version import __version__
 
-__all__ = ["ToolEntry", "Tooling", "external_tools", "mcp_tools", "tool_folders"]
+__all__ = ["ToolEntry", "Tooling", "external_tools", "mcp_tools", "tool_folders", "workspaces"]
 
 _MOST_DISCOVERY_S: Final = 5.0
 """How long a first message waits for executables that were never asked: two rounds of a second, and some."""
@@ -118,6 +120,7 @@ class Tooling:
                 home=settings.home,
                 withheld=withheld_from_searches(settings),
                 bash_timeout_s=settings.agent.tool_timeout_s,
+                boxes=parts.boxes,
             ),
             web_tools(settings, spawn=parts.background.start),
         ]
@@ -332,8 +335,27 @@ def _named_in(settings: Settings) -> tuple[Path, FolderKind]:
     return (settings.home if source == str(settings.config_path) else settings.cwd), "dirs"
 
 
-def external_tools(settings: Settings, clock: Clock) -> ExternalTools:
-    """The toolset of executables; nothing is looked at yet."""
+def workspaces(
+    settings: Settings,
+    sandbox: Callable[[], Awaitable[Sandbox]],
+    *,
+    spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
+    tell: Callable[[str], None],
+) -> Workspaces:
+    """The sandboxes of the folders in which sessions run; see `Workspaces`."""
+    return Workspaces(
+        sandbox,
+        home=settings.home,
+        environ=settings.environ,
+        spawn=spawn,
+        tell=tell,
+        granted=settings.tools.environ,
+        tools=[folder.path for folder in tool_folders(settings)],
+    )
+
+
+def external_tools(settings: Settings, clock: Clock, *, boxes: Workspaces | None = None) -> ExternalTools:
+    """The toolset of executables; nothing is looked at yet. `boxes` runs their boxed calls."""
     return ExternalTools(
         tool_folders(settings),
         home=settings.home,
@@ -344,6 +366,7 @@ def external_tools(settings: Settings, clock: Clock) -> ExternalTools:
         disabled=settings.tools.disabled,
         schema_timeout_s=settings.tools.schema_timeout_s,
         run_timeout_s=settings.agent.tool_timeout_s,
+        boxes=boxes,
     )
 
 

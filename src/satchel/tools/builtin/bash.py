@@ -1,16 +1,19 @@
-"""The tool `bash`: runs a command on the host. The working directory persists during the session."""
+"""The tool `bash`: runs a command in a sandbox or on the host. The working directory persists during the session."""
 
 from __future__ import annotations
 
 import codecs
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from satchel.errors import UsageError
+from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.process import REPORT_FD, ProcessResult, StreamName, run_process
+from satchel.tools.box import NETWORK, OUTSIDE, REASON, WRITE
+from satchel.tools.boxed import Workspaces
+from satchel.tools.boxed.notes import Refusals, data_of, refusal_notes
 from satchel.tools.builtin.fence import shown
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
@@ -44,11 +47,34 @@ one command. Calls of one round run concurrently: join dependent commands with &
 and grep to cat, sed, find and grep."""
 
 
-def bash_tool(*, default_timeout_s: float) -> Tool:
+SANDBOX = """ In mode auto, it runs in a sandbox: it can write in the project's folder and /tmp, package managers \
+have caches of their own there, and there is no network. If a command needs more, name it in the same call, with a \
+`reason`: `network` (hosts), `write` (paths outside of the project), or `outside_box` for what no sandbox can do \
+(docker, sudo, sockets of other programs). The user is asked."""
+WISHES: Mapping[str, Mapping[str, Any]] = {
+    NETWORK: {
+        "type": "array",
+        "items": {"type": "string"},
+        "maxItems": 32,
+        "description": 'Hosts that a sandboxed command has to reach: "registry.npmjs.org", "api.example.org:8443".',
+    },
+    WRITE: {
+        "type": "array",
+        "items": {"type": "string"},
+        "maxItems": 32,
+        "description": "Existing files or folders outside of the project that a sandboxed command has to write.",
+    },
+    OUTSIDE: {"type": "boolean", "description": "Run outside of the sandbox. Only if nothing else does."},
+    REASON: {"type": "string", "description": "Why it needs that, in a few words, for the user."},
+}
+
+
+def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> Tool:
     """Make the tool.
 
     Args:
         default_timeout_s: The time limit of a call that sets none.
+        boxes: Where boxed calls run; None for a program without a sandbox, which runs no boxed calls.
     """
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
@@ -56,26 +82,36 @@ def bash_tool(*, default_timeout_s: float) -> Tool:
         wanted_s = min(float(input.get("timeout_s", default_timeout_s)), MAX_TIMEOUT_S)
         limit_s = max(0.1, min(wanted_s, context.timeout_s - SPARE_S))
         started_in, note = _folder(context)
-        progress = _Progress(context)
-        result = await run_process(
-            [_shell(context.environ), "-c", SCRIPT, "bash", command],
-            cwd=started_in,
-            environ=_environ(context.environ),
-            timeout_s=limit_s,
-            max_output_bytes=MAX_OUTPUT_BYTES,
-            max_report_bytes=MAX_CWD_BYTES,
-            on_output=progress.tell,
-        )
+        argv = [_shell(context.environ), "-c", SCRIPT, "bash", command]
+        options: dict[str, Any] = {
+            "timeout_s": limit_s,
+            "max_output_bytes": MAX_OUTPUT_BYTES,
+            "max_report_bytes": MAX_CWD_BYTES,
+            "on_output": _Progress(context).tell,
+        }
+        refusals = Refusals()
+        if context.box is None:
+            result = await run_process(argv, cwd=started_in, environ=_environ(context.environ), **options)
+        elif boxes is None:
+            raise SandboxError("This call was permitted in a sandbox, and there is none. It was not run.")
+        else:
+            workspace = boxes.workspace(context.cwd)
+            boxed = await workspace.run(
+                argv, box=context.box, cwd=started_in, environ={**context.environ, **QUIET}, **options
+            )
+            result, refusals = boxed.result, boxed.refusals
         ended_in = _reported(result.report)
         # Of concurrent commands, one that does not change its directory must not undo another's `cd`.
         if ended_in is not None and ended_in != started_in:
             context.state[STATE_KEY] = str(ended_in)
-        return _result(result, limit_s, ended_in or started_in, note, context)
+        notes = [note] if note else []
+        notes += refusal_notes(refusals, can_ask=True)
+        return _result(result, limit_s, ended_in or started_in, notes, context, refusals)
 
     return function_tool(
         call,
         name="bash",
-        description=DESCRIPTION,
+        description=DESCRIPTION + (SANDBOX if boxes is not None else ""),
         properties={
             "command": {"type": "string", "minLength": 1, "description": "The command, as in a script."},
             "timeout_s": {
@@ -84,9 +120,12 @@ def bash_tool(*, default_timeout_s: float) -> Tool:
                 "maximum": MAX_TIMEOUT_S,
                 "description": f"Seconds after which the command is stopped. Default: {default_timeout_s:g}.",
             },
+            **(WISHES if boxes is not None else {}),
         },
         required=["command"],
-        annotations=Annotations(read_only=False, destructive=True, idempotent=False, open_world=True),
+        annotations=Annotations(
+            read_only=False, destructive=True, idempotent=False, open_world=True, boxed=boxes is not None
+        ),
         timeout_s=MAX_TIMEOUT_S + SPARE_S,
         pattern_key="command",
     )
@@ -172,7 +211,14 @@ def _reported(report: bytes) -> Path | None:
     return folder if folder.is_absolute() and folder.is_dir() else None
 
 
-def _result(result: ProcessResult, limit_s: float, cwd: Path, note: str, context: ToolContext) -> ToolResult:
+def _result(
+    result: ProcessResult,
+    limit_s: float,
+    cwd: Path,
+    notes: Sequence[str],
+    context: ToolContext,
+    refusals: Refusals,
+) -> ToolResult:
     if result.timed_out:
         outcome = f"stopped after {limit_s:g} s, with everything that it had started"
     elif result.signal is not None:
@@ -187,8 +233,7 @@ def _result(result: ProcessResult, limit_s: float, cwd: Path, note: str, context
     if result.left_behind:
         were = "process was" if result.left_behind == 1 else "processes were"
         rows.append(f"[{result.left_behind} background {were} still running and stopped with the command]")
-    if note:
-        rows.append(f"[{note}]")
+    rows += [f"[{note}]" for note in notes]
     if cwd != context.cwd:
         rows.append(f"[working directory: {shown(str(cwd))}]")
     data = {
@@ -198,6 +243,7 @@ def _result(result: ProcessResult, limit_s: float, cwd: Path, note: str, context
         "stdout": result.stdout.text,
         "stderr": result.stderr.text,
         "cwd": str(cwd),
+        **data_of(refusals),
     }
     return ToolResult(
         text="\n".join(rows),

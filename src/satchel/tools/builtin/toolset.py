@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from satchel.tools.boxed import Workspaces
 from satchel.tools.builtin.ask_user import ask_user_tool
 from satchel.tools.builtin.bash import bash_tool
 from satchel.tools.builtin.fence import Fence
@@ -22,7 +23,11 @@ __all__ = ["builtin_tools"]
 
 
 def builtin_tools(
-    *, home: Path | None = None, withheld: Sequence[str] = (), bash_timeout_s: float = 30.0
+    *,
+    home: Path | None = None,
+    withheld: Sequence[str] = (),
+    bash_timeout_s: float = 30.0,
+    boxes: Workspaces | None = None,
 ) -> Toolset:
     """The built-in tools.
 
@@ -30,11 +35,12 @@ def builtin_tools(
         home: SATCHEL_HOME, which the file tools never write to; None for programs without one.
         withheld: See `Fence`.
         bash_timeout_s: The time limit of a `bash` command that sets none (`[agent] tool_timeout_s`).
+        boxes: Where boxed commands run; None if none do.
     """
     fence = Fence(home=home, withheld=tuple(withheld))
     return StaticToolset(
         (
-            bash_tool(default_timeout_s=bash_timeout_s),
+            bash_tool(default_timeout_s=bash_timeout_s, boxes=boxes),
             file_read_tool(fence),
             file_write_tool(fence),
             file_edit_tool(fence),

@@ -14,6 +14,8 @@ import anyio.lowlevel
 
 from satchel.errors import SandboxError
 from satchel.sandbox.process import ProcessResult, StreamName
+from satchel.tools.boxed import Workspaces
+from satchel.tools.boxed.notes import Refusals, refusal_notes
 from satchel.tools.external.discovery import run_when_free, start_problem
 from satchel.tools.external.envelope import SHOWN_CHARS, as_result, failure, success
 from satchel.tools.external.folders import Stamp, digest_of, stamp_of
@@ -44,7 +46,14 @@ class ExternalTool:
     """
 
     def __init__(
-        self, path: Path, definition: Definition, *, stamp: Stamp, sha256: str, timeout_s: float
+        self,
+        path: Path,
+        definition: Definition,
+        *,
+        stamp: Stamp,
+        sha256: str,
+        timeout_s: float,
+        boxes: Workspaces | None = None,
     ) -> None:
         """Make the tool.
 
@@ -54,12 +63,14 @@ class ExternalTool:
             stamp: The file's state when its content had the hash `sha256`.
             sha256: See the class.
             timeout_s: The time limit of a call.
+            boxes: Where boxed calls run; None if none do.
         """
         self.path = path
         self.definition = definition
         self.sha256 = sha256
         self.timeout_s = timeout_s
         self._stamp = stamp
+        self._boxes = boxes
         self._spec = ToolSpec(
             name=definition.name,
             description=definition.description,
@@ -68,7 +79,7 @@ class ExternalTool:
             source="external",
             origin=str(path),
             # A tool's own word that it is harmless would not count, so the contract has no field for it.
-            annotations=Annotations(),
+            annotations=Annotations(boxed=boxes is not None),
             timeout_s=timeout_s + SPARE_S,
         )
 
@@ -106,9 +117,10 @@ class ExternalTool:
         limit_s = max(0.05, min(self.timeout_s, context.timeout_s - SPARE_S))
         output = _Output(context.progress)
         result: ProcessResult | None = None
+        refusals = Refusals()
         try:
             with output.flood:
-                result = await self._start(stdin, limit_s, output, context)
+                result, refusals = await self._start(stdin, limit_s, output, context)
         except SandboxError as error:
             code, words = start_problem(self.path, error)
             return failure(f"Tool '{name}' ({self.path}): {words}", code)
@@ -118,21 +130,27 @@ class ExternalTool:
                 "INVALID_OUTPUT",
                 stdout=output.beginning.decode(errors="replace"),
             )
-        return self._envelope(result, limit_s)
+        return _with_refusals(self._envelope(result, limit_s), name, refusals)
 
     async def _start(
         self, stdin: bytes, limit_s: float, output: _Output, context: ToolContext
-    ) -> ProcessResult:
-        return await run_when_free(
-            [str(self.path)],
-            cwd=context.cwd,
-            environ=context.environ,
-            stdin=stdin,
-            timeout_s=limit_s,
+    ) -> tuple[ProcessResult, Refusals]:
+        options: dict[str, Any] = {
+            "stdin": stdin,
+            "timeout_s": limit_s,
             # Of a longer output, the first half is kept without a gap, which is a complete result.
-            max_output_bytes=2 * MAX_STDOUT_BYTES,
-            on_output=output.take,
-        )
+            "max_output_bytes": 2 * MAX_STDOUT_BYTES,
+            "on_output": output.take,
+        }
+        argv = [str(self.path)]
+        if context.box is None:
+            result = await run_when_free(argv, cwd=context.cwd, environ=context.environ, **options)
+            return result, Refusals()
+        if self._boxes is None:
+            raise SandboxError("This call was permitted in a sandbox, and there is none. It was not run.")
+        workspace = self._boxes.workspace(context.cwd)
+        run = await workspace.run(argv, box=context.box, cwd=context.cwd, environ=context.environ, **options)
+        return run.result, run.refusals
 
     async def _changed(self, context: ToolContext) -> dict[str, Any] | None:
         """Check the file just before it is started; an envelope if it is not the approved one."""
@@ -190,6 +208,19 @@ class ExternalTool:
                 stderr=err,
             )
         return success(value)
+
+
+def _with_refusals(envelope: dict[str, Any], name: str, refusals: Refusals) -> dict[str, Any]:
+    """The envelope of a failure, with what the sandbox had to do with it."""
+    notes = refusal_notes(refusals, can_ask=False)
+    if not notes or envelope["tool_success"]:
+        return envelope
+    hosts = ",".join(refusals.hosts) or "HOST"
+    rule = f"{name} network={hosts}" if refusals.hosts or refusals.no_network else f"{name} boxed=false"
+    error = " ".join(
+        [f"{envelope['error'].rstrip('.')}.", *notes, f"The user can allow it by a rule: allow {rule}"]
+    )
+    return {**envelope, "error": error}
 
 
 class _Output:

@@ -12,6 +12,7 @@ import anyio.to_thread
 
 from satchel.clock import Clock
 from satchel.errors import NotFound, SatchelError, StorageError, UsageError
+from satchel.tools.boxed import Workspaces
 from satchel.tools.external.asked import Asked, load_asked, save_asked
 from satchel.tools.external.discovery import Entry, Status, ask, ask_all, is_known
 from satchel.tools.external.folders import Candidate, ToolFolder, Unusable, digest_of, scan
@@ -91,6 +92,7 @@ class ExternalTools:
         disabled: Sequence[str] = (),
         schema_timeout_s: float = 1.0,
         run_timeout_s: float = 30.0,
+        boxes: Workspaces | None = None,
     ) -> None:
         """Create the toolset without scanning yet.
 
@@ -102,8 +104,9 @@ class ExternalTools:
             builtin: Names of built-in tools, which external tools can't use.
             replaceable: Those of them that the user's own tools may replace, because Satchel ships them as executables.
             disabled: Names that are not offered.
-            schema_timeout_s: The time limit of `--schema`.
+            schema_timeout_s: What `--schema` may take.
             run_timeout_s: The time limit of a call.
+            boxes: Where boxed calls run; None if none do.
         """
         self._folders = tuple(folders)
         self._home = home
@@ -120,6 +123,7 @@ class ExternalTools:
         self._disabled = frozenset(disabled)
         self._schema_timeout_s = schema_timeout_s
         self._run_timeout_s = run_timeout_s
+        self._boxes = boxes
         self._found = _Found()
         self._discovering = anyio.Lock()
         self._done = anyio.Event()
@@ -458,6 +462,7 @@ class ExternalTools:
                 stamp=answer.stamp,
                 sha256=answer.sha256,
                 timeout_s=self._run_timeout_s,
+                boxes=self._boxes,
             )
         )
         return entry("available", reason)

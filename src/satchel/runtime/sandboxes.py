@@ -1,0 +1,38 @@
+"""The sandbox of an open Satchel, chosen when it is first needed."""
+
+from __future__ import annotations
+
+import anyio
+
+from satchel.config import Settings
+from satchel.sandbox.port import Sandbox
+
+__all__ = ["Sandboxes"]
+
+
+class Sandboxes:
+    """Opens the sandbox once for all sessions of a process."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Nothing is opened or tried out yet."""
+        self._settings = settings
+        self._sandbox: Sandbox | None = None
+        self._opening = anyio.Lock(fast_acquire=True)
+
+    async def get(self) -> Sandbox:
+        """The sandbox.
+
+        Raises:
+            NoSandbox: None works here; the message says how to get one.
+        """
+        async with self._opening:
+            if self._sandbox is None:
+                from satchel.sandbox.choice import open_sandbox  # noqa: PLC0415
+
+                self._sandbox = await open_sandbox(self._settings)
+            return self._sandbox
+
+    async def aclose(self) -> None:
+        """End what waits in the sandbox to be used."""
+        if self._sandbox is not None:
+            await self._sandbox.aclose()

@@ -1,0 +1,5 @@
+"""Runs programs in the sandbox of their workspace: what they see, what protects it, and what a refusal means."""
+
+from satchel.tools.boxed.workspace import BoxedRun, Workspace, Workspaces
+
+__all__ = ["BoxedRun", "Workspace", "Workspaces"]

@@ -1,0 +1,174 @@
+"""Says what the sandbox had to do with a command's failure, and what the model can ask for."""
+
+from __future__ import annotations
+
+import os.path
+import re
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from satchel.sandbox.port import Denial
+from satchel.sandbox.process import ProcessResult
+from satchel.tools.paths import is_below
+
+__all__ = ["Refusals", "data_of", "find_refusals", "refusal_notes"]
+
+_MOST = 5
+_HOST: Final = r"(?P<host>[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.[A-Za-z]{2,}|localhost)"
+_UNREACHABLE: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"Could not resolve (?:host|hostname|proxy)?:? ?'?\"?{_HOST}",
+        rf"unable to resolve host address .{_HOST}",
+        rf"getaddrinfo (?:ENOTFOUND|EAI_AGAIN) {_HOST}",
+        rf"lookup {_HOST}(?: on \S+)?: ",
+        rf"host='{_HOST}'",
+        rf"Failed to (?:connect|fetch|resolve|download)\D{{0,40}}?(?:https?://)?{_HOST}",
+        rf"(?:connect to|resolving|reach|fetch) (?:host )?(?:https?://)?{_HOST}",
+        rf"https?://{_HOST}\S*.{{0,80}}(?:failed|unreachable|refused|resol)",
+    )
+)
+_NO_NETWORK: Final = re.compile(
+    r"Could not resolve|Temporary failure in name resolution|Name or service not known|Network is unreachable|"
+    r"No address associated with hostname|ENOTFOUND|EAI_AGAIN|ENETUNREACH|nodename nor servname|"
+    r"dns error|failed to lookup address|no such host|Unknown host|UnknownHostException",
+    re.IGNORECASE,
+)
+_READ_ONLY: Final = re.compile(r"Read-only file system|EROFS|Device or resource busy")
+_DENIED: Final = re.compile(rf"{_READ_ONLY.pattern}|Permission denied|EACCES")
+_PATH: Final = re.compile(r"(?:(?<=['\"`‘ =:(])|^)(?P<path>(?:~|\.{1,2})?/[^\s'\"`’:;,)]+)", re.MULTILINE)
+_LOCK: Final = re.compile(r"could not (?:lock|write) config file (?P<path>[^\s:]+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """What the sandbox refused to a command, as far as that can be told.
+
+    Attributes:
+        hosts: Hosts that it wanted to reach.
+        no_network: It wanted some host.
+        paths: Paths outside the writable ones that it wanted to change.
+        syscall: The kernel ended it for a system call that is forbidden in the sandbox.
+        moved: Protected files that it made, and where they are now.
+    """
+
+    hosts: tuple[str, ...] = ()
+    no_network: bool = False
+    paths: tuple[str, ...] = ()
+    syscall: bool = False
+    moved: tuple[tuple[Path, Path], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.hosts or self.no_network or self.paths or self.syscall or self.moved)
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "hosts": list(self.hosts),
+            "paths": list(self.paths),
+            "network": self.no_network or bool(self.hosts),
+            "syscall": self.syscall,
+            "moved": {str(path): str(to) for path, to in self.moved},
+        }
+
+
+def find_refusals(
+    result: ProcessResult,
+    *,
+    denied: Sequence[Denial],
+    moved: Sequence[tuple[Path, Path]],
+    writable: Sequence[str],
+    has_network: bool,
+    cwd: Path,
+    home: str,
+) -> Refusals:
+    """Find out what the sandbox refused.
+
+    The proxy knows which hosts it refused. Everything else is read from what a command that failed printed: a
+    guess, which is worth a hint and nothing else.
+
+    Args:
+        result: Of the command.
+        denied: What the proxy refused while it ran.
+        moved: See `Refusals`.
+        writable: The real paths that it could write.
+        has_network: It had a proxy.
+        cwd: Where it started.
+        home: HOME.
+    """
+    hosts = [denial.target for denial in denied]
+    paths: list[str] = []
+    no_network = False
+    if result.exit_code != 0:
+        said = f"{result.stderr.text[-20_000:]}\n{result.stdout.text[-20_000:]}"
+        if not has_network and _NO_NETWORK.search(said):
+            no_network = True
+            hosts += [match["host"].lower() for pattern in _UNREACHABLE for match in pattern.finditer(said)]
+        paths = [
+            path
+            for line in said.splitlines()
+            if _DENIED.search(line)
+            for path in _paths_in(line, cwd=cwd, home=home)
+            # In the workspace, only what is protected is on a read-only file system.
+            if _READ_ONLY.search(line) or not is_below(path, writable)
+        ]
+    return Refusals(
+        hosts=tuple(dict.fromkeys(hosts))[:_MOST],
+        no_network=no_network,
+        paths=tuple(dict.fromkeys(paths))[:_MOST],
+        syscall=result.signal == signal.SIGSYS or result.exit_code == 128 + signal.SIGSYS,
+        moved=tuple(moved),
+    )
+
+
+def _paths_in(line: str, *, cwd: Path, home: str) -> Iterator[str]:
+    for match in (*_PATH.finditer(line), *_LOCK.finditer(line)):
+        text = match["path"].rstrip(".")
+        if text.startswith("~/") and home:
+            text = home + text[1:]
+        yield os.path.realpath(cwd / text)
+
+
+def refusal_notes(refusals: Refusals, *, can_ask: bool) -> list[str]:
+    """The refusals as lines for the model and the user.
+
+    Args:
+        refusals: Of a command.
+        can_ask: The tool has inputs in which the model asks for more.
+    """
+    notes = []
+    if refusals.hosts or refusals.no_network:
+        where = f"did not let it reach {', '.join(refusals.hosts)}" if refusals.hosts else "has no network"
+        ask = f"network={_quoted(refusals.hosts or ('HOST',))}"
+        notes.append(f"The sandbox {where}.{_advice(ask) if can_ask else ''}")
+    if refusals.paths:
+        ask = f"write={_quoted(refusals.paths)}"
+        paths = ", ".join(refusals.paths)
+        notes.append(f"The sandbox does not let it write {paths}.{_advice(ask) if can_ask else ''}")
+    if refusals.syscall:
+        notes.append(
+            "The sandbox ended it for a system call that is forbidden there."
+            + (_advice("outside_box=true") if can_ask else "")
+        )
+    for path, to in refusals.moved:
+        notes.append(
+            f"{path.name} may start programs outside the sandbox, so it was moved to {to}."
+            + (_advice(f"write={_quoted([str(path)])}") if can_ask else "")
+        )
+    return notes
+
+
+def _advice(ask: str) -> str:
+    return f" If it has to, repeat the call with {ask} and a reason: the user is asked."
+
+
+def _quoted(values: Sequence[str]) -> str:
+    return "[" + ", ".join(f'"{value}"' for value in values) + "]"
+
+
+def data_of(refusals: Refusals) -> Mapping[str, Any]:
+    """The part of a result's data that says what the sandbox refused."""
+    return {"sandbox": refusals.to_json()} if refusals else {}

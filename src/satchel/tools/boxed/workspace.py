@@ -1,0 +1,466 @@
+"""The sandboxes of a workspace: opened when a call needs one, and shared by the calls that may do the same."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+
+from satchel.errors import NoSandbox, SandboxError
+from satchel.sandbox.port import Box as OpenBox
+from satchel.sandbox.port import Feature, Network, Probe, Sandbox, WorkspaceBox
+from satchel.sandbox.process import ProcessResult, run_process
+from satchel.sandbox.running import RunningProcess, run_alongside
+from satchel.tools.box import Box
+from satchel.tools.boxed.environ import boxed_environ, git_settings_text
+from satchel.tools.boxed.notes import Refusals, find_refusals
+from satchel.tools.boxed.places import Unborn, git_around, protected_in
+from satchel.tools.paths import is_below
+
+__all__ = ["BoxedRun", "Workspace", "Workspaces"]
+
+Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
+
+_MOST_OPEN: Final = 8
+"""Boxes of a workspace that stay open: one for each set of hosts and paths that calls were granted."""
+_OWN_FOLDERS: Final = ("/tmp", "/var/tmp")
+"""Every box has its own."""
+_OPEN_S: Final = 20.0
+_CLOSE_S: Final = 10.0
+_GIT_S: Final = 5.0
+_NEEDED: Final = frozenset({Feature.FILES, Feature.NO_NETWORK, Feature.PROCESSES, Feature.SYSCALLS})
+"""What a box must guarantee to be one. `bash` needs HIDING as well, which protects `.git/hooks`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoxedRun:
+    """A program that ran in a box.
+
+    Attributes:
+        result: How it ended.
+        refusals: What the box refused to it, as far as that can be told.
+    """
+
+    result: ProcessResult
+    refusals: Refusals
+
+
+@dataclass(slots=True)
+class _Open:
+    """An open box, held by a task of its own: whoever opens a box must close it in the same task."""
+
+    box: OpenBox | None = None
+    error: SandboxError | None = None
+    ready: anyio.Event = field(default_factory=anyio.Event)
+    closing: anyio.Event = field(default_factory=anyio.Event)
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    users: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a box is made of at the moment."""
+
+    spec: WorkspaceBox
+    protected: tuple[Path, ...]
+    writable: tuple[str, ...]
+
+
+class Workspaces:
+    """The boxes of all folders in which sessions run."""
+
+    def __init__(
+        self,
+        sandbox: Callable[[], Awaitable[Sandbox]],
+        *,
+        home: Path,
+        environ: Mapping[str, str],
+        spawn: Spawn,
+        tell: Callable[[str], None],
+        granted: Sequence[str] = (),
+        tools: Sequence[Path] = (),
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            sandbox: Gives the sandbox, or raises `NoSandbox`.
+            home: SATCHEL_HOME, which no box shows.
+            environ: The environment of started processes; HOME in it is the user's home.
+            spawn: Runs something in the background until Satchel is closed.
+            tell: Takes a notice for the user; told once that there is no sandbox.
+            granted: Names of environment variables that boxed programs get (`[tools] environ`).
+            tools: Folders of executables that boxed programs may read.
+        """
+        self.sandbox = sandbox
+        self._probed: Probe | None = None
+        self.home = Path(os.path.realpath(home))
+        self.environ = environ
+        self.spawn = spawn
+        self.granted = tuple(granted)
+        self.tools = tuple(tools)
+        self.limiter = anyio.CapacityLimiter(4)
+        self._tell = tell
+        self._told = False
+        self._folders: dict[Path, Workspace] = {}
+        self._git_settings: str | None = None
+        self._reading_git = anyio.Lock()
+
+    def workspace(self, folder: Path) -> Workspace:
+        """The boxes of one folder."""
+        real = Path(os.path.realpath(folder))
+        return self._folders.setdefault(real, Workspace(real, self))
+
+    async def probe(self) -> Probe:
+        """Whether there is a sandbox; see `Sandbox.probe`."""
+        if self._probed is None:
+            try:
+                self._probed = await (await self.sandbox()).probe()
+            except NoSandbox as error:
+                self._probed = Probe(name="none", works=False, reason=str(error))
+        return self._probed
+
+    def say_once(self, text: str) -> None:
+        """Tell the user why programs are not boxed, once."""
+        if not self._told:
+            self._told = True
+            self._tell(text)
+
+    @property
+    def user_home(self) -> Path:
+        """The user's home, with symlinks resolved."""
+        return Path(os.path.realpath(self.environ.get("HOME") or "/nonexistent"))
+
+    @property
+    def caches(self) -> Path:
+        """Where the caches of all boxes are: beside the user's other caches, and none of theirs."""
+        named = self.environ.get("XDG_CACHE_HOME", "")
+        return (Path(named) if named.startswith("/") else self.user_home / ".cache") / "satchel" / "boxes"
+
+    async def git_settings(self) -> str:
+        """The git settings of boxed programs, as a file's text; see `git_settings_text`."""
+        async with self._reading_git:
+            if self._git_settings is None:
+                listed = ""
+                with contextlib.suppress(SandboxError):
+                    result = await run_process(
+                        ["git", "config", "--global", "--list", "--null", "--includes"],
+                        cwd=Path("/"),
+                        environ=self.environ,
+                        timeout_s=_GIT_S,
+                    )
+                    listed = result.stdout.text if result.exit_code == 0 else ""
+                self._git_settings = git_settings_text(listed)
+        return self._git_settings
+
+    async def aclose(self) -> None:
+        """Close every box."""
+        async with anyio.create_task_group() as group:
+            for workspace in self._folders.values():
+                group.start_soon(workspace.aclose)
+
+
+class Workspace:
+    """The boxes of one folder. It is the `Boxing` of the permission gate."""
+
+    def __init__(self, folder: Path, shared: Workspaces) -> None:
+        """Use `Workspaces.workspace`."""
+        self.folder = folder
+        self._shared = shared
+        self._open: dict[WorkspaceBox, _Open] = {}
+        self._opening = anyio.Lock()
+        self.caches = shared.caches / sha256(os.fsencode(folder)).hexdigest()[:16]
+
+    # For deciding
+
+    async def lacking(self, source: str) -> str:
+        """See `Boxing`."""
+        why = await self._lacking(source)
+        if why:
+            self._shared.say_once(
+                f"Mode auto asks before it runs programs, as ask does: {why}. `satchel doctor` says more."
+            )
+        return why
+
+    async def _lacking(self, source: str) -> str:
+        if self._shared.user_home.is_relative_to(self.folder):
+            return (
+                "the session's folder is your home folder, or holds it; a sandbox needs a folder of its own"
+            )
+        probe = await self._shared.probe()
+        if not probe.works:
+            return f"there is no sandbox here ({probe.reason.rstrip('.') or probe.name})"
+        if not probe.features >= _NEEDED:
+            return f"the sandbox {probe.name} does not contain programs well enough"
+        if source == "builtin" and Feature.HIDING not in probe.features:
+            return f"the sandbox {probe.name} can't protect .git/hooks from commands"
+        return ""
+
+    def grants(self, tool: str) -> Box:
+        """See `Boxing`. Only rules grant anything."""
+        del tool
+        return Box()
+
+    def is_writable(self, path: str) -> bool:
+        """See `Boxing`."""
+        if path in _OWN_FOLDERS:
+            return True
+        own = [str(self.folder), str(self.caches)]
+        return is_below(path, own) and not is_below(path, [str(each) for each in self._protected()])
+
+    def problem(self, path: str) -> str:
+        """See `Boxing`."""
+        if is_below(path, [str(self._shared.home)]) or is_below(str(self._shared.home), [path]):
+            return f"No command may write {path}: Satchel's own files are there, or below it."
+        if is_below(str(self._shared.user_home), [path]):
+            return f"{path} holds the user's home. Name the folder or file that has to be written."
+        if not os.path.lexists(path) and not is_below(path, [str(self.folder)]):
+            return f"{path} does not exist. Name the folder in which it will be created."
+        return ""
+
+    def _protected(self) -> tuple[Path, ...]:
+        return protected_in(self.folder, self._git())
+
+    def _git(self) -> Path | None:
+        return git_around(self.folder, stop=self._shared.user_home)
+
+    # Running
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        box: Box,
+        cwd: Path,
+        environ: Mapping[str, str],
+        **options: Any,
+    ) -> BoxedRun:
+        """Run a program to its end in a box; see `run_process`.
+
+        Args:
+            argv: The program and its arguments.
+            box: What it may do beyond the workspace.
+            cwd: Its working directory. A folder that the box doesn't show is replaced by the workspace.
+            environ: The environment that it would have outside; the box passes on what is harmless.
+            **options: As for `run_process`.
+
+        Raises:
+            SandboxError: The box could not be opened, or the program not started. Nothing ran outside.
+        """
+        async with self._in_box(box) as (plan, opened):
+            seen = len(opened.denied)
+            before = await self._off_loop(Unborn.before, plan.protected)
+            moved: tuple[tuple[Path, Path], ...] = ()
+            try:
+                result = await run_process(
+                    argv, cwd=cwd, environ=await self._environ(environ), box=opened, **options
+                )
+            finally:
+                with anyio.CancelScope(shield=True):
+                    moved = await self._off_loop(before.moved_aside)
+        refusals = find_refusals(
+            result,
+            denied=_told(opened, seen, result),
+            moved=moved,
+            writable=plan.writable,
+            has_network=plan.spec.network.mode != "none",
+            cwd=cwd,
+            home=str(self._shared.user_home),
+        )
+        return BoxedRun(result=result, refusals=refusals)
+
+    @asynccontextmanager
+    async def alongside(
+        self,
+        argv: Sequence[str],
+        *,
+        box: Box,
+        cwd: Path,
+        environ: Mapping[str, str],
+        on_stderr: Callable[[bytes], None],
+        read_only: Sequence[Path] = (),
+    ) -> AsyncIterator[RunningProcess]:
+        """Run a program in a box for as long as the block lasts; see `run_alongside`.
+
+        Args:
+            argv: The program and its arguments.
+            box: What it may do beyond the workspace.
+            cwd: Its working directory.
+            environ: Its whole environment, apart from the caches and the git settings of the box.
+            on_stderr: Called with each piece of its stderr.
+            read_only: Further folders that it may read.
+
+        Raises:
+            SandboxError: As `run`.
+        """
+        granted = dict.fromkeys(environ)
+        async with (
+            self._in_box(box, read_only=read_only) as (_, opened),
+            run_alongside(
+                argv,
+                cwd=cwd,
+                environ=await self._environ(environ, granted=granted),
+                on_stderr=on_stderr,
+                box=opened,
+            ) as process,
+        ):
+            yield process
+
+    async def _environ(
+        self, environ: Mapping[str, str], *, granted: Mapping[str, Any] | None = None
+    ) -> dict[str, str]:
+        return boxed_environ(
+            environ,
+            caches=self.caches,
+            git_settings=self.caches / "gitconfig",
+            granted=(*self._shared.granted, *(granted or ())),
+        )
+
+    @asynccontextmanager
+    async def _in_box(
+        self, box: Box, *, read_only: Sequence[Path] = ()
+    ) -> AsyncIterator[tuple[_Plan, OpenBox]]:
+        await self._prepare_caches()
+        plan = await self._off_loop(partial(self._plan, box, tuple(read_only)))
+        held = await self._hold(plan.spec)
+        try:
+            if held.box is None:
+                raise held.error or SandboxError("The sandbox was closed.")
+            yield plan, held.box
+        finally:
+            held.users -= 1
+
+    def _plan(self, box: Box, read_only: tuple[Path, ...]) -> _Plan:
+        """Look at the workspace, and say what a box has to be like now."""
+        shared, git = self._shared, self._git()
+        granted = [Path(path) for path in box.write]
+        protected = tuple(
+            path
+            for path in protected_in(self.folder, git)
+            if not any(path.is_relative_to(free) for free in granted)
+        )
+        hosts = box.network
+        public = "*" in hosts
+        spec = WorkspaceBox(
+            workspace=self.folder,
+            home=shared.user_home,
+            writable=(
+                self.caches,
+                *([git] if git is not None else ()),
+                *(path for path in granted if path.exists()),
+            ),
+            read_only=(
+                self.caches / "gitconfig",
+                *(path for path in protected if os.path.lexists(path)),
+                *(folder for folder in shared.tools if folder.is_dir()),
+                *read_only,
+            ),
+            hidden=(shared.home,),
+            network=Network(
+                mode="public" if public else "allow" if hosts else "none",
+                hosts=() if public else hosts,
+                private=tuple(host for host in hosts if _names_private(host)),
+            ),
+        )
+        around = (str(git),) if git is not None else ()
+        writable = (str(self.folder), str(self.caches), *around, *box.write)
+        return _Plan(spec, protected, writable)
+
+    async def _hold(self, spec: WorkspaceBox) -> _Open:
+        """The open box for a spec, with one more user."""
+        async with self._opening:
+            held = self._open.get(spec)
+            if held is None or held.closing.is_set() or held.ended.is_set():
+                await self._make_room()
+                held = self._open[spec] = _Open()
+                self._shared.spawn(partial(self._keep_open, spec, held))
+            held.users += 1
+        with anyio.move_on_after(_OPEN_S):
+            await held.ready.wait()
+        if not held.ready.is_set():
+            held.closing.set()
+            held.error = SandboxError(f"The sandbox did not open within {_OPEN_S:g} s.")
+        return held
+
+    async def _keep_open(self, spec: WorkspaceBox, held: _Open) -> None:
+        try:
+            sandbox = await self._shared.sandbox()
+            async with sandbox.box(spec) as box:
+                held.box = box
+                held.ready.set()
+                await held.closing.wait()
+        except SandboxError as error:
+            held.error = error
+        finally:
+            held.box = None
+            held.ready.set()
+            held.ended.set()
+            if self._open.get(spec) is held:
+                del self._open[spec]
+
+    async def _make_room(self) -> None:
+        """Close boxes that nobody uses, the oldest first."""
+        idle = [spec for spec, held in self._open.items() if not held.users]
+        for spec in idle[: max(0, len(self._open) - _MOST_OPEN + 1)]:
+            self._open.pop(spec).closing.set()
+
+    async def _prepare_caches(self) -> None:
+        text = await self._shared.git_settings()
+        await self._off_loop(_write_caches, self.caches, text)
+
+    async def _off_loop(self, function: Callable[..., Any], *args: Any) -> Any:
+        return await anyio.to_thread.run_sync(function, *args, limiter=self._shared.limiter)
+
+    async def aclose(self) -> None:
+        """Close every box of the folder."""
+        held = tuple(self._open.values())
+        for each in held:
+            each.closing.set()
+        with anyio.move_on_after(_CLOSE_S):
+            for each in held:
+                await each.ended.wait()
+
+
+def _write_caches(folder: Path, git_settings: str) -> None:
+    path = folder / "gitconfig"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not path.exists() or path.read_text(encoding="utf-8") != git_settings:
+            path.write_text(git_settings, encoding="utf-8")
+    except OSError as error:
+        raise SandboxError(
+            f"{folder} can't be written: {error.strerror}. The sandbox keeps its caches there."
+        ) from error
+
+
+def _told(opened: OpenBox, seen: int, result: ProcessResult) -> list[Any]:
+    """What the proxy refused during a run: what is new, and what it had refused before if the program names it."""
+    denied = list(opened.denied)
+    said = f"{result.stderr.text}\n{result.stdout.text}" if result.exit_code != 0 else ""
+    return [
+        denial
+        for number, denial in enumerate(denied)
+        if number >= seen or denial.target.rpartition(":")[0] in said
+    ]
+
+
+def _names_private(host: str) -> bool:
+    """Whether an entry names this machine or an address, so that the user who allows it means exactly that."""
+    name = host.rpartition(":")[0] if not host.startswith("[") and host.count(":") == 1 else host
+    name = name.partition("]")[0].strip("[]")
+    if name == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

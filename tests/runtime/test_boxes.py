@@ -1,0 +1,343 @@
+"""Programs in mode `auto`, in a real sandbox: what they can do, what they can't, and what is said about it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+import tomllib
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satchel.config import Mode
+from satchel.events import Consent, Permission, QuestionAsked
+from satchel.models.scripted import Call, Reply, ScriptedModel
+from satchel.runtime import Satchel, Session
+from tests.requirements import requirement
+from tests.runtime.world import opened
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap"),
+]
+
+
+@dataclass
+class World:
+    """A user with a project, a home, and a session in mode `auto`."""
+
+    satchel: Satchel
+    session: Session
+    script: list[Any]
+    work: Path
+    home: Path
+    answer: Consent | None = None
+    asked: list[str] = field(default_factory=list)
+    boxes: list[str] = field(default_factory=list)
+
+    async def bash(self, command: str, **more: Any) -> str:
+        """The result of one command, as the model reads it."""
+        return await self.call("bash", command=command, **more)
+
+    async def call(self, tool: str, **input: Any) -> str:
+        """The result of one call."""
+        self.script += [Reply(calls=[Call(name=tool, input=input)]), "done"]
+        running = await self.session.start("go")
+        async for event in running.events():
+            if isinstance(event, QuestionAsked):
+                self.asked += [call.reason for call in event.calls]
+                assert self.answer is not None
+                await self.session.answer(event.id, consent=self.answer, by="test")
+            if isinstance(event, Permission):
+                self.boxes.append(event.box)
+        turn = await running.result()
+        return turn.steps[-1].result
+
+
+@asynccontextmanager
+async def world(
+    folder: Path, *, mode: Mode = "auto", allow: tuple[str, ...] = (), **overrides: Any
+) -> AsyncIterator[World]:
+    """A project with a repository, and a home with what nobody may read or change."""
+    for name, text in {
+        ".ssh/id_ed25519": "PRIVATE KEY", ".netrc": "password secret", ".bashrc": "# mine\n",
+        ".gitconfig": "[user]\n\tname = Ann\n\temail = ann@example.org\n[credential]\n\thelper = store\n",
+        "notes/todo.md": "milk\n", "home/config.toml": "", "other/file": "theirs\n",
+    }.items():  # fmt: skip
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    work = folder / "work"
+    work.mkdir()
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", "-C", str(work)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    (work / "main.c").write_text("int main(void) { return 0; }\n")
+    (work / ".envrc").write_text("# mine\n")
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-qm", "one"], check=True)
+    script: list[Any] = []
+    async with opened(folder, ScriptedModel(script), agent__mode=mode, **overrides) as satchel:
+        session = await satchel.session(interactive=True, allow=allow)
+        yield World(satchel=satchel, session=session, script=script, work=work, home=folder)
+
+
+@requirement("bash:boxed:works")
+async def test_ordinary_work_runs_boxed_without_a_question(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        assert "exit code: 0" in await one.bash(
+            "gcc -o main main.c && ./main && echo built > log 2>&1; cat log"
+        )
+        said = await one.bash(
+            "git checkout -qb new && git add log && git commit -qm two && git log --format='%an %s'"
+        )
+        assert "Ann two" in said, said
+        await one.bash("echo kept > /tmp/between")
+        assert "kept" in await one.bash("cat /tmp/between")
+        await one.bash("mkdir -p sub && cd sub")
+        assert f"stdout:\n{one.work}/sub\n" in await one.bash("pwd")
+        assert one.asked == []
+        assert set(one.boxes) == {"workspace"}
+    assert not Path("/tmp/between").exists()
+    assert (tmp_path / "work/log").read_text() == "built\n"
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A command, and what must not be true after it."""
+
+    command: str
+    won: Callable[[Path, str], bool]
+
+
+def told(text: str) -> Callable[[Path, str], bool]:
+    return lambda _, said: text in said
+
+
+def made(name: str) -> Callable[[Path, str], bool]:
+    return lambda home, _: (home / name).exists()
+
+
+def changed(name: str, text: str) -> Callable[[Path, str], bool]:
+    return lambda home, _: (home / name).read_text() != text
+
+
+ATTACKS = {
+    "read a key": Attack("cat $HOME/.ssh/id_ed25519", told("PRIVATE")),
+    "read a password": Attack("cat $HOME/.netrc", told("password secret")),
+    "read a key through a link": Attack("ln -s $HOME/.ssh/id_ed25519 k; cat k", told("PRIVATE")),
+    "read a key as a descriptor of the parent": Attack("cat /proc/1/root$HOME/.ssh/id_ed25519", told("PRIVATE")),
+    "write beside the workspace": Attack("echo x > ../other/file", changed("other/file", "theirs\n")),
+    "delete beside the workspace": Attack("rm -rf ../notes", lambda home, _: not (home / "notes/todo.md").exists()),
+    "write a start-up file of the home": Attack("echo evil >> $HOME/.bashrc", changed(".bashrc", "# mine\n")),
+    "write a start-up file of the project": Attack("echo evil >> .envrc", changed("work/.envrc", "# mine\n")),
+    "replace a start-up file": Attack("rm -f .envrc; mv main.c .envrc", changed("work/.envrc", "# mine\n")),
+    "make a start-up file": Attack("echo evil > .bashrc", made("work/.bashrc")),
+    "make an editor's task": Attack("mkdir .vscode && echo evil > .vscode/tasks.json", made("work/.vscode")),
+    "make a link for agents' settings": Attack("ln -s /tmp .claude", lambda home, _: (home / "work/.claude").is_symlink()),
+    "make Satchel's settings": Attack("mkdir -p .satchel/tools; cp /bin/true .satchel/tools/x", made("work/.satchel")),
+    "make a hook": Attack("echo '#!/bin/sh' > .git/hooks/pre-commit", made("work/.git/hooks/pre-commit")),
+    "name a program in git's settings": Attack(
+        "git config core.fsmonitor ./evil; echo '[core] fsmonitor = ./evil' >> .git/config",
+        lambda home, _: "evil" in (home / "work/.git/config").read_text(),
+    ),
+    "replace the git folder": Attack(
+        "mv .git old && mkdir .git && cp -a old/. .git/ ; echo '[core] fsmonitor = ./evil' >> .git/config",
+        lambda home, _: "evil" in (home / "work/.git/config").read_text(),
+    ),
+    "lead git elsewhere": Attack("echo ../evil > .git/commondir", made("work/.git/commondir")),
+    "change Satchel's settings": Attack("echo 'x=1' >> ../home/config.toml", changed("home/config.toml", "")),
+    "see Satchel's home": Attack("ls ../home", told("config.toml")),
+    "change the system": Attack("touch /usr/bin/evil /etc/evil", lambda *_: Path("/etc/evil").exists()),
+    "leave something in the host's /tmp": Attack("echo x > /tmp/satchel-was-here", lambda *_: Path("/tmp/satchel-was-here").exists()),
+    "reach the loopback of the host": Attack("exec 3<>/dev/tcp/127.0.0.1/22 && echo reached", told("reached\n")),
+    "see the host's processes": Attack("ls /proc | grep -c '^[0-9]' | awk '$1 > 20 { print \"many\" }'", told("many")),
+    "mount something": Attack("unshare -rm mount -t tmpfs none /usr && echo mounted", told("mounted")),
+    "become root": Attack("[ $(id -u) = 0 ] && echo root", told("stdout:\nroot")),
+    "leave a daemon": Attack(
+        "(setsid sh -c 'sleep 1; touch late' >/dev/null 2>&1 &)", lambda home, _: (home / "work/late").exists()
+    ),
+    "print a forged report": Attack("printf '/etc\\0' >/dev/fd/$_SATCHEL_REPORT_FD; pwd", told("stdout:\n/etc")),
+    "talk to a service of the host": Attack("python3 -c 'import socket;s=socket.socket(socket.AF_UNIX);s.connect(\"/run/dbus/system_bus_socket\");print(\"spoke\")'", told("spoke")),
+    "use a raw socket": Attack("python3 -c 'import socket;socket.socket(17,3,0);print(\"raw\")'", told("stdout:\nraw")),
+    "fill the keyring": Attack("python3 -c 'import ctypes;print(\"ret\",ctypes.CDLL(None).syscall(250,0,-3,0))'", lambda _, said: "ret -1" not in said and "ret " in said),
+}  # fmt: skip
+
+
+@requirement("bash:boxed:hostile")
+async def test_hostile_commands_in_auto_get_nothing_and_change_nothing(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        won = []
+        for name, attack in ATTACKS.items():
+            said = await one.bash(attack.command)
+            if attack.won(tmp_path, said):
+                won.append((name, said))
+        assert won == []
+        assert one.boxes == ["workspace"] * len(ATTACKS)
+
+
+@requirement("bash:boxed:hostile")
+async def test_the_same_commands_without_the_box_do_what_they_want(tmp_path: Path) -> None:
+    """Otherwise the test above would prove nothing."""
+    won = set()
+    async with world(tmp_path, mode="bypass") as one:
+        for name in (
+            "read a key", "write beside the workspace", "make a start-up file", "make a hook", "lead git elsewhere",
+            "name a program in git's settings", "see Satchel's home", "change Satchel's settings",
+        ):  # fmt: skip
+            said = await one.bash(ATTACKS[name].command)
+            if ATTACKS[name].won(tmp_path, said):
+                won.add(name)
+    assert len(won) == 8
+
+
+# ---- What needs more
+
+
+class _Hello(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"hello from outside")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """A server on loopback; gives its host and port."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Hello) as running:
+        thread = threading.Thread(target=running.serve_forever, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{running.server_port}"
+        running.shutdown()
+        thread.join(5)
+
+
+@requirement("permissions:auto:reasons")
+async def test_a_host_is_reached_after_a_question_and_other_hosts_are_not(
+    tmp_path: Path, server: str
+) -> None:
+    async with world(tmp_path) as one:
+        one.answer = "session"
+        said = await one.bash(f"curl -sS --noproxy '' http://{server}/", network=[server], reason="to greet")
+        assert "hello from outside" in said
+        assert one.asked == [f"it wants to reach {server}: to greet"]
+        assert "hello from outside" in await one.bash(f"curl -sS --noproxy '' http://{server}/")
+        said = await one.bash("curl -sSf http://api.example.org/")
+        assert "The sandbox did not let it reach api.example.org:80" in said
+        assert 'network=["api.example.org:80"]' in said
+        assert len(one.asked) == 1
+        assert one.boxes == ["workspace network=" + server] * 3
+
+
+@requirement("bash:boxed:explained")
+async def test_a_command_that_the_box_made_fail_says_so_and_what_to_ask_for(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        said = await one.bash("curl -sS https://api.example.org/v1")
+        assert "[The sandbox did not let it reach api.example.org." in said
+        assert 'repeat the call with network=["api.example.org"] and a reason: the user is asked' in said
+        said = await one.bash(f"echo x >> {tmp_path}/notes/todo.md")
+        assert f"[The sandbox does not let it write {tmp_path}/notes/todo.md." in said
+        said = await one.bash("echo use flake > .bashrc")
+        assert ".bashrc may start programs outside the sandbox, so it was moved to" in said
+        assert (one.work / ".bashrc.from-sandbox").read_text() == "use flake\n"
+        said = await one.bash("test -e nothing; ls /nowhere")
+        assert "sandbox" not in said
+
+
+async def test_a_path_is_written_after_a_question_and_no_other(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        one.answer = "once"
+        said = await one.bash("echo eggs >> ~/notes/todo.md", write=["~/notes"], reason="the list")
+        assert "exit code: 0" in said
+        assert (tmp_path / "notes/todo.md").read_text() == "milk\neggs\n"
+        assert one.asked == [f"it wants to write {tmp_path}/notes: the list"]
+        await one.bash("echo x >> ~/other/file; echo y >> ~/notes/todo.md")
+        assert (tmp_path / "other/file").read_text() == "theirs\n"
+        assert (tmp_path / "notes/todo.md").read_text() == "milk\neggs\n"
+        await one.bash("echo new > .envrc", write=[".envrc"])
+        assert (one.work / ".envrc").read_text() == "new\n"
+        assert "does not exist" in await one.bash("true", write=["~/nowhere"])
+        assert "Satchel's own files" in await one.bash("true", write=["~/home/tools"])
+
+
+async def test_outside_of_the_box_a_command_runs_after_a_question(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        one.answer = "once"
+        assert "password secret" in await one.bash("cat ~/.netrc", outside_box=True, reason="you said so")
+        assert one.asked == ["it wants to run outside the sandbox: you said so"]
+        assert one.boxes == [""]
+        one.answer = "no"
+        assert "refused" in await one.bash("cat ~/.netrc", outside_box=True)
+
+
+async def test_always_writes_the_rule_down_and_the_next_session_does_not_ask(
+    tmp_path: Path, server: str
+) -> None:
+    async with world(tmp_path) as one:
+        one.answer = "always"
+        await one.bash(f"curl -sS --noproxy '' http://{server}/", network=[server])
+    rules = tomllib.loads((tmp_path / "home/config.toml").read_text())["permissions"]
+    assert rules == [{"action": "allow", "tool": "bash", "network": [server]}]
+    script: list[Any] = []
+    async with opened(tmp_path, ScriptedModel(script), agent__mode="auto") as satchel:
+        one = World(satchel, await satchel.session(), script, tmp_path / "work", tmp_path)
+        assert "hello from outside" in await one.bash(f"curl -sS --noproxy '' http://{server}/")
+
+
+@requirement("external:boxed")
+async def test_an_executable_runs_boxed_in_auto_with_the_variables_that_the_user_granted(
+    tmp_path: Path,
+) -> None:
+    tool = tmp_path / "home/tools/peek"
+    tool.parent.mkdir(parents=True)
+    tool.write_text(PEEK)
+    tool.chmod(0o755)
+    async with world(tmp_path, tools__environ=["GRANTED"], environ={"GRANTED": "g", "TOKEN": "t"}) as one:
+        said = await one.call("peek", path=f"{tmp_path}/.netrc")
+        assert "secret" not in said
+        assert '"granted": "g"' in said
+        assert '"token": null' in said
+        assert one.asked == []
+        await one.call("peek", path="x", write="out")
+        assert (one.work / "out").exists()
+        said = await one.call("peek", path="x", write=f"{tmp_path}/other/new")
+        assert not (tmp_path / "other/new").exists()
+        assert "The sandbox does not let it write" in said
+        assert one.asked == []
+
+
+PEEK = """#!/usr/bin/env python3
+import json, os, sys
+if sys.argv[1:] == ["--schema"]:
+    text = {"type": "string", "description": "A path."}
+    parameters = {"path": {**text, "required": True}, "write": text}
+    print(json.dumps({"name": "peek", "description": "Look.", "parameters": parameters}))
+    sys.exit()
+asked = json.load(sys.stdin)
+if "write" in asked:
+    open(asked["write"], "w").close()
+try:
+    text = open(asked["path"]).read()
+except OSError as error:
+    text = str(error)
+print(json.dumps({"text": text, "granted": os.environ.get("GRANTED"), "token": os.environ.get("TOKEN")}))
+"""
+
+
+async def test_a_session_in_the_home_folder_asks_because_it_has_no_sandbox(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        session = await one.satchel.session(cwd=tmp_path)
+        home = World(one.satchel, session, one.script, tmp_path, tmp_path)
+        said = await home.bash("true")
+        assert "it can't be boxed: the session's folder is your home folder" in said
+        notices = [notice.text for notice in one.satchel.notices if notice.part == "sandbox"]
+        assert len(notices) == 1
+        assert "asks before it runs programs" in notices[0]
