@@ -565,6 +565,8 @@ class _Tree:
                 break
             else:
                 time.sleep(UNCLEAR_S)
+        # One that had already exited was not waited for above.
+        self._leader.poll()
 
     def close(self) -> None:
         """Close the descriptors."""
