@@ -31,6 +31,7 @@ __all__ = [
     "AskUser",
     "AskedCall",
     "Assistant",
+    "BuildPosted",
     "CallConsent",
     "Compaction",
     "Consent",
@@ -425,6 +426,35 @@ class Posted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BuildPosted:
+    """A build that this session asked for says something, or was answered. The model is told of its end by a `Posted`.
+
+    Attributes:
+        id: Names a question in this session, for its answer.
+        build_id: The build.
+        number: The order of the messages of all builds in a home.
+        capability: The name of the capability that is built.
+        kind: A question waits for the user's words; "answer" says that they came, from this client or another; the last
+            two say how the build ended.
+        question_id: The question in its build: of a question itself, of an answer, and of the progress that says that
+            the Builder no longer waits; else "".
+        options: Suggested answers to a question.
+        status: Of an ended build: "active", "proposed" or "failed"; else "".
+    """
+
+    type: ClassVar = "build_posted"
+    id: str
+    build_id: str
+    number: int
+    capability: str
+    kind: Literal["question", "answer", "progress", "complete", "error"]
+    text: str = ""
+    question_id: str = ""
+    options: tuple[str, ...] = ()
+    status: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """Something that the user should know and that doesn't stop the turn; `part` says what it is about."""
 
@@ -502,6 +532,7 @@ Event: TypeAlias = (
     | Compaction
     | ModelCalled
     | Posted
+    | BuildPosted
     | Notice
     | Failure
     | Final

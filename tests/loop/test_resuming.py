@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -29,6 +30,7 @@ from satchel.events import (
 from satchel.messages import Message, TextBlock, ToolResultBlock, Usage
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply
+from satchel.tools.function import FunctionTool
 from satchel.tools.port import Effect, Question, ToolContext, ToolResult, ToolSpec
 from tests.loop.rules import check_anthropic, check_events, check_openai, history_problems
 from tests.loop.test_any_turn import replayed
@@ -240,6 +242,30 @@ async def test_calls_that_wait_for_permission_are_asked_about_again_under_the_sa
     assert later.of(TurnResumed) == [TurnResumed(turn=1)]
     check_events([*world.events[:until], *later.events])
     assert later.messages == world.messages
+
+
+@requirement("loop:call:repeatable")
+async def test_an_interrupted_call_of_a_repeatable_tool_runs_again_with_its_id_and_others_do_not() -> None:
+    ran: list[str] = []
+
+    async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        ran.append(context.call_id)
+        return ToolResult(text="asked")
+
+    once, again = tool("once", call), tool("again", call)
+    again = FunctionTool(spec=replace(again.spec, repeatable=True), function=call)
+    script: list[Reply | str] = [Reply(calls=[Call(name="once"), Call(name="again")]), "Done."]
+    world = World(script, once, again)
+    await world.run("Go.")
+    until = 1 + max(n for n, event in enumerate(world.events) if isinstance(event, Action))
+    ran.clear()
+    later = World(["Done."], once, again)
+    later.conversation = replayed(world.events[:until])
+    outcome = await later.run(None)
+    assert (outcome.status, ran) == ("done", ["call_2"])
+    results = {event.call_id: event.text for event in later.of(Observation)}
+    assert results == {"call_1": INTERRUPTED, "call_2": "asked"}
+    assert history_problems(later.messages, question=None) == []
 
 
 @requirement("loop:flat-turns")

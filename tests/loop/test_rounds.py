@@ -15,6 +15,7 @@ from satchel.loop.rounds import Repeats
 from satchel.models.scripted import Call, Reply
 from satchel.tools.permissions import Decision, PlannedCall
 from satchel.tools.port import Effect, ToolContext, ToolResult
+from tests.loop.rules import check_events
 from tests.loop.world import OpenGate, World, fails, gives, tool
 from tests.requirements import requirement
 
@@ -433,3 +434,16 @@ def test_a_streak_of_the_same_result_breaks_with_another_result_or_a_round_betwe
     assert repeats.count(2, "look", {"a": 1, "b": 2}, "x") == 2
     assert repeats.count(3, "look", {"a": 1, "b": 2}, "y") == 1
     assert repeats.count(4, "look", {"a": 1, "b": 2}, "x") == 1
+
+
+@requirement("loop:call:ends-turn")
+async def test_a_result_that_ends_the_turn_is_its_answer_and_no_model_is_asked_again() -> None:
+    world = World(
+        [Reply(calls=[Call(name="look"), Call(name="finish")])],
+        gives("ok"),
+        gives("All done.", "finish", ends_turn=True),
+    )
+    outcome = await world.run("Go.")
+    assert (outcome.status, outcome.text, outcome.rounds) == ("done", "All done.", 1)
+    assert [event.text for event in world.of(Observation)] == ["ok", "All done."]
+    check_events(world.events)

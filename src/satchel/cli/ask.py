@@ -23,7 +23,7 @@ from satchel.config import Settings
 from satchel.errors import UsageError
 from satchel.events import Event, event_to_json
 from satchel.messages import usage_to_json
-from satchel.runtime import RunningTurn, Satchel, TurnResult
+from satchel.runtime import RunningTurn, Satchel, Session, TurnResult
 from satchel.runtime.options import chosen_option
 
 __all__ = ["ask", "turn_to_json"]
@@ -153,6 +153,9 @@ async def _ask(
         question = session.pending_question
         if question is not None:
             text = chosen_option(text, question.options)
+        elif session.build_questions:
+            _print(await _answer_build(session, text), form=form, is_shown=False)
+            return 0
         running = await session.start(text, memory=memory)
 
         def show(event: Event) -> None:
@@ -176,6 +179,19 @@ async def _ask(
             turn = _with_notices(turn, satchel)
         _print(turn, form=form, is_shown=streams and is_terminal(sys.stderr))
     return exit_code_of(turn)
+
+
+async def _answer_build(session: Session, text: str) -> TurnResult:
+    """Hand the message to the build that asks for it, instead of the model."""
+    question = session.build_questions[0]
+    await session.answer(question.id, chosen_option(text, question.options), by="satchel ask")
+    return TurnResult(
+        session_id=session.id,
+        turn=session.turns,
+        status="done",
+        text=f"The Builder of {question.capability} has your answer to: {question.text}",
+        build_id=question.build_id,
+    )
 
 
 def _with_notices(turn: TurnResult, satchel: Satchel) -> TurnResult:

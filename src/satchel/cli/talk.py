@@ -15,7 +15,7 @@ from satchel.cli.opening import exit_code_of, settled
 from satchel.cli.output import is_terminal, plain, say, wrapped
 from satchel.cli.view import TurnView
 from satchel.errors import SatchelError, StorageError
-from satchel.events import Notice, Posted, QuestionAsked, TurnStart
+from satchel.events import BuildPosted, Notice, Posted, QuestionAsked, TurnStart
 from satchel.runtime import RunningTurn, Satchel, Session
 from satchel.runtime.commands import (
     CommandContext,
@@ -182,7 +182,8 @@ class Talk:
             return
         found = find_command(text.strip())
         if found is None:
-            await self._turn(text)
+            if not await self._answer_build(text):
+                await self._turn(text)
             return
         with anyio.CancelScope() as scope:
             self._work = scope
@@ -226,6 +227,14 @@ class Talk:
         for event in result.events:
             self.view.show(event)
 
+    async def _answer_build(self, text: str) -> bool:
+        """Hand a line to the build that asks for it. False if none does."""
+        question = next(iter(self._session.build_questions), None)
+        if question is None or self._session.pending_question is not None:
+            return False
+        await self._session.answer(question.id, chosen_option(text, question.options), by="terminal")
+        return True
+
     async def _turn(self, text: str) -> None:
         question = self._session.pending_question
         if question is not None:
@@ -263,7 +272,7 @@ class Talk:
                 is_shown = (
                     record.seq <= self._shown_seq or self._running is not None or self._work is not None
                 )
-                if isinstance(record.event, Posted | Notice) and not is_shown:
+                if isinstance(record.event, Posted | Notice | BuildPosted) and not is_shown:
                     self.view.show(record.event)
                     self.view.finish()
             if session is self._session:

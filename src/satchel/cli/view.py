@@ -12,6 +12,7 @@ from satchel.events import (
     Action,
     AskUser,
     Assistant,
+    BuildPosted,
     Compaction,
     Event,
     Failure,
@@ -123,6 +124,8 @@ class TurnView:
         self._failure: Failure | None = None
         self._refused: set[str] = set()
         self._inputs: dict[str, Mapping[str, Any]] = {}
+        # Posts that tell the model what the user has just seen.
+        self._told: set[str] = set()
 
     def note(self, text: str, *styles: str, wraps: bool = False) -> None:
         """Show a line that is not part of the answer; control characters are replaced.
@@ -187,6 +190,10 @@ class TurnView:
                 )
             case Notice(text=text):
                 self.note(f"! {one_line(text, 1000)}", "yellow", wraps=True)
+            case BuildPosted():
+                self._build_posted(event)
+            case Posted(id=id) if id in self._told:
+                self._told.remove(id)
             case Posted(source=source, text=text):
                 self.note(f"✉ {one_line(source)}: {one_line(text, 1000)}", "bold", wraps=True)
             case Failure(part="model" | "turn"):
@@ -207,6 +214,31 @@ class TurnView:
             case _:
                 pass
 
+    def _build_posted(self, event: BuildPosted) -> None:
+        name = event.capability
+        match event.kind:
+            case "question":
+                self.note(f"? {name} asks: {event.text}", "bold", wraps=True)
+                self._show_options(event.options)
+                self.note(
+                    "  Your next message answers it. /skip leaves it to the Builder.", "dim", wraps=True
+                )
+            case "answer":
+                words = f"“{one_line(event.text, 200)}”" if event.text else "the Builder decides"
+                self.note(f"  {name}: {words}", "dim", wraps=True)
+            case "progress":
+                self.note(f"⚒ {name}: {one_line(event.text, 500)}", "dim", wraps=True)
+            case "complete" | "error":
+                self._told.add(f"build-{event.number}")
+                style = "green" if event.status == "active" else "yellow"
+                self.note(
+                    f"⚒ {one_line(event.text, 1000)}"
+                    if event.kind == "complete"
+                    else f"⚒ {name} could not be built: {one_line(event.text, 1000)}",
+                    style,
+                    wraps=True,
+                )
+
     def show_question(self, question: str, options: Sequence[str]) -> None:
         """Show a question to the user; its options are numbered, and a number chooses one.
 
@@ -218,10 +250,13 @@ class TurnView:
             # Indented, because a tool or a server may have written it: only Satchel's own lines begin at the edge.
             first, *rest = plain(question).splitlines()
             self.note("\n".join([f"? {first}", *(f"  {line}" for line in rest)]), "bold", wraps=True)
-        for number, option in enumerate(options, 1):
-            self.note(f"  {number}. {one_line(option)}", wraps=True)
+        self._show_options(options)
         if options:
             self.note("  Type a number, or an answer of your own.", "dim")
+
+    def _show_options(self, options: Sequence[str]) -> None:
+        for number, option in enumerate(options, 1):
+            self.note(f"  {number}. {one_line(option)}", wraps=True)
 
     def show_exchange(self, exchange: Exchange, *, is_open: bool) -> None:
         """Show an earlier exchange in a few lines.

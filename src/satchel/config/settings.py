@@ -14,6 +14,7 @@ __all__ = [
     "SETTINGS",
     "AgentSettings",
     "BudgetSettings",
+    "BuilderSettings",
     "McpServerSettings",
     "McpTransport",
     "MemorySettings",
@@ -137,6 +138,19 @@ class BudgetSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BuilderSettings:
+    """Builds of capabilities. `usd` None is no limit; `model` "" is the model of the session that asks."""
+
+    model: str = ""
+    max_rounds: int = 25
+    timeout_s: float = 600.0
+    max_tokens: int = 4096
+    question_wait_s: float = 60.0
+    usd: float | None = None
+    workers: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySettings:
     """What is stored and shown. For `surface_threshold`, None uses the embedder's calibrated threshold."""
 
@@ -252,6 +266,7 @@ class Settings:
     mcp_servers: Mapping[str, McpServerSettings] = field(default_factory=dict)
     agent: AgentSettings = field(default_factory=AgentSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
+    builder: BuilderSettings = field(default_factory=BuilderSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     tools: ToolsSettings = field(default_factory=ToolsSettings)
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
@@ -444,6 +459,62 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         high=1_000_000_000,
         optional=True,
         doc="The maximum number of input and output tokens in one turn. If not set, there is no limit.",
+    ),
+    Setting(
+        key="builder.model",
+        kind="text",
+        default="",
+        doc='The language model that builds capabilities, as "provider:model". Empty uses the model of the '
+        "session that asks for the capability.",
+    ),
+    Setting(
+        key="builder.max_rounds",
+        kind="int",
+        default=25,
+        low=1,
+        high=1000,
+        doc="The maximum number of requests to the model in one build.",
+    ),
+    Setting(
+        key="builder.timeout_s",
+        kind="float",
+        default=600.0,
+        low=1,
+        high=86_400,
+        doc="The time limit of a build in seconds. The time during which no process works on it does not count.",
+    ),
+    Setting(
+        key="builder.max_tokens",
+        kind="int",
+        default=4096,
+        low=256,
+        high=1_000_000,
+        doc="The maximum number of tokens of one answer of the model in a build.",
+    ),
+    Setting(
+        key="builder.question_wait_s",
+        kind="float",
+        default=60.0,
+        low=0,
+        high=86_400,
+        doc="The number of seconds that a build waits for the answer to a question. Then the Builder decides.",
+    ),
+    Setting(
+        key="builder.usd",
+        kind="float",
+        default=None,
+        low=0,
+        high=1_000_000,
+        optional=True,
+        doc="The maximum cost of one build in US dollars. If not set, there is no limit.",
+    ),
+    Setting(
+        key="builder.workers",
+        kind="int",
+        default=2,
+        low=1,
+        high=64,
+        doc="The number of builds that run at the same time. Others wait.",
     ),
     Setting(
         key="memory.enabled",

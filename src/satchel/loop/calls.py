@@ -111,6 +111,7 @@ class Call:
         "data",
         "duration_ms",
         "ended",
+        "ends_turn",
         "error_code",
         "is_error",
         "is_for_caller",
@@ -144,6 +145,7 @@ class Call:
         self.streak = 0
         self.untrusted = False
         self.box: Box | None = None
+        self.ends_turn = False
 
     def resolve_with_error(self, text: str, code: str = "NOT_RUN") -> None:
         """Give the call an error as its result, cut to `_MOST_ERROR` characters."""

@@ -126,6 +126,11 @@ class Round:
         return next((call.question for call in self._calls if call.question is not None), None)
 
     @property
+    def answer_of_turn(self) -> str | None:
+        """The result that ends the turn (`ToolResult.ends_turn`), or None."""
+        return next((call.text for call in self._calls if call.ends_turn), None)
+
+    @property
     def streak(self) -> int:
         """In how many rounds in a row every call of this one has given the same result."""
         return min((call.streak for call in self._calls), default=0)
@@ -466,7 +471,7 @@ class Round:
         # From here to the write nothing may be cancelled in between: `close` reads what is set here.
         cut, spill = await self._cut(call, text)
         call.text, call.spill, call.is_error = cut, spill, result.is_error
-        call.untrusted, call.data = result.untrusted, result.data
+        call.untrusted, call.data, call.ends_turn = result.untrusted, result.data, result.ends_turn
         call.error_code = (call.error_code or "TOOL_FAILED") if result.is_error else ""
         input = call.action.input if call.action is not None else call.block.input
         call.streak = self._repeats.count(self._number, call.block.name, input, text)

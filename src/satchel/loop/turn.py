@@ -307,7 +307,11 @@ class TurnRunner:
                 "asking", closing.question_text(self._text_with_calls, self._question.question)
             )
         is_open = self._conversation.open_calls
-        started = [call for call in is_open if self._conversation.was_started(call.id)]
+        started = [
+            call
+            for call in is_open
+            if self._conversation.was_started(call.id) and not self._is_repeatable(call)
+        ]
         if started:
             await self._emitter(*(self._without_result(call, INTERRUPTED) for call in started))
         waiting = [call for call in is_open if call not in started]
@@ -319,6 +323,10 @@ class TurnRunner:
         if any(isinstance(block, ToolUseBlock) for block in answer.blocks):
             return TurnState.PREPARING
         return self._finish(answer.stop_reason, self._last_text)
+
+    def _is_repeatable(self, call: ToolUseBlock) -> bool:
+        tool = self._environment.tools.get(call.name)
+        return tool is not None and tool.spec.repeatable
 
     def _without_result(self, call: ToolUseBlock, text: str) -> Observation:
         """The observation of an open call that gets no result."""
@@ -590,7 +598,7 @@ class TurnRunner:
         round = self._round
         assert round is not None
         await round.run()
-        streak, question = round.streak, round.question
+        streak, question, answer = round.streak, round.question, round.answer_of_turn
         self._keep_results(round)
         await self._sample_tokens(*(step.result for step in round.steps))
         if question is not None:
@@ -598,6 +606,8 @@ class TurnRunner:
             return self._decide("asking", closing.question_text(self._text_with_calls, question.question))
         if round.is_left_to_caller:
             return self._decide("calling", self._text_with_calls)
+        if answer is not None:
+            return self._decide("done", answer)
         if streak > self._limits.max_repeats:
             return self._decide("limit", closing.repeat_text(streak, self._steps))
         return TurnState.PREPARING

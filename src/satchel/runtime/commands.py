@@ -224,6 +224,14 @@ def _shown(*data: str, notes: Sequence[str] = ()) -> CommandResult:
     )
 
 
+async def _skip(context: CommandContext, _rest: str) -> CommandResult:
+    question = next(iter(context.session.build_questions), None)
+    if question is None:
+        raise NotFound("No build asks you anything now.")
+    await context.session.answer(question.id, None, by="terminal")
+    return _shown(notes=[f"The Builder of {question.capability} decides."])
+
+
 async def _help(_context: CommandContext, rest: str) -> CommandResult:
     if rest:
         command = COMMANDS.get(rest.lstrip("/").lower())
@@ -507,6 +515,9 @@ COMMANDS: Mapping[str, SlashCommand] = {
             arguments="",
             help="Continue the turn that was interrupted when the program ended.",
             run=_continue,
+        ),
+        SlashCommand(
+            name="skip", arguments="", help="Leave the question of a build to the Builder.", run=_skip
         ),
         SlashCommand(name="new", arguments="", help="Start a new conversation.", run=_new),
         SlashCommand(name="private", arguments="", help="Start one that is not remembered.", run=_private),

@@ -15,12 +15,14 @@ from satchel.errors import BudgetExceeded, NotFound, SatchelError, StorageError,
 from satchel.events import (
     Action,
     AskUser,
+    BuildPosted,
     Compaction,
     Event,
     MemoryCaptured,
     MemorySurfaced,
     ModelCalled,
     Notice,
+    Observation,
     Permission,
     Posted,
     QuestionAnswered,
@@ -44,6 +46,7 @@ from satchel.loop import (
     PrefixWatch,
     PriorSpend,
     TokenEstimator,
+    ToolCallRecord,
     TurnInput,
     TurnOutcome,
     TurnRunner,
@@ -53,6 +56,7 @@ from satchel.loop import (
 from satchel.messages import Block, Message, TextBlock, ToolResultBlock, Usage
 from satchel.models import ChatModel, Completion
 from satchel.runtime.broadcast import Broadcast, Subscription
+from satchel.runtime.builds import Builds
 from satchel.runtime.capture import RECALL_PROVIDER, episodes_of, said_in
 from satchel.runtime.distilling import Distilling
 from satchel.runtime.home import Home
@@ -74,6 +78,7 @@ _log = logging.getLogger(__name__)
 
 _DURABLE: Final = (
     TurnStart, TurnResumed, QuestionAsked, QuestionAnswered, Action, AskUser, FinalEvent, TurnEnd, Compaction, Posted,
+    BuildPosted,
 )  # fmt: skip
 """Events that must survive a power failure before anything else happens: what is acknowledged, and what a tool is about
 to do."""
@@ -145,6 +150,7 @@ class SessionHub:
         hooks: Sequence[Hook],
         estimator: TokenEstimator,
         sinks: Sequence[HistorySink],
+        builds: Builds | None,
     ) -> None:
         """Use `Satchel.session`."""
         self.id = journal.session_id
@@ -182,6 +188,9 @@ class SessionHub:
         self._needs_reload = False
         self._posted = replay.posted
         self._seen_posts = replay.delivered
+        self._builds = builds
+        self._build_news = replay.builds
+        self._collecting_builds = anyio.Lock(fast_acquire=True)
         self._collecting = anyio.Lock(fast_acquire=True)
         self.questions.restore(replay.questions)
 
@@ -236,6 +245,12 @@ class SessionHub:
             written = await self._journal.append(await self.redactor.redacted(lasting), durable=durable)
             for record, event in zip(written, lasting, strict=True):
                 self.broadcast.publish(replace(record, event=event))
+        for event in lasting:
+            match event:
+                case Observation(data={"status": "building", "build_id": str(build_id)}) if build_id:
+                    await self._have_built(build_id)
+                case _:
+                    pass
         return written
 
     async def _record_all(self, events: Sequence[Event]) -> None:
@@ -376,6 +391,7 @@ class SessionHub:
             self.broadcast.publish_transient(waiting, at=self._parts.clock.now())
         notices = [Notice(part="tools", text=notice) for notice in await self.ensure_tools_ready()]
         await self.collect_posts()
+        await self.collect_builds()
         self.tools.fix()
         posted = _deliverable(self._posted.values()) if text is not None else ()
         message = None if text is None else self._message(text, memory, results, posted)
@@ -462,6 +478,7 @@ class SessionHub:
             memory=gathered.memory,
             pending_question=outcome.question.question if outcome.question is not None else None,
             calls=outcome.calls,
+            build_id=_build_of(outcome.steps),
             notices=tuple(gathered.notices),
         )
 
@@ -602,6 +619,7 @@ class SessionHub:
             replay.end(log.last_seq)
             self.conversation = replay.conversation
             self._posted = replay.posted
+            self._build_news = replay.builds
         self.broadcast.forget()
         self._watch.restart()
 
@@ -634,6 +652,44 @@ class SessionHub:
             with suppress(StorageError):
                 await self._home.sessions.delivered(ids)
 
+    # Builds
+
+    async def _have_built(self, build_id: str) -> None:
+        """A call has asked for a capability: have it built."""
+        if self._builds is None:
+            return
+        try:
+            await self._builds.began(build_id, asked_by=self.id, model=self._model)
+        except SatchelError as error:
+            await self._record_quietly(Notice(part="builder", text=str(error)))
+
+    async def collect_builds(self) -> None:
+        """Show what the builds that this session asked for have said since the last time."""
+        if self._builds is None:
+            return
+        events: list[Event] = []
+        async with self._collecting_builds:
+            try:
+                events = await self._builds.news(self.id, after=self._build_news.seen)
+                if not events:
+                    return
+                for event in events:
+                    if isinstance(event, Posted):
+                        self._posted[event.id] = event
+                        self.conversation.apply(event)
+                await self.record(*events)
+                heard = [event for event in events if isinstance(event, BuildPosted)]
+                for event in heard:
+                    self._build_news.take(event)
+                await self._builds.heard(heard)
+            except StorageError as error:
+                _log.warning("The news of builds can't be read in session %s: %s", self.id, error)
+
+    @property
+    def build_questions(self) -> tuple[BuildPosted, ...]:
+        """See `Session.build_questions`."""
+        return tuple(self._build_news.questions.values())
+
     # Questions
 
     @property
@@ -644,6 +700,13 @@ class SessionHub:
 
     async def answer(self, id: str, **answer: Any) -> RunningTurn | None:
         """See `Session.answer`."""
+        asked = self._build_news.questions.get(id)
+        if asked is not None and self._builds is not None:
+            await self._builds.answer(
+                asked.build_id, asked.question_id, answer.get("text"), by=answer.get("by", "")
+            )
+            await self.collect_builds()
+            return None
         own = self.conversation.question
         if own is not None and own.call_id == id and not self._activity:
             return self.start(answer.get("text") or "", question_id=id)
@@ -758,14 +821,15 @@ class SessionHub:
         Returns:
             What the user should know about the tools.
         """
-        external, mcp = self._parts.external, self._parts.mcp
+        external = self._parts.external
+        version = await self._version_of_tools()
         if self._has_all_tools:
-            if self._tools_version != mcp.version:
-                self._tools_version = mcp.version
+            if self._tools_version != version:
+                self._tools_version = version
                 await self.tools.update(wait=True)
             return []
         await self.tools.update(wait=True)
-        self._tools_version = mcp.version
+        self._tools_version = version
         self._has_all_tools = external.is_complete
         if not self._has_all_tools:
             return [
@@ -779,9 +843,17 @@ class SessionHub:
         await self._parts.external.refresh()
         await self._parts.mcp.refresh()
         self._has_all_tools = True
-        self._tools_version = self._parts.mcp.version
+        self._tools_version = await self._version_of_tools()
         await self.tools.update(wait=True)
         return self.tools.registry
+
+    async def _version_of_tools(self) -> object:
+        """Changes when MCP servers or the catalogue of capabilities have other tools than before."""
+        catalogue: int | None = None
+        if self._builds is not None:
+            with suppress(StorageError):
+                catalogue = await self._builds.catalogue.version()
+        return self._parts.mcp.version, catalogue
 
     def use_model(self, model: ChatModel) -> None:
         """See `Session.use_model`."""
@@ -824,6 +896,12 @@ class SessionHub:
         # A boundary: whatever fails here (a tool, a sink, the disk), the lock must be released.
         except Exception:  # noqa: BLE001
             _log.exception("Closing session %s: %s failed.", self.id, part)
+
+
+def _build_of(steps: Sequence[ToolCallRecord]) -> str | None:
+    """The build that the last call to ask for one opened, or None."""
+    found = (step.data.get("build_id") for step in reversed(steps) if isinstance(step.data, Mapping))
+    return next((id for id in found if isinstance(id, str) and id), None)
 
 
 def _deliverable(posts: Iterable[Posted]) -> tuple[Posted, ...]:

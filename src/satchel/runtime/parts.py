@@ -28,7 +28,7 @@ class Parts:
         external: The executables in the tool folders.
         mcp: The tools of the MCP servers.
         boxes: The sandboxes of the folders in which sessions run.
-        sandboxes: Where boxes are opened.
+        sandboxes: Where boxes are opened, and code runs that nobody vouches for.
         background: Runs tasks that outlive the call that started them.
         notices: What the user should know.
     """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from satchel.conversation import Conversation
-from satchel.events import Posted, QuestionAnswered, QuestionAsked, Record, TurnEnd, TurnStart
+from satchel.events import BuildPosted, Posted, QuestionAnswered, QuestionAsked, Record, TurnEnd, TurnStart
+from satchel.runtime.build_news import BuildNews
 
 __all__ = ["Replay"]
 
@@ -18,6 +19,7 @@ class Replay:
         questions: The questions and answers of the newest turn, while that turn is unfinished.
         posted: The posts that no message has delivered yet, by id.
         delivered: The ids of the other posts.
+        builds: What is known of the builds that the session asked for.
     """
 
     def __init__(self) -> None:
@@ -26,6 +28,7 @@ class Replay:
         self.questions: list[Record] = []
         self.posted: dict[str, Posted] = {}
         self.delivered: set[str] = set()
+        self.builds = BuildNews()
         self._seq = 0
 
     def __call__(self, record: Record) -> None:
@@ -45,6 +48,8 @@ class Replay:
                 self.questions.append(record)
             case Posted() as event:
                 self.posted[event.id] = event
+            case BuildPosted() as event:
+                self.builds.take(event)
             case _:
                 pass
 

@@ -1,10 +1,15 @@
-"""The sandbox of an open Satchel, chosen when it is first needed."""
+"""The sandbox of an open Satchel, chosen when it is first needed, and the packages for what runs in it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import anyio
 
+from satchel.clock import Clock
 from satchel.config import Settings
+from satchel.sandbox.layers import Layers
 from satchel.sandbox.port import Sandbox
 
 __all__ = ["Sandboxes"]
@@ -13,10 +18,12 @@ __all__ = ["Sandboxes"]
 class Sandboxes:
     """Opens the sandbox once for all sessions of a process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         """Nothing is opened or tried out yet."""
         self._settings = settings
+        self._clock = clock
         self._sandbox: Sandbox | None = None
+        self._layers: Layers | None = None
         self._opening = anyio.Lock(fast_acquire=True)
 
     async def get(self) -> Sandbox:
@@ -31,6 +38,14 @@ class Sandboxes:
 
                 self._sandbox = await open_sandbox(self._settings)
             return self._sandbox
+
+    async def layer(self, requirements: Sequence[str]) -> Path | None:
+        """The folder with these Python packages; see `satchel.sandbox.layers`."""
+        if self._layers is None:
+            self._layers = Layers(
+                self._settings.home / "layers", environ=self._settings.environ, clock=self._clock
+            )
+        return await self._layers(requirements)
 
     async def aclose(self) -> None:
         """End what waits in the sandbox to be used."""

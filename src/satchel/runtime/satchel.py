@@ -33,6 +33,8 @@ from satchel.models.embedding import OwnEmbedding, Progress
 from satchel.models.port import Embedder
 from satchel.runtime.background import Background
 from satchel.runtime.broadcast import Broadcast
+from satchel.runtime.builds import Builds
+from satchel.runtime.capability_parts import CapabilityParts
 from satchel.runtime.distilling import Distilling
 from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.home import Home, untrusted_project
@@ -81,6 +83,7 @@ class Satchel:
         home: Memory and session logs.
         tooling: All tools.
         distilling: Extracts facts from conversations in the background.
+        capabilities: Tools that the agent makes; None if the database can't be opened.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Satchel:
         self.home = home
         self.tooling = tooling
         self.distilling = distilling
+        self.capabilities: CapabilityParts | None = None
         self._hubs = hubs
         self._holds: dict[str, set[Session]] = {}
         self._opening: dict[str, anyio.Lock] = {}
@@ -136,6 +140,9 @@ class Satchel:
             # Turns run in this group. They continue when their readers leave, and end with the group.
             async with anyio.create_task_group() as group:
                 satchel = cls._wired(home, settings, group=group, given=given)
+                satchel.capabilities = await CapabilityParts.open(satchel.parts, home)
+                if satchel.capabilities is not None:
+                    satchel.tooling.capabilities = satchel.capabilities.tools
                 satchel.distilling.start()
                 satchel.parts.background.start(satchel._watch_inbox)
                 try:
@@ -155,7 +162,7 @@ class Satchel:
         notices = home.notices
         hubs: dict[str, SessionHub] = {}
         background = Background(group, report=lambda text: notices.post(Notice(part="background", text=text)))
-        sandboxes = Sandboxes(settings)
+        sandboxes = Sandboxes(settings, home.clock)
         boxes = workspaces(
             settings,
             sandboxes.get,
@@ -205,6 +212,11 @@ class Satchel:
     def memory(self) -> Memory | None:
         """The memory, or None if it is off or can't be opened; `notices` says why."""
         return self.home.memory
+
+    @property
+    def builds(self) -> Builds | None:
+        """Builds of capabilities, or None if the database can't be opened."""
+        return self.capabilities.builds if self.capabilities is not None else None
 
     @property
     def sessions(self) -> SessionStore:
@@ -449,6 +461,7 @@ class Satchel:
         text = build_system(
             cwd=str(cwd),
             remembers=self.memory is not None,
+            capabilities=await self.capabilities.tools.lines() if self.capabilities is not None else (),
             servers=parts.mcp.instructions(),
             instructions=self._instructions(),
         )
@@ -475,6 +488,7 @@ class Satchel:
             hooks=(mentions, *hooks),
             estimator=estimator,
             sinks=sinks,
+            builds=self.builds,
         )
         start = SessionStart(
             session_id=hub.id,
@@ -489,6 +503,10 @@ class Satchel:
         hub.conversation.apply(start)
         await hub.record(start)
         await hub.collect_posts()
+        if self.builds is not None:
+            await hub.collect_builds()
+            # Builds that a process left when it died go on.
+            parts.background.start(self.builds.dispatch)
         return hub
 
     def _hold(self, hub: SessionHub, interactive: bool) -> Session:
@@ -543,18 +561,22 @@ class Satchel:
         return entry
 
     async def _watch_inbox(self) -> None:
-        """Look for posts by other processes while a session is open."""
-        seen: int | None = None
+        """Look for posts by other processes, and for the news of builds, while a session is open."""
+        seen: object = None
         while True:
             await anyio.sleep(_INBOX_LOOK_S)
             if not self._hubs:
                 continue
             with contextlib.suppress(StorageError):
-                version = await self.sessions.inbox_version()
+                version = (
+                    await self.sessions.inbox_version(),
+                    await self.builds.queue.version() if self.builds is not None else 0,
+                )
                 if version != seen:
                     seen = version
                     for hub in tuple(self._hubs.values()):
                         await hub.collect_posts()
+                        await hub.collect_builds()
 
     def _redactor(self) -> LogRedactor:
         return LogRedactor(redacts=self.settings.memory.redact, pool=self.parts.pool)
@@ -587,6 +609,6 @@ class Satchel:
         await self.distilling.close()
         await self.parts.mcp.aclose()
         await self.parts.boxes.aclose()
-        await self.parts.sandboxes.aclose()
         await self.parts.models.aclose()
+        await self.parts.sandboxes.aclose()
         self.parts.pool.close()

@@ -11,7 +11,7 @@ import anyio
 from satchel.config import Mode
 from satchel.conversation import Conversation
 from satchel.errors import UsageError
-from satchel.events import AskUser, Compaction, Consent, Event, Notice, QuestionAsked
+from satchel.events import AskUser, BuildPosted, Compaction, Consent, Event, Notice, QuestionAsked
 from satchel.messages import Message, ToolResultBlock, Usage
 from satchel.models import ChatModel
 from satchel.runtime.broadcast import Subscription
@@ -135,6 +135,14 @@ class Session:
         """All questions that wait for an answer, including those for permission, oldest first."""
         return self._hub.open_questions
 
+    @property
+    def build_questions(self) -> tuple[BuildPosted, ...]:
+        """What the builds that this session asked for want to know, oldest first. `answer` takes the event's `id`.
+
+        The Builder waits a minute for the answer (builder.question_wait_s), and decides by itself after that.
+        """
+        return self._hub.build_questions
+
     # Turns
 
     async def run_turn(
@@ -252,7 +260,7 @@ class Session:
         The answer is on disk before it takes effect.
 
         Args:
-            id: The `id` of a `QuestionAsked`, or the `call_id` of an `AskUser`.
+            id: The `id` of a `QuestionAsked` or of a `BuildPosted`, or the `call_id` of an `AskUser`.
             text: The answer to a tool's question; None declines.
             consent: The answer to a permission question, for all of its calls, or by call id.
             words: The reason for a refusal, for the model.

@@ -57,18 +57,13 @@ class TurnResult:
     memory: tuple[SurfacedMemory, ...] = ()
     pending_question: str | None = None
     calls: tuple[ToolUseBlock, ...] = ()
+    build_id: str | None = None
     notices: tuple[str, ...] = ()
 
     @property
     def was_refused(self) -> bool:
         """Whether a call was refused, by a rule or because nobody could be asked."""
         return any(step.was_refused for step in self.steps)
-
-    @property
-    def build_id(self) -> str | None:
-        """See the class."""
-        found = (step.data.get("build_id") for step in reversed(self.steps) if isinstance(step.data, Mapping))
-        return next((id for id in found if isinstance(id, str)), None)
 
 
 class RunningTurn:

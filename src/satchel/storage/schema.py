@@ -13,6 +13,7 @@ REVISIONS: tuple[str, ...] = (
     "0006_inbox",
     "0007_keyed_hashes",
     "0008_capabilities",
+    "0009_builds",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

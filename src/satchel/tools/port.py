@@ -82,6 +82,8 @@ class ToolSpec:
         client_side: The program that runs the turn also runs the tool's calls: they end the turn and stay open until
             the next message brings their results. They need no permission.
         pattern_key: The input field that permission patterns match ("command" for `bash(git *)`), or "".
+        repeatable: A call that the program's end interrupted runs again when its turn resumes, with the same call id.
+            The tool makes sure that this has the effect of one call. Other interrupted calls are not repeated.
     """
 
     name: str
@@ -95,6 +97,7 @@ class ToolSpec:
     timeout_s: float | None = None
     pattern_key: str = ""
     client_side: bool = False
+    repeatable: bool = False
 
     @property
     def definition(self) -> ToolDefinition:
@@ -128,6 +131,7 @@ class ToolResult:
         data: The same as JSON data, for programs, or None.
         question: Set by a tool that needs the user: the turn ends, and the next message becomes this call's result.
         untrusted: `text` comes from outside (the web, an MCP server).
+        ends_turn: Nothing is left to do for the model: the turn ends after this round, and `text` is its answer.
     """
 
     text: str
@@ -135,6 +139,7 @@ class ToolResult:
     data: Any = None
     question: Question | None = None
     untrusted: bool = False
+    ends_turn: bool = False
 
 
 Ask: TypeAlias = Callable[[Question], Awaitable[str | None]]

@@ -1,0 +1,87 @@
+"""Questions of a build to the user: asked once, answered from any process, never waited for too long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from satchel.builder.queue import BuildQueue
+from satchel.builder.records import Build
+from satchel.clock import Clock
+
+__all__ = ["Answer", "Asking", "is_yes"]
+
+_LOOK_S: Final = 0.3
+"""How often the database is asked for an answer: one short read. The user, who has just answered, should not wait."""
+
+_YES: Final = frozenset(
+    ("y", "yes", "allow", "allowed", "ok", "okay", "sure", "1", "always", "once", "session")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of a question.
+
+    Attributes:
+        text: The user's words; None if there are none.
+        declined: The user does not want to answer.
+        waited_s: How long the user had, if there was no answer.
+    """
+
+    text: str | None = None
+    declined: bool = False
+    waited_s: float = 0.0
+
+
+class Asking:
+    """Asks the user of one build."""
+
+    def __init__(self, build: Build, *, queue: BuildQueue, clock: Clock, wait_s: float) -> None:
+        """Ask through the queue; `wait_s` is how long an answer is waited for."""
+        self._build = build
+        self._queue = queue
+        self._clock = clock
+        self._wait_s = wait_s
+
+    async def ask(self, id: str, text: str, options: Sequence[str], *, otherwise: str) -> Answer:
+        """Ask, and wait for the answer until `wait_s` after the question was first asked.
+
+        A question that was asked before, by a process that has died, is not asked again, and its answer is found.
+
+        Args:
+            id: Names the question in its build.
+            text: The question.
+            options: Suggested answers.
+            otherwise: What happens without an answer, in a sentence for the user.
+        """
+        payload = {"text": text, "options": list(options)}
+        question = await self._queue.tell(self._build.id, id=id, type="question", payload=payload)
+        given_up = any(
+            message.payload.get("question_id") == id and message.type == "progress"
+            for message in await self._queue.messages(self._build.id, after=question.number)
+        )
+        waited_s = (self._clock.now() - question.created_at).total_seconds()
+        left_s = 0.0 if given_up else min(self._wait_s, max(0.0, self._wait_s - waited_s))
+        answer = await self._queue.answer_to(self._build.id, id)
+        with anyio.move_on_after(left_s):
+            while answer is None:
+                await anyio.sleep(_LOOK_S)
+                answer = await self._queue.answer_to(self._build.id, id)
+        if answer is None:
+            note = f"No answer within {self._wait_s:g} s. {otherwise}"
+            answer = await self._queue.give_up(self._build.id, id, note)
+        if answer is None:
+            return Answer(waited_s=self._wait_s)
+        await self._queue.mark_read([answer.number])
+        given = answer.payload.get("text")
+        return Answer(text=given, declined=given is None)
+
+
+def is_yes(words: str | None) -> bool:
+    """Whether an answer to a question for permission allows it. Anything that is not plainly yes is no."""
+    first = (words or "").strip().lower().replace(",", " ").split()
+    return bool(first) and first[0].rstrip(".!") in _YES

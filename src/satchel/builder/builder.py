@@ -1,0 +1,384 @@
+"""Builds a capability: one model with six tools in one sandbox, journaled like any session, resumed after a kill."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from satchel.builder.asking import Asking
+from satchel.builder.queue import BuildQueue
+from satchel.builder.records import Build
+from satchel.builder.registering import Registering
+from satchel.builder.story import Story, late_answer_mark
+from satchel.builder.tasks import GO_ON, NOT_FINISHED, gave_up, system_prompt
+from satchel.builder.tools import BuildTools
+from satchel.builder.workshop import Workshop
+from satchel.capabilities.running import Layers
+from satchel.clock import Clock
+from satchel.config import BuilderSettings
+from satchel.errors import NotFound, SatchelError
+from satchel.events import (
+    Action,
+    Compaction,
+    Event,
+    MemoryCaptured,
+    SessionEnd,
+    SessionStart,
+    TurnEnd,
+    TurnResumed,
+    TurnStart,
+    is_transient,
+)
+from satchel.events import (
+    Final as FinalEvent,
+)
+from satchel.loop import (
+    CallEnvironment,
+    HardBudget,
+    Limits,
+    PriorSpend,
+    Spill,
+    Toolbox,
+    ToolPool,
+    TurnInput,
+    TurnRunner,
+)
+from satchel.messages import Message, TextBlock, Usage
+from satchel.models import ChatModel
+from satchel.sandbox.port import Network, Sandbox, SessionSpec
+from satchel.sessions import Journal, SessionStore
+from satchel.tools import Decision, PlannedCall, ToolResult
+from satchel.version import __version__
+
+__all__ = ["Builder"]
+
+_log = logging.getLogger(__name__)
+
+_DURABLE: Final = (TurnStart, TurnResumed, Action, FinalEvent, TurnEnd, Compaction)
+_MOST_ATTEMPTS: Final = 50
+"""A build that ends the process each time must not be begun for ever. Twenty kills are a test's number."""
+_MOST_DONE: Final = 3
+"""Turns that the model may end without a registration before the build has failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Builder:
+    """Runs builds. One of them may run several at the same time.
+
+    Attributes:
+        settings: Limits.
+        queue: The builds and their messages.
+        sessions: Where the builds' sessions are.
+        model: Opens the model of a build.
+        folder: The working folder of a build, on the host.
+        prepare: Fills the working folder before the first round, for a repair.
+        clean: Returns events without secrets; see the session logs.
+        layers: Makes packages available.
+        network: The network for hosts that are allowed.
+        spent_on_day: What all sessions have spent today, in US dollars; `day_usd` is the limit, or None.
+        executor: The name of this process among those that build.
+    """
+
+    settings: BuilderSettings
+    clock: Clock
+    queue: BuildQueue
+    sessions: SessionStore
+    sandbox: Callable[[], Awaitable[Sandbox]]
+    model: Callable[[Build], Awaitable[ChatModel]]
+    folder: Callable[[Build], Path]
+    prepare: Callable[[Build, Workshop], Awaitable[None]]
+    clean: Callable[[Sequence[Event]], Awaitable[Sequence[Event]]]
+    layers: Layers
+    network: Callable[[Sequence[str]], Network]
+    registering: Registering
+    fail: Callable[[Build, str], Awaitable[None]]
+    pool: ToolPool
+    spill: Callable[[Path], Spill]
+    environ: Mapping[str, str] = field(repr=False)
+    spent_on_day: Callable[[], Awaitable[float]]
+    day_usd: float | None = None
+    executor: str = ""
+
+    async def build(self, build_id: str) -> Build:
+        """Begin a build, or continue it where it stopped, until it has ended.
+
+        Raises:
+            NotFound: There is no such build.
+            StorageLocked: Another process is building it.
+            StorageError: The end could not be stored; the build can be continued.
+        """
+        build = await self.queue.get(build_id)
+        if build.has_ended:
+            return build
+        async with self._opened(build) as (journal, story):
+            build = await self.queue.begin(build_id, executor=self.executor)
+            if build.has_ended:
+                return build
+            if build.attempts > _MOST_ATTEMPTS:
+                return await self._failed(build, f"It was interrupted {_MOST_ATTEMPTS} times.")
+            try:
+                return await self._build(build, journal, story)
+            except SatchelError as error:
+                return await self._failed(build, str(error))
+
+    async def _failed(self, build: Build, reason: str) -> Build:
+        # The catalogue first: once the build has ended, nobody looks at it again.
+        await self.fail(build, reason)
+        return await self.queue.end(build.id, "failed", reason)
+
+    @asynccontextmanager
+    async def _opened(self, build: Build) -> AsyncIterator[tuple[Journal, Story]]:
+        story = Story()
+        try:
+            journal = await self.sessions.open(build.session_id, visit=story)
+            story.end(journal.last_seq)
+        except NotFound:
+            journal = await self.sessions.create(self.folder(build), session_id=build.session_id)
+        async with journal:
+            yield journal, story
+
+    async def _build(self, build: Build, journal: Journal, story: Story) -> Build:
+        done = await self.registering.registered(build)
+        if done is not None:
+            await self._close_story(journal, story)
+        else:
+            model = await self.model(build)
+            work = _Work(self, build, journal=journal, story=story, model=model)
+            reason = await work.run()
+            done = await self.registering.registered(build)
+            if done is None:
+                return await self._failed(build, reason)
+        return await self.queue.end(build.id, done.status, done.text)
+
+    async def _close_story(self, journal: Journal, story: Story) -> None:
+        """End the turn of a build that was interrupted after its registration."""
+        if story.conversation.is_unfinished:
+            turn, text = story.conversation.turns, "Registered."
+            ended = TurnEnd(turn=turn, status="done", rounds=story.rounds, usage=Usage(), duration_ms=0.0)
+            await journal.append([FinalEvent(turn=turn, text=text, status="done"), ended], durable=True)
+
+
+class _Work:
+    """One process's work on one build."""
+
+    def __init__(
+        self, builder: Builder, build: Build, *, journal: Journal, story: Story, model: ChatModel
+    ) -> None:
+        self._builder = builder
+        self._build = build
+        self._journal = journal
+        self._story = story
+        self._model = model
+        self._settings = builder.settings
+        self._is_late = False
+
+    async def run(self) -> str:
+        """Work until something is registered or it can't go on. Returns why, in the second case."""
+        builder, build, settings = self._builder, self._build, self._settings
+        await self._record(
+            SessionStart(
+                session_id=build.session_id,
+                cwd=str(builder.folder(build)),
+                provider=self._model.provider,
+                model=self._model.model,
+                version=__version__,
+                resumed=self._journal.last_seq > 0,
+                private=True,
+            )
+        )
+        workshop = Workshop(
+            await builder.sandbox(),
+            SessionSpec(folder=builder.folder(build)),
+            layers=builder.layers,
+            network=builder.network,
+        )
+        asking = Asking(build, queue=builder.queue, clock=builder.clock, wait_s=settings.question_wait_s)
+        async with workshop:
+            if not self._story.conversation.turns:
+                await builder.prepare(build, workshop)
+            tools = BuildTools(
+                build,
+                workshop=workshop,
+                story=self._story,
+                queue=builder.queue,
+                asking=asking,
+                wait_s=settings.question_wait_s,
+                registering=builder.registering,
+            )
+            reason = await self._turns(Toolbox(tools.tools))
+        await self._record(SessionEnd(reason="the build ended"))
+        return reason
+
+    async def _turns(self, toolbox: Toolbox) -> str:
+        while True:
+            message, reason = self._next_message()
+            if reason:
+                return reason
+            runner = TurnRunner(self._inputs(message, toolbox))
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._stop_in_time, runner)
+                outcome = await runner.run()
+                group.cancel_scope.cancel()
+            if await self._builder.registering.registered(self._build) is not None:
+                return ""
+            if self._is_late:
+                return f"It took longer than {self._settings.timeout_s / 60:g} minutes (builder.timeout_s)."
+            if outcome.status == "cancelled":
+                return "It was cancelled."
+
+    def _next_message(self) -> tuple[Message | None, str]:
+        """What the model is told next (None resumes an unfinished turn), or why there is nothing more to say."""
+        conversation, settings = self._story.conversation, self._settings
+        if self._story.rounds >= settings.max_rounds and not conversation.open_calls:
+            return (
+                None,
+                f"It was not finished after {settings.max_rounds} answers of the model (builder.max_rounds).",
+            )
+        if self._left_s <= 0:
+            return None, f"It took longer than {settings.timeout_s / 60:g} minutes (builder.timeout_s)."
+        if not conversation.turns:
+            return _said(self._build.task), ""
+        if conversation.is_unfinished:
+            return None, ""
+        final = conversation.turn.final if conversation.turn is not None else None
+        text = final.text if final is not None else ""
+        match conversation.status:
+            case "cancelled":
+                return _said(GO_ON), ""
+            case "done" if not gave_up(text) and self._story.turns_done < _MOST_DONE:
+                return _said(NOT_FINISHED), ""
+            case "limit" if self._was_cut_off:
+                return _said("Your answer was cut off: it was too long. Go on in smaller steps."), ""
+            case _:
+                return None, text or "The model ended without saying why."
+
+    @property
+    def _was_cut_off(self) -> bool:
+        turn = self._story.conversation.turn
+        return turn is not None and turn.answer is not None and turn.answer.stop_reason == "max_tokens"
+
+    @property
+    def _left_s(self) -> float:
+        return self._settings.timeout_s - self._story.used_s
+
+    async def _stop_in_time(self, runner: TurnRunner) -> None:
+        began_s = self._builder.clock.monotonic_s()
+        try:
+            await anyio.sleep(self._left_s)
+            self._is_late = True
+            runner.cancel()
+        finally:
+            self._story.used_s += self._builder.clock.monotonic_s() - began_s
+
+    def _inputs(self, message: Message | None, toolbox: Toolbox) -> TurnInput:
+        builder, build, settings, story = self._builder, self._build, self._settings, self._story
+        # A turn counts its own rounds; the limit is for all turns of the build together.
+        turn = story.conversation.turn
+        in_turn = turn.answer.round if message is None and turn is not None and turn.answer is not None else 0
+        folder = builder.folder(build)
+        return TurnInput(
+            message=message,
+            conversation=story.conversation,
+            turn=story.conversation.turns + (message is not None),
+            model=self._model,
+            system=system_prompt(settings),
+            environment=CallEnvironment(
+                tools=toolbox,
+                gate=_Open(),
+                pool=builder.pool,
+                spill=builder.spill(self._journal.spill_dir),
+                session_id=build.session_id,
+                cwd=folder,
+                roots=(folder,),
+                spill_dir=self._journal.spill_dir,
+                environ=builder.environ,
+            ),
+            emit=self._emit,
+            clock=builder.clock,
+            limits=Limits(
+                max_rounds=max(1, settings.max_rounds - story.rounds + in_turn),
+                max_tokens=settings.max_tokens,
+            ),
+            budget=HardBudget(session_usd=settings.usd, day_usd=builder.day_usd, spent=self._spent),
+            hooks=(_LateAnswers(builder.queue, build, story),),
+        )
+
+    async def _spent(self) -> PriorSpend:
+        now = self._story.conversation.turn
+        this_turn = (now.usage.cost_usd or 0.0) if now is not None and now.status is None else 0.0
+        return PriorSpend(
+            session_usd=(self._story.conversation.usage.cost_usd or 0.0) - this_turn,
+            day_usd=await self._builder.spent_on_day() - this_turn,
+        )
+
+    async def _record(self, event: Event) -> None:
+        self._story.conversation.apply(event)
+        await self._emit([event])
+
+    async def _emit(self, events: Sequence[Event]) -> None:
+        """See `satchel.loop.Emit`."""
+        lasting = [event for event in events if not is_transient(event)]
+        for event in lasting:
+            self._story.note(event)
+        # A build's session is no conversation with the user: none of it becomes memory.
+        lasting += [MemoryCaptured(turn=e.turn, ids=()) for e in events if isinstance(e, TurnStart)]
+        if lasting:
+            durable = any(isinstance(event, _DURABLE) for event in lasting)
+            await self._journal.append(await self._builder.clean(lasting), durable=durable)
+
+
+class _Open:
+    """The gate of a build: its tools reach nothing but its sandbox and the user."""
+
+    async def decide(self, calls: Sequence[PlannedCall]) -> Sequence[Decision]:
+        """See `Gate`."""
+        return [Decision(allowed=True, by="mode") for _ in calls]
+
+
+class _LateAnswers:
+    """Adds answers that came too late for their questions to the next result, so that the model still gets them."""
+
+    def __init__(self, queue: BuildQueue, build: Build, story: Story) -> None:
+        self._queue = queue
+        self._build = build
+        self._story = story
+        # Two results may be looked at before the first of them is in the log.
+        self._taken: set[str] = set()
+
+    async def on_observation(self, action: Action, result: ToolResult) -> ToolResult | None:
+        """See `satchel.loop.OnObservation`."""
+        messages = await self._queue.messages(self._build.id)
+        given_up = {m.payload.get("question_id") for m in messages if m.type == "progress"} - {None}
+        late = [
+            m
+            for m in messages
+            if m.type == "answer"
+            and (id := m.payload.get("question_id")) in given_up
+            and id not in self._story.late_answers
+            and id not in self._taken
+        ]
+        if not late:
+            return None
+        self._taken.update(str(answer.payload["question_id"]) for answer in late)
+        notes = []
+        for answer in late:
+            id = str(answer.payload["question_id"])
+            words = answer.payload.get("text")
+            said = (
+                "The user does not want to answer."
+                if words is None
+                else f"The user answers after all: {words}"
+            )
+            notes.append(f"{late_answer_mark(id)}\n{said}")
+        await self._queue.mark_read([answer.number for answer in late])
+        return replace(result, text="\n\n".join((result.text, *notes)))
+
+
+def _said(text: str) -> Message:
+    return Message(role="user", blocks=(TextBlock(text=text),))

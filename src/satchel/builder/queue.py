@@ -1,0 +1,401 @@
+"""Builds and their messages in the database, which is what the processes that ask, build and answer have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from satchel.builder.records import ENDED, Build, BuildMessage, BuildStatus, Direction, MessageType
+from satchel.builder.tables import build_messages, builds
+from satchel.clock import Clock
+from satchel.errors import NotFound, UsageError
+from satchel.storage import Database
+
+__all__ = ["BuildQueue"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_TEXT = 20_000
+"""Characters of one message: as many as an entry of a session's inbox may have."""
+_MOST_MESSAGES = 1000
+"""Messages of one build. A build has 25 rounds; only a Builder that reports in a loop reaches this."""
+
+
+class BuildQueue:
+    """The builds of one user.
+
+    Every method is one transaction. Times are the given clock's. All methods raise `StorageError` if the database is
+    unusable.
+    """
+
+    def __init__(self, database: Database, *, clock: Clock, user_id: str) -> None:
+        """Use an open database."""
+        self._database = database
+        self._clock = clock
+        self._user = user_id
+
+    # Builds
+
+    async def add(self, build: Build) -> Build:
+        """Store a new build. If there is one with its id already, that one is returned and nothing changes."""
+
+        def write(connection: Connection) -> Build:
+            found = _find(connection, build.id, self._user)
+            if found is not None:
+                return found
+            connection.execute(insert(builds).values(_row(build, self._user)))
+            return build
+
+        return await self._database.write(write, durable=True)
+
+    async def get(self, build_id: str) -> Build:
+        """A build by its id.
+
+        Raises:
+            NotFound: There is none.
+        """
+        found = await self._database.read(lambda connection: _find(connection, build_id, self._user))
+        if found is None:
+            raise NotFound(f"There is no build {build_id!r}.")
+        return found
+
+    async def of_capability(self, capability_id: str) -> tuple[Build, ...]:
+        """The builds of one capability, oldest first."""
+        query = self._builds.where(builds.c.capability_id == capability_id)
+        return await self._read_builds(query)
+
+    async def open_builds(self) -> tuple[Build, ...]:
+        """The builds that have not ended, oldest first."""
+        return await self._read_builds(self._builds.where(builds.c.status.not_in(ENDED)))
+
+    @property
+    def _builds(self) -> Any:
+        return select(builds).where(builds.c.user_id == self._user).order_by(builds.c.created_at, builds.c.id)
+
+    async def _read_builds(self, query: Any) -> tuple[Build, ...]:
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return tuple(_build(row) for row in rows)
+
+    async def begin(self, build_id: str, *, executor: str) -> Build:
+        """Note that a process begins or continues a build. A build that has ended is returned as it is.
+
+        Raises:
+            NotFound: There is none.
+        """
+
+        def write(connection: Connection) -> Build | None:
+            connection.execute(
+                update(builds)
+                .where(builds.c.id == build_id, builds.c.user_id == self._user)
+                .where(builds.c.status.not_in(ENDED))
+                .values(
+                    status="running",
+                    executor=executor,
+                    attempts=builds.c.attempts + 1,
+                    updated_at=self._now(),
+                )
+            )
+            return _find(connection, build_id, self._user)
+
+        found = await self._database.write(write)
+        if found is None:
+            raise NotFound(f"There is no build {build_id!r}.")
+        return found
+
+    async def end(self, build_id: str, status: BuildStatus, outcome: str) -> Build:
+        """End a build, and tell the user in the same transaction. The first end holds; a second changes nothing.
+
+        Args:
+            build_id: Of the build.
+            status: "active", "proposed" or "failed".
+            outcome: What came of it.
+        """
+        outcome = outcome[:_MOST_TEXT]
+
+        def write(connection: Connection) -> Build | None:
+            changed = connection.execute(
+                update(builds)
+                .where(builds.c.id == build_id, builds.c.user_id == self._user)
+                .where(builds.c.status.not_in(ENDED))
+                .values(status=status, outcome=outcome, updated_at=self._now())
+            )
+            if changed.rowcount:
+                payload = {"text": outcome, "status": status}
+                self._insert(
+                    connection,
+                    build_id,
+                    "end",
+                    "to_user",
+                    "error" if status == "failed" else "complete",
+                    payload,
+                )
+            return _find(connection, build_id, self._user)
+
+        found = await self._database.write(write, durable=True)
+        if found is None:
+            raise NotFound(f"There is no build {build_id!r}.")
+        return found
+
+    # Messages
+
+    async def tell(
+        self,
+        build_id: str,
+        *,
+        id: str,
+        type: MessageType,
+        payload: Mapping[str, Any],
+        direction: Direction = "to_user",
+    ) -> BuildMessage:
+        """Store a message and return it. One with the id of an earlier message is not stored again.
+
+        Raises:
+            UsageError: The build has too many messages.
+        """
+
+        def write(connection: Connection) -> BuildMessage:
+            self._insert(connection, build_id, id, direction, type, payload)
+            found = _message_by_id(connection, build_id, id)
+            assert found is not None
+            return found
+
+        return await self._database.write(write, durable=True)
+
+    async def answer(self, build_id: str, question_id: str, text: str | None, *, by: str) -> BuildMessage:
+        """Store the user's answer to a question. The first answer holds.
+
+        An answer that comes after the Builder has stopped waiting reaches it as well, as long as the build goes on.
+
+        Args:
+            build_id: Of the build.
+            question_id: The id of the question's message.
+            text: None declines.
+            by: The client, such as "terminal".
+
+        Raises:
+            NotFound: There is no such question.
+            UsageError: It has an answer, or the build has ended.
+        """
+
+        def write(connection: Connection) -> BuildMessage:
+            question = _message_by_id(connection, build_id, question_id)
+            build = _find(connection, build_id, self._user)
+            if build is None or question is None or question.type != "question":
+                raise NotFound(f"The build {build_id} has no question {question_id!r}.")
+            earlier = _message_by_id(connection, build_id, _answer_id(question_id))
+            if earlier is not None:
+                by_whom = earlier.payload.get("by")
+                raise UsageError(
+                    f"The question {question_id} has been answered already{f' by {by_whom}' if by_whom else ''}."
+                )
+            if build.has_ended:
+                raise UsageError(
+                    f"The build of {build.name} has ended ({build.status}), so it can't take an answer. "
+                    f"To have it changed: satchel capability repair {build.name}"
+                )
+            payload = {
+                "question_id": question_id,
+                "text": None if text is None else text[:_MOST_TEXT],
+                "by": by,
+            }
+            self._insert(connection, build_id, _answer_id(question_id), "to_builder", "answer", payload)
+            found = _message_by_id(connection, build_id, _answer_id(question_id))
+            assert found is not None
+            return found
+
+        return await self._database.write(write, durable=True)
+
+    async def answer_to(self, build_id: str, question_id: str) -> BuildMessage | None:
+        """The answer to a question, or None."""
+        return await self._database.read(
+            lambda connection: _message_by_id(connection, build_id, _answer_id(question_id))
+        )
+
+    async def give_up(self, build_id: str, question_id: str, text: str) -> BuildMessage | None:
+        """Note that the Builder stops waiting for an answer, and tell the user so; unless the answer is there.
+
+        Returns:
+            The answer that came at the last moment, or None.
+        """
+
+        def write(connection: Connection) -> BuildMessage | None:
+            answer = _message_by_id(connection, build_id, _answer_id(question_id))
+            if answer is None:
+                payload = {"text": text, "question_id": question_id}
+                self._insert(connection, build_id, _gave_up_id(question_id), "to_user", "progress", payload)
+            return answer
+
+        return await self._database.write(write, durable=True)
+
+    async def messages(self, build_id: str, *, after: int = 0) -> tuple[BuildMessage, ...]:
+        """The messages of one build with numbers above `after`, in order."""
+        return await self._read_messages(build_messages.c.build_id == build_id, after=after)
+
+    async def messages_for(self, session_id: str, *, after: int = 0) -> tuple[BuildMessage, ...]:
+        """The messages of all builds that a session asked for, with numbers above `after`, in order."""
+        return await self._read_messages(builds.c.asked_by == session_id, after=after)
+
+    async def _read_messages(self, condition: Any, *, after: int) -> tuple[BuildMessage, ...]:
+        query = (
+            select(build_messages, builds.c.name)
+            .join(builds, builds.c.id == build_messages.c.build_id)
+            .where(builds.c.user_id == self._user, condition, build_messages.c.number > after)
+            .order_by(build_messages.c.number)
+        )
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return tuple(_message(row) for row in rows)
+
+    async def open_questions(self, *, asked_by: str | None = None) -> tuple[BuildMessage, ...]:
+        """The questions that wait for an answer, oldest first, of all builds or of those that one session asked for."""
+        conditions: list[Any] = [builds.c.status.not_in(ENDED)]
+        if asked_by is not None:
+            conditions.append(builds.c.asked_by == asked_by)
+        query = (
+            select(build_messages, builds.c.name)
+            .join(builds, builds.c.id == build_messages.c.build_id)
+            .where(builds.c.user_id == self._user, *conditions)
+            .order_by(build_messages.c.number)
+        )
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        found = [_message(row) for row in rows]
+        closed = {
+            (message.build_id, message.payload.get("question_id"))
+            for message in found
+            if message.type != "question"
+        }
+        return tuple(m for m in found if m.type == "question" and (m.build_id, m.id) not in closed)
+
+    async def mark_read(self, numbers: Collection[int]) -> None:
+        """Note that messages reached the other side."""
+        if numbers:
+            change = update(build_messages).where(build_messages.c.number.in_(numbers)).values(read=1)
+            await self._database.write(lambda connection: connection.execute(change))
+
+    async def version(self) -> int:
+        """A number that changes with every new message of any build: one short read, for polling."""
+        newest = select(func.coalesce(func.max(build_messages.c.number), 0))
+        found: int = await self._database.read(lambda connection: connection.execute(newest).scalar_one())
+        return found
+
+    def _insert(
+        self,
+        connection: Connection,
+        build_id: str,
+        id: str,
+        direction: Direction,
+        type: MessageType,
+        payload: Mapping[str, Any],
+    ) -> None:
+        if _message_by_id(connection, build_id, id) is not None:
+            return
+        count = select(func.count()).where(build_messages.c.build_id == build_id)
+        if type == "progress" and connection.execute(count).scalar_one() >= _MOST_MESSAGES:
+            raise UsageError(f"The build has {_MOST_MESSAGES:,} messages. It can't report any more.")
+        connection.execute(
+            insert(build_messages).values(
+                id=id,
+                build_id=build_id,
+                direction=direction,
+                type=type,
+                payload=_json(payload),
+                read=0,
+                created_at=self._now(),
+            )
+        )
+
+    def _now(self) -> int:
+        return _to_us(self._clock.now())
+
+
+def _answer_id(question_id: str) -> str:
+    return f"answer:{question_id}"
+
+
+def _gave_up_id(question_id: str) -> str:
+    return f"gave-up:{question_id}"
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    # Escaped, because SQLite refuses lone surrogates.
+    return json.dumps(value, ensure_ascii=True, default=str)
+
+
+def _to_us(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def _from_us(us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=us)
+
+
+def _find(connection: Connection, build_id: str, user_id: str) -> Build | None:
+    query = select(builds).where(builds.c.id == build_id, builds.c.user_id == user_id)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else _build(row)
+
+
+def _message_by_id(connection: Connection, build_id: str, id: str) -> BuildMessage | None:
+    query = (
+        select(build_messages, builds.c.name)
+        .join(builds, builds.c.id == build_messages.c.build_id)
+        .where(build_messages.c.build_id == build_id, build_messages.c.id == id)
+    )
+    row = connection.execute(query).one_or_none()
+    return None if row is None else _message(row)
+
+
+def _row(build: Build, user_id: str) -> dict[str, Any]:
+    return {
+        "id": build.id,
+        "user_id": user_id,
+        "capability_id": build.capability_id,
+        "name": build.name,
+        "kind": build.kind,
+        "task": build.task.encode("utf-8", "replace").decode(),
+        "asked_by": build.asked_by,
+        "session_id": build.session_id,
+        "model": build.model,
+        "status": build.status,
+        "outcome": build.outcome,
+        "attempts": build.attempts,
+        "executor": build.executor,
+        "created_at": _to_us(build.created_at),
+        "updated_at": _to_us(build.updated_at),
+    }
+
+
+def _build(row: Any) -> Build:
+    return Build(
+        id=row.id,
+        capability_id=row.capability_id,
+        name=row.name,
+        kind=row.kind,
+        task=row.task,
+        asked_by=row.asked_by,
+        session_id=row.session_id,
+        model=row.model,
+        status=row.status,
+        outcome=row.outcome,
+        attempts=row.attempts,
+        executor=row.executor,
+        created_at=_from_us(row.created_at),
+        updated_at=_from_us(row.updated_at),
+    )
+
+
+def _message(row: Any) -> BuildMessage:
+    payload: Mapping[str, Any] = json.loads(row.payload)
+    return BuildMessage(
+        number=row.number,
+        id=row.id,
+        build_id=row.build_id,
+        name=row.name,
+        direction=row.direction,
+        type=row.type,
+        payload=payload,
+        read=bool(row.read),
+        created_at=_from_us(row.created_at),
+    )

@@ -1,0 +1,126 @@
+"""A build and the messages between it and the user, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias
+
+__all__ = [
+    "ENDED",
+    "Build",
+    "BuildKind",
+    "BuildMessage",
+    "BuildStatus",
+    "Direction",
+    "MessageType",
+    "build_to_json",
+    "message_to_json",
+]
+
+BuildStatus: TypeAlias = Literal["queued", "running", "active", "proposed", "failed"]
+"""The last three are final. "active" and "proposed" are the state of the version that was registered."""
+BuildKind: TypeAlias = Literal["build", "repair"]
+Direction: TypeAlias = Literal["to_user", "to_builder"]
+MessageType: TypeAlias = Literal["question", "answer", "progress", "complete", "error"]
+
+ENDED: Final = ("active", "proposed", "failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """A build of one version of a capability.
+
+    Attributes:
+        capability_id: The entry in the catalogue.
+        name: The capability's name.
+        task: What the Builder's model is told.
+        asked_by: The session that asked for it, or "".
+        session_id: The session in which it is built; its log is the build's whole story.
+        model: "provider:model", or "" if it is built in the process that asked, with a model object.
+        outcome: What came of it, in a sentence or more; "" before the end.
+        attempts: How often a process began it or continued it.
+        executor: The process that did so last, or "".
+    """
+
+    id: str
+    capability_id: str
+    name: str
+    kind: BuildKind
+    task: str
+    asked_by: str
+    session_id: str
+    model: str
+    status: BuildStatus = "queued"
+    outcome: str = ""
+    attempts: int = 0
+    executor: str = ""
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more happens in it."""
+        return self.status in ENDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildMessage:
+    """A message between a build and the user (seed-0, "Builder Progress Queue").
+
+    Attributes:
+        number: The order of all messages of a home; numbers are never used twice.
+        id: Unique in the build. A message with the id of an earlier one is not stored again, so what a build repeats
+            after an interruption is said once.
+        payload: A question has `text` and `options`; an answer has `question_id`, `text` (None: the user declined) and
+            `by`; the others have `text`.
+        read: It reached the other side.
+    """
+
+    number: int
+    id: str
+    build_id: str
+    name: str
+    direction: Direction
+    type: MessageType
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    read: bool
+    created_at: datetime
+
+    @property
+    def text(self) -> str:
+        """The words of the payload."""
+        return str(self.payload.get("text") or "")
+
+
+def build_to_json(build: Build) -> dict[str, Any]:
+    """For `satchel capability show --json` and the HTTP interface."""
+    return {
+        "id": build.id,
+        "capability_id": build.capability_id,
+        "name": build.name,
+        "kind": build.kind,
+        "status": build.status,
+        "outcome": build.outcome,
+        "asked_by": build.asked_by,
+        "session_id": build.session_id,
+        "model": build.model,
+        "attempts": build.attempts,
+        "created_at": build.created_at.isoformat(),
+        "updated_at": build.updated_at.isoformat(),
+    }
+
+
+def message_to_json(message: BuildMessage) -> dict[str, Any]:
+    """With the names of seed-0."""
+    return {
+        "number": message.number,
+        "id": message.id,
+        "build_id": message.build_id,
+        "direction": message.direction,
+        "type": message.type,
+        "payload": dict(message.payload),
+        "read": message.read,
+        "created_at": message.created_at.isoformat(),
+    }

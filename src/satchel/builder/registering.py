@@ -1,0 +1,76 @@
+"""A build and the catalogue: what the user has allowed, and the version that comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from satchel.builder.records import Build
+from satchel.capabilities.access import sentences
+from satchel.capabilities.catalogue import Catalogue
+from satchel.capabilities.checking import Registrar, Registration
+from satchel.capabilities.package import Draft
+from satchel.capabilities.records import Access, Provenance
+
+__all__ = ["Registered", "Registering"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """The version that a build registered.
+
+    Attributes:
+        status: "active", or "proposed" if the user has to approve something first.
+        text: What the user and the model that asked should know.
+    """
+
+    number: int
+    status: Literal["active", "proposed"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registering:
+    """Registers the versions of builds, once for each build."""
+
+    catalogue: Catalogue
+    registrar: Registrar
+
+    async def registered(self, build: Build) -> Registered | None:
+        """The version that a build has registered, or None."""
+        found = await self.registrar.registered(build.capability_id, build.id)
+        return None if found is None else _told(build, found)
+
+    async def register(self, build: Build, draft: Draft) -> Registered:
+        """Run a draft's cases in fresh sandboxes, and register it if they pass.
+
+        Raises:
+            UsageError: It was refused; the message says everything that is wrong. Nothing was registered.
+            SandboxError, StorageError: It could not be checked or stored. Nothing was registered.
+        """
+        provenance = Provenance(build_id=build.id, session_id=build.asked_by, model=build.model)
+        return _told(build, await self.registrar.register(build.capability_id, draft, provenance=provenance))
+
+    async def missing(self, build: Build, access: Access) -> Access:
+        """The part of `access` that the user has not allowed."""
+        return access.without(await self.catalogue.approved(build.capability_id))
+
+    async def allow(self, build: Build, access: Access) -> None:
+        """Record that the user allows it, in this version and later ones."""
+        await self.catalogue.approve(build.capability_id, access)
+
+
+def _told(build: Build, found: Registration) -> Registered:
+    capability, name = found.capability, build.name
+    cases = sum(check.passed is True for check in found.checks)
+    if found.is_active or (capability.status in ("active", "disabled") and not found.to_approve):
+        text = f"{name} is ready (version {found.number}, {cases} cases passed): {capability.description}"
+        use = f"Call it as cap_{name}, with execute_capability where that is not among your tools."
+        return Registered(number=found.number, status="active", text=f"{text} {use}")
+    wishes = " ".join(sentences(found.to_approve, name=name))
+    now = f" Until then, version {capability.version} stays in use." if capability.version else ""
+    text = (
+        f"{name} is built (version {found.number}) and waits for your approval. {wishes} "
+        f"To approve it: satchel capability approve {name}.{now}"
+    )
+    return Registered(number=found.number, status="proposed", text=text)

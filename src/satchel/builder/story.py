@@ -1,0 +1,84 @@
+"""What a build's session says about the build: read from its log when it resumes, kept up to date while it runs."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from satchel.conversation import Conversation
+from satchel.events import Action, Assistant, Event, Observation, Record, SessionStart, TurnEnd, TurnStart
+
+__all__ = ["Story", "late_answer_mark"]
+
+_LATE = re.compile(r"\[Late answer to ([^\]]+)\]")
+
+
+def late_answer_mark(question_id: str) -> str:
+    """The line above an answer that came after the Builder had stopped waiting for it."""
+    return f"[Late answer to {question_id}]"
+
+
+class Story:
+    """Visits the records of a build's log in order, and takes the events that follow.
+
+    Attributes:
+        conversation: What the Builder's model sees.
+        rounds: Answers of the model so far.
+        used_s: Seconds that processes have worked on it, without the time between them.
+        turns_done: Turns that the model ended with an answer instead of a registration.
+        is_tested: Code has run without an error since `main.py` was last written.
+        late_answers: The questions whose late answers the model has got.
+    """
+
+    def __init__(self) -> None:
+        """Start with an empty log."""
+        self.conversation = Conversation()
+        self.rounds = 0
+        self.used_s = 0.0
+        self.turns_done = 0
+        self.is_tested = False
+        self.late_answers: set[str] = set()
+        # All calls of a round are logged before the first of them runs, so what they do counts when they have ended.
+        self._writes_code: set[str] = set()
+        self._last_at: datetime | None = None
+        self._last_seq = 0
+
+    def __call__(self, record: Record) -> None:
+        """Take the next record of the log."""
+        self.end(record.seq - 1)
+        self._last_seq = record.seq
+        # A process wrote from its start to its last record; what it did after that is not known.
+        if self._last_at is not None and not isinstance(record.event, SessionStart):
+            self.used_s += max(0.0, (record.at - self._last_at).total_seconds())
+        self._last_at = record.at
+        self.conversation.apply(record.event)
+        self.note(record.event)
+
+    def end(self, last_seq: int) -> None:
+        """Compare with the number of the log's last line: lines that can't be read may have said that a call began."""
+        if last_seq > self._last_seq:
+            self.conversation.mark_open_calls_started()
+
+    def note(self, event: Event) -> None:
+        """Take an event that the conversation has applied."""
+        match event:
+            case Assistant():
+                self.rounds += 1
+            case Action(tool="write_file", input={"path": str(path)}) if path.removeprefix("./") == "main.py":
+                self._writes_code.add(event.call_id)
+            case Observation(tool="write_file", call_id=call_id) if call_id in self._writes_code:
+                self.is_tested = False
+            case Observation(tool="run_code" | "run_command", data={"status": "ok"}):
+                self.is_tested = True
+                self._note_late(event.text)
+            case Observation():
+                self._note_late(event.text)
+            case TurnStart(message=message):
+                self._note_late(message.text)
+            case TurnEnd(status="done"):
+                self.turns_done += 1
+            case _:
+                pass
+
+    def _note_late(self, text: str) -> None:
+        self.late_answers.update(_LATE.findall(text))

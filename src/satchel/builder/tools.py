@@ -1,0 +1,369 @@
+"""The Builder's six tools (seed-0, "Phase 2: Build")."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from satchel.builder.asking import Asking, is_yes
+from satchel.builder.queue import BuildQueue
+from satchel.builder.records import Build
+from satchel.builder.registering import Registering
+from satchel.builder.story import Story
+from satchel.builder.workshop import Workshop, wanted_packages
+from satchel.capabilities.access import sentences
+from satchel.capabilities.package import Draft
+from satchel.capabilities.records import Access
+from satchel.errors import NotFound, UsageError
+from satchel.sandbox.port import CommandResult, Status
+from satchel.tools import Effect, FunctionTool, Tool, ToolContext, ToolResult, ToolSpec
+
+__all__ = ["BuildTools"]
+
+_MOST_TIMEOUT_S: Final = 120
+_QUESTION_MARGIN_S: Final = 30.0
+_REGISTER_TIMEOUT_S: Final = 300.0
+"""Packages may have to be installed, and fifty cases may run."""
+_MOST_CODE: Final = 256_000
+_MOST_CASES: Final = 512_000
+_MOST_SUPPLEMENT: Final = 1_000_000
+_KEPT: Final = ("main.py", "requirements.txt", "tests/cases.jsonl")
+
+
+_HOSTS_FIELD: Final = {
+    "type": "array",
+    "items": {"type": "string", "minLength": 1, "maxLength": 260},
+    "maxItems": 16,
+    "description": 'Hosts that this needs to reach, with their ports: ["api.example.org:443"]. The user is asked about '
+    "each once. Leave it out if it needs no network.",
+}
+_TIMEOUT_FIELD: Final = {
+    "type": "number", "minimum": 1, "maximum": _MOST_TIMEOUT_S, "description": "Seconds; 60 if left out.",
+}  # fmt: skip
+_WORDS: Final = {
+    "type": "array",
+    "items": {"type": "string", "minLength": 1, "maxLength": 260},
+    "maxItems": 32,
+}
+
+
+class BuildTools:
+    """The tools of one build."""
+
+    def __init__(
+        self,
+        build: Build,
+        *,
+        workshop: Workshop,
+        story: Story,
+        queue: BuildQueue,
+        asking: Asking,
+        wait_s: float,
+        registering: Registering,
+    ) -> None:
+        """Make the tools; `wait_s` is how long a question waits for its answer."""
+        self._build = build
+        self._workshop = workshop
+        self._story = story
+        self._queue = queue
+        self._asking = asking
+        self._wait_s = wait_s
+        self._registering = registering
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The six tools, always in this order."""
+        question_s = self._wait_s + _QUESTION_MARGIN_S
+        run_s = _MOST_TIMEOUT_S + question_s + _REGISTER_TIMEOUT_S
+        return (
+            _tool(
+                self._write_file,
+                "write_file",
+                "Write a text file in the working folder; an existing one is replaced. Its folders are created.",
+                {
+                    "path": {"type": "string", "minLength": 1, "description": 'Such as "main.py".'},
+                    "content": {"type": "string"},
+                },
+                ("path", "content"),
+                repeatable=True,
+                timeout_s=30.0,
+            ),
+            _tool(
+                self._run_code,
+                "run_code",
+                "Run Python code in the working folder, in a sandbox. What it prints, and the value of its last "
+                "expression, come back. Every call is a fresh process: only files stay. "
+                'To test: `from main import run; run({"city": "Austin"})`.',
+                {"code": {"type": "string", "minLength": 1}, "hosts": _HOSTS_FIELD, "timeout_s": _TIMEOUT_FIELD},
+                ("code",),
+                timeout_s=run_s,
+            ),
+            _tool(
+                self._run_command,
+                "run_command",
+                "Run a shell command in the working folder, in the same sandbox. `pip install NAME` adds a package to "
+                "requirements.txt and makes it available; nothing else can be installed.",
+                {"command": {"type": "string", "minLength": 1}, "hosts": _HOSTS_FIELD, "timeout_s": _TIMEOUT_FIELD},
+                ("command",),
+                timeout_s=run_s,
+            ),
+            _tool(
+                self._ask_user,
+                "ask_user",
+                f"Ask the user one question. They have {self._wait_s:g} seconds; after that you decide yourself.",
+                {
+                    "question": {"type": "string", "minLength": 1},
+                    "options": {"type": "array", "items": {"type": "string"}, "maxItems": 10},
+                },
+                ("question",),
+                repeatable=True,
+                ordered=False,
+                timeout_s=question_s,
+            ),
+            _tool(
+                self._report_progress,
+                "report_progress",
+                "Tell the user in one short sentence what you are doing. Use it at each new stage of the work.",
+                {"text": {"type": "string", "minLength": 1, "maxLength": 500}},
+                ("text",),
+                repeatable=True,
+                ordered=False,
+                timeout_s=30.0,
+            ),
+            _tool(
+                self._register,
+                "register_capability",
+                "Finish: main.py, requirements.txt and tests/cases.jsonl are taken from the working folder, all cases "
+                "run in a fresh sandbox, and the capability is registered if they pass. If it is refused, you get the "
+                "reasons.",
+                {
+                    "description": {
+                        "type": "string", "minLength": 1, "maxLength": 1024,
+                        "description": "What it does and when to use it, in a line.",
+                    },
+                    "input_schema": {
+                        "type": "object", "description": 'JSON Schema of `args`, of type "object", fields described.',
+                    },
+                    "output_schema": {"type": "object", "description": "JSON Schema of the result, if it is JSON."},
+                    "document": {
+                        "type": "string",
+                        "description": "Markdown: what a user needs to know besides description and schema.",
+                    },
+                    "tags": _WORDS,
+                    "hosts": {**_WORDS, "description": 'Hosts that it reaches: ["api.example.org:443"].'},
+                    "secrets": {**_WORDS, "description": "Environment variables with keys that it needs."},
+                    "state": {"type": "boolean", "description": "It keeps files from one run to the next."},
+                    "limits": {
+                        "type": "object",
+                        "properties": {"wall_s": {"type": "integer"}, "mem_mb": {"type": "integer"}},
+                        "additionalProperties": False,
+                        "description": "Only where a minute or 512 MB are not enough.",
+                    },
+                    "files": {**_WORDS, "description": "Other files and folders of the working folder that it needs."},
+                },
+                ("description", "input_schema"),
+                repeatable=True,
+                timeout_s=_REGISTER_TIMEOUT_S + question_s,
+            ),
+        )  # fmt: skip
+
+    # The tools
+
+    async def _write_file(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        path, content = str(input["path"]), str(input["content"])
+        await self._workshop.write(path, content)
+        return ToolResult(text=f"Written: {path}, {len(content.encode('utf-8', 'replace')):,} bytes.")
+
+    async def _run_code(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        refused = await self._allow_hosts(input.get("hosts", ()), context.call_id)
+        if refused:
+            return ToolResult(text=refused, is_error=True)
+        timeout_s = float(input.get("timeout_s", 60))
+        return self._shown(await self._workshop.run_code(str(input["code"]), timeout_s=timeout_s))
+
+    async def _run_command(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        command = str(input["command"])
+        packages = wanted_packages(command)
+        if packages is not None:
+            await self._workshop.require(packages)
+            names = ", ".join(await self._workshop.requirements()) or "none"
+            return ToolResult(text=f"Installed. requirements.txt: {names}.")
+        refused = await self._allow_hosts(input.get("hosts", ()), context.call_id)
+        if refused:
+            return ToolResult(text=refused, is_error=True)
+        timeout_s = float(input.get("timeout_s", 60))
+        return self._shown(await self._workshop.run_command(command, timeout_s=timeout_s))
+
+    async def _ask_user(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        answer = await self._asking.ask(
+            context.call_id,
+            str(input["question"]),
+            tuple(input.get("options", ())),
+            otherwise="The Builder decides by itself.",
+        )
+        if answer.text is not None:
+            return ToolResult(text=answer.text)
+        if answer.declined:
+            return ToolResult(
+                text="The user does not want to answer. Decide yourself, and say what you decided."
+            )
+        return ToolResult(
+            text=f"The user did not answer within {answer.waited_s:g} s. Decide yourself, choose what is easiest to "
+            "change later, and tell the user with report_progress what you decided."
+        )
+
+    async def _report_progress(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        await self._queue.tell(
+            self._build.id,
+            id=f"progress:{context.call_id}",
+            type="progress",
+            payload={"text": " ".join(str(input["text"]).split())},
+        )
+        return ToolResult(text="The user has been told.")
+
+    async def _register(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        # A call that is repeated after an interruption finds what it did.
+        done = await self._registering.registered(self._build)
+        if done is None:
+            if not self._story.is_tested:
+                return ToolResult(
+                    text="Refused: since main.py was last written, nothing has run without an error. Call `run` with "
+                    "run_code first, with an ordinary input and with a bad one.",
+                    is_error=True,
+                )
+            try:
+                draft = await self._draft(input)
+            except (UsageError, NotFound) as error:
+                return ToolResult(text=f"Refused: {error}", is_error=True)
+            await self._ask_for(
+                Access(hosts=draft_hosts(draft), secrets=tuple(draft.secrets), state=bool(draft.state)),
+                context.call_id,
+            )
+            try:
+                done = await self._registering.register(self._build, draft)
+            except UsageError as error:
+                return ToolResult(
+                    text=f"Refused:\n{error}\nCorrect this and call register_capability again.", is_error=True
+                )
+        return ToolResult(
+            text=done.text, data={"version": done.number, "status": done.status}, ends_turn=True
+        )
+
+    # What they share
+
+    async def _draft(self, input: Mapping[str, Any]) -> Draft:
+        code = await self._workshop.read("main.py", max_bytes=_MOST_CODE)
+        cases = await self._workshop.read("tests/cases.jsonl", max_bytes=_MOST_CASES)
+        missing = [
+            path for path, content in (("main.py", code), ("tests/cases.jsonl", cases)) if content is None
+        ]
+        if code is None or cases is None:
+            raise UsageError(f"{' and '.join(missing)} is missing in the working folder. Write it first.")
+        named = [str(path) for path in input.get("files", ())]
+        more = [path for path in named if path.removeprefix("./") not in _KEPT]
+        files = await self._workshop.files(more) if more else {}
+        if sum(map(len, files.values())) > 4 * _MOST_SUPPLEMENT:
+            raise UsageError("The other files have more than 4,000,000 bytes together.")
+        return Draft(
+            code=code.decode("utf-8", "replace"),
+            cases=cases.decode("utf-8", "replace"),
+            description=str(input["description"]),
+            input_schema=input["input_schema"],
+            output_schema=input.get("output_schema", {}),
+            document=str(input.get("document", "")),
+            requirements=await self._workshop.requirements(),
+            tags=list(input.get("tags", ())),
+            hosts=list(input.get("hosts", ())),
+            secrets=list(input.get("secrets", ())),
+            state=input.get("state", False),
+            limits=input.get("limits", {}),
+            files={path: content for path, content in files.items() if path not in _KEPT},
+        )
+
+    async def _allow_hosts(self, hosts: Sequence[str], call_id: str) -> str:
+        """Make hosts reachable if the user allows them. Returns why not, or ""."""
+        wanted = Access(hosts=tuple(sorted({with_port(str(host)) for host in hosts})))
+        left = await self._ask_for(wanted, call_id)
+        if not left:
+            await self._workshop.allow(wanted.hosts)
+            return ""
+        names = ", ".join(left.hosts)
+        return (
+            f"Not run: the user has not allowed connections to {names}. Build it without them if that makes sense. "
+            'Otherwise write the code so that its cases need no network (mark those that do with "network": true) and '
+            "register it with these hosts, and the user can approve them later; or stop and say why."
+        )
+
+    async def _ask_for(self, access: Access, call_id: str) -> Access:
+        """Ask the user to allow what is not allowed yet, once for the build. Returns what is still not allowed."""
+        missing = await self._registering.missing(self._build, access)
+        if not missing:
+            return missing
+        named = "|".join(f"{kind}={value}" for kind, value in missing.items)
+        wishes = " ".join(sentences(missing, name=self._build.name))
+        answer = await self._asking.ask(
+            f"allow:{named}",
+            f"Do you allow this, while {self._build.name} is built and whenever it runs? {wishes}",
+            ("yes", "no"),
+            otherwise="It stays forbidden until you approve it.",
+        )
+        if not is_yes(answer.text):
+            return missing
+        await self._registering.allow(self._build, missing)
+        return Access()
+
+    def _shown(self, result: CommandResult) -> ToolResult:
+        parts = [result.stdout.rstrip()]
+        if result.stderr.strip():
+            parts.append(f"[stderr]\n{result.stderr.rstrip()}")
+        if result.status is not Status.OK:
+            parts.append(f"[{result.status}] {result.error}".rstrip())
+        parts += [
+            f"[network] {denial.target}: {denial.reason} If it needs this host, name it in `hosts`."
+            for denial in result.denied
+        ]
+        text = "\n".join(part for part in parts if part)
+        return ToolResult(
+            text=text or "(no output)", is_error=not result.ok, data={"status": result.status.value}
+        )
+
+
+def with_port(host: str) -> str:
+    """A host as manifests have it."""
+    return host if ":" in host else f"{host}:443"
+
+
+def draft_hosts(draft: Draft) -> tuple[str, ...]:
+    """The hosts of a draft as its manifest will have them; what is no text is refused at registration."""
+    return tuple(sorted({with_port(str(host)) for host in draft.hosts}))
+
+
+def _tool(
+    function: Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]],
+    name: str,
+    description: str,
+    properties: Mapping[str, Any],
+    required: Sequence[str],
+    *,
+    timeout_s: float,
+    repeatable: bool = False,
+    ordered: bool = True,
+) -> Tool:
+    """Make a tool; calls of `ordered` tools of one round run one after the other."""
+    effects = (Effect(resource="build", writes=True),) if ordered else ()
+    return FunctionTool(
+        spec=ToolSpec(
+            name=name,
+            description=description,
+            input_schema={
+                "type": "object",
+                "properties": dict(properties),
+                "required": list(required),
+                "additionalProperties": False,
+            },
+            timeout_s=timeout_s,
+            repeatable=repeatable,
+        ),
+        function=function,
+        effects_of=lambda _input, _context: effects,
+    )

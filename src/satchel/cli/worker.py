@@ -1,0 +1,51 @@
+"""`satchel worker`: runs the builds of capabilities that sessions have asked for."""
+
+from __future__ import annotations
+
+import signal
+
+import anyio
+import click
+
+from satchel.cli.output import tell
+from satchel.cli.settings import read_settings
+from satchel.config import Settings
+from satchel.runtime.worker import run_worker
+
+__all__ = ["worker"]
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Leave when there has been nothing to do for ten seconds.")
+def worker(once: bool) -> int:
+    """Build the capabilities that were asked for.
+
+    Satchel starts a worker in the background when something is to be built, so there is no need to run this. One worker
+    is enough for a home; a second one leaves at once. Builds that a worker did not finish go on with the next one.
+    """
+    settings = read_settings()
+
+    async def body() -> int:
+        return await _work(settings, once=once)
+
+    return anyio.run(body)
+
+
+async def _work(settings: Settings, *, once: bool) -> int:
+    code = 0
+    async with anyio.create_task_group() as group:
+
+        async def stop_on_signal() -> None:
+            nonlocal code
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                async for number in signals:
+                    code = 130 if number == signal.SIGINT else 0
+                    group.cancel_scope.cancel()
+                    return
+
+        group.start_soon(stop_on_signal)
+        report = await run_worker(settings, once=once, tell=tell)
+        if report.is_elsewhere:
+            tell("Another worker is at work in this home.")
+        group.cancel_scope.cancel()
+    return code

@@ -1,0 +1,403 @@
+"""Builds of capabilities: asked for, dispatched to the worker or run here, followed and answered.
+
+Builds belong to the worker, a process of its own, because whoever asks may leave while a build goes on. A program that
+passed a model object to `Satchel.open` builds in its own process, because no other one has that model.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+
+from satchel.builder.builder import Builder
+from satchel.builder.executors import is_working, new_executor_id
+from satchel.builder.queue import BuildQueue
+from satchel.builder.records import Build, BuildMessage
+from satchel.builder.registering import Registering
+from satchel.builder.tasks import build_task, repair_task
+from satchel.builder.workshop import Workshop
+from satchel.capabilities.access import network_of
+from satchel.capabilities.catalogue import Catalogue
+from satchel.capabilities.checking import Registrar
+from satchel.capabilities.package import CASES
+from satchel.capabilities.records import Access, Capability, Requested, Wanted
+from satchel.capabilities.running import Layers
+from satchel.errors import NotFound, SandboxError, StorageError, StorageLocked, UsageError
+from satchel.events import BuildPosted, Event, Posted
+from satchel.models import ChatModel
+from satchel.runtime.home import Home
+from satchel.runtime.log_redactor import LogRedactor
+from satchel.runtime.parts import Parts
+from satchel.runtime.spill import spill_into
+from satchel.sandbox.detached import start_detached
+from satchel.sandbox.port import Sandbox
+
+__all__ = ["Builds", "posted_of"]
+
+_log = logging.getLogger(__name__)
+
+_ADOPTED_AFTER: Final = timedelta(seconds=5)
+"""A request without a build is older than this only if the program died in between."""
+_FOLLOW_S: Final = 0.3
+_RETRY_S: Final = 2.0
+_RETRIES: Final = 3
+
+
+class Builds:
+    """The builds of a home.
+
+    Attributes:
+        queue: The builds and their messages.
+        catalogue: The capabilities.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        home: Home,
+        *,
+        queue: BuildQueue,
+        catalogue: Catalogue,
+        registrar: Registrar,
+        sandbox: Callable[[], Awaitable[Sandbox]],
+        layers: Layers,
+    ) -> None:
+        """Use `Satchel.builds`."""
+        self.queue = queue
+        self.catalogue = catalogue
+        self._parts = parts
+        self._home = home
+        self._registering = Registering(catalogue=catalogue, registrar=registrar)
+        self._sandbox = sandbox
+        self._layers = layers
+        self._here: set[str] = set()
+
+    # Asking for builds
+
+    async def build(self, wanted: Wanted, *, asked_by: str = "", model: ChatModel | None = None) -> Requested:
+        """Have a capability built. One that is there already, or is being built, is returned as it is.
+
+        Args:
+            wanted: What is asked for.
+            asked_by: The session that asks and is told, or "".
+            model: The session's model; None is the default one.
+
+        Raises:
+            UsageError: The name or the schema is not acceptable, or there is no language model.
+            ConfigError, ModelError: The model is unavailable.
+            StorageError: The database failed.
+        """
+        name = await self._model_name(model)
+        requested = await self.catalogue.request(wanted, session_id=asked_by, model=name)
+        if requested.is_new:
+            await self._open(requested.capability, requested.build_id, build_task(wanted), asked_by, name)
+        elif requested.build_id:
+            await self.dispatch()
+        return requested
+
+    async def repair(
+        self,
+        name: str,
+        *,
+        wish: str = "",
+        failing_input: Mapping[str, Any] | None = None,
+        asked_by: str = "",
+        model: ChatModel | None = None,
+    ) -> Requested:
+        """Have a new version of a capability built. The present one can be used meanwhile and stays as it is.
+
+        Args:
+            name: Of the capability.
+            wish: What shall be different, in the user's words; "" if it just fails.
+            failing_input: An input with which it fails; None takes the newest run that failed.
+            asked_by: As in `build`.
+            model: As in `build`.
+
+        Raises:
+            NotFound: There is no such capability.
+            UsageError: There is no language model.
+            ConfigError, ModelError, StorageError: As in `build`.
+        """
+        capability = await self.catalogue.get(name)
+        model_name = await self._model_name(model)
+        error = ""
+        failed = await self.catalogue.runs(capability.id, limit=1, failed=True)
+        if failed and failing_input is None:
+            failing_input, error = failed[0].input, failed[0].error
+        requested = await self.catalogue.rebuild(capability.id)
+        if not requested.is_new:
+            await self.dispatch()
+            return requested
+        if capability.version == 0:
+            wanted = Wanted(
+                name=capability.name,
+                description="\n\n".join(part for part in (capability.description, wish.strip()) if part),
+                input_schema=capability.input_schema,
+            )
+            task = build_task(wanted)
+        else:
+            task = repair_task(capability, wish=wish, failing_input=failing_input, error=error)
+        await self._open(capability, requested.build_id, task, asked_by, model_name)
+        return requested
+
+    async def began(self, build_id: str, *, asked_by: str, model: ChatModel) -> None:
+        """A tool has opened a build in the catalogue: have it built. May be called again for the same build."""
+        capability = await self.catalogue.building(build_id)
+        if capability is None:
+            return
+        await self._open(capability, build_id, _task_of(capability), asked_by, await self._model_name(model))
+
+    async def _open(
+        self, capability: Capability, build_id: str, task: str, asked_by: str, model: str
+    ) -> None:
+        await self._add(capability, build_id, task, asked_by, model)
+        await self.dispatch()
+
+    async def _add(self, capability: Capability, build_id: str, task: str, asked_by: str, model: str) -> None:
+        now = self._parts.clock.now()
+        await self.queue.add(
+            Build(
+                id=build_id,
+                capability_id=capability.id,
+                name=capability.name,
+                kind="repair" if capability.version else "build",
+                task=task,
+                asked_by=asked_by,
+                session_id=f"build-{build_id}",
+                model=model,
+                created_at=now,
+                updated_at=now,
+            )
+        )
+
+    async def _model_name(self, model: ChatModel | None) -> str:
+        """The model that builds, by name; "" for the object that the program passed.
+
+        Raises:
+            UsageError: There is no language model.
+        """
+        wanted = self._parts.settings.builder.model
+        if wanted:
+            return wanted
+        given = self._parts.models.given
+        found = model if model is not None else await self._parts.models.model()
+        if found.provider == "none":
+            raise UsageError(
+                "Building a capability needs a language model, and none is set up. "
+                "`satchel model list` shows how to add one."
+            )
+        return "" if found is given else f"{found.provider}:{found.model}"
+
+    # Having them built
+
+    async def waiting(self) -> Sequence[Build]:
+        """The builds that a worker has to run. Adopts requests whose program died before their build was stored."""
+        await self._adopt()
+        return [build for build in await self.queue.open_builds() if build.model]
+
+    async def _adopt(self) -> None:
+        known = {build.id for build in await self.queue.open_builds()}
+        now = self._parts.clock.now()
+        for capability in await self.catalogue.list():
+            id = capability.build_id
+            if not id or id in known or now - capability.updated_at < _ADOPTED_AFTER:
+                continue
+            try:
+                build = await self.queue.get(id)
+            except NotFound:
+                asked = capability.provenance if capability.provenance.build_id == id else None
+                model = (asked.model if asked else "") or await self._model_name(None)
+                await self._add(
+                    capability, id, _task_of(capability), asked.session_id if asked else "", model
+                )
+            else:
+                # The build has ended, and the catalogue was not told.
+                await self.catalogue.fail(capability.id, [build.outcome], build_id=id)
+
+    async def dispatch(self) -> None:
+        """Make sure that whatever waits is being built: here, or by a worker, which is started if there is none."""
+        for_worker = False
+        for build in await self.queue.open_builds():
+            if build.model:
+                for_worker = True
+            elif self._parts.models.given is not None and build.id not in self._here:
+                self._here.add(build.id)
+                self._parts.background.start(self._build_here, build.id)
+        if for_worker and not is_working(self._parts.settings.home):
+            self._start_worker()
+
+    def _start_worker(self) -> None:
+        settings = self._parts.settings
+        try:
+            start_detached(
+                (sys.executable, "-m", "satchel", "worker", "--once"),
+                # Not the working folder: a project's settings must not reach the builds of other projects.
+                cwd=settings.home,
+                environ={**settings.environ, **settings.secrets, "SATCHEL_HOME": str(settings.home)},
+                log=settings.home / "logs" / "worker.log",
+            )
+        except SandboxError as error:
+            raise StorageError(
+                f"The build is stored and waits. {error} To build it: satchel worker --once"
+            ) from error
+
+    async def _build_here(self, build_id: str) -> None:
+        builder = self.builder(new_executor_id())
+        try:
+            for _ in range(_RETRIES):
+                try:
+                    await builder.build(build_id)
+                    return
+                except StorageLocked:
+                    return  # another program with the same model is at it
+                except StorageError as error:
+                    _log.warning("The build %s is continued in %g s: %s", build_id, _RETRY_S, error)
+                await anyio.sleep(_RETRY_S)
+        finally:
+            self._here.discard(build_id)
+
+    def builder(self, executor: str) -> Builder:
+        """A builder for this process."""
+        parts, home = self._parts, self._home
+        settings = parts.settings
+
+        async def model(build: Build) -> ChatModel:
+            return await parts.models.model(build.model or None)
+
+        async def clean(events: Sequence[Event]) -> Sequence[Event]:
+            return await LogRedactor(redacts=settings.memory.redact, pool=parts.pool).redacted(events)
+
+        async def clean_text(text: str) -> str:
+            return await LogRedactor(redacts=settings.memory.redact, pool=parts.pool).redacted_text(text)
+
+        async def spent_on_day() -> float:
+            return await home.spent_on(f"{parts.clock.now():%Y-%m-%d}")
+
+        async def fail(build: Build, reason: str) -> None:
+            try:
+                await self.catalogue.fail(build.capability_id, [reason], build_id=build.id)
+            except NotFound:
+                _log.info("The capability of the build %s was removed meanwhile.", build.id)
+
+        return Builder(
+            settings=settings.builder,
+            clock=parts.clock,
+            queue=self.queue,
+            sessions=home.sessions,
+            sandbox=self._sandbox,
+            model=model,
+            folder=self._folder,
+            prepare=self._prepare,
+            clean=clean,
+            layers=self._layers,
+            network=lambda hosts: network_of(Access(hosts=tuple(hosts))),
+            registering=self._registering,
+            fail=fail,
+            pool=parts.pool,
+            spill=lambda folder: spill_into(folder, parts.pool, clean=clean_text),
+            environ=settings.environ,
+            spent_on_day=spent_on_day,
+            day_usd=settings.budget.day_usd,
+            executor=executor,
+        )
+
+    def _folder(self, build: Build) -> Path:
+        return self._parts.settings.home / "builds" / build.id
+
+    async def _prepare(self, build: Build, workshop: Workshop) -> None:
+        """Put the files of the active version into the folder, with what the user edited in them."""
+        if build.kind != "repair":
+            return
+        capability = await self.catalogue.get(build.capability_id)
+        if not capability.version:
+            return
+        try:
+            package = await self.catalogue.on_disk(capability.id, capability.version)
+        except UsageError:
+            package = await self.catalogue.registered(capability.id, capability.version)
+        wanted = {"main.py", "requirements.txt", CASES}
+        own = {"SKILL.md", "RUN.md", "manifest.json"}
+        for path, content in package.files.items():
+            if path in wanted or path not in own:
+                await workshop.write(path, content.decode("utf-8", "replace"))
+
+    # Following and answering them
+
+    async def follow(self, build_id: str, *, after: int = 0) -> AsyncIterator[BuildMessage]:
+        """Yield the messages of a build with numbers above `after`, those to come as well, until it has ended.
+
+        Raises:
+            NotFound: There is no such build.
+        """
+        while True:
+            build = await self.queue.get(build_id)
+            messages = await self.queue.messages(build_id, after=after)
+            for message in messages:
+                after = message.number
+                yield message
+            if messages:
+                await self.queue.mark_read([m.number for m in messages if m.direction == "to_user"])
+            elif build.has_ended:
+                return
+            await anyio.sleep(_FOLLOW_S)
+
+    async def answer(
+        self, build_id: str, question_id: str, text: str | None, *, by: str = ""
+    ) -> BuildMessage:
+        """Answer a question of a build; see `BuildQueue.answer`."""
+        return await self.queue.answer(build_id, question_id, text, by=by)
+
+    async def news(self, session_id: str, *, after: int) -> list[Event]:
+        """What the builds that a session asked for have said, and for each that ended the post that tells the model."""
+        events: list[Event] = []
+        for message in await self.queue.messages_for(session_id, after=after):
+            posted = posted_of(message)
+            events.append(posted)
+            if posted.kind in ("complete", "error"):
+                events.append(_for_model(posted))
+        return events
+
+    async def heard(self, events: Sequence[BuildPosted]) -> None:
+        """Note that messages to the user reached a session."""
+        await self.queue.mark_read([event.number for event in events if event.kind != "answer"])
+
+
+def posted_of(message: BuildMessage) -> BuildPosted:
+    """A message as an event of the session that asked for the build."""
+    payload = message.payload
+    return BuildPosted(
+        id=f"build_{message.number}",
+        build_id=message.build_id,
+        number=message.number,
+        capability=message.name,
+        kind=message.type,
+        text=message.text,
+        question_id=message.id if message.type == "question" else str(payload.get("question_id") or ""),
+        options=tuple(str(option) for option in payload.get("options", ())),
+        status=str(payload.get("status") or ""),
+    )
+
+
+def _for_model(posted: BuildPosted) -> Posted:
+    """What the session's model is told at the end of a build."""
+    return Posted(
+        id=f"build-{posted.number}",
+        source=f"the Builder of {posted.capability}",
+        text=posted.text or f"The build of {posted.capability} ended: {posted.status}.",
+        # The reason of a failure may quote what the Builder read elsewhere.
+        untrusted=posted.kind == "error",
+    )
+
+
+def _task_of(capability: Capability) -> str:
+    if capability.version:
+        return repair_task(capability)
+    return build_task(
+        Wanted(name=capability.name, description=capability.description, input_schema=capability.input_schema)
+    )

@@ -1,0 +1,72 @@
+"""What an open home does with capabilities: the catalogue, what runs and checks them, and what builds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from satchel.builder.queue import BuildQueue
+from satchel.capabilities.catalogue import Catalogue
+from satchel.capabilities.checking import Registrar
+from satchel.capabilities.lookup import Lookup
+from satchel.capabilities.running import Runner
+from satchel.capabilities.toolset import CapabilityTools
+from satchel.errors import StorageError
+from satchel.events import Notice
+from satchel.runtime.builds import Builds
+from satchel.runtime.home import Home
+from satchel.runtime.parts import Parts
+
+__all__ = ["CapabilityParts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapabilityParts:
+    """The parts that capabilities need, made once by `Satchel.open`.
+
+    Attributes:
+        catalogue: What there is.
+        runner: Runs capabilities.
+        registrar: Registers, approves and tests versions.
+        lookup: Finds capabilities by words and by meaning.
+        tools: What models can do with them.
+        builds: Builds that run, wait or have ended.
+    """
+
+    catalogue: Catalogue
+    runner: Runner
+    registrar: Registrar
+    lookup: Lookup
+    tools: CapabilityTools
+    builds: Builds
+
+    @classmethod
+    async def open(cls, parts: Parts, home: Home) -> CapabilityParts | None:
+        """Open them; None if the database can't be opened, which the home's notices say."""
+        if home.database is None:
+            return None
+        settings, clock = parts.settings, parts.clock
+        try:
+            catalogue = await Catalogue.open(home.database, home=settings.home, clock=clock)
+        except StorageError as error:
+            parts.notices.post(Notice(part="capabilities", text=f"Capabilities are unavailable: {error}"))
+            return None
+        runner = Runner(catalogue, parts.sandboxes.get, layers=parts.sandboxes.layer, secret=settings.secret)
+        registrar = Registrar(catalogue, runner, clock=clock)
+        builds = Builds(
+            parts,
+            home,
+            queue=BuildQueue(home.database, clock=clock, user_id="default"),
+            catalogue=catalogue,
+            registrar=registrar,
+            sandbox=parts.sandboxes.get,
+            layers=parts.sandboxes.layer,
+        )
+        lookup = Lookup(catalogue, home.database, embedder=home.embedder)
+        return cls(
+            catalogue=catalogue,
+            runner=runner,
+            registrar=registrar,
+            lookup=lookup,
+            tools=CapabilityTools(catalogue, runner=runner, lookup=lookup),
+            builds=builds,
+        )

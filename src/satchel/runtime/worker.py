@@ -1,0 +1,58 @@
+"""The worker process: an open home with models and a sandbox, and the job runner on top."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from satchel.builder.executors import Executors, new_executor_id
+from satchel.builder.records import Build
+from satchel.builder.worker import JobRunner, Worker, WorkerReport
+from satchel.config import Settings
+from satchel.errors import StorageError
+from satchel.runtime.satchel import Satchel
+
+__all__ = ["run_worker"]
+
+
+async def run_worker(settings: Settings, *, once: bool, tell: Callable[[str], None]) -> WorkerReport:
+    """Run the builds of a home.
+
+    Args:
+        settings: Of the home.
+        once: Return when there has been nothing to do for a while; otherwise run until cancelled.
+        tell: Says what happens, in lines for a log.
+
+    Raises:
+        StorageError: The database is unavailable, or failed.
+    """
+    # Builds use no memory, and opening it would capture what other processes are about to.
+    quiet = replace(settings, memory=replace(settings.memory, enabled=False))
+    async with Satchel.open(quiet) as satchel:
+        parts = satchel.capabilities
+        if parts is None or satchel.home.database is None:
+            raise StorageError("The database can't be opened. `satchel doctor` shows why.")
+        builds = parts.builds
+        executor = new_executor_id()
+        builder = builds.builder(executor)
+
+        def launch(run: Callable[[str], None]) -> JobRunner:
+            # It takes seconds to load, and only a process that has the lock needs it.
+            from satchel.builder.jobs import Jobs  # noqa: PLC0415
+
+            return Jobs(
+                settings.home / "jobs.db", executor=executor, workers=settings.builder.workers, run=run
+            )
+
+        async def waiting() -> Sequence[Build]:
+            return await builds.waiting()
+
+        worker = Worker(
+            home=settings.home,
+            executors=Executors(satchel.home.database, clock=satchel.clock, id=executor),
+            waiting=waiting,
+            build=builder.build,
+            launch=launch,
+            tell=tell,
+        )
+        return await worker.run(once=once)

@@ -1,0 +1,403 @@
+"""Builds from a request to a registered version, or to a failure with its reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from satchel.builder.queue import BuildQueue
+from satchel.builder.workshop import wanted_packages
+from satchel.clock import ManualClock
+from satchel.errors import ModelUnavailable, NotFound, UsageError
+from satchel.events import MemoryCaptured, SessionEnd, TurnEnd
+from satchel.models.port import ModelRequest
+from satchel.models.scripted import Call, Reply
+from tests.builder.world import CASES, GREET, WHOLE, World, open_world, register, tries, write
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+
+@requirement("builder:tools", "promise:capability:tested-first")
+async def test_a_build_writes_tests_and_registers_and_its_capability_is_active(tmp_path: Path) -> None:
+    progress = Call(name="report_progress", input={"text": "I write\nthe greeting."})
+    script = [Reply(calls=[progress]), *WHOLE]
+    async with open_world(tmp_path, script) as world:
+        build, capability = await world.build()
+        assert (build.status, capability.status, capability.version) == ("active", "active", 1)
+        assert capability.provenance.build_id == build.id
+        assert [tool.name for tool in world.model.requests[0].tools] == [
+            "write_file", "run_code", "run_command", "ask_user", "report_progress", "register_capability",
+        ]  # fmt: skip
+        assert "Greet a city." in world.model.requests[0].messages[0].text
+        assert "def run(args: dict) -> str" in world.model.requests[0].system
+        said = await world.said(build)
+        assert said[0] == ("progress", "I write the greeting.")
+        assert said[1][0] == "complete"
+        assert "cap_greet" in said[1][1]
+        # The registration ends the work: the model is not asked once more.
+        assert len(world.model.requests) == 4
+        log = await world.sessions.load(build.session_id)
+        assert [r.event.status for r in log.records if isinstance(r.event, TurnEnd)] == ["done"]
+        assert isinstance(log.records[-1].event, SessionEnd)
+        assert any(isinstance(r.event, MemoryCaptured) for r in log.records), "a build is no conversation"
+        assert await world.builder.build(build.id) == build, "what has ended is not begun again"
+
+
+@requirement("builder:answer-tokens")
+async def test_an_answer_of_the_builder_has_at_most_4096_tokens(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        await world.build()
+        assert {request.max_tokens for request in world.model.requests} == {4096}
+
+
+@requirement("builder:cases")
+async def test_a_registration_whose_cases_fail_is_refused_with_reasons_that_the_model_corrects(
+    tmp_path: Path,
+) -> None:
+    wrong = CASES.replace("Hello, Austin!", "Hello, Dallas!")
+    script = [
+        Reply(calls=[write("main.py", GREET), write("tests/cases.jsonl", wrong)]),
+        Reply(calls=[tries()]),
+        Reply(calls=[register()]),
+        Reply(calls=[write("tests/cases.jsonl", CASES)]),
+        Reply(calls=[register()]),
+    ]
+    async with open_world(tmp_path, script) as world:
+        build, capability = await world.build()
+        assert "Hello, Dallas!" in world.results[3]
+        assert world.results[3].startswith("Refused")
+        assert (build.status, capability.version) == ("active", 1)
+
+
+async def test_a_registration_without_a_test_is_refused_also_after_the_code_was_changed(
+    tmp_path: Path,
+) -> None:
+    files = [write("main.py", GREET), write("tests/cases.jsonl", CASES)]
+    script = [
+        Reply(calls=[*files, register()]),
+        # Installing is no test, and neither is code that fails.
+        Reply(calls=[Call(name="run_command", input={"command": "pip install tabulate"}), register()]),
+        Reply(calls=[tries("1/0"), register()]),
+        Reply(calls=[tries(), write("main.py", GREET + "\n"), register()]),
+        Reply(calls=[tries(), register()]),
+    ]
+    async with open_world(tmp_path, script) as world:
+        build, _ = await world.build()
+        refused = [text for text in world.results if "nothing has run without an error" in text]
+        assert (len(refused), build.status) == (4, "active")
+        assert world.required[-1] == ("tabulate",)
+
+
+async def test_registering_without_the_files_names_them(tmp_path: Path) -> None:
+    script: list[Any] = [Reply(calls=[tries("1"), register()]), "Cannot build: I give up."]
+    async with open_world(tmp_path, script) as world:
+        build, capability = await world.build()
+        assert "main.py and tests/cases.jsonl is missing" in world.results[1]
+        assert (build.status, capability.status) == ("failed", "failed")
+        assert capability.reasons == ("Cannot build: I give up.",)
+
+
+@requirement("builder:limits")
+async def test_a_builder_that_loops_is_stopped_after_its_last_round(tmp_path: Path) -> None:
+    def loop(request: ModelRequest) -> Reply:
+        return Reply(calls=[tries(f"{len(request.messages)}")])
+
+    async with open_world(tmp_path, loop) as world:
+        build, capability = await world.build()
+        assert len(world.model.requests) == 25
+        assert (build.status, capability.status) == ("failed", "failed")
+        assert "25 answers of the model (builder.max_rounds)" in build.outcome
+        assert (await world.said(build))[-1][0] == "error"
+
+
+@requirement("builder:limits")
+async def test_a_build_ends_when_its_time_is_over_in_the_middle_of_an_answer(tmp_path: Path) -> None:
+    async def for_ever() -> None:
+        await anyio.sleep_forever()
+
+    async with open_world(tmp_path, [Reply(text="Hm.", before=for_ever)], timeout_s=0.2) as world:
+        build, _ = await world.build()
+        assert build.status == "failed"
+        assert "minutes (builder.timeout_s)" in build.outcome
+
+
+async def test_the_same_call_again_and_again_ends_the_build(tmp_path: Path) -> None:
+    async with open_world(tmp_path, lambda request: Reply(calls=[tries("1")])) as world:
+        build, _ = await world.build()
+        assert build.status == "failed"
+        assert "with the same result" in build.outcome
+        assert len(world.model.requests) == 4
+
+
+async def test_tools_that_do_not_exist_are_answered_with_those_that_do(tmp_path: Path) -> None:
+    script = [Reply(calls=[Call(name="bash", input={"command": "ls"})]), *WHOLE]
+    async with open_world(tmp_path, script) as world:
+        build, _ = await world.build()
+        assert build.status == "active"
+        assert world.results[0].startswith("Unknown tool: bash")
+        assert "run_command" in world.results[0]
+
+
+async def test_a_model_that_stops_without_registering_is_reminded_and_its_last_words_are_the_reason(
+    tmp_path: Path,
+) -> None:
+    async with open_world(tmp_path, ["I am done!", "Really, it works.", "I don't know."]) as world:
+        build, _ = await world.build()
+        reminded = [m.text for m in world.model.requests[-1].messages if m.role == "user"]
+        assert sum("Nothing is registered yet" in text for text in reminded) == 2
+        assert (build.status, build.outcome) == ("failed", "I don't know.")
+
+
+async def test_a_model_that_dies_in_the_middle_leaves_a_failed_build_with_the_reason_and_the_whole_story(
+    tmp_path: Path,
+) -> None:
+    script: list[Any] = [Reply(calls=[write("main.py", GREET)]), ModelUnavailable("the endpoint is down")]
+    async with open_world(tmp_path, script) as world:
+        build, capability = await world.build()
+        assert build.status == "failed"
+        assert "the endpoint is down" in build.outcome
+        assert capability.reasons == (build.outcome,)
+        log = await world.sessions.export(build.session_id, form="markdown")
+        assert "main.py" in log
+        assert "the endpoint is down" in log
+        # Asked for again, it is built again.
+        world.model._script, world.model._position = WHOLE, 0
+        again, capability = await world.build()
+        assert (again.id != build.id, again.status, capability.status) == (True, "active", "active")
+
+
+async def test_packages_are_resolved_outside_and_a_missing_one_is_an_answer(tmp_path: Path) -> None:
+    def install(command: str) -> Reply:
+        return Reply(calls=[Call(name="run_command", input={"command": command})])
+
+    script = [install("pip install -q humanize==4.9 tabulate"), install("pip install no-such"), *WHOLE]
+    async with open_world(tmp_path, script) as world:
+        build, capability = await world.build()
+        assert world.results[:2] == [
+            "Installed. requirements.txt: humanize==4.9, tabulate.",
+            "There is no package no-such.",
+        ]
+        assert world.files(build)["requirements.txt"] == "humanize==4.9\ntabulate\n"
+        assert capability.requirements == ("humanize==4.9", "tabulate")
+
+
+@pytest.mark.parametrize(
+    ("command", "packages"),
+    [
+        ("pip install requests", ("requests",)),
+        ("python3 -m pip install -U 'httpx[http2]>=0.27'", ("httpx[http2]>=0.27",)),
+        ("uv pip install --quiet a b", ("a", "b")),
+        ("pip install -r requirements.txt", ()),
+        ("pip list", None),
+        ("python main.py", None),
+        ("echo 'unclosed", None),
+    ],
+)
+@requirement("builder:packages")
+async def test_commands_that_install_are_told_from_others(command: str, packages: Any) -> None:
+    assert wanted_packages(command) == packages
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["pip install -r other.txt", "pip install --index-url http://x y", "pip install -e .", "pip install a && curl b",
+     "pip install $(cat x)", "pip install a; rm -rf /"],
+)  # fmt: skip
+@requirement("builder:packages")
+async def test_installing_from_elsewhere_is_refused(command: str) -> None:
+    with pytest.raises(UsageError):
+        wanted_packages(command)
+
+
+@requirement("builder:packages")
+async def test_the_prompt_asks_for_few_packages_and_free_services(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        await world.build()
+        system = world.model.requests[0].system
+        assert "The standard library first" in system
+        assert "cost nothing" in system
+
+
+async def test_calls_of_one_answer_run_in_their_order(tmp_path: Path) -> None:
+    script = [
+        Reply(calls=[write("main.py", GREET), write("tests/cases.jsonl", CASES), tries(), register()]),
+    ]
+    async with open_world(tmp_path, script) as world:
+        build, _ = await world.build()
+        assert build.status == "active"
+
+
+async def test_two_builds_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    def reply(request: ModelRequest) -> Reply:
+        return WHOLE[sum(message.role == "assistant" for message in request.messages)]
+
+    async with open_world(tmp_path, reply) as world:
+        first, second = await world.request(name="greet"), await world.request(name="greet_too")
+        async with anyio.create_task_group() as group:
+            for build in (first, second):
+                group.start_soon(world.builder.build, build.id)
+        assert [(await world.queue.get(b.id)).status for b in (first, second)] == ["active", "active"]
+
+
+# Questions
+
+
+async def answers(world: World, build_id: str, text: str | None) -> None:
+    """Answer the first question that the build asks."""
+    with anyio.fail_after(10):
+        while not (found := await world.queue.open_questions()):  # noqa: ASYNC110 - the database tells nobody
+            await anyio.sleep(0.02)
+    await world.queue.answer(build_id, found[0].id, text, by="test")
+
+
+def asking(then: list[Any]) -> list[Any]:
+    question = {"question": "Celsius or Fahrenheit?", "options": ["Celsius", "Fahrenheit"]}
+    return [Reply(calls=[Call(name="ask_user", input=question)]), *then]
+
+
+@requirement("builder:question")
+async def test_a_question_gets_the_users_answer_and_both_are_stored(tmp_path: Path) -> None:
+    async with open_world(tmp_path, asking(list(WHOLE)), question_wait_s=30.0) as world:
+        build = await world.request()
+        async with anyio.create_task_group() as group:
+            group.start_soon(answers, world, build.id, "Celsius")
+            build = await world.builder.build(build.id)
+        assert world.results[0] == "Celsius"
+        messages = await world.queue.messages(build.id)
+        assert [(m.type, m.direction) for m in messages] == [
+            ("question", "to_user"), ("answer", "to_builder"), ("complete", "to_user"),
+        ]  # fmt: skip
+        assert messages[0].payload == {
+            "text": "Celsius or Fahrenheit?",
+            "options": ["Celsius", "Fahrenheit"],
+        }
+        assert messages[1].read
+
+
+@requirement("builder:question")
+async def test_without_an_answer_the_builder_decides_and_says_so(tmp_path: Path) -> None:
+    async with open_world(tmp_path, asking(list(WHOLE)), question_wait_s=0.1) as world:
+        build, _ = await world.build()
+        assert "did not answer within 0.1 s. Decide yourself" in world.results[0]
+        said = await world.said(build)
+        assert ("progress", "No answer within 0.1 s. The Builder decides by itself.") in said
+        assert await world.queue.open_questions() == ()
+
+
+async def test_a_late_answer_reaches_the_builder_with_its_next_result(tmp_path: Path) -> None:
+    async with open_world(tmp_path, asking(list(WHOLE)), question_wait_s=0.05) as world:
+        build = await world.request()
+
+        async def late(events: Any) -> None:
+            given_up = [m for m in await world.queue.messages(build.id) if m.type == "progress"]
+            if given_up and await world.queue.answer_to(build.id, "call_1") is None:
+                await world.queue.answer(build.id, "call_1", "Kelvin, please", by="test")
+
+        world.before_log = late
+        await world.builder.build(build.id)
+        told = [text for text in world.results if "Kelvin, please" in text]
+        assert len(told) == 1
+        assert "[Late answer to call_1]" in told[0]
+
+
+async def test_a_question_is_answered_once_and_not_after_the_end(tmp_path: Path) -> None:
+    async with open_world(tmp_path, asking(list(WHOLE)), question_wait_s=0.05) as world:
+        build, _ = await world.build()
+        with pytest.raises(UsageError, match="has ended"):
+            await world.queue.answer(build.id, "call_1", "too late", by="test")
+        with pytest.raises(NotFound, match="no question"):
+            await world.queue.answer(build.id, "call_9", "what?", by="test")
+        build = await world.request(name="other")
+        await world.queue.tell(build.id, id="q", type="question", payload={"text": "Which?"})
+        await world.queue.answer(build.id, "q", "this", by="terminal")
+        with pytest.raises(UsageError, match="answered already by terminal"):
+            await world.queue.answer(build.id, "q", "that", by="web")
+
+
+# Hosts
+
+
+HOSTS = ["api.example.org:443"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "allowed"), [("yes", True), ("no", False), (None, False), ("not now", False)]
+)
+async def test_a_host_is_asked_about_once_and_reached_only_if_the_user_says_yes(
+    tmp_path: Path, answer: str | None, allowed: bool
+) -> None:
+    networked = CASES.replace('"input": {"city": "Austin"}', '"network": true, "input": {"city": "Austin"}')
+    cases = networked + '{"name": "offline", "input": {"city": "X"}, "expect": {"contains": "X"}}\n'
+    script = [
+        Reply(calls=[write("main.py", GREET), write("tests/cases.jsonl", cases)]),
+        Reply(calls=[tries(hosts=HOSTS)]),
+        Reply(calls=[tries()]),
+        Reply(calls=[register(hosts=["api.example.org"])]),
+    ]
+    async with open_world(tmp_path, script, question_wait_s=30.0) as world:
+        build = await world.request()
+        async with anyio.create_task_group() as group:
+            group.start_soon(answers, world, build.id, answer)
+            build = await world.builder.build(build.id)
+        questions = [text for kind, text in await world.said(build) if kind == "question"]
+        assert len(questions) == 1
+        assert "greet may connect to api.example.org" in questions[0]
+        hosts = {network.hosts for _, network in world.sandbox.commands}
+        capability = await world.catalogue.get("greet")
+        if allowed:
+            assert hosts == {tuple(HOSTS)}
+            assert (build.status, capability.access.hosts) == ("active", tuple(HOSTS))
+        else:
+            assert "the user has not allowed connections to api.example.org:443" in world.results[2]
+            assert hosts == {()}
+            assert (build.status, capability.status, capability.version) == ("proposed", "proposed", 0)
+            assert "satchel capability approve greet" in build.outcome
+
+
+# The queue
+
+
+@requirement("builder:messages", "builder:messages:fields")
+async def test_messages_are_stored_in_order_and_a_late_subscriber_sees_all_of_them(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with open_world(tmp_path, clock=clock) as world:
+        build = await world.request()
+        for number in range(3):
+            clock.advance(1)
+            await world.queue.tell(
+                build.id, id=f"p{number}", type="progress", payload={"text": f"step {number}"}
+            )
+        before = await world.queue.version()
+        await world.queue.tell(build.id, id="p1", type="progress", payload={"text": "said twice"})
+        assert await world.queue.version() == before
+        late = BuildQueue(world.queue._database, clock=clock, user_id="default")
+        messages = await late.messages(build.id)
+        assert [m.text for m in messages] == ["step 0", "step 1", "step 2"]
+        assert [m.number for m in messages] == sorted({m.number for m in messages})
+        assert {(m.direction, m.type, m.read, m.build_id) for m in messages} == {
+            ("to_user", "progress", False, build.id)
+        }
+        assert await late.messages(build.id, after=messages[1].number) == messages[2:]
+        assert await late.messages_for("s1") == messages
+        assert await late.messages_for("another session") == ()
+        await late.mark_read([messages[0].number])
+        assert [m.read for m in await late.messages(build.id)] == [True, False, False]
+        other = BuildQueue(world.queue._database, clock=clock, user_id="somebody else")
+        assert await other.messages(build.id) == ()
+        assert await other.open_builds() == ()
+        with pytest.raises(NotFound):
+            await other.get(build.id)
+
+
+async def test_the_first_end_of_a_build_holds(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        build = await world.request()
+        await world.queue.end(build.id, "failed", "no")
+        ended = await world.queue.end(build.id, "active", "yes")
+        assert (ended.status, ended.outcome) == ("failed", "no")
+        assert await world.said(build) == [("error", "no")]
+        assert await world.queue.open_builds() == ()

@@ -1,0 +1,267 @@
+"""Builds whose process dies, at every event of their logs and at random moments of a real worker."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from satchel.builder.queue import BuildQueue
+from satchel.builder.records import Build
+from satchel.builder.tasks import build_task
+from satchel.capabilities.catalogue import Catalogue
+from satchel.capabilities.records import Wanted
+from satchel.clock import SystemClock
+from satchel.conversation import INTERRUPTED
+from satchel.events import Event, Observation
+from satchel.messages import ToolResultBlock
+from satchel.models.port import ModelRequest
+from satchel.models.scripted import Call, Reply
+from satchel.sessions import SessionStore
+from satchel.storage import Database
+from tests.builder.world import CASES, GREET, SCHEMA, World, open_world, register, tries, write
+from tests.capabilities.world import make_database
+from tests.cli.conftest import serving
+from tests.cli.programs import calls, speaks
+from tests.killing import Killing
+from tests.models.loopback import Answer, Asked
+from tests.requirements import requirement
+
+KILLS = 20
+SEED = 20261122
+
+
+class Killed(BaseException):
+    """The program is gone."""
+
+
+def reply(request: ModelRequest) -> Reply:
+    """Goes on from what the conversation says, as a model does."""
+    results = [
+        block
+        for message in request.messages
+        for block in message.blocks
+        if isinstance(block, ToolResultBlock)
+    ]
+    done = len(results)
+    last = results[-1].content if results else ""
+    if done and (last == INTERRUPTED or last.startswith("Refused")):
+        return Reply(calls=[tries()])
+    asked = Call(name="ask_user", input={"question": "Which greeting?"})
+    progress = Call(name="report_progress", input={"text": "I begin."})
+    plan = [
+        [progress, write("main.py", GREET)],
+        [asked],
+        [write("tests/cases.jsonl", CASES), tries()],
+    ]
+    rounds = sum(message.role == "assistant" for message in request.messages)
+    return Reply(calls=plan[rounds] if rounds < len(plan) else [register()])
+
+
+@requirement("builder:durable")
+@pytest.mark.anyio
+async def test_a_build_that_is_cut_after_any_event_of_its_log_ends_the_same(tmp_path: Path) -> None:
+    async def run(home: Path, at: int) -> tuple[World, Build, bool]:
+        """A first life that ends before the event `at` is written, and a second one."""
+        count = 0
+
+        async with open_world(home, reply, question_wait_s=30.0) as world:
+
+            async def kill(events: Sequence[Event]) -> None:
+                nonlocal count
+                count += len(events)
+                if count > at:
+                    raise Killed
+
+            world.before_log = kill
+            build = await world.request()
+            is_killed = False
+            try:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(answer_first, world.queue, build.id)
+                    await world.builder.build(build.id)
+            except* Killed:
+                is_killed = True
+        async with open_world(home, reply, question_wait_s=30.0) as world:
+            world.model._calls = 100  # the ids of a provider are unique
+            async with anyio.create_task_group() as group:
+                group.start_soon(answer_first, world.queue, build.id)
+                build = await world.builder.build(build.id)
+                group.cancel_scope.cancel()
+            await check(world.queue, world.catalogue, world.sessions, build)
+            return world, build, is_killed
+
+    at = 0
+    while True:
+        _, build, is_killed = await run(tmp_path / str(at), at)
+        assert build.status == "active", f"cut before event {at}"
+        if not is_killed:
+            break
+        at += 1
+    assert at > 20
+
+
+async def answer_first(queue: BuildQueue, build_id: str) -> None:
+    while True:
+        for question in await queue.open_questions():
+            if question.build_id == build_id:
+                await queue.answer(build_id, question.id, "Hello", by="test")
+        await anyio.sleep(0.02)
+        if (await queue.get(build_id)).has_ended:
+            return
+
+
+async def check(queue: BuildQueue, catalogue: Catalogue, sessions: SessionStore, build: Build) -> None:
+    """What a user sees of a build, whatever happened to it."""
+    messages = await queue.messages(build.id)
+    kinds = Counter(message.type for message in messages)
+    assert kinds == {"progress": 1, "question": 1, "answer": 1, "complete": 1}, [m.text for m in messages]
+    versions = await catalogue.versions(build.name)
+    assert [version.number for version in versions] == [1]
+    assert versions[0].provenance.build_id == build.id
+    log = await sessions.load(build.session_id)
+    told = [
+        record.event.text
+        for record in log.records
+        if isinstance(record.event, Observation) and record.event.tool == "ask_user"
+    ]
+    assert told == ["Hello"], "the answer reached the model, once"
+    capability = await catalogue.get(build.name)
+    assert (capability.status, capability.build_id) == ("active", "")
+
+
+@requirement("builder:durable")
+def test_twenty_kills_of_a_worker_double_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    with serving(_answer) as server, Killing("tests.builder.kill_worker") as killing:
+        anyio.run(_request, tmp_path)
+        with _answering(tmp_path):
+            rounds = 0
+            while rounds < KILLS or anyio.run(_open, tmp_path):
+                # From the moment at which a build begins; the last lives are long enough to finish.
+                later_s = chance.uniform(0.0, 0.8) if rounds < KILLS else 8.0
+                killing.round(after=2, later_s=later_s, home=str(tmp_path), url=server.url)
+                rounds += 1
+                assert rounds < 3 * KILLS
+        assert killing.killed >= KILLS
+    anyio.run(_check_all, tmp_path)
+
+
+NAMES = ("greet_a", "greet_b", "greet_c", "greet_d", "greet_e")
+
+
+def _answer(asked: Asked) -> Answer:
+    """The same as `reply`, for a real endpoint. The answer of the user is written into the code."""
+    messages = asked.body["messages"]
+    results = [message["content"] for message in messages if message["role"] == "tool"]
+    results = ["".join(p["text"] for p in r) if isinstance(r, list) else r for r in results]
+    number = 100 * len(messages)
+    last = results[-1] if results else ""
+    rounds = sum(message["role"] == "assistant" for message in messages)
+    run_it = ("run_code", {"code": 'from main import run; run({"city": "Austin"})'})
+    if last == INTERRUPTED or last.startswith("Refused"):
+        return calls(run_it, start=number)
+    match rounds:
+        case 0:
+            return calls(
+                ("report_progress", {"text": "I begin."}),
+                ("write_file", {"path": "main.py", "content": GREET}),
+                start=number,
+            )
+        case 1:
+            return calls(("ask_user", {"question": "Which greeting?"}), start=number)
+        case 2:
+            return calls(
+                ("write_file", {"path": "tests/cases.jsonl", "content": CASES}), run_it, start=number
+            )
+        case _ if rounds > 20:
+            return speaks("Cannot build: this goes on for ever.")
+        case _:
+            wanted = {"description": "Greet a city by its name.", "input_schema": SCHEMA}
+            return calls(("register_capability", wanted), start=number)
+
+
+async def _opened(home: Path, use: Any) -> Any:
+    clock = SystemClock()
+    async with Database.open(home / "satchel.db", clock=clock) as database:
+        queue = BuildQueue(database, clock=clock, user_id="default")
+        catalogue = await Catalogue.open(database, home=home, clock=clock)
+        return await use(queue, catalogue, SessionStore(home / "sessions", database, clock=clock))
+
+
+async def _request(home: Path) -> None:
+    await make_database(home)
+
+    async def use(queue: BuildQueue, catalogue: Catalogue, _: SessionStore) -> None:
+        now = SystemClock().now()
+        for name in NAMES:
+            wanted = Wanted(name=name, description=f"Greet a city ({name}).")
+            requested = await catalogue.request(wanted)
+            build = Build(
+                id=requested.build_id,
+                capability_id=requested.capability.id,
+                name=name,
+                kind="build",
+                task=build_task(wanted),
+                asked_by="s1",
+                session_id=f"build-{requested.build_id}",
+                model="openai:m-1",
+                created_at=now,
+                updated_at=now,
+            )
+            await queue.add(build)
+
+    await _opened(home, use)
+
+
+async def _open(home: Path) -> int:
+    async def use(queue: BuildQueue, catalogue: Catalogue, _: SessionStore) -> int:
+        # Those of the last build are answered only between two lives of the worker.
+        for question in await queue.open_questions():
+            await queue.answer(question.build_id, question.id, "Hello", by="test")
+        return len(await queue.open_builds())
+
+    found: int = await _opened(home, use)
+    return found
+
+
+@contextmanager
+def _answering(home: Path) -> Iterator[None]:
+    """Answers the questions of all builds but the last while workers run."""
+    stop = threading.Event()
+
+    async def answer(queue: BuildQueue, *_: object) -> None:
+        while not stop.is_set():
+            for question in await queue.open_questions():
+                if question.name != NAMES[-1]:
+                    await queue.answer(question.build_id, question.id, "Hello", by="test")
+            await anyio.sleep(0.1)
+
+    thread = threading.Thread(target=lambda: anyio.run(_opened, home, answer))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+async def _check_all(home: Path) -> None:
+    async def use(queue: BuildQueue, catalogue: Catalogue, sessions: SessionStore) -> None:
+        attempts = 0
+        for name in NAMES:
+            capability = await catalogue.get(name)
+            (build,) = await queue.of_capability(capability.id)
+            assert build.status == "active", build.outcome
+            attempts += build.attempts
+            await check(queue, catalogue, sessions, build)
+        assert attempts > len(NAMES) + 5, "most kills met a build"
+
+    await _opened(home, use)
