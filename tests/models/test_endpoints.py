@@ -296,7 +296,7 @@ async def test_an_endpoint_that_stays_down_is_given_up_after_four_requests(
 ) -> None:
     down = as_json({"error": {"message": "down"}}, status=503)
     async with loopback([down] * 4) as server, model_at(server, wire, tmp_path) as model:
-        with pytest.raises(ModelUnavailable, match=r"answered 503: down\. It was tried 4 times\."):
+        with pytest.raises(ModelUnavailable, match=r"answered 503: down\. Satchel tried 4 times\."):
             await ask(model, request())
     assert len(server.asked) == 4
 
@@ -341,7 +341,7 @@ async def test_what_was_shown_is_not_asked_for_again(wire: Wire, tmp_path: Path)
         loopback([cut, as_events(says(wire, "x"))]) as server,
         model_at(server, wire, tmp_path) as model,
     ):
-        with pytest.raises(ModelUnavailable, match="had come by then") as caught, anyio.fail_after(20):
+        with pytest.raises(ModelUnavailable, match="had already arrived") as caught, anyio.fail_after(20):
             await read(model)
     assert shown[0] == TextDelta(text="Half an ")
     assert not any(isinstance(event, Retrying) for event in shown)

@@ -1,4 +1,4 @@
-"""Tells whether anything of a process is left, without looking for it."""
+"""Shows when the last process of a tree has ended, without searching for processes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import anyio
 
 
 class Lifeline:
-    """A named pipe that a process and its descendants hold open: its end says that the last of them is
-    gone.
-    """
+    """A named pipe that a process and its descendants hold open. Its end shows that the last of them has ended."""
 
     def __init__(self, folder: Path, name: str = "lifeline") -> None:
         self.path = folder / name
@@ -21,11 +19,12 @@ class Lifeline:
 
     @property
     def hold(self) -> str:
-        """Shell: hold it from now on, and say so."""
+        """Shell code that opens the pipe and reports that it is open."""
         return f"exec 9>{shlex.quote(str(self.path))}; echo held >&9"
 
     async def held(self) -> None:
-        with anyio.fail_after(20):
+        # Generous, because a busy machine may start the program slowly.
+        with anyio.fail_after(60):
             await anyio.wait_readable(self._reader)
         assert os.read(self._reader, 5) == b"held\n"
 

@@ -81,16 +81,11 @@ def _object(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": {key: value}, "required": [key], "additionalProperties": False}
 
 
-class JsonTools:
-    """A `ChatModel` that sends and receives tool calls as JSON in text."""
+class _Wrapper:
+    """A wrapper of a `ChatModel`, with the properties of the wrapped model."""
 
     def __init__(self, inner: ChatModel) -> None:
-        """Store the model to wrap; closing this object closes it."""
         self._inner = inner
-        self._cache: MessageCache[Message] = MessageCache(limit=_CACHE_CHARS, weigh=_weight)
-        self._tools: tuple[ToolDefinition, ...] = ()
-        self._tools_text = ""
-        self._schema: dict[str, Any] = {}
 
     @property
     def provider(self) -> str:
@@ -110,6 +105,18 @@ class JsonTools:
     async def aclose(self) -> None:
         """Close the wrapped model."""
         await self._inner.aclose()
+
+
+class JsonTools(_Wrapper):
+    """A `ChatModel` that sends and receives tool calls as JSON in text."""
+
+    def __init__(self, inner: ChatModel) -> None:
+        """Store the model to wrap; closing this object closes it."""
+        super().__init__(inner)
+        self._cache: MessageCache[Message] = MessageCache(limit=_CACHE_CHARS, weigh=_weight)
+        self._tools: tuple[ToolDefinition, ...] = ()
+        self._tools_text = ""
+        self._schema: dict[str, Any] = {}
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """See `ChatModel.stream`."""
@@ -147,7 +154,7 @@ class JsonTools:
         )
 
 
-class AdaptiveTools:
+class AdaptiveTools(_Wrapper):
     """A `ChatModel` that uses native tool calls until its endpoint refuses them or it writes calls as JSON in its text,
     and JSON from then on.
 
@@ -171,30 +178,11 @@ class AdaptiveTools:
             abilities: Stores what is known about models.
             endpoint: The address under which the result is remembered, without user and password.
         """
-        self._inner = inner
+        super().__init__(inner)
         self._json = JsonTools(inner)
         self._tool_use = tool_use
         self._abilities = abilities
         self._endpoint = endpoint
-
-    @property
-    def provider(self) -> str:
-        """The value of the wrapped model."""
-        return self._inner.provider
-
-    @property
-    def model(self) -> str:
-        """The value of the wrapped model."""
-        return self._inner.model
-
-    @property
-    def context_window(self) -> int | None:
-        """The value of the wrapped model."""
-        return self._inner.context_window
-
-    async def aclose(self) -> None:
-        """Close the wrapped model."""
-        await self._inner.aclose()
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """See `ChatModel.stream`."""

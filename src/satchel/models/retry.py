@@ -56,18 +56,18 @@ async def retried(
     number = 0
     while True:
         number += 1
-        given = False
+        has_started = False
         try:
             async with aclosing(attempt()) as events:
                 async for event in events:
-                    given = True
+                    has_started = True
                     yield event
             return
         except ModelUnavailable as error:
-            if given:
+            if has_started:
                 raise ModelUnavailable(
-                    f"{error} A part of it had come by then, so it was not asked for again: "
-                    "say “go on” for the rest.",
+                    f"{error} Part of the answer had already arrived, so the request was not repeated. "
+                    "Say “continue” to get the rest.",
                     retry_after_s=error.retry_after_s,
                 ) from error
             asked_s = error.retry_after_s
@@ -76,7 +76,7 @@ async def retried(
             if number > policy.retries:
                 if policy.retries:
                     raise ModelUnavailable(
-                        f"{error} It was tried {number} times.", retry_after_s=asked_s
+                        f"{error} Satchel tried {number} times.", retry_after_s=asked_s
                     ) from error
                 raise
             delay_s = policy.delay_s(number, asked_s, random)

@@ -334,9 +334,13 @@ class ModeGate:
         answers = await self._approver.approve(requests) if self._approver is not None else None
         if answers is None:
             return [self._nobody(request) for request in requests]
-        return [await self._take(request, answer) for request, answer in zip(requests, answers, strict=True)]
+        return [
+            await self._decision_by_user(request, answer)
+            for request, answer in zip(requests, answers, strict=True)
+        ]
 
-    async def _take(self, request: ApprovalRequest, approval: Approval) -> Decision:
+    async def _decision_by_user(self, request: ApprovalRequest, approval: Approval) -> Decision:
+        """The decision that an answer makes. Its rules are added to the session, and saved if it is "always"."""
         name = request.call.spec.name
         if approval.answer == "no":
             said = f' They said: "{approval.words}".' if approval.words else ""

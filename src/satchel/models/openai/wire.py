@@ -198,13 +198,13 @@ class ChatAnswer:
 
     def feed(self, data: dict[str, Any]) -> list[Delta]:
         """Add one chunk."""
-        return self._take(data, "delta")
+        return self._read_choices(data, "delta")
 
     def feed_whole(self, body: dict[str, Any]) -> list[Delta]:
         """Add a complete answer."""
-        return self._take(body, "message")
+        return self._read_choices(body, "message")
 
-    def _take(self, data: dict[str, Any], field: str) -> list[Delta]:
+    def _read_choices(self, data: dict[str, Any], field: str) -> list[Delta]:
         if isinstance(usage := data.get("usage"), dict):
             self._usage = usage_from_wire(usage)
         if not self._model and isinstance(model := data.get("model"), str):

@@ -137,10 +137,12 @@ def grep_tool(fence: Fence) -> Tool:
 
 async def _run(fence: Fence, place: Place, search: _Search, context: ToolContext) -> _Found:
     is_folder = stat.S_ISDIR((await context.blocking(_state, place)).st_mode)
-    takes = _filter(place, search.glob, fence.search_filter(place, context))
+    is_wanted = _filter(place, search.glob, fence.search_filter(place, context))
     ripgrep = find_ripgrep(context.environ)
     if ripgrep is not None:
-        found, result = await _by_ripgrep(ripgrep, fence, place, search, takes, context, is_folder=is_folder)
+        found, result = await _by_ripgrep(
+            ripgrep, fence, place, search, is_wanted, context, is_folder=is_folder
+        )
         # Python supports look-around and other syntax that ripgrep does not.
         if result is None or result.exit_code != 2 or found.rows or b"regex" not in result.stderr.data:
             return found
@@ -148,7 +150,7 @@ async def _run(fence: Fence, place: Place, search: _Search, context: ToolContext
         re.compile(search.pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise UsageError(f"The pattern {search.pattern!r} is not a regular expression: {error}.") from error
-    return await _by_worker(fence, place, search, takes, context, is_folder=is_folder)
+    return await _by_worker(fence, place, search, is_wanted, context, is_folder=is_folder)
 
 
 def _state(place: Place) -> os.stat_result:
@@ -174,13 +176,13 @@ def _filter(place: Place, glob: str, may_show: Callable[[Path], bool]) -> Callab
     pattern = GlobPattern(glob if "/" in glob else f"**/{glob}") if glob else None
     verdicts: dict[str, bool] = {}
 
-    def takes(path: str) -> bool:
+    def is_wanted(path: str) -> bool:
         if path not in verdicts:
             fits = pattern is None or pattern.matches(path or place.path.name)
             verdicts[path] = fits and may_show(place.path / path)
         return verdicts[path]
 
-    return takes
+    return is_wanted
 
 
 async def _by_ripgrep(
@@ -188,7 +190,7 @@ async def _by_ripgrep(
     fence: Fence,
     place: Place,
     search: _Search,
-    takes: Callable[[str], bool],
+    is_wanted: Callable[[str], bool],
     context: ToolContext,
     *,
     is_folder: bool,
@@ -214,18 +216,18 @@ async def _by_ripgrep(
     if search.ignore_case:
         argv.append("--ignore-case")
     if re.fullmatch(r"[A-Za-z0-9_.*?-]+", search.glob):
-        # This only saves reading files; `takes` decides which ones are wanted. A glob would override .gitignore.
+        # This only saves reading files; `is_wanted` decides which ones are wanted. A glob would override .gitignore.
         argv += [f"--type-add=satchel:{search.glob}", "--type=satchel"]
     argv += ["--regexp", search.pattern, "--", "./" if is_folder else str(place.path)]
     cwd = place.path if is_folder else place.path.parent
-    return await _collect(argv, None, cwd, fence, place, search, takes, context)
+    return await _collect(argv, None, cwd, fence, place, search, is_wanted, context)
 
 
 async def _by_worker(
     fence: Fence,
     place: Place,
     search: _Search,
-    takes: Callable[[str], bool],
+    is_wanted: Callable[[str], bool],
     context: ToolContext,
     *,
     is_folder: bool,
@@ -236,7 +238,7 @@ async def _by_worker(
 
         def find() -> list[str]:
             found = walk(place.path, pattern=None, goes_on=lambda: not stopped.is_set())
-            return [file.path for file in found if not file.is_folder and takes(file.path)]
+            return [file.path for file in found if not file.is_folder and is_wanted(file.path)]
 
         try:
             files = await context.blocking(find)
@@ -255,7 +257,7 @@ async def _by_worker(
     }
     argv = [sys.executable, "-I", "-S", str(Path(__file__).with_name("grep_worker.py"))]
     found, result = await _collect(
-        argv, json.dumps(job).encode(), Path("/"), fence, place, search, takes, context
+        argv, json.dumps(job).encode(), Path("/"), fence, place, search, is_wanted, context
     )
     if result is not None and result.exit_code and not found.rows:
         raise UsageError(f"The search failed: {result.stderr.text.strip().splitlines()[-1][:300]}")
@@ -269,17 +271,17 @@ async def _collect(
     fence: Fence,
     place: Place,
     search: _Search,
-    takes: Callable[[str], bool],
+    is_wanted: Callable[[str], bool],
     context: ToolContext,
 ) -> tuple[_Found, ProcessResult | None]:
     """Run a search and read its records as they arrive. Returns None if it was stopped after enough records."""
     found = _Found()
-    reader = _Reader(fence, place, search, takes, context, found)
+    reader = _Reader(fence, place, search, is_wanted, context, found)
     result: ProcessResult | None = None
     limit_s = max(1.0, context.timeout_s - SPARE_S)
     with anyio.CancelScope() as enough:
 
-        async def take(stream: StreamName, chunk: bytes) -> None:
+        async def read_chunk(stream: StreamName, chunk: bytes) -> None:
             if stream == "stdout" and not reader.feed(chunk):
                 enough.cancel()
 
@@ -290,7 +292,7 @@ async def _collect(
             stdin=stdin,
             timeout_s=limit_s,
             max_output_bytes=8192,
-            on_output=take,
+            on_output=read_chunk,
             grace_s=0.2,
         )
         if result.timed_out:
@@ -307,14 +309,14 @@ class _Reader:
         fence: Fence,
         place: Place,
         search: _Search,
-        takes: Callable[[str], bool],
+        is_wanted: Callable[[str], bool],
         context: ToolContext,
         found: _Found,
     ) -> None:
         self._fence = fence
         self._place = place
         self._search = search
-        self._takes = takes
+        self._is_wanted = is_wanted
         self._context = context
         self._found = found
         self._rest = b""
@@ -338,7 +340,7 @@ class _Reader:
             if nul < 0 or end < 0:
                 break
             path = self._path(REMARK.sub(b"", data[at:nul]))
-            wanted = not self._takes(path) or self._take(path, data[nul + 1 : end])
+            wanted = not self._is_wanted(path) or self._add_row(path, data[nul + 1 : end])
             at = end + 1
         self._rest = data[at:]
         return wanted
@@ -355,7 +357,8 @@ class _Reader:
         if self._found.rows and self._found.rows[-1] != "--":
             self._found.rows.append("--")
 
-    def _take(self, path: str, rest: bytes) -> bool:
+    def _add_row(self, path: str, rest: bytes) -> bool:
+        """Add the row of a record; False when there are enough rows."""
         found, mode, name = self._found, self._search.mode, self._name(path)
         is_match = True
         row = name
