@@ -1,9 +1,9 @@
-"""A chain of fifty calls in one turn: what the last ten rounds cost against the first ten.
+"""A chain of fifty calls in one turn: the cost of the last ten rounds compared with the first ten.
 
     python benchmarks/chain.py [--chains 5]
 
-Each round sends the whole conversation, so its bytes grow; what must not grow is the work of the loop. The
-baseline does the same by hand over the bare SDK.
+Each round sends the whole conversation, so the number of bytes grows, but the work of the loop must not. The baseline
+is a hand-written loop over the bare SDK.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Marks = list[tuple[float, float]]
 
 
 def mark() -> tuple[float, float]:
-    """Now."""
+    """The CPU and wall time now, in seconds."""
     return time.process_time(), time.perf_counter()
 
 
 def satchel(address: str) -> Callable[[], Awaitable[Marks]]:
-    """A chain in our loop."""
+    """A chain in Satchel's loop."""
     provider = ProviderSettings(name="openai", kind="openai", base_url=f"{address}/v1")
     model = OpenAIModel(provider, f"chain-{LENGTH}", api_key="k", clock=SystemClock())
     shop = environment()
@@ -60,7 +60,7 @@ def satchel(address: str) -> Callable[[], Awaitable[Marks]]:
                 environment=shop,
                 emit=emit,
                 clock=SystemClock(),
-                # The endpoint asks for the same call each time; that is not what is measured.
+                # The endpoint requests the same call each time; stopping such repetition is not measured here.
                 limits=Limits(max_rounds=LENGTH + 1, max_repeats=LENGTH + 1),
                 estimator=TokenEstimator(),
                 watch=PrefixWatch(),
@@ -73,7 +73,7 @@ def satchel(address: str) -> Callable[[], Awaitable[Marks]]:
 
 
 def bare(address: str) -> Callable[[], Awaitable[Marks]]:
-    """A chain by hand."""
+    """A chain in a hand-written loop over the SDK."""
     from openai import AsyncOpenAI
 
     client = AsyncOpenAI(base_url=f"{address}/v1", api_key="k")
@@ -120,7 +120,7 @@ def figures(chains: Sequence[Marks]) -> dict[str, float]:
     def cpu(start: int, end: int) -> float:
         return statistics.median((marks[end][0] - marks[start][0]) * 1000 for marks in chains)
 
-    # The first answer opens the connection and compiles the schema: it is left out.
+    # The first answer is left out because it opens the connection and compiles the schema.
     first, last = cpu(1, 11), cpu(LENGTH - 10, LENGTH)
     return {
         "cpu_ms": round(cpu(0, LENGTH + 1), 1),
@@ -131,7 +131,7 @@ def figures(chains: Sequence[Marks]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark and print the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,9 +1,9 @@
-"""How often `satchel.memory.compare` is right: confusion and error rates on the half that it was not fitted on.
+"""How often `satchel.memory.compare` is right: confusion and error rates on the half that was not used for fitting.
 
     python benchmarks/compare.py [--words] [--fit]
 
-`--words` leaves the embedder out; `--fit` fits the weights anew on the other half and writes them into the package.
-The set is tests/memory/data/pairs.json; every second pair of each relation is the half that is reported.
+`--words` measures without the embedder; `--fit` fits new weights on the other half and writes them to the package. The
+set is tests/memory/data/pairs.json; the reported half is every second pair of each relation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RIDGE = 0.008
 
 
 def halves() -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """The half that is fitted on, and the half that is reported."""
+    """The half for fitting, and the half that is reported."""
     seen: dict[str, int] = {}
     fitted, reported = [], []
     for pair in json.loads(PAIRS.read_text(encoding="utf-8")):
@@ -36,7 +36,7 @@ def halves() -> tuple[list[dict[str, str]], list[dict[str, str]]]:
 
 
 def fit(pairs: list[dict[str, str]], similarities: list[float | None]) -> dict[str, dict[str, float]]:
-    """Softmax regression with a small ridge, by gradient descent from zero: the same data give the same weights."""
+    """Softmax regression with a small ridge, by gradient descent from zero, so that the same data give the same weights."""
     found = [
         features_of(pair["older"], pair["newer"], similarity)
         for pair, similarity in zip(pairs, similarities, strict=True)
@@ -76,7 +76,7 @@ def report(name: str, pairs: list[dict[str, str]], similarities: list[float | No
             + "".join(str(row[said]).rjust(12) for said in RELATIONS)
             + f"   error {error:.2f}"
         )
-    print(f"corrections with confidence >= 0.8: {sure_corrections}, of them wrong: {wrong_corrections}")
+    print(f"corrections with confidence >= 0.8: {sure_corrections}, {wrong_corrections} of them wrong")
     return {
         "pairs": len(pairs),
         "error_rate": round(1 - right / len(pairs), 4),
@@ -87,7 +87,7 @@ def report(name: str, pairs: list[dict[str, str]], similarities: list[float | No
 
 
 def main() -> None:
-    """Measure, and fit where asked."""
+    """Measure, or fit the weights with `--fit`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--words", action="store_true")
     parser.add_argument("--fit", action="store_true")
@@ -100,15 +100,17 @@ def main() -> None:
     if options.fit:
         meanings = similarities(fitted)
         if None in meanings:
-            raise SystemExit("The embedding model is not on this machine: satchel doctor says how to get it.")
+            raise SystemExit(
+                "The embedding model is not on this machine. `satchel doctor` says how to get it."
+            )
         weights = {"meaning": fit(fitted, meanings), "words": fit(fitted, [None] * len(fitted))}
         WEIGHTS.write_text(json.dumps(weights, indent=1) + "\n", encoding="utf-8")
         print(f"Wrote {WEIGHTS.name}; run again to measure it.")
         return
-    result = {"words alone": report("words alone", reported, [None] * len(reported))}
+    result = {"words only": report("words only", reported, [None] * len(reported))}
     if not options.words:
         result["with the embedder"] = report("with the embedder", reported, similarities(reported))
-        report("with the embedder, on the half it was fitted on", fitted, similarities(fitted))
+        report("with the embedder, on the half that was used for fitting", fitted, similarities(fitted))
     print("\n" + json.dumps({"cpus": os.cpu_count(), **result}))
 
 

@@ -1,9 +1,8 @@
-"""Fifty executables that take 100 ms each to tell their schema: the first discovery, and the next start.
+"""Discovery of fifty executables that take 100 ms each to print their schema: the first start, and the next one.
 
     python benchmarks/discovery.py [--tools 50] [--rounds 5]
 
-The baseline in the same run is asking the same executables one after the other, as a start without a cache and without
-company would.
+The baseline in the same run queries the same executables one after the other, without a cache.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ WAIT_S = 0.1
 
 
 def make_tools(folder: Path, count: int) -> None:
-    """Shell scripts that wait before they answer."""
+    """Write shell scripts that wait before they answer."""
     folder.mkdir(mode=0o755)
     for number in range(count):
         said = {"name": f"tool_{number}", "description": "Waits.", "parameters": {"x": {"type": "string"}}}
@@ -39,7 +38,7 @@ def make_tools(folder: Path, count: int) -> None:
 
 
 async def discover(folder: Path, home: Path, count: int) -> float:
-    """Seconds until all are known."""
+    """The seconds until all schemas are known."""
     external = ExternalTools(
         [ToolFolder(path=folder, kind="user")], home=home, environ=dict(os.environ), clock=SystemClock()
     )
@@ -52,7 +51,7 @@ async def discover(folder: Path, home: Path, count: int) -> float:
 
 
 def one_after_the_other(folder: Path) -> float:
-    """Seconds for the baseline."""
+    """The seconds of the baseline."""
     started_s = time.perf_counter()
     for path in sorted(folder.iterdir()):
         subprocess.run([path, "--schema"], capture_output=True, check=True)
@@ -60,7 +59,7 @@ def one_after_the_other(folder: Path) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark and print the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,11 +1,11 @@
-"""The embedded model on several stacks, from the same weights: what `docs/decisions/` weighs. Needs `onnx`.
+"""The embedding model on several stacks, from the same weights, for docs/decisions/0006-embedder.md. Needs `onnx`.
 
     python benchmarks/embedder_stacks.py FOLDER
 
-FOLDER holds model.safetensors and tokenizer.json, as SATCHEL_HOME/models/minilm-l6-v2 does. Stacks: `fp32`, the graph
-that ships; `int8`, weights of 7 bits a channel and activations quantised per tensor (safe on processors without
-VNNI); `int8-blocks`, 8 bits in blocks of 128 for both; `numpy`, the same forward pass by hand, the baseline. Each runs
-in a process of its own, one text at a time.
+FOLDER contains model.safetensors and tokenizer.json, like SATCHEL_HOME/models/minilm-l6-v2. The stacks are `fp32`, the
+graph in the package; `int8`, weights of 7 bits a channel and activations quantised per tensor (safe on processors
+without VNNI); `int8-blocks`, 8 bits in blocks of 128 for both; and the baseline `numpy`, the same forward pass written
+by hand. Each runs in its own process, one text at a time.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def build(stack: str, safetensors: Path, target: Path) -> None:
 
 
 def numpy_forward(weights: dict[str, np.ndarray[Any, np.dtype[np.float32]]]) -> Callable[[list[int]], Any]:
-    """The forward pass by hand; gelu by its tanh form, since numpy has no erf."""
+    """The forward pass in numpy, with the tanh form of gelu because numpy has no erf."""
 
     def dense(values: Any, name: str) -> Any:
         return values @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
@@ -134,7 +134,7 @@ def numpy_forward(weights: dict[str, np.ndarray[Any, np.dtype[np.float32]]]) -> 
 
 
 def run_stack(stack: str, folder: Path, work: Path) -> None:
-    """In a process of its own: load, embed, print the figures; the vectors go to a file."""
+    """Run in its own process: load, embed, print the figures, and write the vectors to a file."""
     start = time.process_time()
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
@@ -186,7 +186,7 @@ def main(folder: Path) -> None:
         for stack in STACKS:
             if stack != "numpy":
                 build(stack, folder / "model.safetensors", work / f"{stack}.onnx")
-            # numpy takes every processor otherwise, and the others run on one thread.
+            # Otherwise numpy uses all processors, while the others run on one thread.
             environ = {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}
             command = [sys.executable, __file__, str(folder), stack, name]
             done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)

@@ -1,10 +1,10 @@
-"""What the default embedder costs: texts per CPU-second beside the bare runtime, and a cold start.
+"""The cost of the default embedder: texts per CPU-second compared with the bare runtime, and a cold start.
 
     python benchmarks/embedding.py [--home FOLDER] [--texts 300]
 
-The baseline is onnxruntime itself, given the same tokens one text at a time in the same process; a cold start is a
-process of its own that embeds one question, beside one that only imports numpy. `stored` is memories added one by one,
-then embedded, with a vector for each token too. CPU times are of the whole process.
+The baseline is onnxruntime itself with the same tokens, one text at a time, in the same process. A cold start is a new
+process that embeds one question, compared with one that only imports numpy. `stored` counts memories that are added one
+by one and then embedded, including a vector for each token. CPU times include the whole process.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ with for because before after train Lisbon recipe cook repair router window lett
 
 PEAK = """
 def peak_mb():
-    # Not getrusage: its peak begins with that of the process which started this one.
+    # Not getrusage, because its peak includes that of the parent process.
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
 """
@@ -63,7 +63,7 @@ print(time.process_time(), peak_mb())
 
 
 async def rate(count: int, work: Callable[[], Awaitable[None]]) -> float:
-    """Texts per CPU-second, the best of three."""
+    """Texts per CPU-second, the best of three runs."""
     best = 0.0
     for _ in range(3):
         start = time.process_time()
@@ -73,7 +73,7 @@ async def rate(count: int, work: Callable[[], Awaitable[None]]) -> float:
 
 
 def bare(folder: Path, texts: list[str]) -> Callable[[], Awaitable[None]]:
-    """Onnxruntime alone: texts that are tokens already, one at a time, and the mean of what comes out."""
+    """Onnxruntime alone: one tokenized text at a time, and the mean of its output."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -94,7 +94,7 @@ def bare(folder: Path, texts: list[str]) -> Callable[[], Awaitable[None]]:
 
 
 def cold(program: str, *arguments: str) -> dict[str, float]:
-    """CPU seconds and peak memory of a new process, the least of five."""
+    """CPU seconds and peak memory of a new process, the lowest of five runs."""
     runs = []
     for _ in range(5):
         done = subprocess.run(
@@ -108,7 +108,7 @@ def cold(program: str, *arguments: str) -> dict[str, float]:
 
 
 async def measure(home: Path, count: int) -> dict[str, Any]:
-    """Everything, as data."""
+    """All figures, as data."""
     folder = await anyio.to_thread.run_sync(lambda: fetch_weights(home, environ=dict(os.environ)))
     dice = random.Random(1)
     figures: dict[str, Any] = {}
@@ -160,7 +160,14 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--home", type=Path, default=Path.home() / ".satchel", help="where the model is kept")
-    parser.add_argument("--texts", type=int, default=300, help="how many of 18 words; longer ones are fewer")
+    parser.add_argument(
+        "--home", type=Path, default=Path.home() / ".satchel", help="SATCHEL_HOME, for the model"
+    )
+    parser.add_argument(
+        "--texts",
+        type=int,
+        default=300,
+        help="the number of texts of 18 words; there are fewer of the longer ones",
+    )
     arguments = parser.parse_args()
     print(json.dumps(anyio.run(measure, arguments.home, arguments.texts), indent=2))

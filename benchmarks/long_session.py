@@ -1,8 +1,8 @@
-"""Whether a turn costs more the longer its session is: CPU of turn 1,000 beside turn 10, with an instant model.
+"""Whether turns cost more in a longer session: CPU of turn 1,000 compared with turn 10, with an instant model.
 
-Each turn is one round with a tool call and one with the answer. Measured twice: the loop alone, and a whole
-`Satchel.session` with its log on disk and without memory. The same session runs both turns, so only the ratio counts.
-Each number is the median of the turns around the tenth and before the thousandth.
+Each turn is one round with a tool call and one with the answer. It is measured twice: for the loop alone,
+and for a whole `Satchel.session` with its log on disk and without memory. Both turns are in the same session, so only
+the ratio matters. The figures are medians of the turns from the tenth on and up to the thousandth.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from satchel.models.scripted import Call, Reply, ScriptedModel
 
 TURNS = 1_000
 AROUND = 10
-"""Turns whose median stands for one: the tenth and those after it, the thousandth and those before it."""
+"""The number of turns in a median: the tenth and those after it, the thousandth and those before it."""
 AIM = 1.3
 USAGE = Usage(input_tokens=1_000, output_tokens=20)
 
 
 class Forgetful(ScriptedModel):
-    """A scripted model that keeps no request: a thousand of them would be what is measured."""
+    """A scripted model that stores no requests, because a thousand of them would distort the result."""
 
     async def stream(self, request: ModelRequest):  # type: ignore[no-untyped-def]
         """See `ChatModel.stream`."""
@@ -73,7 +73,7 @@ async def measured(turn: Callable[[], Awaitable[object]]) -> dict[str, float]:
 
 
 async def loop() -> dict[str, float]:
-    """The loop alone; the events are kept nowhere."""
+    """The loop alone; the events are discarded."""
     conversation, shop, serving = Conversation(), environment(), model("look", {"place": "Bonn"})
     clock, estimator, watch = SystemClock(), TokenEstimator(), PrefixWatch()
 
@@ -121,7 +121,7 @@ async def session() -> dict[str, float]:
 
 
 def main() -> None:
-    """Print both, with the aim."""
+    """Print both ratios, with the target."""
     result = {
         "versions": versions(),
         "aim": AIM,

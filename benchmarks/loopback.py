@@ -1,7 +1,7 @@
-"""A scripted endpoint on loopback, in a process of its own: both wire formats, so fast that it hardly counts.
+"""A scripted endpoint on loopback, in its own process, for both wire formats; its own time is negligible.
 
-The model's name is the script: `chain-N` asks for one call of the tool `look` in each of N rounds and then answers;
-`fan-N` asks for N calls in one round and then answers. Texts come in twenty pieces, arguments in four.
+The name of the model selects the script: `chain-N` requests one call of the tool `look` in each of N rounds and then
+answers; `fan-N` requests N calls in one round and then answers. Texts are sent in twenty pieces, arguments in four.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ARGUMENTS = ['{"pla', 'ce": ', '"here', '"}']
 
 
 def replies(model: str, results: int) -> int:
-    """How many calls the next answer asks for; 0 for the text at the end."""
+    """The number of calls in the next answer; 0 for the final text."""
     kind, count = model.rsplit("-", 1)
     if kind == "chain":
         return 1 if results < int(count) else 0
@@ -27,7 +27,7 @@ def replies(model: str, results: int) -> int:
 
 
 def openai_events(model: str, calls: int) -> Iterator[dict[str, Any]]:
-    """One answer of the Chat Completions API as it streams."""
+    """One streamed answer of the Chat Completions API."""
     head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": model}
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def openai_events(model: str, calls: int) -> Iterator[dict[str, Any]]:
 
 
 def anthropic_events(model: str, calls: int) -> Iterator[dict[str, Any]]:
-    """One answer of the Messages API as it streams."""
+    """One streamed answer of the Messages API."""
     usage = {"input_tokens": 50, "output_tokens": 1}
     message = {
         "id": "m",
@@ -95,7 +95,7 @@ def openai_whole(model: str, calls: int) -> dict[str, Any]:
 
 
 def answer(path: str, body: bytes) -> bytes:
-    """The response to one request: an event stream where it asks for one."""
+    """The response to one request, as an event stream if the request asks for one."""
     request = json.loads(body)
     model = request["model"]
     # The ids of calls are unique in a conversation, so each names the round that it belongs to.
@@ -138,7 +138,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def main() -> None:
-    """Serve on any free port, and print it."""
+    """Serve on a free port, and print its number."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 24)
     print(server.sockets[0].getsockname()[1], flush=True)
     async with server:
@@ -147,7 +147,7 @@ async def main() -> None:
 
 @contextlib.contextmanager
 def endpoint() -> Iterator[str]:
-    """The address of an endpoint that lives as long as the block."""
+    """The address of an endpoint that runs until the end of the block."""
     process = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

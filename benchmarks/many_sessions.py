@@ -1,11 +1,12 @@
-"""Sixty open sessions, one turn a second together, while a 77 MB log is read: how long a turn takes beyond its model.
+"""The duration of a turn without its model's time: sixty open sessions, together one turn a second, while a 77 MB log
+is read.
 
     python benchmarks/many_sessions.py [--turns 60] [--sessions 60] [--megabytes 77]
 
-Each turn is one scripted answer after 50 ms and an exchange kept in memory, with hashed words in place of an embedding
-model. What is reported is the time from the message to the end of the turn, less those 50 ms. The baseline is one
-session alone in the same run, before and after. While the sixty take turns, a session with a large log is resumed over
-and over; its log is also indexed, once.
+Each turn is one scripted answer after 50 ms and one exchange that is stored in memory, with a hashing embedder instead
+of an embedding model. The reported time is from the message to the end of the turn, less those 50 ms. The baseline is
+one session alone in the same run, before and after. While the sixty sessions run turns, a session with a large log is
+resumed repeatedly, and its log is indexed once.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ BIG = "77aa"
 
 
 async def write_log(home: Path, megabytes: int) -> int:
-    """A session that read many files; the number of its bytes."""
+    """Write the log of a session that read many files, and return its size in bytes."""
     line = "def handle(request): return router.dispatch(request, timeout=30)  # see the notes of 2024-03-08\n"
     text = (line * (RESULT_CHARS // len(line) + 1))[:RESULT_CHARS]
     usage = Usage(input_tokens=9000, output_tokens=90, cost_usd=0.01)
@@ -79,7 +80,7 @@ async def write_log(home: Path, megabytes: int) -> int:
 
 
 async def timed(session: Session, number: int) -> float:
-    """One turn, in ms beyond the model's time."""
+    """The duration of one turn in ms, less the model's time."""
     began = time.perf_counter()
     turn = await session.run_turn(f"The number of today is {number}, and the word is {number * 7919 % 1000}.")
     assert turn.status == "done", turn
@@ -92,7 +93,7 @@ def p95(values: list[float]) -> float:
 
 
 async def measure(home: Path, *, turns: int, sessions: int, megabytes: int) -> dict[str, object]:
-    """Run both and compare."""
+    """Measure one session alone and all sessions, and compare them."""
     environ = {"HOME": str(home), "PATH": os.environ["PATH"]}
     work = home / "work"
     work.mkdir()
@@ -166,7 +167,7 @@ async def measure(home: Path, *, turns: int, sessions: int, megabytes: int) -> d
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark and print the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

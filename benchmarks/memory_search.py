@@ -1,11 +1,11 @@
-"""How fast memory stores and searches, beside a bare numpy product of the same matrix in the same run.
+"""The speed of storing and searching memories, compared with a bare numpy product of the same matrix in the same run.
 
     python benchmarks/memory_search.py [--sizes 1000 10000 100000] [--queries 200] [--no-tokens] [--out FILE]
 
-Texts and vectors are made up: sentences of words that occur as often as words do (Zipf), 384 numbers a vector, and 64
-for each token. The embedder costs nothing here, so that what is measured is the store. CPU is of the whole process,
-wall time is what a caller waits; ratios are to `matrix @ query` and the ten best of it. `lexical` is the search without
-vectors.
+Texts and vectors are generated: sentences whose words have natural frequencies (Zipf), vectors of 384 numbers, and 64
+numbers for each token. The embedder costs nothing, so that only the store is measured. CPU times include the whole
+process; wall times are those of a caller. The baseline of ratios is `matrix @ query` and its ten best rows. `lexical`
+is the search without vectors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-# One thread for the baseline and for the search alike: on a shared machine two would measure the neighbours.
+# One thread for the baseline and for the search: on a shared machine, two threads would measure the load of others.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import anyio
@@ -42,10 +42,10 @@ TURNS = 25
 
 
 class MadeUp:
-    """Unit vectors out of a hat, the same ones in each run."""
+    """An embedder that returns random unit vectors, the same ones in each run."""
 
     def __init__(self, *, tokens: bool) -> None:
-        """Begin with the same number."""
+        """Seed the generator with a fixed number."""
         self._random = np.random.default_rng(7)
         self.info = EmbedderInfo(
             id="made-up",
@@ -61,24 +61,24 @@ class MadeUp:
         return rows
 
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Any:
-        """Give a vector for each text, whatever it says."""
+        """A random vector for each text."""
         return self._rows(len(texts), DIMENSION)
 
     async def embed_tokens(self, texts: Sequence[str], role: EmbedRole) -> Any:
-        """Give one for each of its words too."""
+        """The vectors of texts, and of each of their words."""
         return await self.embed(texts, role), [self.tokens_of(text) for text in texts]
 
     def tokens_of(self, text: str) -> TokenVectors:
-        """One for each word."""
+        """A random vector for each word."""
         spans = np.array([match.span() for match in re.finditer(r"\w+", text)], np.int32).reshape(-1, 2)
         return TokenVectors(vectors=self._rows(len(spans), TOKEN_DIMENSION), spans=spans)
 
     async def aclose(self) -> None:
-        """Nothing to give back."""
+        """There is nothing to close."""
 
 
 def made_up_texts(count: int) -> list[str]:
-    """Sentences whose words are as common and as rare as words are."""
+    """Sentences whose words have the frequencies of natural language."""
     random = np.random.default_rng(3)
     letters = "bcdfghklmnprstvz"
     names = [
@@ -105,7 +105,7 @@ async def timed(run: Callable[[int], Awaitable[object]], times: int) -> dict[str
 
 
 async def measure(size: int, queries: int, folder: Path, *, tokens: bool) -> dict[str, Any]:
-    """One size."""
+    """Measure a store of one size."""
     texts = made_up_texts(size)
     asked = [" ".join(text.split()[:7]) for text in made_up_texts(size + queries)[size:]]
     embedder = MadeUp(tokens=tokens)
@@ -154,7 +154,7 @@ async def measure(size: int, queries: int, folder: Path, *, tokens: bool) -> dic
 
 
 async def fill(memory: Memory, size: int) -> Any:
-    """Give every memory a vector, written in large batches; the matrix of all of them."""
+    """Write a vector for every memory, in large batches, and return the matrix of all vectors."""
     dense = memory._dense  # The benchmark writes vectors as the store does, without its batches.
     assert dense is not None
     await dense.open()
@@ -184,7 +184,7 @@ async def fill(memory: Memory, size: int) -> Any:
 
 
 async def run(sizes: Sequence[int], queries: int, tokens: bool) -> dict[str, Any]:
-    """All sizes."""
+    """Measure all sizes."""
     with tempfile.TemporaryDirectory() as folder:
         results = [await measure(size, queries, Path(folder), tokens=tokens) for size in sizes]
     return {
@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 100_000])
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--no-tokens", action="store_true", help="an embedder without token vectors")
-    parser.add_argument("--out", type=Path, default=None, help="write the JSON there too")
+    parser.add_argument("--out", type=Path, default=None, help="also write the JSON to this file")
     arguments = parser.parse_args()
     text = json.dumps(anyio.run(run, arguments.sizes, arguments.queries, not arguments.no_tokens), indent=2)
     print(text)

@@ -1,9 +1,8 @@
-"""Eight tools of one round that block for 200 ms each: how long the round takes, against one of them alone.
+"""A round with eight tools that block for 200 ms each, compared with a round with one of them.
 
     python benchmarks/parallel_tools.py [--rounds 10]
 
-The tools sleep in a thread, as a library that knows no async does. Frameworks that are installed are
-measured too.
+The tools sleep in a thread, like a library without async support. Frameworks that are installed are measured too.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ BLOCK_S = 0.2
 
 
 def blocking_look(place: str) -> str:
-    """Looks for a while."""
+    """Block for 200 ms, then answer."""
     time.sleep(BLOCK_S)
     return f"Rain at {place}."
 
 
 def our_turn(address: str, calls: int) -> Contender:
-    """A turn of our loop with so many calls in one round."""
+    """A turn of Satchel's loop with `calls` calls in one round."""
     provider = ProviderSettings(name="openai", kind="openai", base_url=f"{address}/v1")
     model = OpenAIModel(provider, f"fan-{calls}", api_key="k", clock=SystemClock())
 
@@ -108,7 +107,7 @@ OPTIONAL = {
 
 
 async def measure(contenders: Mapping[str, Contender], *, rounds: int) -> dict[str, float]:
-    """Wall time of a turn in ms, the median."""
+    """The median wall time of a turn in ms."""
     wall: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in contenders.values():
         await turn()
@@ -121,7 +120,7 @@ async def measure(contenders: Mapping[str, Contender], *, rounds: int) -> dict[s
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark and print the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,19 +1,19 @@
-"""How well search finds what answers a question: recall, hits and rank on sets of memories and questions.
+"""The quality of search: recall, hits and rank on sets of memories and questions.
 
     python benchmarks/retrieval.py [SET.json ...] [--embedder minilm] [--modes hybrid lexical] [--ablate]
                                    [--home FOLDER] [--out FILE]
 
-Without SET.json the sets beside this file are taken (data/README.md): pages, one-line facts, and facts among turns. A
-set has `entries[] {id, text, session?, speaker?, date?}` and `queries[] {query, evidence[], kind?}`, or it is one of
-conversations: `conversations[] {id, sessions[] {session, date, turns[] {id, speaker, text}}, questions[] {id,
-question, category, evidence[]}}`, each with a scope of its own. One memory is stored for each entry or turn, and every
-question is asked as it stands. A question counts once, whatever number of memories answer it:
+Without SET.json, the sets in data/ are used (see data/README.md): pages, one-line facts, and facts among turns. A set
+has `entries[] {id, text, session?, speaker?, date?}` and `queries[] {query, evidence[], kind?}`, or it consists of
+conversations: `conversations[] {id, sessions[] {session, date, turns[] {id, speaker, text}}, questions[] {id, question,
+category, evidence[]}}`, each in its own scope. One memory is stored for each entry or turn, and every question is asked
+unchanged. A question counts once, however many memories answer it:
 
-    r@k    the share of those memories among the first k
+    r@k    the share of the answering memories that are among the first k
     hit@20 whether any of them is among the first 20
     mrr    1 / the rank of the first of them, 0 beyond 100
 
-`--ablate` asks everything again without each sign in turn, all other weights as they are.
+`--ablate` repeats the measurement without each signal in turn, with all other weights unchanged.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Scope:
 
 
 def scopes_of(data: dict[str, Any], name: str) -> list[Scope]:
-    """Either form of a set."""
+    """The scopes of a set in either form."""
     if "entries" in data:
         questions = [(q["query"], q.get("kind", "all"), q["evidence"]) for q in data["queries"]]
         return [Scope(name=name, entries=data["entries"], questions=questions)]
@@ -73,7 +73,7 @@ def scopes_of(data: dict[str, Any], name: str) -> list[Scope]:
 
 
 async def store(memory: Memory, entries: list[dict[str, Any]]) -> dict[str, str]:
-    """Store entries in their order; the names of their ids."""
+    """Store entries in their order, and return the name of each id."""
     turns: dict[str, int] = defaultdict(int)
     episodes, names, name_of = [], [], {}
     for entry in entries:
@@ -112,7 +112,7 @@ def score(ranks: list[int | None]) -> dict[str, float]:
 
 
 def mean(rows: list[dict[str, float]]) -> dict[str, float]:
-    """The average of every figure, and how many questions it is of."""
+    """The average of every figure, and the number of questions."""
     return {"questions": len(rows)} | {
         name: round(statistics.fmean(row[name] for row in rows), 4) for name in rows[0]
     }
@@ -120,7 +120,7 @@ def mean(rows: list[dict[str, float]]) -> dict[str, float]:
 
 @contextmanager
 def weights(with_tokens: dict[str, float], without_tokens: dict[str, float]) -> Iterator[None]:
-    """Search with other weights."""
+    """Search with different weights in this block."""
     with (
         mock.patch.object(ranking, "WITH_TOKENS", MappingProxyType(with_tokens)),
         mock.patch.object(ranking, "WITHOUT_TOKENS", MappingProxyType(without_tokens)),
@@ -130,13 +130,13 @@ def weights(with_tokens: dict[str, float], without_tokens: dict[str, float]) -> 
 
 @contextmanager
 def no_tokens() -> Iterator[None]:
-    """Search as with an embedder that gives no token vectors."""
+    """Search without token vectors in this block."""
     with mock.patch.object(DenseArm, "has_tokens", False):
         yield
 
 
 def variants(modes: list[Mode], *, ablate: bool) -> dict[str, tuple[Mode, list[Any]]]:
-    """What is measured: a mode, and what is changed in it."""
+    """The measured variants: a mode, and what is changed in it."""
     found: dict[str, tuple[Mode, list[Any]]] = {mode: (mode, []) for mode in modes}
     if not ablate:
         return found
@@ -160,7 +160,7 @@ def variants(modes: list[Mode], *, ablate: bool) -> dict[str, tuple[Mode, list[A
 async def run(
     scopes: list[Scope], *, embedder: str, modes: list[Mode], ablate: bool, home: Path | None
 ) -> dict[str, Any]:
-    """Store and ask everything."""
+    """Store all entries and ask all questions."""
     measured = variants(modes, ablate=ablate)
     rows: dict[str, dict[str, list[dict[str, float]]]] = {name: defaultdict(list) for name in measured}
     seconds = {"store": 0.0, "embed": 0.0, "search": 0.0}
@@ -210,12 +210,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("sets", type=Path, nargs="*", help="JSON; the project's own where there is none")
-    parser.add_argument("--embedder", default="minilm", help='as in the settings; "none" for words alone')
+    parser.add_argument("sets", type=Path, nargs="*", help="JSON files; default: the sets in data/")
+    parser.add_argument(
+        "--embedder", default="minilm", help='as in the settings; "none" searches by words only'
+    )
     parser.add_argument("--modes", nargs="+", default=["hybrid", "lexical"])
-    parser.add_argument("--ablate", action="store_true", help="and without each sign in turn")
+    parser.add_argument("--ablate", action="store_true", help="also without each signal in turn")
     parser.add_argument("--home", type=Path, default=None, help="SATCHEL_HOME, for the model")
-    parser.add_argument("--out", type=Path, default=None, help="write the JSON there too")
+    parser.add_argument("--out", type=Path, default=None, help="also write the JSON to this file")
     arguments = parser.parse_args()
     result: dict[str, Any] = {"embedder": arguments.embedder, "sets": {}}
     for path in arguments.sets or OWN:

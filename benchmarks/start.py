@@ -1,12 +1,13 @@
-"""What a new process costs: CPU of `satchel --version`, `memory search`, `memory add` and `ask`, and their peak memory.
+"""The cost of a new process: CPU of `satchel --version`, `memory search`, `memory add` and `ask`, and their peak
+memory.
 
     python benchmarks/start.py [--home FOLDER] [--rounds 7]
 
-The home is new, with the embedding model linked from FOLDER and five memories that are embedded already. `ask` is
-answered by a scripted endpoint on loopback in OpenAI's wire format, and by recall alone, both without the embedder.
-The baseline in the same run is a process that only imports the libraries a search needs (`libraries`), and one that
-does nothing (`python`); rounds take turns, the least of each counts. CPU is user and system time of the whole process;
-memory is VmHWM.
+The home is new, with the embedding model linked from FOLDER and five memories that are already embedded. `ask` is
+answered by a scripted endpoint on loopback in OpenAI's wire format, and without a model, both without the embedder.
+The baselines in the same run are a process that only imports the libraries that a search needs (`libraries`), and one
+that does nothing (`python`). Rounds alternate, and the lowest figure of each counts. CPU is user and system time of the
+whole process; memory is VmHWM.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MEMORIES = (
     "I like green tea without sugar.",
 )
 LIBRARIES = "import asyncio, click, numpy, onnxruntime, sqlalchemy.dialects.sqlite, tokenizers"
-# A program of its own tells its peak: getrusage's begins with that of the process which started it.
+# A separate program reports its peak, because getrusage's peak includes that of the parent process.
 PEAK = """
 import sys
 from satchel.cli import main
@@ -47,7 +48,7 @@ sys.exit(code)
 
 
 def run(command: list[str], environ: dict[str, str]) -> tuple[float, str]:
-    """CPU seconds of a process, and what it wrote to stderr."""
+    """The CPU seconds of a process, and its stderr."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -61,7 +62,7 @@ def peak_mb(words: list[str], environ: dict[str, str]) -> float:
 
 
 def measure(home: Path, models: Path, rounds: int, address: str) -> dict[str, Any]:
-    """Everything, as data."""
+    """All figures, as data."""
     home.mkdir(mode=0o700)
     (home / "models").symlink_to(models.resolve())
     program = [sys.executable, "-c", "import sys; from satchel.cli import main; sys.exit(main(sys.argv[1:]))"]
@@ -113,7 +114,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--home", type=Path, default=Path.home() / ".satchel", help="where the model is kept")
+    parser.add_argument(
+        "--home", type=Path, default=Path.home() / ".satchel", help="SATCHEL_HOME, for the model"
+    )
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     models = fetch_weights(arguments.home, environ=dict(os.environ)).parent

@@ -1,15 +1,15 @@
-"""Whether what is shown to a model before a turn helps, and whether nothing is shown where nothing does.
+"""Whether the memories shown before a turn help, and whether none are shown where none help.
 
     python benchmarks/surfacing.py [SET.json] [--embedder minilm] [--home FOLDER] [--budget 500] [--verbose]
 
-SET.json is one of the sets that `retrieval.py` reads, with some questions that nothing answers (`evidence` empty); by
-default data/own_surface.json, written for this project: 123 messages over 185 memories, 49 of the messages with nothing
-stored that would help, many of them about people and things that are stored.
+SET.json is a set that `retrieval.py` can read, with some questions that no memory answers (empty `evidence`). The
+default is data/own_surface.json, written for this project: 123 messages over 185 memories. For 49 of the messages, no
+memory would help, although many of them are about people and things that are stored.
 
-    precision       of the messages with something shown, the share where something of it helps
-    recall          of the messages that something stored would help with, the share that got some of it
-    item_precision  of everything shown, the share that helps
-    tokens          of what is shown, where something is; `over_budget` must be 0
+    precision       of the messages with memories shown, the share where at least one of them helps
+    recall          of the messages that a stored memory would help with, the share where one was shown
+    item_precision  of all memories shown, the share that helps
+    tokens          of the shown block, if there is one; `over_budget` must be 0
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from satchel.memory import Memory
 async def run(
     scopes: list[Scope], *, embedder: str, home: Path | None, budget: int, verbose: bool
 ) -> dict[str, Any]:
-    """Store, say every message, count."""
+    """Store the entries, surface memories for every message, and count."""
     shown_for = helped = items = helpful_items = wanted = nothing_stored = false_alarms = over = 0
     tokens: list[int] = []
     for scope in scopes:
@@ -55,7 +55,7 @@ async def run(
                 if names:
                     tokens.append(context.tokens)
                 if verbose and bool(names) != bool(answers):
-                    print("missed" if answers else "for nothing", json.dumps(message), names)
+                    print("missed" if answers else "unneeded", json.dumps(message), names)
             if memory.degraded:
                 raise SystemExit(f"Not measured: {memory.degraded}")
     return {
@@ -79,10 +79,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("set", type=Path, nargs="?", default=OWN[-1])
-    parser.add_argument("--embedder", default="minilm", help='as in the settings; "none" for words alone')
+    parser.add_argument(
+        "--embedder", default="minilm", help='as in the settings; "none" searches by words only'
+    )
     parser.add_argument("--home", type=Path, default=None, help="SATCHEL_HOME, for the model")
     parser.add_argument("--budget", type=int, default=500, help="tokens")
-    parser.add_argument("--verbose", action="store_true", help="print the messages that went wrong")
+    parser.add_argument("--verbose", action="store_true", help="print the messages with wrong results")
     arguments = parser.parse_args()
     scopes = scopes_of(json.loads(arguments.set.read_text(encoding="utf-8")), arguments.set.stem)
     result = anyio.run(

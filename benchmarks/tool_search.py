@@ -1,12 +1,13 @@
-"""Is the right tool found among a thousand, and is the prompt no longer than with a dozen?
+"""Whether the right tool is found among a thousand, and the length of the prompt compared with a dozen tools.
 
-The requests are our own (`data/tool_requests.json`, with the tools that would serve each); the definitions are read
-from the public package `bfcl-eval`, which is not part of the project: `pip download --no-deps bfcl-eval`, then
+We wrote the requests ourselves (`data/tool_requests.json`, with the tools that are right for each). The definitions
+come from the public package `bfcl-eval`, which is not part of the project. Run `pip download --no-deps bfcl-eval`, then
 
     python benchmarks/tool_search.py bfcl_eval-*.whl [--definitions 1000] [--words]
 
-Prints JSON: the share of requests whose first, first five and first eight tools hold a right one, beside the same by a
-plain count of common words; the bytes of all definitions in a prompt with a dozen tools and with all of them.
+The output is JSON: the share of requests with a right tool among the first, the first five and the first eight,
+compared with a plain count of common words; and the bytes of all definitions in a prompt with a dozen tools and with
+all of them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ REQUESTS = Path(__file__).parent / "data" / "tool_requests.json"
 
 
 def definitions_in(wheel: Path) -> Iterator[Mapping[str, Any]]:
-    """Every function that the package's data describes, each name once."""
+    """Every function in the package's data, each name once."""
     seen: set[str] = set()
     with zipfile.ZipFile(wheel) as archive:
         for name in sorted(archive.namelist()):
@@ -50,24 +51,24 @@ def definitions_in(wheel: Path) -> Iterator[Mapping[str, Any]]:
                 if not isinstance(entry, dict):
                     continue
                 for found in [entry] if "multi_turn_func_doc" in name else entry.get("function", []):
-                    # A name of the bridge itself can't stand behind it.
+                    # The bridge's own names can't be used for tools behind it.
                     if found["name"] not in seen and not found["name"].startswith("tool_"):
                         seen.add(found["name"])
                         yield found
 
 
 def name_of(name: str) -> str:
-    """A name that a model's endpoint takes."""
+    """The name in the characters that endpoints accept."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
 
 
 async def nothing(_: Mapping[str, Any], __: ToolContext) -> ToolResult:
-    """What these tools do."""
+    """Do nothing: the tools are never called."""
     return ToolResult(text="")
 
 
 def tools_of(wheel: Path, requests: Sequence[Mapping[str, Any]], *, most: int) -> list[Tool]:
-    """The tools that the requests name, then others up to `most`."""
+    """The tools that the requests name, followed by others, `most` in all."""
     wanted = {name for request in requests for name in request["tools"]}
     found = sorted(definitions_in(wheel), key=lambda entry: entry["name"] not in wanted)[:most]
     tools: dict[str, Tool] = {}
@@ -85,14 +86,14 @@ def tools_of(wheel: Path, requests: Sequence[Mapping[str, Any]], *, most: int) -
 
 
 def by_common_words(query: str, tools: Sequence[Tool], *, limit: int) -> list[str]:
-    """The baseline: as many words of the query as possible in the tool's text."""
+    """The baseline: ranks tools by the number of the query's words in their text."""
     words = set(re.findall(r"\w+", query.lower()))
     scored = [(len(words & set(re.findall(r"\w+", document_of(t.spec).lower()))), t.spec.name) for t in tools]
     return [name for _, name in sorted(scored, key=lambda pair: -pair[0])[:limit]]
 
 
 def shares(found: Sequence[Sequence[str]], requests: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Hits among the first one, five and eight."""
+    """The share of requests with a right tool among the first one, five and eight."""
     right = [{name_of(name) for name in request["tools"]} for request in requests]
     return {
         f"hit@{k}": round(
@@ -103,13 +104,13 @@ def shares(found: Sequence[Sequence[str]], requests: Sequence[Mapping[str, Any]]
 
 
 async def main() -> None:
-    """Measure and print."""
+    """Run the benchmark and print the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--definitions", type=int, default=1000)
-    parser.add_argument("--words", action="store_true", help="without the embedding model")
+    parser.add_argument("--words", action="store_true", help="search without the embedding model")
     given = parser.parse_args()
     requests = json.loads(REQUESTS.read_text(encoding="utf-8"))
     tools = tools_of(given.wheel, requests, most=given.definitions)

@@ -1,11 +1,10 @@
-"""What a turn with one tool call costs in CPU, against the bare official SDKs doing the same, in one run.
+"""The CPU cost of a turn with one tool call, compared with the bare official SDKs in the same run.
 
     python benchmarks/turn_cpu.py [--turns 20] [--batches 15]
 
-A turn is two requests and one call of a tool between them; it is streamed unless said otherwise. Each
-contender runs its batches in turn with the others, so that what disturbs the machine disturbs all; the
-figure is the median of its batches. Frameworks that are installed are measured too. The endpoint is a
-process of its own and does not count.
+A turn is two requests with one tool call between them; it is streamed unless stated otherwise. The contenders take
+turns with their batches, so that other load on the machine affects all of them; a figure is the median of the batches.
+Frameworks that are installed are measured too. The endpoint runs in its own process and is not counted.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ LAST_WORD = "word19"
 
 
 def look(place: str) -> str:
-    """The tool itself."""
+    """The function that the tool calls."""
     return f"Rain at {place}."
 
 
 class Open:
-    """Permits everything."""
+    """A gate that allows every call."""
 
     async def decide(self, calls: Sequence[PlannedCall]) -> Sequence[Decision]:
         """See `Gate`."""
@@ -65,7 +64,7 @@ class Open:
 
 
 def environment() -> CallEnvironment:
-    """Where the tool runs."""
+    """The environment of the tool's calls."""
 
     async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
         return ToolResult(text=look(input["place"]))
@@ -94,7 +93,7 @@ def environment() -> CallEnvironment:
 
 
 def satchel(model: ChatModel, shop: CallEnvironment) -> Contender:
-    """A turn of our loop; the events are taken and kept nowhere."""
+    """A turn of Satchel's loop; the events are discarded."""
     clock, estimator = SystemClock(), TokenEstimator()
 
     async def emit(events: Sequence[Event]) -> None:
@@ -122,7 +121,7 @@ def satchel(model: ChatModel, shop: CallEnvironment) -> Contender:
 
 
 def bare_openai(address: str, *, stream: bool = True) -> Contender:
-    """The same by hand over the openai SDK."""
+    """The same in a hand-written loop over the openai SDK."""
     from openai import AsyncOpenAI
 
     client = AsyncOpenAI(base_url=f"{address}/v1", api_key="k")
@@ -174,7 +173,7 @@ def bare_openai(address: str, *, stream: bool = True) -> Contender:
 
 
 def bare_anthropic(address: str) -> Contender:
-    """The same by hand over the anthropic SDK."""
+    """The same in a hand-written loop over the anthropic SDK."""
     from anthropic import AsyncAnthropic
 
     client = AsyncAnthropic(base_url=address, api_key="k")
@@ -278,7 +277,7 @@ OPTIONAL = {
 async def measure(
     contenders: Mapping[str, Contender], *, turns: int, batches: int
 ) -> dict[str, dict[str, float]]:
-    """CPU and wall time of a turn, in ms, medians over batches."""
+    """CPU and wall time of a turn in ms, as medians of the batches."""
     cpu: dict[str, list[float]] = {name: [] for name in contenders}
     wall: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in contenders.values():
@@ -301,7 +300,7 @@ async def measure(
 
 
 def versions() -> dict[str, str]:
-    """Of everything that is compared."""
+    """The versions of everything that is compared."""
     found = {"python": platform.python_version()}
     for name in ("satchel", "openai", "anthropic", "anyio", "pydantic-ai-slim", "openai-agents", "langgraph"):
         try:
@@ -312,7 +311,7 @@ def versions() -> dict[str, str]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark and print the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

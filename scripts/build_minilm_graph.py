@@ -1,12 +1,12 @@
 """Builds src/satchel/models/embedding/minilm.onnx: the model as a graph, without its weights.
 
-Run it with the `onnx` package beside the project's own (it is needed for nothing else):
+It needs the package `onnx`, which nothing else uses:
 
     python scripts/build_minilm_graph.py SATCHEL_HOME/models/minilm-l6-v2/model.safetensors
 
-Each weight is an "external" tensor that names its place in model.safetensors; nothing is repacked. Attention
-and Gelu are onnxruntime's own fused operators (domain com.microsoft), so that nothing is left for its
-optimiser to do when the graph is loaded.
+Each weight is an "external" tensor that names its place in model.safetensors; nothing is repacked. Attention and Gelu
+are onnxruntime's own fused operators (domain com.microsoft), so that its optimiser has nothing to do when the graph is
+loaded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GRAPH = Path(__file__).parents[1] / "src/satchel/models/embedding/minilm.onnx"
 
 
 class GraphBuilder:
-    """Collects nodes and tensors; each method returns the name of what it added."""
+    """Collects nodes and tensors. Each method returns the name of the node or tensor that it added."""
 
     def __init__(self, safetensors: Path) -> None:
         """Read the table of contents: 8 bytes of length, little-endian, then JSON; offsets count from its

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Sets up .venv: `setup.sh run` for the program, `setup.sh dev` for its tests as well. Called by the Makefile; doing it
-# again does only what is missing. Needs a POSIX shell, Python 3.11 or newer, and a package index.
+# Sets up .venv: `setup.sh run` for the program, `setup.sh dev` for its tests as well. Called by the Makefile. Running
+# it again does only what is missing. Needs a POSIX shell, Python 3.11 or newer, and a package index.
 set -eu
 
 kind=$1
 lock=requirements.lock
 [ "$kind" = dev ] && lock=requirements-dev.lock
 
-# What another project put into the environment must not reach into this one.
+# Variables that another project set must not affect this one.
 unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV VIRTUAL_ENV
 export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 
@@ -20,13 +20,13 @@ fail() {
     exit 1
 }
 
-# Installs Debian packages where that is possible: as root, on a system with apt. Returns 1 elsewhere.
+# Installs Debian packages if possible: as root, on a system with apt. Otherwise returns 1.
 install_debian() {
     command -v apt-get >/dev/null 2>&1 || return 1
     [ "$(id -u)" = 0 ] || return 1
     say "setup: installing $* with apt-get"
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 && return 0
-    # The list of packages may be missing or old.
+    # The package lists may be missing or outdated.
     apt-get update -qq >/dev/null 2>&1 || return 1
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1
 }
@@ -54,7 +54,7 @@ if ! .venv/bin/python -c 'import pip' >/dev/null 2>&1; then
         "Elsewhere: https://www.python.org/downloads/ . Or name one: make run PYTHON=/path/to/python3.11"
     say "setup: making .venv with $("$python" --version 2>&1)"
     if ! make_venv; then
-        # Debian keeps the module that makes environments in a package of its own.
+        # On Debian, the module venv is in a separate package.
         version=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
         install_debian "$version" || install_debian python3-venv || true
         make_venv || fail "$python can't make a virtual environment." \
@@ -71,7 +71,7 @@ if ! cmp -s "$lock" "$stamp"; then
     cp "$lock" "$stamp"
 fi
 
-# The versions are the lock's, so nothing is resolved; the package itself is the working tree.
+# The lock file determines all versions, so nothing is resolved. The package itself is the working tree.
 .venv/bin/python -m pip install -qq --no-deps --no-build-isolation --editable . ||
     fail "the package could not be installed; pip says why above."
 
@@ -85,7 +85,7 @@ if [ "$kind" = dev ]; then
         say "setup: not here, and not installable:$missing. The tests that need them are skipped."
         say "       On Debian and Ubuntu: sudo apt-get install$missing"
     fi
-    # MCP servers from npm, which the tests try Satchel with. Nothing of theirs is run here.
+    # MCP servers from npm, for the tests. None of their code runs here.
     if ! command -v npm >/dev/null 2>&1; then
         say "setup: no npm is here. The tests with MCP servers from npm are skipped."
     elif ! cmp -s tests/strangers/package-lock.json .venv/npm/installed; then
@@ -97,7 +97,7 @@ if [ "$kind" = dev ]; then
             say "setup: npm could not install its MCP servers. The tests with them are skipped."
         fi
     fi
-    # By itself: it is large, and nothing else must wait for it to be installable.
+    # Installed separately: it is large, and if it can't be installed, everything else must be.
     if ! command -v chromium >/dev/null 2>&1 && ! command -v chromium-browser >/dev/null 2>&1 &&
         ! command -v google-chrome >/dev/null 2>&1 && ! install_debian chromium; then
         say "setup: no Chromium is here, and none is installable. The tests of the browser tool are skipped."
