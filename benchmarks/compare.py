@@ -36,7 +36,7 @@ def halves() -> tuple[list[dict[str, str]], list[dict[str, str]]]:
 
 
 def fit(pairs: list[dict[str, str]], similarities: list[float | None]) -> dict[str, dict[str, float]]:
-    """Softmax regression with a small ridge, by gradient descent from zero, so that the same data give the same weights."""
+    """Softmax regression with a small ridge, by gradient descent from zero, so the same data give the same weights."""
     found = [
         features_of(pair["older"], pair["newer"], similarity)
         for pair, similarity in zip(pairs, similarities, strict=True)

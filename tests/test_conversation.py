@@ -64,7 +64,7 @@ def result(id: str, text: str, *, is_error: bool = False) -> ToolResultBlock:
     return ToolResultBlock(tool_use_id=id, content=text, is_error=is_error)
 
 
-def test_a_turn_with_memory_and_tools_comes_back_block_by_block() -> None:
+def test_a_turn_with_memory_and_tools_is_rebuilt_block_by_block() -> None:
     thought = ThinkingBlock(text="hm", signature="proof")
     history = replayed(
         [

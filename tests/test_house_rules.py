@@ -223,7 +223,7 @@ def test_every_error_has_the_exit_code_of_who_must_act() -> None:
 
 
 @requirement("house:no-machine-names")
-def test_no_path_and_no_host_of_a_machine_stands_in_the_tree() -> None:
+def test_the_tree_contains_no_path_and_no_host_of_a_machine() -> None:
     # Written in parts, so that this file does not find itself.
     words = ["/wo" + "rk/", "/ro" + "ot/", "llm-" + "relay", "far" + "m-", "/sha" + "red/", "/opt/py" + "pi"]
     found = []

@@ -152,7 +152,7 @@ def test_usage_adds_up_and_an_unknown_cost_stays_unknown() -> None:
     assert (first + second).total_tokens == 33
 
 
-def test_every_event_is_in_the_union_and_has_a_name_of_its_own() -> None:
+def test_every_event_is_in_the_union_and_has_its_own_name() -> None:
     defined = {
         cls
         for cls in vars(events).values()
@@ -162,7 +162,7 @@ def test_every_event_is_in_the_union_and_has_a_name_of_its_own() -> None:
     assert len({cls.type for cls in get_args(Event)}) == len(get_args(Event))
 
 
-def test_a_clock_tells_the_offset_and_a_manual_one_stands_still() -> None:
+def test_a_clock_has_the_offset_and_a_manual_clock_does_not_move() -> None:
     assert SystemClock().now().utcoffset() is not None
     clock = ManualClock()
     before = clock.now()

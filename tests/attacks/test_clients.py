@@ -77,7 +77,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
 
 
 @requirement("questions:once")
-async def test_an_answer_that_is_none_leaves_the_question_open_and_runs_nothing(tmp_path: Path) -> None:
+async def test_an_invalid_answer_leaves_the_question_open_and_runs_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path, ScriptedModel([WRITES, "Fine."])) as satchel:
         session = await satchel.session(interactive=True)
         with anyio.fail_after(20):

@@ -47,7 +47,7 @@ LINES = [
 
 
 @requirement("sessions:damaged:calls")
-async def test_a_log_with_lines_that_nobody_wrote_is_read_and_goes_on(tmp_path: Path) -> None:
+async def test_a_log_with_foreign_lines_is_read_and_continued(tmp_path: Path) -> None:
     async with opened(tmp_path, ScriptedModel(["One."])) as satchel:
         session = await satchel.session()
         await session.run_turn("The heron nests here.")

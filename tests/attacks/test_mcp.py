@@ -439,7 +439,7 @@ def test_only_the_browser_that_was_sent_ends_a_login(target: str, method: str) -
 
 @requirement("mcp:oauth:hostile")
 @pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\u202e", "x" * 10_000, "<script>"])
-def test_what_a_browser_comes_back_with_is_one_short_visible_clause(text: str) -> None:
+def test_a_browsers_redirect_error_is_shown_as_one_short_clause(text: str) -> None:
     back = read_redirect(str(httpx2.URL("http://a/", params={"state": "s", "error": text})))
     assert back is not None
     assert not hidden_in(back.error)

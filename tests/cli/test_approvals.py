@@ -35,7 +35,7 @@ def test_a_number_that_no_call_has_is_asked_again(typed: str) -> None:
 
 
 @pytest.mark.parametrize("typed", ["use trash instead", "y please", "no, wait", "yes 1 2 three", "1" * 5000])
-def test_other_words_are_a_no_that_the_model_is_told(typed: str) -> None:
+def test_other_words_mean_no_and_reach_the_model(typed: str) -> None:
     found = read_answer(typed, 2)
     assert found is not None
     assert [(approval.answer, approval.words) for approval in found] == [("no", typed.strip())] * 2
@@ -59,7 +59,7 @@ def test_other_words_are_a_no_that_the_model_is_told(typed: str) -> None:
         ({"text": ""}, [""]),
     ],
 )
-def test_nothing_of_a_call_is_hidden_from_who_decides_on_it(
+def test_no_part_of_a_call_is_hidden_from_the_user_who_decides(
     input: dict[str, object], lines: list[str]
 ) -> None:
     assert input_lines(input) == lines

@@ -67,7 +67,7 @@ def test_no_memory_shows_the_model_none(run: Run, tmp_path: Path) -> None:
     assert "shellfish" not in said_to(chats(server)[1])
 
 
-def test_without_a_model_memories_are_quoted_and_the_way_to_add_one_is_told(run: Run, tmp_path: Path) -> None:
+def test_without_a_model_memories_are_quoted_with_how_to_add_a_model(run: Run, tmp_path: Path) -> None:
     run("ask", "My sister Mara is allergic to shellfish.")
     ran = run("ask", "What should I keep in mind when I cook for Mara?")
     assert ran.code == 0
@@ -75,7 +75,7 @@ def test_without_a_model_memories_are_quoted_and_the_way_to_add_one_is_told(run:
     assert "ANTHROPIC_API_KEY" in ran.out
 
 
-def test_an_endpoint_that_is_set_up_and_not_there_is_told_with_what_to_type(run: Run, tmp_path: Path) -> None:
+def test_an_unreachable_endpoint_is_reported_with_what_to_type(run: Run, tmp_path: Path) -> None:
     # Port 9 is "discard": nobody listens there.
     gone = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
     told = (
@@ -155,7 +155,7 @@ def test_a_question_in_words_says_how_to_answer(run: Run, tmp_path: Path) -> Non
 
 
 @requirement("cli:ask:session")
-def test_last_goes_on_with_this_folders_session(run: Run, tmp_path: Path) -> None:
+def test_last_continues_this_folders_session(run: Run, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     answers = scripted(speaks("one"), speaks("two"), speaks("three"))
     with serving(answers) as server:

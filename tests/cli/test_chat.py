@@ -396,7 +396,7 @@ def test_commands_are_completed_and_earlier_messages_come_back(tmp_path: Path) -
         screen.see("remember the milk")
 
 
-def test_last_goes_on_and_an_open_question_is_shown_again(tmp_path: Path, run: Run) -> None:
+def test_last_continues_the_session_and_shows_an_open_question_again(tmp_path: Path, run: Run) -> None:
     asks = calls(("ask_user", {"question": "Red or blue?"}))
     with serving(scripted(asks, speaks("Blue it is."))) as server:
         run("ask", "Paint it", server=server)
@@ -434,9 +434,7 @@ def test_a_question_is_on_the_screen_once_and_a_number_chooses_an_option(tmp_pat
 
 
 @requirement("cli:resume:recap")
-def test_a_conversation_that_goes_on_shows_its_last_exchanges_and_when_they_were(
-    tmp_path: Path, run: Run
-) -> None:
+def test_a_resumed_conversation_shows_its_last_exchanges_and_their_times(tmp_path: Path, run: Run) -> None:
     long = "\n".join(f"line {number}" for number in range(10))
     asks = calls(("ask_user", {"question": "Tea?"}))
     with serving(scripted(speaks("One."), speaks("Two."), speaks(long), asks)) as server:

@@ -18,7 +18,7 @@ from tests.requirements import requirement
 SHELLFISH = "My sister Mara is allergic to shellfish."
 
 
-def test_the_version_is_told_without_loading_models_storage_or_the_runtime() -> None:
+def test_the_version_is_printed_without_loading_models_storage_or_the_runtime() -> None:
     program = (
         "import sys\nfrom satchel.cli import main\ncode = main(['--version'])\n"
         "heavy = {'satchel.models', 'satchel.storage', 'satchel.runtime', 'sqlalchemy', 'numpy', 'rich', 'asyncio',"
@@ -280,7 +280,7 @@ def test_usage_sums_by_day_and_model(run: Run) -> None:
 
 
 @requirement("cli:doctor")
-def test_the_doctor_tells_of_every_part(run: Run) -> None:
+def test_doctor_reports_every_part(run: Run) -> None:
     ran = run("doctor", "--json")
     assert ran.code == 0
     parts = {check["part"]: check["state"] for check in ran.json}
@@ -288,7 +288,7 @@ def test_the_doctor_tells_of_every_part(run: Run) -> None:
     assert run("doctor").out.count("\n") == len(ran.json)
 
 
-def test_the_doctor_ends_with_1_when_the_database_is_broken_and_the_conversation_goes_on(
+def test_with_a_broken_database_doctor_exits_with_1_and_the_conversation_continues(
     run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "home").mkdir()

@@ -87,7 +87,7 @@ def test_forgetting_gives_a_receipt_and_an_empty_one_with_3_where_there_was_noth
 
 
 @requirement("tools:deep-memory", "memory:deep:progress", "permissions:logged")
-def test_deep_memory_tells_of_its_three_steps_and_every_decision_is_in_the_log(run: Run) -> None:
+def test_deep_memory_reports_its_three_steps_and_every_decision_is_in_the_log(run: Run) -> None:
     """seed-0, part 3: the shapes of the progress events."""
     thai = "User loves Thai food"
     run("memory", "add", thai, "--tag", "cuisine")

@@ -45,7 +45,7 @@ def test_facts_are_printed_listed_and_their_cost_is_counted(run: Run) -> None:
     assert "windows   1 with facts" in shown
 
 
-def test_a_model_that_is_down_is_told_and_shows_in_doctor(run: Run) -> None:
+def test_a_model_that_is_down_is_reported_and_shown_by_doctor(run: Run) -> None:
     with serving(scripted(speaks("Noted."))) as server:
         run("ask", "My cat is called Mimi.", server=server)
     ran = run("memory", "distill", server=server)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 @requirement("sandbox:process:killed", "external:hostile")
-async def test_what_a_killed_answer_was_running_is_gone(tmp_path: Path) -> None:
+async def test_processes_of_an_answer_end_when_satchel_is_killed(tmp_path: Path) -> None:
     """A command, a daemon of an executable, and a server that ignores its end."""
     lines = {name: Lifeline(tmp_path, name) for name in ("command", "daemon", "server")}
     tools = tmp_path / "home" / "tools"

@@ -154,7 +154,7 @@ def test_plain_text_goes_out_as_it_comes_and_ends_its_line(pieces: list[str]) ->
     assert out.getvalue() == "".join(pieces).rstrip("\n") + "\n"
 
 
-def test_what_looks_like_html_is_shown_as_it_stands_and_a_picture_with_its_address() -> None:
+def test_html_is_shown_unchanged_and_an_image_with_its_address() -> None:
     answer = "A List<int> in <div>.\n\n<details>\n<summary>More</summary>\nInside\n</details>\n\n![fig](http://x/y.png)\n"
     assert shown([answer]).text.split("\n\n") == [
         "A List<int> in <div>.",

@@ -137,7 +137,7 @@ def test_a_conversation_says_that_a_server_needs_a_login_and_opens_nothing(
 
 
 @requirement("mcp:oauth")
-def test_a_token_that_ended_is_renewed_and_a_login_that_ended_is_told(
+def test_an_expired_token_is_renewed_and_an_expired_login_is_reported(
     run: Run, tmp_path: Path, server: Guarded
 ) -> None:
     add(run, server)
@@ -195,7 +195,7 @@ def test_where_no_browser_is_the_address_that_it_ended_at_is_pasted(tmp_path: Pa
 
 
 @requirement("mcp:oauth:hostile")
-def test_who_else_comes_to_the_port_is_sent_away(
+def test_other_requests_to_the_port_are_rejected(
     run: Run, tmp_path: Path, server: Guarded, browser: Browser
 ) -> None:
     add(run, server)

@@ -59,7 +59,7 @@ def test_a_memory_is_edited_tied_and_superseded_and_its_history_takes_all_of_it_
 
 
 @requirement("memory:forget:query", "memory:scopes")
-def test_what_would_be_forgotten_is_shown_first_and_a_scope_is_a_store_of_its_own(run: Run) -> None:
+def test_forgetting_shows_a_preview_first_and_scopes_are_separate_stores(run: Run) -> None:
     satchel = _memory_of(run)
     bike = satchel("add", "The red bicycle is in the shed")
     other = satchel("add", "The red bicycle is in the shed", "--scope", "session:7")

@@ -12,7 +12,7 @@ FILES = Path(__file__).parent.parent / "memory" / "transfer" / "files"
 
 
 @requirement("memory:export:round-trip", "memory:import:transcripts")
-def test_an_import_tells_its_counts_and_an_export_gives_what_another_scope_takes_in(
+def test_an_import_reports_its_counts_and_another_scope_can_import_an_export(
     run: Run, tmp_path: Path
 ) -> None:
     done = run("memory", "import", str(FILES / "claude"))

@@ -33,7 +33,7 @@ def test_wrong_settings_end_a_command_with_2_and_one_sentence(tmp_path: Path) ->
 
 
 @requirement("cli:version")
-def test_the_version_is_told_without_loading_the_program() -> None:
+def test_the_version_is_printed_without_loading_the_program() -> None:
     program = (
         "import sys; from satchel.cli import main; main(['--version']); "
         "print(' '.join(name for name in sys.modules if name.count('.') == 1 and name.startswith('satchel.')))"

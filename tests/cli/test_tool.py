@@ -250,7 +250,7 @@ def test_each_shipped_program_says_what_it_is_and_refuses_wrong_input(name: str,
 
 
 @requirement("external:shipped")
-def test_a_shipped_program_finds_the_environment_that_make_run_made_and_says_where_there_is_none(
+def test_a_shipped_program_finds_the_environment_of_make_run_or_reports_that_there_is_none(
     tmp_path: Path,
 ) -> None:
     libexec = tmp_path / "src" / "satchel" / "libexec"
@@ -333,9 +333,7 @@ def test_the_tool_of_ten_lines_works_as_it_is_written(run: Run, tools: Path, pag
 
 @requirement("external:hostile")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_command_that_is_told_to_end_takes_its_tool_with_it(
-    tmp_path: Path, tools: Path, number: int
-) -> None:
+def test_a_command_that_is_terminated_ends_its_tool(tmp_path: Path, tools: Path, number: int) -> None:
     word = mark_of(tmp_path)
     put(tools, "long", script("long", f"X={word} sleep 600 & X={word} sleep 600; echo 1"))
     process = start(tmp_path, "tool", "run", "long", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -23,7 +23,7 @@ def told(environ: dict[str, str]) -> list[str | None]:
     return found
 
 
-def test_what_satchel_tells_libraries_is_not_in_the_environment_of_what_it_starts() -> None:
+def test_variables_that_satchel_sets_for_libraries_are_not_inherited_by_processes() -> None:
     assert told({}) == ["1", None]
 
 

@@ -309,7 +309,7 @@ def test_a_list_in_a_variable_that_is_cut_off_is_refused(tmp_path: Path) -> None
 
 
 @requirement("config:environ:unknown")
-def test_a_variable_that_looks_like_a_setting_and_is_none_is_an_error(tmp_path: Path) -> None:
+def test_a_variable_that_looks_like_a_setting_but_is_unknown_is_an_error(tmp_path: Path) -> None:
     message = error_of(tmp_path, environ={"SATCHEL_AGENT_MAXROUNDS": "4"})
     assert message.startswith(
         'The environment variable SATCHEL_AGENT_MAXROUNDS is not a setting. Did you mean "SATCHEL_AGENT_MAX_ROUNDS"?'
@@ -319,7 +319,7 @@ def test_a_variable_that_looks_like_a_setting_and_is_none_is_an_error(tmp_path: 
     )
 
 
-def test_variables_of_other_programs_are_left_alone(tmp_path: Path) -> None:
+def test_variables_of_other_programs_are_ignored(tmp_path: Path) -> None:
     assert read(tmp_path, environ={"SATCHEL_RELEASE": "7", "SATCHELS": "2"}).sources == {}
 
 

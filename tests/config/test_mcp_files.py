@@ -69,7 +69,7 @@ def test_a_relative_program_is_the_one_beside_the_file_that_names_it(tmp_path: P
 
 
 @requirement("mcp:import")
-def test_what_is_added_is_read_as_it_was_and_nothing_that_stands_there_changes(tmp_path: Path) -> None:
+def test_an_added_server_is_read_back_unchanged_and_existing_text_stays(tmp_path: Path) -> None:
     path = tmp_path / ".mcp.json"
     path.write_text(json.dumps(FILE))
     servers = read_mcp_file(path).servers
@@ -119,7 +119,7 @@ def test_a_name_that_no_server_may_have_is_changed_to_one(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_a_file_that_is_none_is_told_in_words(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_of_another_kind_gives_a_clear_error(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:

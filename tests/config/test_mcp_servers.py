@@ -111,7 +111,7 @@ def test_a_projects_servers_count_only_where_it_is_trusted_and_take_the_place_of
         ),
     ],
 )
-def test_a_wrong_entry_is_told_with_its_line_and_without_its_secrets(
+def test_an_invalid_entry_is_reported_with_its_line_and_without_its_secrets(
     tmp_path: Path, text: str, message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

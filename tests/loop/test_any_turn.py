@@ -261,7 +261,7 @@ class Trials:
     ],
     context_window=None,
 )
-def test_whatever_happens_the_history_stays_valid_and_the_log_tells_the_same(
+def test_whatever_happens_the_history_stays_valid_and_the_log_agrees(
     trials: list[Trial], context_window: int | None
 ) -> None:
     session = Trials(context_window=context_window)

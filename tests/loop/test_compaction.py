@@ -108,7 +108,7 @@ async def test_a_model_that_cannot_summarise_does_not_keep_room_from_being_made(
     assert "were dropped here to make room" in event.messages[0].blocks[0].text  # type: ignore[union-attr]
 
 
-async def test_what_is_short_is_left_alone() -> None:
+async def test_a_short_history_is_not_compacted() -> None:
     model = ScriptedModel([])
     for messages in ((), (says("Hi."),), (says("Hi."), answers("Hello."))):
         event = await compact(
@@ -152,7 +152,7 @@ async def test_a_request_that_overflows_is_compacted_and_sent_once_more() -> Non
     assert world.model.requests[2].messages[-1].text == "And now?"
 
 
-async def test_a_request_that_overflows_twice_is_told_honestly_and_the_session_is_not_stuck() -> None:
+async def test_a_request_that_overflows_twice_is_reported_and_the_session_is_not_stuck() -> None:
     def reply(request: ModelRequest) -> Reply:
         if is_summary(request):
             return Reply(text="A summary.")

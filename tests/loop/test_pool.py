@@ -93,7 +93,7 @@ async def test_context_variables_reach_the_thread() -> None:
     pool.close()
 
 
-async def test_a_function_that_hangs_is_given_up_and_its_thread_replaced() -> None:
+async def test_a_function_that_hangs_is_abandoned_and_its_thread_replaced() -> None:
     pool = ToolPool(workers=1)
     hold = threading.Event()
     with anyio.move_on_after(0.02) as scope:
@@ -105,7 +105,7 @@ async def test_a_function_that_hangs_is_given_up_and_its_thread_replaced() -> No
     pool.close()
 
 
-async def test_a_function_that_was_given_up_before_its_turn_never_runs() -> None:
+async def test_a_function_that_was_cancelled_while_it_waited_never_runs() -> None:
     pool = ToolPool(workers=1)
     hold, started = threading.Event(), threading.Event()
     ran: list[str] = []

@@ -72,7 +72,7 @@ def deleting(*replies: Reply | str, again: int = 0) -> tuple[World, Deleting]:
 
 
 @requirement("loop:question:resumes", "loop:conversation:replay")
-async def test_the_answer_and_the_action_are_on_disk_before_the_asking_call_goes_on() -> None:
+async def test_the_answer_and_the_action_are_on_disk_before_the_call_continues() -> None:
     world, delete = deleting(Reply(calls=[Call(name="delete"), Call(name="look")]), "It is gone.")
     asking = await world.run("Delete it.")
     assert (asking.status, asking.question and asking.question.resumable) == ("asking", True)
@@ -96,7 +96,7 @@ async def test_the_answer_and_the_action_are_on_disk_before_the_asking_call_goes
 
 
 @requirement("loop:question:resumes")
-async def test_a_call_that_goes_on_may_ask_again() -> None:
+async def test_a_resumed_call_may_ask_again() -> None:
     world, delete = deleting(Reply(calls=[Call(name="delete")]), "It is gone.", again=1)
     for answer, status in (("Delete it.", "asking"), ("yes", "asking"), ("quite", "done")):
         assert (await world.run(answer)).status == status
@@ -145,9 +145,7 @@ ROUNDS = (
 
 @requirement("loop:turn:resumed", "loop:conversation:replay")
 @given(cut=st.integers(1, 60), again=st.integers(1, 60))
-def test_a_turn_killed_anywhere_and_anywhere_again_goes_on_and_runs_no_call_twice(
-    cut: int, again: int
-) -> None:
+def test_a_turn_that_is_killed_anywhere_twice_resumes_and_runs_no_call_twice(cut: int, again: int) -> None:
     ran: Counter[str] = Counter()
 
     async def step(input: Mapping[str, Any], context: ToolContext) -> ToolResult:

@@ -114,7 +114,7 @@ async def test_limits_and_hooks_hold_for_calls_of_the_user_too() -> None:
 
 
 @requirement("loop:one-way")
-async def test_a_call_by_way_of_another_tool_runs_as_the_one_that_is_meant() -> None:
+async def test_a_call_through_the_bridge_runs_as_the_tool_that_it_names() -> None:
     class Bridge:
         spec = ToolSpec(name="bridge", description="Calls look.", input_schema={"type": "object"})
 

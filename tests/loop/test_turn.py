@@ -55,7 +55,7 @@ async def test_an_answer_without_calls_ends_the_turn_with_its_text() -> None:
 
 
 @requirement("loop:trace:accumulates", "loop:write-ahead", "loop:observation:single")
-async def test_a_call_is_written_down_run_and_answered_and_the_model_goes_on() -> None:
+async def test_a_call_is_logged_run_and_answered_and_the_model_continues() -> None:
     world = World([Reply(calls=[Call(name="look", input={"x": 1})]), "It is raining."], gives("rain"))
     outcome = await world.run("Look outside.")
     assert kinds(world) == [
@@ -201,7 +201,7 @@ async def test_a_memory_that_is_down_is_reported_and_does_not_stop_the_turn() ->
     assert "RuntimeError: no index" in failure.traceback
 
 
-async def test_a_model_that_fails_is_told_honestly_and_the_next_turn_works() -> None:
+async def test_a_model_failure_is_reported_and_the_next_turn_works() -> None:
     world = World([ModelAuthError("The key in X_KEY was refused. Set another one."), "Here I am."])
     outcome = await world.run("First.")
     assert (outcome.status, outcome.rounds) == ("failed", 0)
@@ -508,7 +508,7 @@ async def test_a_turn_adds_up_what_it_used() -> None:
     assert (end.usage, end.rounds, end.status) == (outcome.usage, 2, "done")
 
 
-async def test_a_failing_call_is_told_to_the_model_and_the_turn_goes_on() -> None:
+async def test_the_model_gets_the_error_of_a_failing_call_and_the_turn_continues() -> None:
     world = World([Reply(calls=[Call(name="break")]), "Sorry."], fails(ValueError("bad luck")))
     with anyio.fail_after(5):
         outcome = await world.run()

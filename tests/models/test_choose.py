@@ -53,7 +53,7 @@ def tried(choice: Choice) -> list[tuple[str, str]]:
         ({"OPENAI_API_KEY": "  "}, "none", "no key is set and no Ollama runs"),
     ],
 )  # fmt: skip
-async def test_what_is_configured_serves_else_the_first_key_else_none(
+async def test_the_configured_model_is_used_then_the_first_key_then_none(
     environ: dict[str, str], name: str, why: str, tmp_path: Path
 ) -> None:
     choice = await choose_model(settings(tmp_path, **environ))
@@ -84,7 +84,7 @@ async def test_a_provider_alone_means_the_model_of_its_entry_in_the_configuratio
 
 
 @requirement("models:choice:none-reachable")
-async def test_everything_that_was_looked_at_is_told_with_its_reason(tmp_path: Path) -> None:
+async def test_every_provider_that_was_tried_is_listed_with_its_reason(tmp_path: Path) -> None:
     choice = await choose_model(settings(tmp_path))
     reasons = {each.name: each.reason for each in choice.tried}
     assert reasons["anthropic"] == "ANTHROPIC_API_KEY is not set"
@@ -92,7 +92,7 @@ async def test_everything_that_was_looked_at_is_told_with_its_reason(tmp_path: P
     assert choice.failed == ()
 
 
-async def test_a_running_ollama_serves_with_its_first_chat_model(tmp_path: Path) -> None:
+async def test_a_running_ollama_is_used_with_its_first_chat_model(tmp_path: Path) -> None:
     async with loopback([listing("nomic-embed-text:latest", "qwen3:8b", "llama3:8b")]) as server:
         choice = await choose_model(settings(tmp_path, OLLAMA_HOST=f"127.0.0.1:{server.port}"))
     assert (choice.name, choice.why) == ("ollama:qwen3:8b", f"Ollama runs at 127.0.0.1:{server.port}")
@@ -107,7 +107,7 @@ async def test_an_ollama_with_embedding_models_only_does_not_serve_and_says_so(t
     assert "has no chat model: `ollama pull`" in failed.reason
 
 
-async def test_an_endpoint_given_by_the_environment_serves_with_any_key_or_none(tmp_path: Path) -> None:
+async def test_an_endpoint_from_the_environment_is_used_with_any_key_or_none(tmp_path: Path) -> None:
     async with loopback([listing("text-embedding-x", "m-1"), listing("m-1"), listing("m-1")]) as server:
         url = f"{server.url}/v1"
         assert (
@@ -143,7 +143,7 @@ async def test_an_endpoint_that_lists_nothing_is_asked_for_the_default(tmp_path:
         (as_json({"data": [None, 5, {"id": ""}]}), "lists no chat model"),
     ],
 )
-async def test_an_endpoint_that_cannot_serve_is_passed_over_and_told(
+async def test_an_endpoint_that_does_not_work_is_skipped_and_reported(
     answer: Answer, words: str, tmp_path: Path
 ) -> None:
     async with loopback([answer]) as server:

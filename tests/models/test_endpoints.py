@@ -291,9 +291,7 @@ async def test_an_endpoint_that_asks_for_an_hour_is_not_waited_for(wire: Wire, t
 
 
 @both
-async def test_an_endpoint_that_stays_down_is_given_up_after_four_requests(
-    wire: Wire, tmp_path: Path
-) -> None:
+async def test_an_endpoint_that_stays_down_fails_after_four_requests(wire: Wire, tmp_path: Path) -> None:
     down = as_json({"error": {"message": "down"}}, status=503)
     async with loopback([down] * 4) as server, model_at(server, wire, tmp_path) as model:
         with pytest.raises(ModelUnavailable, match=r"answered 503: down\. Satchel tried 4 times\."):
@@ -491,7 +489,7 @@ async def test_an_optional_parameter_that_is_refused_is_left_out_from_then_on(
     assert [refused in each.body for each in server.asked] == [True, False, False]
 
 
-async def test_the_name_of_the_output_limit_is_the_one_that_the_model_takes(tmp_path: Path) -> None:
+async def test_the_output_limit_has_the_name_that_the_model_accepts(tmp_path: Path) -> None:
     words = "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
     answers = [as_json({"error": {"message": words}}, status=400), as_events(chat("Hi"))]
     async with loopback(answers) as server, model_at(server, "openai", tmp_path) as model:

@@ -130,7 +130,7 @@ def test_prose_is_shown_once_it_is_too_long_for_a_preamble() -> None:
     assert reader.feed(" z") == " z"
 
 
-def test_nothing_of_a_call_is_ever_shown() -> None:
+def test_no_part_of_a_call_is_ever_shown() -> None:
     reader = AnswerReader()
     text = 'I will look. {"action": {"tool": "t", "input": {"at": "a"}}}'
     assert "".join(reader.feed(letter) for letter in text) == ""

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 CALL = '{"action": {"tool": "look", "input": {"at": "a"}}}'
 
 
-async def test_tools_are_told_in_the_system_text_and_not_sent() -> None:
+async def test_tools_are_described_in_the_system_text_and_not_sent() -> None:
     inner = ScriptedModel(['{"final": "Hi"}'])
     await ask(JsonTools(inner), request())
     (sent,) = inner.requests
@@ -47,7 +47,7 @@ async def test_the_system_text_keeps_its_bytes_from_request_to_request() -> None
 
 
 @requirement("models:layers:json")
-async def test_calls_and_results_of_the_history_are_written_as_the_model_was_told() -> None:
+async def test_calls_and_results_in_the_history_have_the_form_that_the_model_was_given() -> None:
     inner = ScriptedModel(["x"])
     first, second = (ToolUseBlock(id=f"c{n}", name="look", input={"at": f"{n}"}) for n in (1, 2))
     broken = ToolUseBlock(id="c3", name="look", input=None, unparsed="{oops")
@@ -75,7 +75,7 @@ async def test_calls_and_results_of_the_history_are_written_as_the_model_was_tol
     ]
 
 
-async def test_the_answer_comes_back_as_calls_and_its_thinking_stays() -> None:
+async def test_the_answer_is_parsed_into_calls_and_keeps_its_thinking() -> None:
     inner = ScriptedModel([Reply(thinking="Hm.", text=f"I will look.\n{CALL}", chunk=5)])
     events, completion = await ask(JsonTools(inner), request())
     (call,) = completion.message.tool_uses

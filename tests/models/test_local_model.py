@@ -198,7 +198,7 @@ async def test_a_real_server_says_when_a_request_is_too_long(
             await ask(model, long)
 
 
-async def test_an_answer_in_the_process_can_be_given_up_and_another_one_asked_for(
+async def test_an_answer_in_the_process_can_be_cancelled_and_another_requested(
     xllamacpp: Any, model_file: Path, tmp_path: Path
 ) -> None:
     async with in_process(model_file, tmp_path) as model:

@@ -59,7 +59,7 @@ async def test_where_nothing_could_be_looked_up_it_says_that() -> None:
         assert await answer(told(HOW_TO_ADD_A_MODEL), asked) == "Memory is not available now."
 
 
-async def test_what_it_is_told_is_acknowledged_and_not_answered() -> None:
+async def test_a_statement_is_acknowledged_and_not_answered() -> None:
     assert (
         await answer(told(HOW_TO_ADD_A_MODEL), user("My sister Mara is allergic to shellfish.")) == "Noted."
     )
@@ -143,7 +143,7 @@ async def test_a_scripted_model_says_its_replies_in_pieces_and_records_what_it_w
 
 
 @requirement("models:scripted")
-async def test_a_scripted_model_fails_where_it_was_told_to() -> None:
+async def test_a_scripted_model_fails_where_its_script_says() -> None:
     wrong = ModelAuthError("No.")
     model = ScriptedModel([wrong, Reply(text="Half", cut=True), Reply(text="Half", error=wrong), "Whole"])
     with pytest.raises(ModelAuthError):

@@ -190,7 +190,7 @@ async def test_without_tools_anthropic_gets_a_history_of_calls_as_text(tmp_path:
 
 @pytest.mark.anyio
 @requirement("models:cache:control")
-async def test_openai_itself_is_told_the_session_and_others_are_not(tmp_path: Path) -> None:
+async def test_only_openai_itself_gets_the_session_id(tmp_path: Path) -> None:
     async with loopback([as_events(chat("Hi"))]) as server, model_at(server, "openai", tmp_path) as model:
         await ask(model, request(session_id="s-1"))
         hosted = model._body  # what would go to api.openai.com is built without sending it

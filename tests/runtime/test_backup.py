@@ -175,7 +175,7 @@ async def test_every_cut_of_a_backup_is_refused(tmp_path: Path) -> None:
     assert await remembered(home) == ["Ann likes tea"]
 
 
-async def test_places_that_cannot_be_read_or_written_are_told(tmp_path: Path) -> None:
+async def test_places_that_cannot_be_read_or_written_are_reported(tmp_path: Path) -> None:
     home = await made(tmp_path / "home", "Ann likes tea")
     with pytest.raises(NotFound):
         back_up(tmp_path / "none", home / "satchel.db", tmp_path / "b.tar.gz", clock=CLOCK)

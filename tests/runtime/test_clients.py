@@ -103,7 +103,7 @@ async def test_two_clients_see_the_same_stream_and_either_answers(tmp_path: Path
 
 
 @requirement("clients:stop", "clients:leave")
-async def test_either_client_stops_a_turn_and_one_that_leaves_stops_nothing(tmp_path: Path) -> None:
+async def test_either_client_can_stop_a_turn_and_a_client_that_leaves_stops_nothing(tmp_path: Path) -> None:
     sleeps = Reply(calls=[Call(name="bash", input={"command": "sleep 60"})])
     model = ScriptedModel([sleeps, "After it."])
     async with opened(tmp_path, model) as satchel:
@@ -127,7 +127,7 @@ async def test_either_client_stops_a_turn_and_one_that_leaves_stops_nothing(tmp_
 
 
 @requirement("clients:replay")
-async def test_a_client_that_comes_back_gets_what_it_missed_from_its_number_on(tmp_path: Path) -> None:
+async def test_a_client_that_reconnects_gets_the_events_after_its_number(tmp_path: Path) -> None:
     async with opened(tmp_path, ScriptedModel(["One.", "Two."])) as satchel:
         session = await satchel.session()
         async with followed(session) as seen:
@@ -209,7 +209,9 @@ async def _drain(session: Session, subscription: Subscription) -> list[Event]:
 
 
 @requirement("questions:once")
-async def test_two_clients_that_answer_at_once_the_first_holds_and_the_other_is_told(tmp_path: Path) -> None:
+async def test_when_two_clients_answer_the_first_answer_holds_and_the_other_client_is_told(
+    tmp_path: Path,
+) -> None:
     model = ScriptedModel([WRITES, "Fine."])
     async with opened(tmp_path, model) as satchel:
         session = await satchel.session(interactive=True)
@@ -238,7 +240,7 @@ async def test_two_clients_that_answer_at_once_the_first_holds_and_the_other_is_
 
 
 @requirement("questions:durable")
-async def test_a_permission_question_survives_the_program_and_its_answer_lets_the_turn_go_on(
+async def test_a_permission_question_survives_a_restart_and_its_answer_continues_the_turn(
     tmp_path: Path,
 ) -> None:
     async with opened(tmp_path, ScriptedModel([WRITES])) as satchel:
@@ -308,7 +310,7 @@ async def test_a_running_tool_asks_whoever_follows_and_nobody_where_nobody_does(
 
 
 @requirement("clients:inbox")
-async def test_what_is_posted_is_shown_at_once_and_delivered_once_with_the_next_message(
+async def test_a_post_is_shown_at_once_and_delivered_once_with_the_next_message(
     tmp_path: Path,
 ) -> None:
     model = ScriptedModel(["First.", "Second.", "Third."])
@@ -366,7 +368,7 @@ async def test_a_notice_is_heard_by_every_session(tmp_path: Path) -> None:
 
 
 @requirement("clients:close")
-async def test_a_tool_that_fails_at_closing_leaves_no_session_locked(tmp_path: Path) -> None:
+async def test_a_tool_that_fails_while_closing_leaves_no_session_locked(tmp_path: Path) -> None:
     class Fails:
         async def aclose(self) -> None:
             raise RuntimeError("I can't stop.")

@@ -44,7 +44,7 @@ def test_a_message_may_hold_slashes(typed: str) -> None:
     assert find_command(typed) is None
 
 
-def test_an_unknown_command_is_told_what_it_may_have_meant() -> None:
+def test_an_unknown_command_gets_suggestions() -> None:
     with pytest.raises(UsageError, match=r"no command /memries\. Did you mean /memory\?"):
         find_command("/memries shellfish")
     with pytest.raises(UsageError, match=r"no command /xyz\. /help lists the commands"):

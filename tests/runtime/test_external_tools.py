@@ -181,7 +181,7 @@ async def test_tools_in_bash_python_node_and_c_serve_a_model_in_both_wire_format
 
 @requirement("external:schema:none")
 @pytest.mark.parametrize("wire", ["openai", "anthropic"])
-async def test_without_any_tool_the_request_says_nothing_of_tools(wire: Wire, tmp_path: Path) -> None:
+async def test_without_tools_the_request_has_no_tools_field(wire: Wire, tmp_path: Path) -> None:
     async with loopback([as_events(chat("Hi.") if wire == "openai" else messages("Hi."))]) as server:
         settings = settings_for(server, tmp_path)
         settings = replace(settings, model=f"{wire}:m-1")
@@ -217,7 +217,7 @@ async def test_the_session_is_there_at_once_and_the_first_message_waits_for_the_
 
 
 @requirement("external:discovery:waiting")
-async def test_who_follows_a_session_is_told_while_the_first_message_waits_for_the_tools(
+async def test_clients_are_notified_while_the_first_message_waits_for_tools(
     tmp_path: Path,
 ) -> None:
     go = tmp_path / "go"
@@ -234,7 +234,7 @@ async def test_who_follows_a_session_is_told_while_the_first_message_waits_for_t
 
 
 @requirement("external:call:background", "external:progress")
-async def test_a_running_tool_holds_up_nothing_and_tells_how_far_it_is(tmp_path: Path) -> None:
+async def test_a_running_tool_blocks_nothing_and_reports_its_progress(tmp_path: Path) -> None:
     go = tmp_path / "go"
     body = f"""echo '{{"progress": "half"}}' >&2; while [ ! -e {go} ]; do sleep 0.02; done; echo 1"""
     put(tmp_path / "home" / "tools", "long", script("long", body))
@@ -274,7 +274,7 @@ async def test_a_refresh_changes_no_byte_of_the_prompt_and_new_tools_can_be_call
 
 
 @requirement("external:pinned", "external:discovery:override")
-async def test_what_the_user_should_know_of_tools_is_told_with_the_first_message(tmp_path: Path) -> None:
+async def test_notices_about_tools_are_shown_with_the_first_message(tmp_path: Path) -> None:
     folder = tmp_path / "home" / "tools"
     changed = put(folder, "weather", script("weather"))
     put(folder, "bash", script("bash"))

@@ -26,7 +26,9 @@ def results_of(messages: tuple[Message, ...]) -> dict[str, ToolResultBlock]:
 
 
 @requirement("promise:durable:kill")
-async def test_nothing_acknowledged_is_lost_in_fifty_kills_and_every_session_goes_on(tmp_path: Path) -> None:
+async def test_nothing_acknowledged_is_lost_in_fifty_kills_and_every_session_continues(
+    tmp_path: Path,
+) -> None:
     chance = random.Random(20261121)
     said: dict[str, set[str]] = {}
     answered: dict[str, set[str]] = {}

@@ -34,7 +34,7 @@ INVOICE = made("create_invoice", "Write a bill for a customer.")
 
 @requirement("tools:many:found")
 @pytest.mark.parametrize("embedder", [HashingEmbedder(), "none"])
-async def test_the_tool_that_fits_is_found_and_one_that_changed_is_found_as_it_is_now(
+async def test_the_right_tool_is_found_and_a_changed_tool_is_found_by_its_new_definition(
     tmp_path: Path, embedder: HashingEmbedder | str
 ) -> None:
     index = ToolIndex(tmp_path / "tools.db", embedder=embedder, clock=SystemClock(), home=tmp_path)
@@ -47,7 +47,7 @@ async def test_the_tool_that_fits_is_found_and_one_that_changed_is_found_as_it_i
 
 
 @requirement("tools:many:bridge")
-async def test_above_the_limit_only_the_bridge_stands_in_the_prompt_and_calls_are_permitted_as_the_tool_itself(
+async def test_above_the_limit_only_the_bridge_is_in_the_prompt_and_its_calls_need_the_tools_own_permission(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "home" / "tools"

@@ -134,7 +134,7 @@ async def test_a_server_that_vanishes_in_a_call_costs_that_call_and_not_the_turn
 
 
 @requirement("mcp:down")
-async def test_a_tool_that_is_run_by_hand_waits_for_no_server_that_it_is_none_of(
+async def test_a_tool_that_the_user_runs_waits_for_no_unrelated_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def told(_: object) -> None:

@@ -22,7 +22,7 @@ from satchel.runtime.options import chosen_option
         ("2", [], "2"),
     ],
 )
-def test_a_number_stands_for_an_option_and_words_for_themselves(
+def test_a_number_selects_an_option_and_other_words_are_the_answer(
     typed: str, options: list[str], answer: str
 ) -> None:
     assert chosen_option(typed, options) == answer

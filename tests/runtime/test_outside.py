@@ -305,7 +305,7 @@ async def test_the_browser_of_a_session_ends_with_it_and_leaves_no_process(tmp_p
         ({"web__chromium": "/no/such/browser"}, "browser: warning"),
     ],
 )
-async def test_doctor_tells_what_of_the_web_can_be_used(
+async def test_doctor_reports_which_web_tools_can_be_used(
     options: dict[str, object], says: str, tmp_path: Path
 ) -> None:
     async with opened(tmp_path, ScriptedModel([]), **options) as satchel:

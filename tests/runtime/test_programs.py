@@ -227,7 +227,7 @@ async def test_an_embedder_is_named_handed_over_or_a_function(tmp_path: Path) ->
 
 
 @requirement("prompt:time")
-async def test_every_message_says_when_it_was_said_and_is_replayed_byte_for_byte(tmp_path: Path) -> None:
+async def test_every_message_states_its_time_and_is_replayed_byte_for_byte(tmp_path: Path) -> None:
     model = ScriptedModel(["One.", "Two.", "Three."])
     async with opened(tmp_path, model) as satchel:
         session = await satchel.session()
@@ -301,7 +301,7 @@ async def test_what_a_sink_takes_long_for_holds_up_no_turn(tmp_path: Path) -> No
 
 
 @requirement("loop:client-side")
-async def test_a_turn_ends_with_the_calls_that_the_caller_runs_and_goes_on_with_their_results(
+async def test_a_turn_ends_with_client_side_calls_and_continues_with_their_results(
     tmp_path: Path,
 ) -> None:
     door = {"type": "object", "properties": {"door": {"type": "string"}}, "required": ["door"]}

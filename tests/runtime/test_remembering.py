@@ -167,7 +167,7 @@ async def test_forgetting_takes_the_words_out_of_the_store_and_out_of_every_log(
 
 
 @requirement("promise:degrade:goes-on", "memory:resilient")
-async def test_when_the_database_is_corrupt_the_conversation_goes_on_and_catches_up_later(
+async def test_with_a_corrupt_database_the_conversation_continues_and_memory_catches_up_later(
     tmp_path: Path,
 ) -> None:
     model = ScriptedModel(["Noted."])
@@ -206,7 +206,7 @@ async def test_recall_alone_says_when_it_could_not_look(tmp_path: Path) -> None:
 
 
 @requirement("promise:degrade:goes-on")
-async def test_while_another_process_holds_the_database_the_answer_comes_and_memory_follows(
+async def test_while_another_process_locks_the_database_the_turn_ends_and_memory_catches_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert Limits().emit_timeout_s > home._LOCK_TIMEOUT_S
@@ -250,7 +250,7 @@ async def test_while_another_process_holds_the_database_the_answer_comes_and_mem
 
 
 @requirement("promise:degrade:goes-on")
-async def test_when_a_database_opens_and_memory_can_not_be_read_from_it_the_rest_serves(
+async def test_when_memory_cannot_be_read_from_a_database_everything_else_works(
     tmp_path: Path,
 ) -> None:
     model = ScriptedModel(["Noted.", "Noted, too."])

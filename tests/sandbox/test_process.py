@@ -39,7 +39,7 @@ async def test_output_exit_code_and_streams_come_apart(tmp_path: Path) -> None:
     assert (result.stdout.data, result.stderr.data) == (b"out\n", b"err\n")
 
 
-async def test_a_signal_is_told_as_one(tmp_path: Path) -> None:
+async def test_the_result_names_the_signal_that_ended_a_program(tmp_path: Path) -> None:
     result = await bash("kill -9 $$", tmp_path)
     assert (result.exit_code, result.signal) == (None, signal.SIGKILL)
 
@@ -90,7 +90,7 @@ async def test_an_endless_flood_is_stopped_by_the_time_limit(tmp_path: Path) -> 
 
 
 @requirement("sandbox:process:output")
-async def test_output_is_told_while_the_program_runs(tmp_path: Path) -> None:
+async def test_output_is_reported_while_the_program_runs(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     told: list[tuple[StreamName, bytes]] = []
@@ -168,9 +168,7 @@ async def test_background_processes_end_with_the_program_and_are_counted(
     await lifeline.let_go()
 
 
-async def test_a_daemon_in_a_session_of_its_own_is_found_by_its_mark(
-    tmp_path: Path, lifeline: Lifeline
-) -> None:
+async def test_a_daemon_with_its_own_session_is_found_by_its_mark(tmp_path: Path, lifeline: Lifeline) -> None:
     # Two forks and a new session: no parent, group or session leads to it.
     command = (
         f"{lifeline.hold}; (setsid bash -c '(trap \"\" TERM; sleep 1000; sleep 1000) & ' &); sleep "
@@ -252,7 +250,7 @@ async def test_a_file_of_another_architecture_says_so(tmp_path: Path) -> None:
         await run_process([str(program)], cwd=tmp_path, environ=ENVIRON)
 
 
-async def test_it_has_no_terminal_and_a_session_of_its_own(tmp_path: Path) -> None:
+async def test_a_process_has_no_terminal_and_its_own_session(tmp_path: Path) -> None:
     result = await bash(
         "(echo x > /dev/tty) 2>/dev/null || echo none; ps -o sid= -p $$ | tr -d ' '; echo $$", tmp_path
     )

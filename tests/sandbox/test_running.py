@@ -23,7 +23,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-async def test_what_is_sent_is_answered_and_stderr_is_told_apart(tmp_path: Path) -> None:
+async def test_input_is_answered_and_stderr_is_separate(tmp_path: Path) -> None:
     heard: list[bytes] = []
     with anyio.fail_after(20):
         async with run_alongside(
@@ -52,7 +52,7 @@ async def test_a_process_that_left_gives_an_end_and_takes_nothing_more(tmp_path:
                 await process.send(b"x")
 
 
-async def test_one_that_ignores_everything_is_gone_after_a_cancelled_block(tmp_path: Path) -> None:
+async def test_a_process_that_ignores_signals_is_ended_after_a_cancelled_block(tmp_path: Path) -> None:
     program = "import signal, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(1000)"
     pid = 0
     with anyio.fail_after(20):

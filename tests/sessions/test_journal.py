@@ -116,7 +116,7 @@ async def test_tasks_that_append_at_the_same_time_write_whole_batches(tmp_path: 
 @pytest.mark.parametrize(
     "text", ["\x00\x1b[31m\u2028", "\ud800 and \udfff", "ß日本🎒", "a\r\nb\\", "x" * 3_000_000]
 )
-async def test_any_text_comes_back_as_it_was(tmp_path: Path, text: str) -> None:
+async def test_any_text_is_read_back_unchanged(tmp_path: Path, text: str) -> None:
     store = store_in(tmp_path)
     async with await store.create("/w") as journal:
         written = await journal.append([said(text), note("after")])

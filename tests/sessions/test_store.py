@@ -421,7 +421,7 @@ async def test_forgetting_names_of_fields_breaks_no_log(world: World) -> None:
     )
 
 
-async def test_an_open_session_goes_on_in_the_rewritten_log(world: World) -> None:
+async def test_an_open_session_continues_in_the_rewritten_log(world: World) -> None:
     async with await world.store.create("/w", session_id="s1") as journal:
         await journal.append([started("s1"), said("the code is 4711")], durable=True)
         redaction = await world.store.redact([Words(text="4711")])
@@ -470,7 +470,7 @@ async def test_a_log_that_cannot_be_rewritten_is_reported_and_the_others_are_don
     assert b"4711" in blocked.read_bytes()
 
 
-async def test_foreign_files_in_the_folder_are_left_alone(world: World) -> None:
+async def test_foreign_files_in_the_folder_are_ignored(world: World) -> None:
     path = await world.session("s1", *exchange("hi", "ho"))
     (path.parent / "notes.jsonl").write_text("{}")
     (path.parent / "2026-01-01_120000_.jsonl").write_text("{}")
@@ -537,7 +537,7 @@ async def test_what_was_spent_on_a_day_is_known_without_reading_logs_that_did_no
 
 
 @requirement("sessions:search")
-async def test_a_large_log_is_indexed_in_short_transactions_and_goes_on_where_it_was_interrupted(
+async def test_a_large_log_is_indexed_in_short_transactions_and_resumes_after_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Database.open(tmp_path / "satchel.db") as database:

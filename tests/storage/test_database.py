@@ -225,7 +225,7 @@ async def test_a_file_that_is_no_database_is_refused_and_not_touched(tmp_path: P
 
 
 @requirement("storage:errors:corrupt")
-async def test_damage_inside_a_database_is_told_by_reads_and_by_the_doctor(tmp_path: Path) -> None:
+async def test_damage_inside_a_database_is_reported_by_reads_and_by_the_doctor(tmp_path: Path) -> None:
     path = tmp_path / "satchel.db"
     async with Database.open(path) as database:
         for number in range(300):
@@ -275,7 +275,7 @@ async def test_opening_waits_while_another_process_makes_the_same_new_file(
 
 
 @requirement("storage:errors:locked")
-async def test_a_write_that_another_process_blocks_says_so_and_reading_goes_on(tmp_path: Path) -> None:
+async def test_a_write_that_another_process_blocks_is_an_error_and_reads_still_work(tmp_path: Path) -> None:
     path = tmp_path / "satchel.db"
     async with Database.open(path, lock_timeout_s=0.02) as database:
         await database.write(insert("ann"))

@@ -74,7 +74,7 @@ async def test_what_it_did_goes_with_its_transaction(tmp_path: Path) -> None:
         assert await database.write(lambda connection: ADD.run(connection, note("kept"))) == [(1,)]
 
 
-async def test_what_the_driver_refuses_is_told_as_everywhere(tmp_path: Path) -> None:
+async def test_errors_of_the_driver_are_reported_like_all_others(tmp_path: Path) -> None:
     async with Database.open(tmp_path / "notes.db") as database:
         await opened(database)
         await database.write(lambda connection: ADD.run(connection, note("twice")))

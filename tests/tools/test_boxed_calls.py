@@ -121,7 +121,7 @@ async def test_without_a_sandbox_auto_asks_as_ask_does_and_says_why() -> None:
     assert (decision.allowed, decision.by, decision.box) == (True, "rule", None)
 
 
-async def test_a_rule_that_only_allows_the_box_allows_nothing_where_there_is_none() -> None:
+async def test_a_rule_that_allows_only_boxed_calls_allows_nothing_without_a_sandbox() -> None:
     rules = [allow("bash(make *) boxed=true"), allow("bash network=pypi.org")]
     assert not (await decided(gate("auto", *rules, boxing=Boxing("no")), bash("make test"))).allowed
 

@@ -461,7 +461,7 @@ async def test_a_star_covers_only_plain_commands_that_were_read_completely(comma
 
 @requirement("permissions:rule:programs")
 @pytest.mark.parametrize(("rule", "command"), [*(("git *", one) for one in GIT), *PROGRAM_ATTACKS])
-async def test_a_star_stands_for_no_word_that_runs_or_writes_something_else(rule: str, command: str) -> None:
+async def test_a_star_matches_no_word_that_runs_or_writes_something_else(rule: str, command: str) -> None:
     assert not await allowed("ask", rules("allow", f"bash({rule})"), bash(command))
     # The user may still allow that very command, and then nothing but it.
     [proposed] = ModeGate("ask", [], cwd=Path("/")).suggest(bash(command))
@@ -551,7 +551,7 @@ async def test_always_covers_commands_that_only_look_with_other_words(command: s
         ("git *", "git log" + " && git log" * 350),
     ],
 )
-async def test_a_star_stands_for_the_plain_use_of_a_program(rule: str, command: str) -> None:
+async def test_a_star_matches_the_normal_use_of_a_program(rule: str, command: str) -> None:
     assert await allowed("ask", rules("allow", f"bash({rule})"), bash(command))
 
 

@@ -50,7 +50,7 @@ def test_tools_that_are_not_built_in_are_deferred_when_they_are_too_many() -> No
 
 @requirement("tools:many:bridge")
 @pytest.mark.anyio
-async def test_the_bridge_is_the_same_whatever_stands_behind_it() -> None:
+async def test_the_bridge_is_the_same_for_any_tools_behind_it() -> None:
     async def definitions(*tools: Tool) -> list[ToolDefinition]:
         return [tool.spec.definition for tool in (await bridge(*tools)).values()]
 
@@ -80,7 +80,7 @@ async def test_a_tool_is_searched_for_and_described(session: Session) -> None:
 
 @requirement("tools:many:bridge")
 @pytest.mark.anyio
-async def test_a_call_over_the_bridge_stands_for_the_call_of_the_tool_itself(session: Session) -> None:
+async def test_a_call_through_the_bridge_counts_as_a_call_of_the_tool(session: Session) -> None:
     weather = made("weather", annotations=Annotations(read_only=True))
     call = (await bridge(weather))["tool_call"]
     assert isinstance(call, Redirecting)

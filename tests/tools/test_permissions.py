@@ -739,7 +739,7 @@ async def test_a_star_does_not_stand_for_what_starts_another_program(rule: str, 
         ("sort *", "sort -u -k 2 names"),
     ],
 )
-async def test_a_star_stands_for_everything_else(rule: str, command: str) -> None:
+async def test_a_star_matches_everything_else(rule: str, command: str) -> None:
     assert await allowed("ask", rules("allow", f"bash({rule})"), bash(command))
 
 
@@ -893,7 +893,7 @@ async def test_a_rule_that_denies_looks_at_every_text_of_a_tool_that_names_no_fi
         ("*://python.org/Doc/*", "http://python.org/doc/x", False),
     ],
 )
-async def test_a_star_in_a_host_stands_for_a_part_of_the_host_alone(
+async def test_a_star_in_a_host_matches_only_a_part_of_the_host(
     pattern: str, url: str, is_allowed: bool
 ) -> None:
     spec = ToolSpec(name="web_fetch", description="", input_schema={"type": "object"}, pattern_key="url")

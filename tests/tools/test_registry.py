@@ -72,7 +72,7 @@ async def test_definitions_keep_their_bytes_whatever_a_tool_does_to_its_schema()
 
 
 @requirement("tools:registry:names")
-async def test_what_can_not_be_offered_is_left_out_and_told() -> None:
+async def test_tools_that_cannot_be_offered_are_left_out_and_reported() -> None:
     first, second = named("echo", origin="/a/echo"), named("echo", source="external", origin="/b/echo")
     assert isinstance(first, FunctionTool)
     odd = dataclasses.replace(first.spec, name="array", input_schema={"type": "array"})

@@ -204,7 +204,7 @@ def test_a_hostile_glob_takes_no_time() -> None:
     assert not pattern.matches("/".join(["a" * 200] * 40))
 
 
-def test_a_walk_ends_when_it_is_told_to(tmp_path: Path) -> None:
+def test_a_walk_ends_when_its_caller_stops_it(tmp_path: Path) -> None:
     for number in range(10):
         (tmp_path / str(number)).touch()
     answers = iter([True, True, True])

@@ -68,7 +68,7 @@ async def test_a_folder_that_is_gone_sends_the_shell_home(session: Session) -> N
     )
 
 
-async def test_a_command_can_not_report_a_folder_that_is_none(session: Session) -> None:
+async def test_a_command_cannot_report_a_folder_that_does_not_exist(session: Session) -> None:
     await session("bash", command="printf '/nonexistent\\0relative\\0' >&$_satchel_fd; trap - EXIT")
     assert (await session("bash", command="pwd")).data["stdout"] == f"{session.cwd}\n"
 
@@ -104,7 +104,7 @@ async def test_output_is_shown_while_the_command_runs(session: Session) -> None:
     assert shown == {"stdout": "wait\né", "stderr": "é\n"}
 
 
-async def test_a_flood_is_cut_in_the_result_and_told_by_its_size(session: Session) -> None:
+async def test_a_flood_is_cut_in_the_result_which_states_its_size(session: Session) -> None:
     result = await session("bash", command="echo first; yes | head -c 20000000; echo last")
     assert len(result.text) < 1_100_000
     assert result.text.startswith("exit code: 0\nstdout:\nfirst\ny\n")
@@ -115,7 +115,7 @@ async def test_a_flood_is_cut_in_the_result_and_told_by_its_size(session: Sessio
     assert session.progress[-1]["bytes"] > 5_000_000
 
 
-async def test_output_letter_by_letter_is_not_told_letter_by_letter(session: Session) -> None:
+async def test_output_that_arrives_letter_by_letter_is_reported_in_larger_pieces(session: Session) -> None:
     result = await session("bash", command="for i in {1..20000}; do printf x; done")
     assert result.data["stdout"] == "x" * 20_000
     assert len(session.progress) < 210

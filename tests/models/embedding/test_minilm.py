@@ -125,7 +125,7 @@ async def test_a_question_does_not_wait_for_the_end_of_a_long_back_fill(minilm_h
     await embedder.aclose()
 
 
-async def test_a_cancelled_call_stops_and_the_embedder_serves_on(minilm_home: Path) -> None:
+async def test_a_cancelled_call_stops_and_the_embedder_still_works(minilm_home: Path) -> None:
     embedder = opened(minilm_home)
     expected = await embedder.embed(["question"], "query")
     with anyio.fail_after(30):
@@ -146,7 +146,7 @@ async def test_a_closed_embedder_refuses_and_may_be_closed_again(minilm_home: Pa
         await embedder.embed(["a"], "query")
 
 
-async def test_damaged_files_are_told_with_what_to_do(minilm_home: Path, tmp_path: Path) -> None:
+async def test_damaged_files_are_reported_with_what_to_do(minilm_home: Path, tmp_path: Path) -> None:
     real = find_weights(minilm_home)
     assert real is not None
     folder = tmp_path / "models" / real.name

@@ -173,7 +173,7 @@ async def test_a_model_that_changes_its_dimension_is_refused() -> None:
                 await embedder.embed(["ab"], "query")
 
 
-async def test_a_passing_failure_is_asked_again_and_a_lasting_one_is_told() -> None:
+async def test_a_temporary_failure_is_retried_and_a_permanent_one_is_reported() -> None:
     answers = [as_json({}, 503), as_json({}, 429, **{"retry-after": "2"})]
     with serving(lambda body: answers.pop(0) if answers else ollama(body)) as endpoint:
         async with embedder_at(endpoint.url, wire="ollama") as (embedder, waits):
@@ -203,7 +203,7 @@ async def test_a_passing_failure_is_asked_again_and_a_lasting_one_is_told() -> N
         ("ollama", (200, {}, b" " * (65 << 20)), "sent more than 64 MB"),
     ],
 )
-async def test_a_refusal_is_told_once(wire: Wire, answer: Answer, message: str) -> None:
+async def test_a_refusal_is_reported_once(wire: Wire, answer: Answer, message: str) -> None:
     with serving(lambda _: answer) as endpoint:
         async with embedder_at(endpoint.url, wire=wire, key="secret") as (embedder, waits):
             with pytest.raises(EmbedderError, match=message) as caught:

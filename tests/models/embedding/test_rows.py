@@ -48,7 +48,7 @@ def test_what_is_no_set_of_vectors_is_refused_with_the_reason(rows: Any, message
         max_size=5,
     )
 )
-def test_whatever_is_finite_and_not_zero_comes_to_unit_length(rows: list[list[float]]) -> None:
+def test_every_finite_nonzero_vector_gets_unit_length(rows: list[list[float]]) -> None:
     matrix = unit_rows(rows, count=len(rows), dimension=3, source="model")
     assert matrix.shape == (len(rows), 3)
     assert matrix.dtype == np.float32

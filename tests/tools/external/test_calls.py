@@ -56,7 +56,7 @@ async def test_the_loop_waits_a_little_longer_than_the_tool_may_take(bench: Benc
 
 
 @requirement("external:envelope:failure", "external:codes")
-async def test_a_call_that_fails_tells_its_exit_code_and_output(bench: Bench) -> None:
+async def test_a_failing_call_reports_its_exit_code_and_output(bench: Bench) -> None:
     assert await bench.run("echo half; echo broken >&2; exit 7") == {
         "tool_success": False,
         "error": "Tool 'probe' ended with exit code 7",
@@ -67,7 +67,7 @@ async def test_a_call_that_fails_tells_its_exit_code_and_output(bench: Bench) ->
     }
 
 
-async def test_a_signal_is_told_as_shells_tell_it(bench: Bench) -> None:
+async def test_a_signal_is_reported_as_shells_do(bench: Bench) -> None:
     envelope = await bench.run("kill -SEGV $$")
     assert (envelope["error"], envelope["error_code"], envelope["exit_code"]) == (
         "Tool 'probe' was ended by signal 11",
@@ -87,7 +87,9 @@ async def test_a_signal_is_told_as_shells_tell_it(bench: Bench) -> None:
         ("printf '\"\\377\"'", "byte 2 is not UTF-8"),
     ],
 )
-async def test_what_is_no_json_is_told_with_the_output(bench: Bench, body: str, problem: str) -> None:
+async def test_output_that_is_not_json_is_reported_with_the_output(
+    bench: Bench, body: str, problem: str
+) -> None:
     envelope = await bench.run(body or ":")
     assert (envelope["error_code"], envelope["exit_code"]) == ("INVALID_OUTPUT", 0)
     assert problem in envelope["error"]
@@ -115,7 +117,7 @@ async def test_missing_credentials_are_the_tools_own_answer(bench: Bench, code: 
 
 
 @requirement("external:progress")
-async def test_lines_of_progress_are_told_and_are_no_part_of_stderr(bench: Bench) -> None:
+async def test_progress_lines_are_reported_and_left_out_of_stderr(bench: Bench) -> None:
     envelope = await bench.run(
         """printf '{"progress": "one"}\\nno progress\\n{"progress": {"done": 2}}\\n' >&2; exit 1"""
     )
@@ -140,7 +142,9 @@ async def test_an_input_that_is_no_json_is_refused(bench: Bench) -> None:
 
 
 @requirement("external:codes")
-async def test_a_file_that_is_gone_or_no_program_any_more_is_told_apart(bench: Bench) -> None:
+async def test_a_missing_file_and_a_file_that_is_no_longer_executable_have_different_codes(
+    bench: Bench,
+) -> None:
     path = bench.put("probe", script("probe"))
     tool = await bench.tool("probe")
     path.chmod(0o644)

@@ -125,7 +125,7 @@ async def test_a_damaged_cache_costs_only_that_all_are_asked_again(bench: Bench)
     assert [tool.spec.name for tool in await external.tools()] == ["one"]
 
 
-async def test_one_that_failed_is_asked_again_by_a_refresh_or_after_an_hour(bench: Bench) -> None:
+async def test_a_failed_executable_is_queried_again_by_a_refresh_or_after_an_hour(bench: Bench) -> None:
     bench.put("bad", f"#!/bin/sh\necho bad >> {bench.work}/asked\nexit 3\n")
     external = await bench.found()
     await bench.found()
@@ -345,7 +345,7 @@ async def test_two_that_discover_at_the_same_time_agree(bench: Bench) -> None:
     assert sorted(Path(path).name for path in kept["approved"]) == [f"t{number}" for number in range(8)]
 
 
-async def test_where_nothing_can_be_kept_the_tools_serve_and_the_user_is_told(
+async def test_if_nothing_can_be_saved_the_tools_work_and_the_user_is_told(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Path, text: str) -> None:

@@ -148,7 +148,7 @@ async def test_a_damaged_file_approves_nothing_and_is_not_written_over(
     assert path.read_text() == text
 
 
-def test_a_tool_that_comes_back_as_it_was_needs_no_new_approval(tmp_path: Path) -> None:
+def test_a_tool_that_returns_unchanged_needs_no_new_approval(tmp_path: Path) -> None:
     store, entry = PinStore(tmp_path, ManualClock()), McpServerSettings(name="s", command="one")
     first, changed = (read_listing("s", [tool(description=d)]).tools for d in ("one", "two"))
     store.learn(entry, first)

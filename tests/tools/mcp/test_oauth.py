@@ -217,7 +217,7 @@ async def test_several_that_renew_a_login_at_once_use_its_refresh_token_once(tmp
 
 
 @requirement("mcp:oauth")
-async def test_a_login_that_ends_during_a_session_is_told_and_one_made_anew_is_used(
+async def test_a_login_that_expires_during_a_session_is_reported_and_a_new_one_is_used(
     open_servers: Open, tmp_path: Path
 ) -> None:
     clock = ManualClock()

@@ -95,7 +95,9 @@ def test_words_are_read_as_the_fields_ask(elicitation: Elicitation, said: str, e
         (asked({}), "perhaps", "answer yes or decline"),
     ],
 )
-def test_words_that_are_no_answer_are_told_why(elicitation: Elicitation, said: str, problem: str) -> None:
+def test_an_invalid_answer_is_refused_with_the_reason(
+    elicitation: Elicitation, said: str, problem: str
+) -> None:
     assert read_answer(elicitation, said) == Answer(action="cancel", problem=problem)
 
 

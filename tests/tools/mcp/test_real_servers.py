@@ -120,7 +120,7 @@ async def test_the_filesystem_server_stays_in_the_folder_that_it_was_given(
 
 
 @requirement("mcp:real-servers", "mcp:environment")
-async def test_the_memory_server_keeps_what_it_is_told_where_its_entry_says(
+async def test_the_memory_server_stores_its_data_where_its_entry_says(
     open_servers: Open, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept.jsonl"

@@ -47,7 +47,7 @@ async def test_a_server_that_does_not_start_costs_a_notice_and_not_the_others(
         assert (await servers.call("mcp__good__work")).text == "done"
 
 
-async def test_a_program_that_is_not_there_is_told_in_words(open_servers: Open, tmp_path: Path) -> None:
+async def test_a_missing_program_gives_a_clear_error(open_servers: Open, tmp_path: Path) -> None:
     entry = stranger("good")
     missing = type(entry)(name="x", command="no-such-program")
     async with open_servers(missing) as servers:
@@ -192,7 +192,7 @@ def is_running(pid: int) -> bool:
 
 
 @requirement("mcp:stdio")
-async def test_nothing_of_a_server_is_left_that_ignores_sigterm_and_has_a_daemon(
+async def test_a_server_that_ignores_sigterm_and_starts_a_daemon_leaves_no_process(
     open_servers: Open, tmp_path: Path
 ) -> None:
     async with open_servers(stranger("stays", tmp_path)) as servers:
@@ -201,7 +201,7 @@ async def test_nothing_of_a_server_is_left_that_ignores_sigterm_and_has_a_daemon
     assert [pid for pid in pids if is_running(pid)] == []
 
 
-async def test_names_that_come_out_alike_are_told_apart_in_the_same_way_each_time(open_servers: Open) -> None:
+async def test_names_that_would_collide_are_distinguished_in_a_stable_way(open_servers: Open) -> None:
     async with open_servers(stranger("names", name="y")) as servers:
         assert await servers.names() == ["mcp__y__a_b", "mcp__y__a_b_45a7a0d6", "mcp__y__a_b_e8c1c88b"]
 
@@ -312,7 +312,7 @@ async def test_changes_of_a_server_that_the_user_vouches_for_are_accepted(
         ),
     ],
 )
-async def test_a_bad_answer_over_http_is_an_error_of_its_own_request_and_nothing_hangs(
+async def test_a_bad_http_response_fails_only_its_own_request_and_nothing_hangs(
     open_servers: Open, tmp_path: Path, form: str, reason: str
 ) -> None:
     with web_stranger(form) as url:

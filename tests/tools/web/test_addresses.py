@@ -93,7 +93,7 @@ async def test_an_address_beside_the_special_ranges_is_let_through(address: str)
         "http://‮a/",
     ],
 )
-async def test_a_host_that_programs_would_read_differently_is_none(url: str) -> None:
+async def test_a_host_that_programs_would_parse_differently_is_invalid(url: str) -> None:
     with pytest.raises(UsageError):
         await AddressRules(resolve=names({})).check(url)
 
@@ -117,7 +117,7 @@ async def test_a_name_is_refused_when_any_of_its_addresses_is_private(answers: S
 
 
 @requirement("web:fetch:private")
-async def test_the_address_that_was_checked_is_the_one_that_is_dialled() -> None:
+async def test_the_connection_goes_to_the_address_that_was_checked() -> None:
     asked: list[str] = []
 
     async def rebinding(host: str, port: int) -> Sequence[str]:

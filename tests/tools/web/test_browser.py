@@ -157,7 +157,7 @@ async def test_nothing_that_a_page_does_reaches_a_private_address(
 
 
 @requirement("web:browser")
-async def test_a_site_that_asks_for_a_password_is_not_told_the_gateways(
+async def test_a_site_that_asks_for_a_password_does_not_get_the_gateways(
     context: ToolContext, group: anyio.abc.TaskGroup
 ) -> None:
     def site(asked: Asked) -> Answer:

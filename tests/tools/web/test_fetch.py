@@ -131,7 +131,7 @@ async def test_in_a_session_that_read_something_from_outside_no_redirect_leads_t
     assert len(other.asked) == 1
 
 
-async def test_redirects_are_followed_and_told_but_not_for_ever(context: ToolContext) -> None:
+async def test_redirects_are_followed_and_reported_up_to_a_limit(context: ToolContext) -> None:
     def answer(asked: Asked) -> Answer:
         return page("There.", "text/plain") if asked.path == "/there" else moved("/there", 307)
 
@@ -205,7 +205,7 @@ async def test_text_is_decoded_as_it_says_or_else_as_it_looks(
     assert result.data["text"] == "Grüße aus Köln"
 
 
-async def test_json_is_laid_out_and_json_that_is_none_is_shown_as_it_is(context: ToolContext) -> None:
+async def test_json_is_indented_and_invalid_json_is_shown_unchanged(context: ToolContext) -> None:
     async with loopback([as_json({"a": [1]}), page("{half", "application/json")]) as server:
         whole = await use(tool_for(server), context, url=f"{server.url}/1")
         half = await use(tool_for(server), context, url=f"{server.url}/2")

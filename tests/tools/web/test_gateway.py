@@ -162,7 +162,7 @@ async def test_a_server_that_talks_nonsense_ends_its_own_connection_only(said: b
 
 
 @pytest.mark.parametrize("asked", [b"\r\n\r\n", b"GET\r\n\r\n", b"GET  HTTP/1.1\r\n\r\n", b"\0\xff\r\n\r\n"])
-async def test_a_request_that_is_none_ends_its_own_connection_only(asked: bytes) -> None:
+async def test_an_invalid_request_ends_only_its_own_connection(asked: bytes) -> None:
     async with gateway_to() as gateway:
         assert not (await say(gateway, asked)).startswith(b"HTTP/1.1 2")
         assert (await say(gateway, known(gateway, b"CONNECT [::1]:1 HTTP/1.1\r\n\r\n"))).startswith(

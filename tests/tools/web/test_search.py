@@ -100,7 +100,7 @@ async def test_duckduckgo_is_asked_through_its_library(
         (Answer(kind="application/json", pieces=[b"x" * 100_000] * 50), "more than 4,000,000 bytes"),
     ],
 )
-async def test_an_engine_that_does_not_serve_is_told_and_the_next_is_asked(
+async def test_a_failing_engine_is_reported_and_the_next_one_is_used(
     answer: Answer, says: str, context: ToolContext
 ) -> None:
     async with loopback([answer, answer]) as broken, loopback([as_json(ANSWERS["tavily"])]) as works:
