@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock"]
+__all__ = ["Clock", "ManualClock", "SystemClock", "local_day"]
+
+
+def local_day(at: datetime) -> str:
+    """The day that budgets, usage and records of calls count by, as "2026-11-21": in the zone of the time."""
+    return f"{at:%Y-%m-%d}"
 
 
 class Clock(Protocol):

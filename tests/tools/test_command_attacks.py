@@ -367,6 +367,7 @@ PROGRAM_ATTACKS = [
     ("make *", "make 'SHELL=./x' all"),
     ("make *", "make 'A!=touch x'"),
     ("make *", "make 'A:=b'"),
+    ("gmake *", "gmake -f x"),
     ("make *", "make -f x"),
     ("make *", "make -C planted"),
     ("make *", "make -kf x"),

@@ -18,7 +18,7 @@ import anyio
 import numpy as np
 from sqlalchemy import Connection
 
-from satchel.clock import Clock, SystemClock
+from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import NotFound, SatchelError, StorageLocked, UsageError
 from satchel.memory import decay, distill, lexicon, modes, repository
@@ -570,7 +570,7 @@ class Memory(Keeper, Mover, Inspector):
 
     async def note_cost(self, asked: Sequence[Asked]) -> None:
         """Count what calls of language models cost that were made for memory."""
-        day = f"{self._clock.now():%Y-%m-%d}"
+        day = local_day(self._clock.now())
         await self._database.write(lambda connection: distill.add_usage(connection, self._space, asked, day))
 
     async def deep(

@@ -28,6 +28,7 @@ from satchel.capabilities.checking import Registrar
 from satchel.capabilities.package import CASES
 from satchel.capabilities.records import Access, Capability, Requested, Wanted
 from satchel.capabilities.running import Layers
+from satchel.clock import local_day
 from satchel.errors import NotFound, SandboxError, StorageError, StorageLocked, UsageError
 from satchel.events import BuildPosted, Event, Posted
 from satchel.models import ChatModel
@@ -277,7 +278,7 @@ class Builds:
             return await LogRedactor(redacts=settings.memory.redact, pool=parts.pool).redacted_text(text)
 
         async def spent_on_day() -> float:
-            return await home.spent_on(f"{parts.clock.now():%Y-%m-%d}")
+            return await home.spent_on(local_day(parts.clock.now()))
 
         async def fail(build: Build, reason: str) -> None:
             try:

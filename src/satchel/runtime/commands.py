@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import anyio
 
+from satchel.clock import local_day
 from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.events import Event, Notice
@@ -416,7 +417,7 @@ async def _compact(context: CommandContext, rest: str) -> CommandResult:
 async def _usage(context: CommandContext, _rest: str) -> CommandResult:
     satchel = context.satchel
     lines = [f"This session: {usage_line(context.session.usage) or 'nothing yet'}"]
-    today = f"{satchel.clock.now():%Y-%m-%d}"
+    today = local_day(satchel.clock.now())
     rows = [row for row in await satchel.usage() if row.day == today]
     return _shown(*lines, *([usage_table(rows)] if rows else []))
 

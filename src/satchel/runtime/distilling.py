@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import anyio
 
+from satchel.clock import local_day
 from satchel.errors import BudgetExceeded, SatchelError, UsageError
 from satchel.memory.distill import DistillReport, WindowResult
 from satchel.runtime.home import Home
@@ -80,7 +81,7 @@ class Distilling:
         limit = self._parts.settings.budget.day_usd
         if limit is None:
             return
-        spent = await self._home.spent_on(f"{self._parts.clock.now():%Y-%m-%d}")
+        spent = await self._home.spent_on(local_day(self._parts.clock.now()))
         if spent >= limit:
             raise BudgetExceeded(
                 f"${spent:.4f} was spent today, and the limit is ${limit:g} (budget.day_usd). "

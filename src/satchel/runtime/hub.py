@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import anyio
 
+from satchel.clock import local_day
 from satchel.errors import BudgetExceeded, NotFound, SatchelError, StorageError, UsageError
 from satchel.events import (
     Action,
@@ -729,7 +730,7 @@ class SessionHub:
 
     async def _prior_spend(self) -> PriorSpend:
         """What was spent before the running turn; the loop counts the turn itself."""
-        day = f"{self._parts.clock.now():%Y-%m-%d}"
+        day = local_day(self._parts.clock.now())
         now = self.conversation.turn
         this_turn = (now.usage.cost_usd or 0.0) if now is not None and now.status is None else 0.0
         return PriorSpend(

@@ -19,7 +19,7 @@ from satchel.storage import Database
 
 __all__ = ["Inbox", "InboxEntry"]
 
-_MAX_CHARS = 20_000
+MAX_CHARS = 20_000
 """The limit of one entry: two thirds of the default limit of a tool result, because the model did not ask for it."""
 _MAX_WAITING = 1000
 """The most entries that may wait for one session. Only a program that posts in a loop reaches it."""
@@ -62,8 +62,8 @@ class Inbox:
         """See `SessionStore.post`; `session_id` is a full id."""
         if not text.strip():
             raise UsageError("There is nothing to post: the text is empty.")
-        if len(text) > _MAX_CHARS:
-            raise UsageError(f"A post has at most {_MAX_CHARS:,} characters; this one has {len(text):,}.")
+        if len(text) > MAX_CHARS:
+            raise UsageError(f"A post has at most {MAX_CHARS:,} characters; this one has {len(text):,}.")
         if self._database is None:
             raise StorageError("The database is unavailable, so nothing can be posted into a session now.")
         entry_id = self._new_id()

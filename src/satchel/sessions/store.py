@@ -242,7 +242,7 @@ class SessionStore:
         Args:
             session_id: The session's id, or the beginning of one if it is unique.
             source: Who posts.
-            text: At most 20,000 characters. The caller has removed secrets.
+            text: At most `inbox.MAX_CHARS` characters. The caller has removed secrets.
             untrusted: `text` comes from outside.
             kind: Such as "notice".
 

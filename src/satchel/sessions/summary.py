@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from satchel.clock import local_day
 from satchel.events import (
     Action,
     AskUser,
@@ -89,7 +90,7 @@ def title_of(text: str) -> str:
 
 def day_of(record: Record) -> str:
     """The local day of a record, as "2026-11-21"."""
-    return f"{record.at:%Y-%m-%d}"
+    return local_day(record.at)
 
 
 def add_cost(by_day: dict[str, float], record: Record) -> None:

@@ -430,6 +430,15 @@ _TAR = Usage(
     bundle=True,
 )
 
+# Variables are assigned by operands, and any of them may be a command.
+_MAKE = Usage(
+    options="-knsBiqwSt -j[=] -l[=] -O[=] --jobs[=] --keep-going --dry-run --just-print --silent --quiet "
+    "--always-make "
+    "--ignore-errors --print-directory --no-print-directory --output-sync[=] --trace --touch --question",
+    spelled="-C= -f= -I= -W= -o= --directory= --file= --makefile= --include-dir= --eval=",
+    operands=r"[^=]*",
+)
+
 PROGRAMS: Mapping[str, Usage] = {
     **dict.fromkeys(_HARMLESS, Usage(free=True, proposed=True)),
     **dict.fromkeys(_READERS, Usage(free=True)),
@@ -474,15 +483,9 @@ PROGRAMS: Mapping[str, Usage] = {
         proposed=True,
     ),
     "git": _GIT,
+    "gmake": _MAKE,
     "less": Usage(options="-NSRXFEeiIMmnqQrsuUw -#", operands=r"[^+].*"),
-    # Variables are assigned by operands, and any of them may be a command.
-    "make": Usage(
-        options="-knsBiqwSt -j[=] -l[=] -O[=] --jobs[=] --keep-going --dry-run --just-print --silent --quiet "
-        "--always-make "
-        "--ignore-errors --print-directory --no-print-directory --output-sync[=] --trace --touch --question",
-        spelled="-C= -f= -I= -W= -o= --directory= --file= --makefile= --include-dir= --eval=",
-        operands=r"[^=]*",
-    ),
+    "make": _MAKE,
     "man": Usage(options="-afkwW -s= --all --whatis --apropos --where --path", operands=r"[\w.+:-]+"),
     "nice": Usage(spelled="-n= --adjustment=", runs=0),
     "nohup": Usage(runs=0),

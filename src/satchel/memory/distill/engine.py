@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 import anyio
 from sqlalchemy import Connection
 
-from satchel.clock import Clock
+from satchel.clock import Clock, local_day
 from satchel.errors import BudgetExceeded, ModelError, ModelRejected
 from satchel.memory.distill import ledger
 from satchel.memory.distill.asking import Asked, Unreadable, ask_extractor, ask_gate
@@ -253,7 +253,7 @@ class Distiller:
 
     def _now(self) -> tuple[int, str]:
         now = self._clock.now()
-        return to_micros(now), f"{now:%Y-%m-%d}"
+        return to_micros(now), local_day(now)
 
     async def _known(self, window: Window) -> list[MemoryRecord]:
         """The facts that bear on what is said."""
