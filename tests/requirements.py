@@ -673,6 +673,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(9, "capabilities:users-edits", "DESIGN 7", "What the user edited is never overwritten."),
     built(9, "capabilities:export", "issue 9", "A capability is exported as an Agent Skill, a folder or an archive that is always the same."),
     built(9, "capabilities:import", "issue 9", "An import is reviewed; nothing of it runs before that, and then its cases decide; it comes back byte for byte."),
+    built(9, "capabilities:half-registered", "issue 9", "Nothing is half-registered, whatever is killed and whenever the disk is full."),
     built(9, "capabilities:reliability", "DESIGN 7", "A run's outcome and duration are recorded and shown."),
     built(9, "builder:tools", "seed-0 phase 2", "write_file, run_code, run_command, ask_user, report_progress and register_capability."),
     built(9, "builder:limits", "seed-0 phase 2", "At most 25 iterations and 10 minutes."),

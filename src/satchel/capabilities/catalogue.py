@@ -60,7 +60,7 @@ from satchel.config.home import ensure_home
 from satchel.errors import NotFound, Refused, SatchelError, StorageError, StorageUnwritable, UsageError
 from satchel.storage import Database
 
-__all__ = ["Catalogue", "Checkout", "Staged"]
+__all__ = ["Catalogue", "Checkout", "Staged", "forget_inputs"]
 
 T = TypeVar("T")
 
@@ -776,29 +776,6 @@ class Catalogue:
         await self._database.write(write)
         return await self.get(capability.id)
 
-    async def rewrite(self, change: Callable[[str], str]) -> bool:
-        """Replace the words that the records of runs keep, such as those that the user wants forgotten.
-
-        Returns:
-            Whether any changed.
-        """
-
-        def write(connection: Connection) -> bool:
-            changed = False
-            for row in connection.execute(select(capability_runs)).all():
-                error, given = change(row.error), change(row.input) if row.input else ""
-                if (error, given) != (row.error, row.input):
-                    changed = True
-                    connection.execute(
-                        update(capability_runs)
-                        .where(capability_runs.c.number == row.number)
-                        # What is no JSON any more is dropped.
-                        .values(error=error, input=given if _is_json(given) else "")
-                    )
-            return changed
-
-        return await self._database.write(write, durable=True)
-
     # ---- Rows
 
     def _row(self, connection: Connection, name: str) -> Row[Any] | None:
@@ -1096,6 +1073,15 @@ class Catalogue:
         return (self._clock.now() - _EPOCH) // timedelta(microseconds=1)
 
 
+async def forget_inputs(database: Database) -> None:
+    """Empty what the records of runs keep of failed runs, their inputs and errors. Called when the user has something
+    forgotten: a model may have put any of it into an input, in other words.
+    """
+    kept = (capability_runs.c.input != "") | (capability_runs.c.error != "")
+    emptied = update(capability_runs).where(kept).values(input="", error="")
+    await database.write(lambda connection: connection.execute(emptied), durable=True)
+
+
 def _approved(connection: Connection, id: str) -> Access:
     rows = connection.execute(
         select(capability_approvals.c.kind, capability_approvals.c.value)
@@ -1150,14 +1136,6 @@ def _time(microseconds: int) -> datetime:
 
 def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _storable(words: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -55,8 +56,9 @@ class Layers(Protocol):
         ...
 
 
-Secrets = Callable[[str], str | None]
+Secrets: TypeAlias = Callable[[str], str | None]
 """Gives the value of an environment variable, or None."""
+Clean: TypeAlias = Callable[[str], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +149,7 @@ class Runner:
         *,
         layers: Layers,
         secret: Secrets,
+        clean: Clean | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -155,11 +158,13 @@ class Runner:
             sandbox: Gives the sandbox; raises `NoSandbox` if there is none. Called for each run.
             layers: Gives the packages.
             secret: Gives the values of secrets.
+            clean: Removes what looks like a secret from a text that is recorded; None records it as it is.
         """
         self._catalogue = catalogue
         self._sandbox = sandbox
         self._layers = layers
         self._secret = secret
+        self._clean = clean
 
     async def run(
         self,
@@ -201,17 +206,28 @@ class Runner:
         outcome = await self._run(job, input, timeout_s=timeout_s, on_output=on_output)
         if outcome.status in ("bad_input", "missing_secret"):
             return outcome
-        after = await self._catalogue.record_run(
+        return _with_mark(outcome, await self._record(capability, outcome, input))
+
+    async def _record(self, capability: Capability, outcome: Outcome, input: Mapping[str, Any]) -> Capability:
+        error = "\n".join(part for part in (outcome.error, outcome.traceback) if part)
+        kept: Any = None if outcome.ok else input
+        if self._clean is not None and not outcome.ok:
+            error = await self._clean(error)
+            text = await self._clean(json.dumps(input, ensure_ascii=False))
+            try:
+                kept = json.loads(text)
+            except ValueError:
+                kept = None  # Not worth keeping without its form.
+        return await self._catalogue.record_run(
             capability.id,
-            version=capability.version,
+            version=outcome.version,
             status=outcome.status,
             wall_ms=outcome.wall_ms,
             peak_mb=outcome.peak_mb,
             backend=outcome.backend,
-            error="\n".join(part for part in (outcome.error, outcome.traceback) if part),
-            input=input,
+            error=error,
+            input=kept,
         )
-        return _with_mark(outcome, after)
 
     async def try_out(
         self,

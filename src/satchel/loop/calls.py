@@ -17,7 +17,7 @@ from satchel.loop.toolbox import Toolbox
 from satchel.messages import Message, ToolUseBlock, clean_text
 from satchel.tools.box import Box
 from satchel.tools.permissions import Gate
-from satchel.tools.port import Ask, MemoryAccess, Tool
+from satchel.tools.port import Ask, CatalogueAccess, MemoryAccess, Tool
 
 __all__ = [
     "OUTSIDE_MARK",
@@ -70,6 +70,7 @@ class CallEnvironment:
     ask: Ask | None = None
     messages: Callable[[], Sequence[Message]] = tuple
     memory: MemoryAccess | None = None
+    catalogue: CatalogueAccess | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -454,6 +454,7 @@ class Round:
             ask=environment.ask,
             messages=environment.messages,
             memory=environment.memory,
+            catalogue=environment.catalogue,
             # The model has not read the results of this round yet.
             untrusted=self._untrusted,
             box=call.box,

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 
+from satchel.capabilities.catalogue import forget_inputs
 from satchel.clock import Clock, SystemClock
 from satchel.config import Settings, ensure_home, load, process_environ, project_files
 from satchel.errors import SatchelError, StorageError
@@ -202,6 +203,8 @@ class Home:
                 return ForgetReceipt(store=planned)
             wanted = [gone.id for gone in planned.forgotten]
         receipt = await forget(wanted, memory=self.memory, sessions=self.sessions, backups=self._backups())
+        if self.database is not None and not receipt.is_empty:
+            await forget_inputs(self.database)
         for entry in receipt.logs.sessions:
             for reload in self.on_redacted:
                 await reload(entry.session_id)

@@ -20,6 +20,7 @@ from satchel.tools.box import Box
 __all__ = [
     "Annotations",
     "Ask",
+    "CatalogueAccess",
     "Effect",
     "MemoryAccess",
     "Question",
@@ -164,6 +165,18 @@ class MemoryAccess(Protocol):
         ...
 
 
+class CatalogueAccess(Protocol):
+    """What a tool may do with capabilities: the part of `satchel.capabilities.Catalogue` that this room may know."""
+
+    async def find(self, name: str) -> Any | None:
+        """The capability with this name or id, or None; see `Catalogue.find`."""
+        ...
+
+    async def list(self, *statuses: Any) -> Sequence[Any]:
+        """All capabilities, or those with one of these statuses; see `Catalogue.list`."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class ToolContext:
     """What a call may use.
@@ -183,6 +196,7 @@ class ToolContext:
             the turn.
         messages: Returns the conversation so far, as the model sees it; empty outside a conversation.
         memory: The user's memory, or None if there is none. Only tools that run in this process can use it.
+        catalogue: The user's capabilities, or None if the database is unavailable.
         untrusted: The model has read something from outside in this session, so what it writes may come from there.
         box: The sandbox in which the call must run, as it was permitted; None runs it outside, with the user's rights.
     """
@@ -202,6 +216,7 @@ class ToolContext:
     ask: Ask | None = None
     messages: Callable[[], Sequence[Message]] = tuple
     memory: MemoryAccess | None = None
+    catalogue: CatalogueAccess | None = None
     untrusted: bool = False
     box: Box | None = None
 
