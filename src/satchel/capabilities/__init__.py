@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         run_to_json,
         version_to_json,
     )
-    from satchel.capabilities.running import Layers, Outcome, Runner, outcome_to_json
+    from satchel.capabilities.running import Layers, Outcome, Runner, not_active, outcome_to_json
     from satchel.capabilities.toolset import CapabilityTools
 
 __all__ = [
@@ -66,6 +66,7 @@ __all__ = [
     "check_name",
     "draft_of",
     "network_of",
+    "not_active",
     "outcome_to_json",
     "parse_cases",
     "run_to_json",
@@ -99,7 +100,7 @@ __getattr__ = on_demand(
             "run_to_json",
             "version_to_json",
         ),
-        "running": ("Layers", "Outcome", "Runner", "outcome_to_json"),
+        "running": ("Layers", "Outcome", "Runner", "not_active", "outcome_to_json"),
         "toolset": ("CapabilityTools",),
     },
 )

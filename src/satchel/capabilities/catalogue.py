@@ -845,7 +845,7 @@ class Catalogue:
     ) -> None:
         manifest = package.manifest
         version = self._version_row(connection, row.id, number)
-        values: dict[str, Any] = {"build_id": "", "reasons": "[]"} if close_build else {}
+        values: dict[str, Any] = {"reasons": "[]", **({"build_id": ""} if close_build else {})}
         if row.version != number:
             values |= {
                 "runs": 0,

@@ -28,24 +28,26 @@ def version_folder(path: Path, number: int) -> Path:
     return path / f"v{number}"
 
 
-def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+def write_folder(folder: Path, files: Mapping[str, bytes], *, private: bool = True) -> None:
     """Make a folder with these files and `RUN.md`, and wait until all of it is on the disk.
 
     Args:
         folder: It does not exist; its parents are made.
         files: By their paths, which `package` has checked.
+        private: Only the user may read it; otherwise whoever may read the user's new files.
 
     Raises:
         StorageUnwritable: The disk is full or the place is read-only. Nothing is left of the folder.
     """
+    folder_mode, file_mode = (0o700, 0o600) if private else (0o777, 0o666)
     try:
-        folder.mkdir(mode=0o700, parents=True)
+        folder.mkdir(mode=folder_mode, parents=True)
         folders = {folder}
         for path, content in files.items():
             target = folder / path
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            target.parent.mkdir(mode=folder_mode, parents=True, exist_ok=True)
             folders.add(target.parent)
-            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, file_mode)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()

@@ -94,7 +94,7 @@ class Mover:
         folder = target / folder_name
         if folder.exists() or folder.is_symlink():
             raise UsageError(f"{folder} exists already. Name another folder, or remove it.")
-        await anyio.to_thread.run_sync(lambda: write_folder(folder, package.files))
+        await anyio.to_thread.run_sync(lambda: write_folder(folder, package.files, private=False))
         return folder
 
     async def review(self, source: Path) -> Review:

@@ -30,7 +30,7 @@ from satchel.sandbox.port import (
 )
 from satchel.tools.input_schema import InputSchema
 
-__all__ = ["Layers", "Outcome", "Runner", "Secrets", "outcome_to_json"]
+__all__ = ["Layers", "Outcome", "Runner", "Secrets", "not_active", "outcome_to_json"]
 
 MOST_WALL_S: Final = 180.0
 _WALL_S: Final = 60.0
@@ -190,7 +190,7 @@ class Runner:
         """
         capability = await self._catalogue.get(name)
         if capability.status != "active":
-            raise Refused(_not_active(capability))
+            raise Refused(not_active(capability))
         checkout = await self._catalogue.checkout(capability)
         job = _Job(
             name=capability.name,
@@ -359,7 +359,8 @@ def _ready_state(folder: Path, name: str) -> None:
             )
 
 
-def _not_active(capability: Capability) -> str:
+def not_active(capability: Capability) -> str:
+    """Why a capability that is not active can't be used, and what to do."""
     name = capability.name
     return {
         "building": f"{name} is still being built.",

@@ -168,6 +168,13 @@ class CapabilityTools:
             return (*self._own, *self._active.values())
         return (*self._own, *self._active.values())
 
+    async def inactive(self) -> Sequence[Capability]:
+        """The capabilities that can't be used now; none if the database fails."""
+        try:
+            return await self._catalogue.list("building", "proposed", "failed", "disabled")
+        except StorageError:
+            return ()
+
     def active(self, name: str) -> OwnTool | None:
         """The active capability with this name, tool name or id, as known when `tools` was last called."""
         for tool in (self._active.get(name), self._active.get(tool_name(name))):

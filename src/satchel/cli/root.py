@@ -18,6 +18,10 @@ _COMMANDS = {
     "session": ("satchel.cli.session:session", "List, show, search, export and delete conversations."),
     "memory": ("satchel.cli.memory:memory", "Add, search, list, show and forget memories."),
     "tool": ("satchel.cli.tool:tool", "List, show, run, approve and write tools."),
+    "capability": (
+        "satchel.cli.capability:capability",
+        "List, show, build, run, approve, export and import capabilities.",
+    ),
     "mcp-server": ("satchel.cli.mcp_server:mcp_server", "List, add, try and remove MCP servers, and log in."),
     "model": ("satchel.cli.model:model", "List and test language models, fetch the embedding model."),
     "config": ("satchel.cli.config:config", "Show and change the settings."),

@@ -8,12 +8,14 @@ from satchel.builder.queue import BuildQueue
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar
 from satchel.capabilities.lookup import Lookup
+from satchel.capabilities.moving import Mover
 from satchel.capabilities.running import Runner
 from satchel.capabilities.toolset import CapabilityTools
 from satchel.errors import StorageError
 from satchel.events import Notice
 from satchel.runtime.builds import Builds
 from satchel.runtime.home import Home
+from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
 
 __all__ = ["CapabilityParts"]
@@ -29,6 +31,7 @@ class CapabilityParts:
         registrar: Registers, approves and tests versions.
         lookup: Finds capabilities by words and by meaning.
         tools: What models can do with them.
+        mover: Exports and imports them.
         builds: Builds that run, wait or have ended.
     """
 
@@ -37,6 +40,7 @@ class CapabilityParts:
     registrar: Registrar
     lookup: Lookup
     tools: CapabilityTools
+    mover: Mover
     builds: Builds
 
     @classmethod
@@ -50,7 +54,13 @@ class CapabilityParts:
         except StorageError as error:
             parts.notices.post(Notice(part="capabilities", text=f"Capabilities are unavailable: {error}"))
             return None
-        runner = Runner(catalogue, parts.sandboxes.get, layers=parts.sandboxes.layer, secret=settings.secret)
+        runner = Runner(
+            catalogue,
+            parts.sandboxes.get,
+            layers=parts.sandboxes.layer,
+            secret=settings.secret,
+            clean=LogRedactor(redacts=settings.memory.redact, pool=parts.pool).redacted_text,
+        )
         registrar = Registrar(catalogue, runner, clock=clock)
         builds = Builds(
             parts,
@@ -68,5 +78,6 @@ class CapabilityParts:
             registrar=registrar,
             lookup=lookup,
             tools=CapabilityTools(catalogue, runner=runner, lookup=lookup),
+            mover=Mover(catalogue, registrar),
             builds=builds,
         )

@@ -451,6 +451,7 @@ class Satchel:
             environ=settings.environ,
             messages=lambda: hub.conversation.messages,
             memory=None if private else self.memory,
+            catalogue=self.capabilities.catalogue if self.capabilities is not None else None,
         )
         mentions = McpContext(
             parts.mcp,

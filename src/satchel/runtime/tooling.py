@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import anyio
 
-from satchel.capabilities import CapabilityTools
+from satchel.capabilities import CapabilityTools, not_active
 from satchel.clock import Clock
 from satchel.config import Settings
 from satchel.errors import SatchelError, UsageError
@@ -174,6 +174,18 @@ class Tooling:
             for entry in external.entries
             if entry.status != "available"
         ]
+        if self.capabilities is not None:
+            found += [
+                ToolEntry(
+                    name=capability.tool_name,
+                    source="capability",
+                    description=capability.description,
+                    status=capability.status,
+                    reason=not_active(capability),
+                    origin=f"capability {capability.name}",
+                )
+                for capability in await self.capabilities.inactive()
+            ]
         for status in self._parts.mcp.status():
             found += _of_server(status)
         return tuple(found)

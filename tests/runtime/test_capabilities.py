@@ -1,0 +1,154 @@
+"""Capabilities in a conversation: offered, reached in the middle of a session, permitted, and found in the prompt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from satchel.capabilities import Catalogue, Draft, Wanted
+from satchel.errors import NoSandbox
+from satchel.models import Call, Reply, ScriptedModel
+from satchel.runtime import Satchel
+from satchel.tools import Tool, ToolContext, ToolResult, function_tool
+from tests.capabilities.world import BY_BUILDER, GREET, draft, register
+from tests.requirements import requirement
+from tests.runtime.world import opened
+
+pytestmark = pytest.mark.anyio
+
+
+async def needs_sandbox(satchel: Satchel) -> None:
+    try:
+        await satchel.parts.sandboxes.get()
+    except NoSandbox as error:
+        pytest.skip(f"CAPABILITIES WERE NOT RUN IN CONVERSATIONS: {error}")
+
+
+def catalogue_of(satchel: Satchel) -> Catalogue:
+    assert satchel.capabilities is not None
+    return satchel.capabilities.catalogue
+
+
+async def build(satchel: Satchel, name: str, made: Draft = GREET) -> None:
+    assert satchel.capabilities is not None
+    await satchel.capabilities.catalogue.request(Wanted(name=name, description=made.description))
+    await satchel.capabilities.registrar.register(name, made, provenance=BY_BUILDER)
+
+
+@requirement("capabilities:announced", "promise:cache:constant-capabilities")
+async def test_a_capability_that_is_finished_in_a_session_is_used_in_it_and_the_prompt_keeps_its_bytes(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(
+        [
+            "Hello.",
+            Reply(
+                calls=[
+                    Call(name="tool_call", input={"name": "cap_greet", "input": {"city": "Ulm"}}),
+                    Call(name="execute_capability", input={"name": "greet", "input": {"city": "Bonn"}}),
+                ]
+            ),
+            "Done.",
+            Reply(calls=[Call(name="cap_greet", input={"city": "Kiel"})]),
+            "Done.",
+        ]
+    )
+    async with opened(tmp_path, model) as satchel:
+        await needs_sandbox(satchel)
+        session = await satchel.session()
+        await session.run_turn("Hello")
+        await build(satchel, "greet")
+        turn = await session.run_turn("Greet them")
+        assert [step.result for step in turn.steps] == ["Hello, Ulm!", "Hello, Bonn!"]
+        first, second = model.requests[0], model.requests[1]
+        assert second.system == first.system
+        assert second.tools == first.tools
+        assert "cap_greet" not in {tool.name for tool in second.tools}
+        later = await satchel.session()
+        turn = await later.run_turn("And Kiel")
+        assert [step.result for step in turn.steps] == ["Hello, Kiel!"]
+        tools = {tool.name: tool for tool in model.requests[3].tools}
+        assert tools["cap_greet"].description == "[Capability] Greet a city by its name."
+        assert "- greet: Greet a city by its name." in model.requests[3].system
+
+
+async def test_a_capability_that_is_disabled_in_a_session_answers_with_the_reason(tmp_path: Path) -> None:
+    model = ScriptedModel(
+        ["Hello.", Reply(calls=[Call(name="cap_greet", input={"city": "Ulm"})]), "It is disabled."]
+    )
+    async with opened(tmp_path, model) as satchel:
+        catalogue = catalogue_of(satchel)
+        await register(catalogue)
+        session = await satchel.session()
+        await session.run_turn("Hello")
+        await catalogue.disable("greet")
+        turn = await session.run_turn("Greet Ulm")
+        [step] = turn.steps
+        assert step.is_error
+        assert "satchel capability enable greet" in step.result
+
+
+@pytest.mark.parametrize(("mode", "asked"), [("ask", True), ("auto", True), ("bypass", False)])
+async def test_a_capability_with_a_secret_is_asked_about_also_through_the_detour(
+    tmp_path: Path, mode: str, asked: bool
+) -> None:
+    calls = [
+        Call(name="cap_greet", input={"city": "Ulm"}),
+        Call(name="execute_capability", input={"name": "greet", "input": {"city": "Ulm"}}),
+        Call(name="tool_call", input={"name": "cap_greet", "input": {"city": "Ulm"}}),
+    ]
+    model = ScriptedModel([Reply(calls=calls), "Done."])
+    async with opened(tmp_path, model, agent__mode=mode) as satchel:
+        await register(catalogue_of(satchel), spoilt=draft(secrets=["SOME_KEY"]))
+        turn = await (await satchel.session()).run_turn("Greet Ulm")
+        assert turn.was_refused is asked
+        for step in turn.steps[:2]:
+            assert ("has to be allowed" if asked else "SOME_KEY, and no value is set") in step.result
+
+
+@requirement("tools:context:catalogue")
+async def test_a_tool_sees_the_catalogue(tmp_path: Path) -> None:
+    async def count(_: object, context: ToolContext) -> ToolResult:
+        assert context.catalogue is not None
+        found = await context.catalogue.find("greet")
+        active = await context.catalogue.list("active")
+        return ToolResult(text=f"{found.id if found else ''} {len(active)}")
+
+    tool: Tool = function_tool(count, name="count_them", description="Counts.", properties={})
+    model = ScriptedModel([Reply(calls=[Call(name="count_them", input={})]), "Done."])
+    async with opened(tmp_path, model) as satchel:
+        entry = await register(catalogue_of(satchel))
+        turn = await (await satchel.session(tools=[tool])).run_turn("How many?")
+        assert turn.steps[0].result == f"{entry.id} 1"
+
+
+@requirement("promise:cache:constant-capabilities")
+async def test_the_prompt_with_three_hundred_capabilities_is_no_longer_than_with_ten(tmp_path: Path) -> None:
+    async def length(count: int) -> int:
+        model = ScriptedModel(["Hello."])
+        (tmp_path / str(count)).mkdir()
+        async with opened(tmp_path / str(count), model) as satchel:
+            for number in range(count):
+                about = f"Look up the number {number} in a book of numbers and say what is known about it."
+                await register(catalogue_of(satchel), f"number_{number}", draft(description=about))
+            await (await satchel.session()).run_turn("Hello")
+        request = model.requests[0]
+        return len(request.system) + sum(len(t.description) + len(str(t.input_schema)) for t in request.tools)
+
+    few, many = await length(10), await length(300)
+    assert many <= 1.15 * few
+
+
+async def test_tool_list_names_capabilities_that_can_not_be_used_and_why(tmp_path: Path) -> None:
+    async with opened(tmp_path) as satchel:
+        catalogue = catalogue_of(satchel)
+        await register(catalogue)
+        await register(catalogue, "old")
+        await catalogue.disable("old")
+        entries = {entry.name: entry for entry in await satchel.tooling.entries()}
+        assert (entries["cap_greet"].source, entries["cap_greet"].status) == ("capability", "available")
+        assert (entries["cap_old"].status, entries["cap_old"].reason) == (
+            "disabled",
+            "old is disabled. To use it again: satchel capability enable old",
+        )
