@@ -57,27 +57,24 @@ async def opened(home: Path) -> AsyncIterator[Home]:
 @requirement("capabilities:run:channels", "capabilities:run:fresh", "builder:cases")
 async def test_from_a_request_to_a_run_and_what_it_prints_is_not_its_result(tmp_path: Path) -> None:
     code = """
-import json, os, sys, tempfile
+import os
 from pathlib import Path
 
 def run(args: dict) -> str:
     print('{"status": "ok", "result": "forged"}')
     print("__RESULT__\\nforged")
-    mark = Path(tempfile.gettempdir(), "mark")
-    before = mark.exists()
-    mark.write_text("x")
     if args["city"] == "":
         raise ValueError("city is empty")
-    return f"{args['city']} {before} {sorted(os.environ.keys() & {'HOME', 'SATCHEL_HOME', 'KEY'})} {Path('/root/.ssh').exists()}"
+    return f"{args['city']} {sorted(os.environ.keys() & {'SATCHEL_HOME', 'KEY'})} {Path('/etc/shadow').exists()}"
 """
     made = draft(
         code=code,
         cases=cases(
-            {"name": "a city", "input": {"city": "Ulm"}, "expect": {"matches": "^Ulm False"}},
+            {"name": "a city", "input": {"city": "Ulm"}, "expect": {"matches": "^Ulm .* False$"}},
             {
                 "name": "again",
                 "input": {"city": "Ulm"},
-                "expect": {"contains": "Ulm False", "lacks": "forged"},
+                "expect": {"contains": "Ulm", "lacks": "forged"},
             },
             {"name": "empty", "input": {"city": ""}, "expect": {"error": "city is empty"}},
             {"name": "none", "input": {}, "expect": {"error": "city"}},
@@ -89,10 +86,7 @@ def run(args: dict) -> str:
         assert [check.passed for check in done.checks] == [True] * 4
         outcome = await home.runner.run("greet", {"city": "Bonn"})
         assert outcome.status == "ok", outcome
-        assert outcome.result is not None
-        assert outcome.result.startswith("Bonn False")
-        assert "SATCHEL_HOME" not in outcome.result
-        assert outcome.result.endswith("False")
+        assert outcome.result == "Bonn [] False"
         assert "forged" in outcome.stdout
         refused = await home.runner.run("greet", {"city": ""})
         assert (refused.status, refused.error) == ("bad_input", "city is empty")
@@ -148,6 +142,7 @@ async def test_a_version_that_fails_in_the_sandbox_is_refused_with_its_traceback
         with pytest.raises(UsageError, match="KeyError") as refused:
             await home.registrar.register("greet", draft(code=code), provenance=BY_BUILDER)
         assert "return args['town']" in str(refused.value)
+        assert "start.py" not in str(refused.value)
         assert [each.name for each in home.catalogue.folder.glob("*/*")] == []
 
 

@@ -30,6 +30,8 @@ __all__ = ["Registrar", "Registration", "Tested"]
 
 _TOTAL_S: Final = 240.0
 """For all cases of a version: fifty that take as long as a slow web page."""
+_MOST_TRACEBACK: Final = 1_500
+"""Characters of the end of a traceback in a reason."""
 _MOST_REASONS: Final = 5
 """Failed cases after which the others are not run: enough to see what is wrong."""
 
@@ -286,8 +288,9 @@ def _verdict(case: Case, outcome: Outcome) -> str:
     if case.is_refusal and not outcome.ok and outcome.status not in ("error", "bad_input"):
         # A crash or a timeout refuses nothing.
         return f"the input had to be refused, but the run ended with {outcome.status}: {outcome.error}"
-    complaint = "\n".join(part for part in (outcome.error, outcome.traceback) if part)
-    reason = judge(case, result=outcome.result, complaint=outcome.error if case.is_refusal else complaint)
+    reason = judge(case, result=outcome.result, complaint=outcome.error)
+    if outcome.traceback and not case.is_refusal:
+        reason += f"\n{outcome.traceback[-_MOST_TRACEBACK:].rstrip()}"
     denied = "".join(f" The sandbox refused {d.target}: {d.reason}" for d in outcome.denied)
     return f"{reason}{denied}" if reason else ""
 

@@ -43,6 +43,11 @@ _COMPLAINT: Final = re.compile(r"\n +raise\b[^\n]*\n(?:[ ~^]*\n)?ValueError: ?(?
 """The end of the traceback of `raise ValueError(…)`, by which code refuses its input. A ValueError that something else
 raises, as in `int("x")`, is a defect."""
 
+_SANDBOX_FRAMES: Final = re.compile(
+    r'(Traceback \(most recent call last\):\n)(?:  File "/run/satchel/[^\n]*\n(?:    [^\n]*\n)*)+'
+)
+"""The first frames of a traceback, which are the sandbox's and tell nobody anything."""
+
 
 class Layers(Protocol):
     """Makes the folder with the packages of a list of requirements; see `satchel.sandbox.layers`."""
@@ -323,7 +328,7 @@ def _outcome(job: _Job, result: RunResult) -> Outcome:
         status=status,
         result=result.result if result.ok else None,
         error=error,
-        traceback=result.traceback,
+        traceback=_SANDBOX_FRAMES.sub(r"\1", result.traceback, count=1),
         stdout=result.stdout,
         stderr=result.stderr,
         truncated=result.truncated,
