@@ -90,7 +90,7 @@ async def test_what_is_no_tool_is_refused_with_the_reason(tmp_path: Path) -> Non
         for tool, reason in (
             (many, "arguments by name"),
             (opaque, "opaque can't be a tool"),
-            (wrong, "is no tool"),
+            (wrong, "is not a tool"),
         ):
             with pytest.raises(UsageError, match=reason):
                 await satchel.session(tools=[tool])
@@ -103,7 +103,7 @@ async def test_what_a_session_can_not_use_is_refused_before_there_is_one(tmp_pat
         ({"allow": "bash"}, "takes a list of rules, such as \\['bash'\\]"),
         (
             {"hooks": [object()]},
-            "is no hook: it has none of the methods on_turn_start, on_request, on_action",
+            "is not a hook: it has none of the methods on_turn_start, on_request, on_action",
         ),
         ({"sinks": [object()]}, "it has no method append"),
         ({"token_counter": "cl100k"}, "The token counter is 'cl100k'"),

@@ -701,7 +701,8 @@ class SessionHub:
 
     async def answer(self, id: str, **answer: Any) -> RunningTurn | None:
         """See `Session.answer`."""
-        asked = self._build_news.questions.get(id)
+        # Compared, not looked up: a client may send anything as an id, also what can't be hashed.
+        asked = next((asked for asked in self.build_questions if asked.id == id), None)
         if asked is not None and self._builds is not None:
             await self._builds.answer(
                 asked.build_id, asked.question_id, answer.get("text"), by=answer.get("by", "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -52,6 +52,7 @@ from satchel.runtime.rules import gate_for
 from satchel.runtime.sandboxes import Sandboxes
 from satchel.runtime.session import Session
 from satchel.runtime.session_options import (
+    SessionOptions,
     SystemText,
     check_hooks,
     check_rules,
@@ -347,9 +348,7 @@ class Satchel:
                 journal = await self.sessions.open(session_id, visit=replay)
                 replay.end(journal.last_seq)
             try:
-                hub = await self._begin(
-                    journal,
-                    replay,
+                options = SessionOptions(
                     cwd=cwd or (Path(journal.cwd) if journal.cwd else wanted),
                     model=serving,
                     mode=read_mode(mode) if mode else self.settings.agent.mode,
@@ -363,6 +362,7 @@ class Satchel:
                     sinks=sinks,
                     hooks=hooks,
                 )
+                hub = await self._begin(journal, replay, options)
             except BaseException:
                 with anyio.CancelScope(shield=True):
                     await journal.aclose()
@@ -391,124 +391,121 @@ class Satchel:
         return None
 
     async def _begin(
-        self,
-        journal: Journal | EphemeralJournal,
-        replay: Replay,
-        *,
-        cwd: Path,
-        model: ChatModel,
-        mode: Mode,
-        allow: Sequence[str],
-        private: bool,
-        tools: Sequence[FunctionOrTool | Toolset],
-        system: SystemText | None,
-        estimator: TokenEstimator,
-        sinks: Sequence[HistorySink],
-        hooks: Sequence[Hook],
+        self, journal: Journal | EphemeralJournal, replay: Replay, options: SessionOptions
     ) -> SessionHub:
-        settings, parts = self.settings, self.parts
-        own = [toolset_of(tool) for tool in tools]
-        # The program wants its own tools used, so they need no permission unless a rule denies them.
-        allow = [*allow, *(tool.spec.name for tool in (await Registry.load(own)).tools)]
-        offered = OfferedTools(
-            lambda wait: self.tooling.registry(wait=wait, own=own),
-            finder=self.tooling.finder,
-            defer_above=settings.tools.defer_above,
-        )
-        # Opening doesn't wait for executables whose schemas are not known yet; the first message does.
-        await offered.update(wait=False)
-        broadcast = Broadcast(last_seq=journal.last_seq, read=journal.records)
+        """Make the hub of a session, and log that the session has started."""
+        offered, own_names = await self._offered_tools(options.tools)
         first_seq = journal.last_seq
-        # Two calls may ask at once, so the log's length alone does not make an id unique.
-        question_ids = (f"ask_{first_seq}_{number}" for number in count(1))
-        # Questions and hub need each other: questions are logged by the hub, and the hub's gate asks questions.
-        questions = Questions(
-            record=lambda event: hub.show(event),
-            has_audience=lambda: any(hold.is_interactive for hold in self._holds.get(hub.id, ())),
-            current_turn=lambda: hub.conversation.turns,
-            new_id=lambda: next(question_ids),
-        )
+        # The hub needs its questions, gate and environment first, and they use the hub later.
+        questions = self._questions(first_seq, lambda: hub)
         gate = gate_for(
-            settings,
-            mode=mode,
-            allow=allow,
+            self.settings,
+            mode=options.mode,
+            # The program wants its own tools used, so they need no permission unless a rule denies them.
+            allow=[*options.allow, *own_names],
             approver=questions,
-            cwd=cwd,
+            cwd=options.cwd,
             open_folders=(journal.spill_dir,),
-            boxing=parts.boxes.workspace(cwd),
+            boxing=self.parts.boxes.workspace(options.cwd),
         )
         redactor = self._redactor()
         environment = CallEnvironment(
             tools=offered.toolbox,
             gate=gate,
-            pool=parts.pool,
-            spill=spill_into(journal.spill_dir, parts.pool, clean=redactor.redacted_text),
+            pool=self.parts.pool,
+            spill=spill_into(journal.spill_dir, self.parts.pool, clean=redactor.redacted_text),
             session_id=journal.session_id,
-            cwd=cwd,
-            # What the gate lets through, the file tools reach, and nothing else.
+            cwd=options.cwd,
+            # The file tools reach exactly what the gate allows.
             roots=gate.roots,
             spill_dir=journal.spill_dir,
-            environ=settings.environ,
+            environ=self.settings.environ,
             messages=lambda: hub.conversation.messages,
-            memory=None if private else self.memory,
+            memory=None if options.private else self.memory,
             catalogue=self.capabilities.catalogue if self.capabilities is not None else None,
         )
-        mentions = McpContext(
-            parts.mcp,
-            environment=environment,
-            clock=parts.clock,
-            notify=lambda text: parts.notices.post(Notice(part="mcp", text=text)),
-        )
-        text = build_system(
-            cwd=str(cwd),
-            remembers=self.memory is not None,
-            capabilities=await self.capabilities.tools.lines() if self.capabilities is not None else (),
-            servers=parts.mcp.instructions(),
-            instructions=self._instructions(),
-        )
         hub = SessionHub(
-            parts=parts,
+            parts=self.parts,
             home=self.home,
             distilling=self.distilling,
             journal=journal,
             replay=replay,
-            model=model,
-            system=system_text(system, text),
+            model=options.model,
+            system=system_text(options.system, await self._own_system_text(options.cwd)),
             gate=gate,
             questions=questions,
-            broadcast=broadcast,
+            broadcast=Broadcast(last_seq=first_seq, read=journal.records),
             tools=offered,
             environment=environment,
             redactor=redactor,
-            limits=Limits(
-                max_rounds=settings.agent.max_rounds,
-                tool_timeout_s=settings.agent.tool_timeout_s,
-                max_result_chars=settings.agent.max_result_chars,
-            ),
-            private=private,
-            hooks=(mentions, *hooks),
-            estimator=estimator,
-            sinks=sinks,
+            limits=_limits(self.settings),
+            private=options.private,
+            hooks=(self._mentions(environment), *options.hooks),
+            estimator=options.estimator,
+            sinks=options.sinks,
             builds=self.builds,
         )
         start = SessionStart(
             session_id=hub.id,
-            cwd=str(cwd),
-            provider=model.provider,
-            model=model.model,
+            cwd=str(options.cwd),
+            provider=options.model.provider,
+            model=options.model.model,
             version=__version__,
-            resumed=journal.last_seq > 0,
-            private=private,
-            tokenizer=estimator.name,
+            resumed=first_seq > 0,
+            private=options.private,
+            tokenizer=options.estimator.name,
         )
         hub.conversation.apply(start)
         await hub.record(start)
         await hub.collect_posts()
         if self.builds is not None:
             await hub.collect_builds()
-            # Builds that a process left when it died go on.
-            parts.background.start(self.builds.dispatch)
+            # Builds that a process left unfinished when it was killed continue.
+            self.parts.background.start(self.builds.dispatch)
         return hub
+
+    async def _offered_tools(
+        self, tools: Sequence[FunctionOrTool | Toolset]
+    ) -> tuple[OfferedTools, list[str]]:
+        """The tools of a session, and the names of those that the program brings."""
+        own = [toolset_of(tool) for tool in tools]
+        names = [tool.spec.name for tool in (await Registry.load(own)).tools]
+        offered = OfferedTools(
+            lambda wait: self.tooling.registry(wait=wait, own=own),
+            finder=self.tooling.finder,
+            defer_above=self.settings.tools.defer_above,
+        )
+        # Opening doesn't wait for executables whose schemas are not known yet; the first message does.
+        await offered.update(wait=False)
+        return offered, names
+
+    def _questions(self, first_seq: int, hub: Callable[[], SessionHub]) -> Questions:
+        # Two calls may ask at once, so the log's length alone does not make an id unique.
+        ids = (f"ask_{first_seq}_{number}" for number in count(1))
+        return Questions(
+            record=lambda event: hub().show(event),
+            has_audience=lambda: any(hold.is_interactive for hold in self._holds.get(hub().id, ())),
+            current_turn=lambda: hub().conversation.turns,
+            new_id=lambda: next(ids),
+        )
+
+    def _mentions(self, environment: CallEnvironment) -> McpContext:
+        return McpContext(
+            self.parts.mcp,
+            environment=environment,
+            clock=self.parts.clock,
+            notify=lambda text: self.parts.notices.post(Notice(part="mcp", text=text)),
+        )
+
+    async def _own_system_text(self, cwd: Path) -> str:
+        """Satchel's own system prompt for a session in this folder."""
+        return build_system(
+            cwd=str(cwd),
+            remembers=self.memory is not None,
+            capabilities=await self.capabilities.tools.lines() if self.capabilities is not None else (),
+            servers=self.parts.mcp.instructions(),
+            instructions=self._instructions(),
+        )
 
     def _hold(self, hub: SessionHub, interactive: bool) -> Session:
         session = Session(hub, is_interactive=interactive, release=self._release)
@@ -613,3 +610,11 @@ class Satchel:
         await self.parts.models.aclose()
         await self.parts.sandboxes.aclose()
         self.parts.pool.close()
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        max_rounds=settings.agent.max_rounds,
+        tool_timeout_s=settings.agent.tool_timeout_s,
+        max_result_chars=settings.agent.max_result_chars,
+    )

@@ -1,17 +1,22 @@
-"""Checks what a program passes to `Satchel.session`, so that a mistake is refused at once and not during a turn."""
+"""What a session is opened with, and checks that refuse a program's mistakes at once instead of during a turn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias, get_args
 
 from satchel.config import Mode
 from satchel.errors import UsageError
 from satchel.loop import Hook
-from satchel.loop.tokens import TokenCounter
+from satchel.loop.tokens import TokenCounter, TokenEstimator
+from satchel.models import ChatModel
 from satchel.runtime.sinks import HistorySink
+from satchel.tools import FunctionOrTool, Toolset
 
 __all__ = [
+    "SessionOptions",
     "SystemText",
     "check_hooks",
     "check_rules",
@@ -23,6 +28,35 @@ __all__ = [
 
 SystemText: TypeAlias = str | Callable[[str], str]
 """A session's system prompt, or a function that gets Satchel's own and returns the one to use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """What a session is opened with; see `Satchel.session`.
+
+    Attributes:
+        cwd: The working directory.
+        model: The language model.
+        mode: How to decide calls that no rule covers.
+        allow: Permission rules for this session.
+        private: Nothing said is captured as memory.
+        tools: The program's own tools.
+        system: The program's system prompt; None uses Satchel's own.
+        estimator: Counts tokens where the provider gives no counts.
+        sinks: Receive every record.
+        hooks: The program's hooks.
+    """
+
+    cwd: Path
+    model: ChatModel
+    mode: Mode
+    allow: Sequence[str]
+    private: bool
+    tools: Sequence[FunctionOrTool | Toolset]
+    system: SystemText | None
+    estimator: TokenEstimator
+    sinks: Sequence[HistorySink]
+    hooks: Sequence[Hook]
 
 
 def read_mode(name: str) -> Mode:
@@ -38,7 +72,7 @@ def read_mode(name: str) -> Mode:
 
 
 def check_rules(allow: Sequence[str]) -> None:
-    """Refuse a single rule in place of a list: its letters would be rules.
+    """Refuse a string instead of a list of rules, because its letters would be rules.
 
     Raises:
         UsageError: See above.
@@ -48,7 +82,7 @@ def check_rules(allow: Sequence[str]) -> None:
 
 
 def check_hooks(hooks: Sequence[Hook]) -> None:
-    """Refuse what no event would reach.
+    """Refuse objects that are not hooks.
 
     Raises:
         UsageError: An object has no method of a hook.
@@ -56,22 +90,22 @@ def check_hooks(hooks: Sequence[Hook]) -> None:
     methods = [name for kind in get_args(Hook) for name in vars(kind) if name.startswith("on_")]
     for hook in hooks:
         if not isinstance(hook, Hook):
-            raise UsageError(f"{hook!r} is no hook: it has none of the methods {', '.join(methods)}.")
+            raise UsageError(f"{hook!r} is not a hook: it has none of the methods {', '.join(methods)}.")
 
 
 def check_sinks(sinks: Sequence[HistorySink]) -> None:
-    """Refuse what takes no records.
+    """Refuse objects that are not history sinks.
 
     Raises:
         UsageError: An object has no method `append`.
     """
     for sink in sinks:
         if isinstance(sink, type) or not callable(getattr(sink, "append", None)):
-            raise UsageError(f"{sink!r} is no history sink: it has no method append(record).")
+            raise UsageError(f"{sink!r} is not a history sink: it has no method append(record).")
 
 
 def check_token_counter(counter: TokenCounter | None) -> None:
-    """Refuse what can't count.
+    """Refuse an object that is not a token counter.
 
     Raises:
         UsageError: It can't be called.
