@@ -218,7 +218,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "loop:result:cap", "DESIGN 4", "A result longer than max_result_chars is cut, and the rest is in a file that file_read can page through."),
     built(2, "loop:ask-user:ends-turn", "seed-0 §1", "ask_user ends the turn with the pending question."),
     built(2, "loop:ask-user:answer", "DESIGN 4", "The next message is delivered as the result of the open ask_user call."),
-    planned(9, "loop:request-capability:build-id", "seed-0 §1", "request_capability returns its build_id to whoever started the turn."),
+    built(9, "loop:request-capability:build-id", "seed-0 §1", "request_capability returns its build_id to whoever started the turn."),
     built(2, "loop:budget:tokens", "DESIGN 4", "turn_tokens is a hard limit, and a turn that reaches it says so."),
     built(8, "loop:budget:day", "issue 8", "The daily budget counts what all sessions spent today, and nothing from earlier days."),
     built(2, "loop:budget:money", "DESIGN 4", "session_usd and day_usd are hard limits."),
@@ -685,7 +685,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(9, "builder:messages", "seed-0 queue", "question, answer, progress, complete and error are stored and ordered; a late subscriber sees all."),
     built(9, "builder:messages:fields", "seed-0 queue", "A build's message has a direction (to_user, to_builder), a type, a payload and whether it was read."),
     built(9, "builder:durable", "DESIGN 7", "A build survives kill -9 and goes on where it stopped."),
-    planned(9, "builder:repair", "DESIGN 7", "A capability that begins to fail is marked and can be repaired with the failing input."),
+    built(9, "builder:repair", "DESIGN 7", "A capability that begins to fail is marked and can be repaired with the failing input."),
 )
 # fmt: on
 

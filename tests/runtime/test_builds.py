@@ -1,0 +1,181 @@
+"""Builds in a conversation: asked for, reported, answered, announced, used; and in the worker's own process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from satchel.capabilities import Wanted
+from satchel.errors import NotFound, UsageError
+from satchel.events import BuildPosted, Posted
+from satchel.messages import TextBlock, ToolResultBlock
+from satchel.models.embedding import HashingEmbedder
+from satchel.models.port import ModelRequest
+from satchel.models.scripted import Call, Reply, ScriptedModel
+from satchel.runtime import Satchel, Session
+from tests.builder.world import CASES, GREET, register, tries, write
+from tests.requirements import requirement
+from tests.runtime.world import opened, settings_in
+
+pytestmark = pytest.mark.anyio
+
+QUESTION = Call(name="ask_user", input={"question": "Which greeting?", "options": ["Hello", "Hi"]})
+BUILD = (
+    Reply(calls=[Call(name="report_progress", input={"text": "I begin."}), QUESTION]),
+    Reply(calls=[write("main.py", GREET), write("tests/cases.jsonl", CASES), tries()]),
+    Reply(calls=[register()]),
+)
+
+
+def thinks(request: ModelRequest) -> Reply | str:
+    """The model of the conversation and that of the Builder."""
+    rounds = sum(message.role == "assistant" for message in request.messages)
+    if "You are the Builder" in request.system:
+        return BUILD[rounds]
+    newest = request.messages[-1]
+    results = [block.content for block in newest.blocks if isinstance(block, ToolResultBlock)]
+    if results:
+        return f"It says: {results[0]}"
+    if "tool" in newest.text and "ready" not in newest.text:
+        return Reply(
+            calls=[
+                Call(
+                    name="request_capability",
+                    input={"name": "greet", "description": "Greet a city."},
+                    id="ask",
+                )
+            ]
+        )
+    wanted = {"name": "greet", "input": {"city": "Rome"}}
+    return Reply(calls=[Call(name="execute_capability", input=wanted, id=f"use_{len(request.messages)}")])
+
+
+def opens(folder: Path, **more: Any) -> Any:
+    return opened(folder, ScriptedModel(thinks), sandbox__allow_unsafe=True, **more)
+
+
+async def until(session: Session, kind: str) -> BuildPosted:
+    with anyio.fail_after(60):
+        async for record in session.subscribe(0):
+            if isinstance(record.event, BuildPosted) and record.event.kind == kind:
+                return record.event
+    raise AssertionError("the session was closed")
+
+
+@requirement("loop:request-capability:build-id", "capabilities:announced", "capabilities:request:background")
+async def test_a_capability_is_asked_for_reported_answered_about_announced_and_used(tmp_path: Path) -> None:
+    async with opens(tmp_path) as satchel:
+        session = await satchel.session()
+        turn = await session.run_turn("Make yourself a tool that greets cities.")
+        assert turn.status == "done"
+        build = await satchel.builds.queue.get(turn.build_id)
+        assert (build.name, build.asked_by, build.model) == ("greet", session.id, "")
+        question = await until(session, "question")
+        assert (question.text, question.options) == ("Which greeting?", ("Hello", "Hi"))
+        assert [q.id for q in session.build_questions] == [question.id]
+        assert await session.answer(question.id, "Hello", by="test") is None
+        assert session.build_questions == ()
+        with pytest.raises(NotFound):
+            await session.answer(question.id, "Hi", by="another")
+        done = await until(session, "complete")
+        assert (done.build_id, done.status, done.capability) == (turn.build_id, "active", "greet")
+        used = await session.run_turn("Greet Rome.")
+        assert used.text == "It says: Hello, Rome!"
+        log = await satchel.sessions.load(session.id)
+        told = [r.event for r in log.records if isinstance(r.event, BuildPosted | Posted)]
+        kinds = [event.kind if isinstance(event, BuildPosted) else "post" for event in told]
+        assert kinds == ["progress", "question", "answer", "complete", "post"]
+        # The model was told once, with its next message.
+        blocks = [b.text for m in session.messages for b in m.blocks if isinstance(b, TextBlock)]
+        said = [text for text in blocks if text.startswith("[Message from the Builder of greet]")]
+        assert len(said) == 1
+    async with opens(tmp_path) as satchel:
+        again = await satchel.session(session.id)
+        assert [e for e in await _news(satchel, again) if isinstance(e, BuildPosted)] == told[:4]
+        assert "cap_greet" in [tool.spec.name for tool in again.tools.tools], (
+            "natively from the next session on"
+        )
+
+
+async def _news(satchel: Satchel, session: Session) -> list[Any]:
+    log = await satchel.sessions.load(session.id)
+    return [record.event for record in log.records]
+
+
+@requirement("builder:durable")
+async def test_a_build_of_a_program_with_its_own_model_goes_on_when_it_is_opened_again(
+    tmp_path: Path,
+) -> None:
+    async with opens(tmp_path, builder__question_wait_s=60.0) as satchel:
+        session = await satchel.session()
+        await session.run_turn("Make yourself a tool that greets cities.")
+        question = await until(session, "question")
+    async with opens(tmp_path) as satchel:
+        again = await satchel.session(session.id)
+        assert [q.id for q in again.build_questions] == [question.id], "the question is still open"
+        await again.answer(question.id, "Hi", by="test")
+        assert (await until(again, "complete")).status == "active"
+        kinds = [m.type for m in await satchel.builds.queue.messages(question.build_id)]
+        assert kinds == ["progress", "question", "answer", "complete"]
+
+
+async def test_two_requests_for_the_same_thing_at_once_make_one_build(tmp_path: Path) -> None:
+    async with opens(tmp_path, builder__question_wait_s=0.0) as satchel:
+        wanted = Wanted(name="greet", description="Greet a city.")
+        found: list[Any] = []
+
+        async def ask() -> None:
+            found.append(await satchel.builds.build(wanted))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(2):
+                group.start_soon(ask)
+        assert len({requested.build_id for requested in found}) == 1
+        assert sorted(requested.is_new for requested in found) == [False, True]
+        with anyio.fail_after(60):
+            kinds = [message.type async for message in satchel.builds.follow(found[0].build_id)]
+        assert kinds.count("complete") == 1
+
+
+@requirement("builder:repair")
+async def test_a_repair_gets_the_failing_input_and_becomes_a_new_version_beside_the_users_edits(
+    tmp_path: Path,
+) -> None:
+    async with opens(tmp_path, builder__question_wait_s=0.0) as satchel:
+        first = await satchel.builds.build(Wanted(name="greet", description="Greet a city."))
+        async for _ in satchel.builds.follow(first.build_id):
+            pass
+        folder = (await satchel.capabilities.catalogue.get("greet")).folder
+        edited = GREET + "# by hand\n"
+        (folder / "main.py").write_text(edited)
+        requested = await satchel.builds.repair("greet", wish="Shout.", failing_input={"city": "Köln"})
+        assert requested.is_new
+        build = await satchel.builds.queue.get(requested.build_id)
+        assert (build.kind, "Shout." in build.task, "Köln" in build.task) == ("repair", True, True)
+        async for _ in satchel.builds.follow(requested.build_id):
+            pass
+        capability = await satchel.capabilities.catalogue.get("greet")
+        assert (capability.version, capability.status) == (2, "active")
+        assert (folder / "main.py").read_text() == edited, "what the user edited stays"
+
+
+async def test_without_a_language_model_nothing_is_built_and_the_user_is_told_why(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, model="none")
+    async with Satchel.open(settings, embedder=HashingEmbedder()) as satchel:
+        assert satchel.builds is not None
+        assert satchel.capabilities is not None
+        with pytest.raises(UsageError, match="needs a language model"):
+            await satchel.builds.build(Wanted(name="greet", description="Greet a city."))
+        assert await satchel.capabilities.catalogue.list() == ()
+
+
+async def test_the_job_runner_is_loaded_only_where_jobs_run(tmp_path: Path) -> None:
+    async with opens(tmp_path) as satchel:
+        await satchel.session()
+    code = "import satchel.runtime.satchel, satchel.runtime.builds, satchel.cli.worker, sys; sys.exit('dbos' in sys.modules)"
+    done = await anyio.run_process([sys.executable, "-c", code], check=False)
+    assert done.returncode == 0
