@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqlalchemy import Connection, delete, insert, select
@@ -64,6 +66,8 @@ class Lookup:
         self._version = -1
         self._entries: tuple[Capability, ...] = ()
         self._words: list[tuple[frozenset[str], frozenset[str]]] = []
+        self._vocabulary: list[str] = []
+        self._places: dict[str, list[tuple[int, float]]] = {}
         self._vectors: Vectors | None = None
         self._vectors_of = -1
 
@@ -82,15 +86,21 @@ class Lookup:
         wanted = _words(query)
         dense = await self._cosines(query, role_text=query) if wanted else None
         floor = self._embedder.info.threshold if self._embedder is not None else 1.0
+        by_words = self._by_words(wanted)
+        near = [] if dense is None else [number for number, cosine in enumerate(dense) if cosine >= floor]
+        named = [
+            n for n, entry in enumerate(self._entries) if name in (entry.name, entry.tool_name, entry.id)
+        ]
         found: list[Found] = []
-        for number, capability in enumerate(self._entries):
+        for number in {*by_words, *near, *named}:
+            capability = self._entries[number]
             if capability.status not in statuses:
                 continue
-            lexical = _lexical(wanted, *self._words[number])
+            lexical = by_words.get(number, 0.0)
             cosine = 0.0 if dense is None else max(0.0, float(dense[number]))
-            if name in (capability.name, capability.tool_name, capability.id):
+            if number in named:
                 found.append(Found(capability=capability, score=1.0))
-            elif lexical > 0 or cosine >= floor:
+            else:
                 score = lexical if dense is None else _LEXICAL * lexical + (1 - _LEXICAL) * cosine
                 found.append(Found(capability=capability, score=min(score, 0.99)))
         found.sort(key=lambda each: (-each.score, each.capability.name))
@@ -127,7 +137,29 @@ class Lookup:
                 (_words(entry.name), _words(" ".join((entry.description, *entry.tags))))
                 for entry in self._entries
             ]
+            places: dict[str, list[tuple[int, float]]] = {}
+            for number, (in_name, described) in enumerate(self._words):
+                for word in in_name:
+                    places.setdefault(word, []).append((number, _NAME_WEIGHT))
+                for word in described - in_name:
+                    places.setdefault(word, []).append((number, 1.0))
+            self._places, self._vocabulary = places, sorted(places)
             self._version = version
+
+    def _by_words(self, wanted: frozenset[str]) -> dict[int, float]:
+        """The share of the wanted words that begin a word of an entry, words of its name counting double."""
+        scores: dict[int, float] = {}
+        for word in wanted:
+            best: dict[int, float] = {}
+            start = bisect_left(self._vocabulary, word)
+            for known in islice(self._vocabulary, start, None):
+                if not known.startswith(word):
+                    break
+                for number, weight in self._places[known]:
+                    best[number] = max(weight, best.get(number, 0.0))
+            for number, weight in best.items():
+                scores[number] = scores.get(number, 0.0) + weight / (_NAME_WEIGHT * len(wanted))
+        return scores
 
     async def _cosines(self, text: str, *, role_text: str) -> Sequence[float] | None:
         """The cosine of each entry, in their order; None without an embedder or when it fails."""
@@ -210,19 +242,6 @@ def _words(text: str) -> frozenset[str]:
     """The stems of the words that say something."""
     words = [word for word in _WORD.findall(text.casefold()) if len(word) > 1 and word not in _STOP]
     return frozenset(_stemmer().stemWords([_encodable(word) for word in words[:_MOST_WORDS]]))
-
-
-def _lexical(wanted: frozenset[str], name: frozenset[str], described: frozenset[str]) -> float:
-    """The share of the wanted words that begin a word of the name or of the description, names counting double."""
-    if not wanted:
-        return 0.0
-    score = 0.0
-    for word in wanted:
-        if any(each.startswith(word) for each in name):
-            score += _NAME_WEIGHT
-        elif any(each.startswith(word) for each in described):
-            score += 1.0
-    return score / (_NAME_WEIGHT * len(wanted))
 
 
 @cache
