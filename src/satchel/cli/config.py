@@ -100,6 +100,7 @@ _GRANTS = (
     ("server", "MCP servers, which are started or connected to"),
     ("rule", "Permission rules"),
     ("tool", "Tools, which the model may ask to run"),
+    ("skill", "Skills"),
     ("instructions", "Instructions"),
 )
 
@@ -110,12 +111,12 @@ _GRANTS = (
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def trust_(folder: Path | None, remove: bool, yes: bool, as_json: bool) -> None:
-    """Use what a project brings: its .satchel/config.toml, .satchel/tools and AGENTS.md.
+    """Use what a project brings: its .satchel/config.toml, .satchel/tools, AGENTS.md and skills.
 
     FOLDER is the project's folder; the default is the project of the working directory. Everything that this allows
     is shown first, and on a terminal you are asked to confirm. Trust covers the current content: if the settings or
-    AGENTS.md change, the folder is ignored until you trust it again, and a new or changed tool is not run. Subfolders
-    are not covered.
+    AGENTS.md change, the folder is ignored until you trust it again, and a new or changed tool or skill is not used.
+    Subfolders are not covered.
     """
     settings = read_settings()
     wanted = (folder or settings.project or settings.cwd).resolve()
@@ -148,7 +149,7 @@ def trust_(folder: Path | None, remove: bool, yes: bool, as_json: bool) -> None:
 
 def _show_grants(folder: Path, grants: Sequence[Grant], *, is_known: bool) -> None:
     if not grants:
-        tell(f"{folder} brings no settings, tools or instructions.")
+        tell(f"{folder} brings no settings, tools, skills or instructions.")
         return
     if is_known:
         count = sum(grant.is_new for grant in grants)

@@ -33,6 +33,7 @@ from satchel.config.settings import (
 )
 from satchel.config.show import ShownSetting, show_settings
 from satchel.config.trust import (
+    SKILL_FOLDERS,
     ProjectContent,
     TrustRecord,
     project_files,
@@ -45,6 +46,7 @@ from satchel.config.trust import (
 from satchel.config.write import add_permission, set_value, write_initial
 
 __all__ = [
+    "SKILL_FOLDERS",
     "Grant",
     "grants_of",
     "ProjectContent",

@@ -13,7 +13,7 @@ from satchel.config.trust import ProjectContent, TrustRecord
 
 __all__ = ["Grant", "GrantKind", "grants_of"]
 
-GrantKind: TypeAlias = Literal["setting", "server", "rule", "tool", "instructions"]
+GrantKind: TypeAlias = Literal["setting", "server", "rule", "tool", "skill", "instructions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,12 @@ def grants_of(content: ProjectContent, before: TrustRecord | None = None) -> tup
         place = Path(path)
         name = place.relative_to(content.folder) if place.is_relative_to(content.folder) else place
         found.append(Grant(kind="tool", text=_line(str(name)), is_new=old.tools.get(path) != digest))
+    for path, digest in now.skills.items():
+        folder = Path(path).parent.relative_to(content.folder)
+        text = _line(
+            f"{folder.name}, from {folder.parent}: the model reads it, and its scripts run in the sandbox"
+        )
+        found.append(Grant(kind="skill", text=text, is_new=old.skills.get(path) != digest))
     if now.instructions:
         lines = content.instructions.count("\n") + 1
         text = f"AGENTS.md, {lines:,} {'line' if lines == 1 else 'lines'}, becomes part of every prompt"

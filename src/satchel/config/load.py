@@ -39,7 +39,7 @@ from satchel.config.settings import (
     WebSettings,
 )
 from satchel.config.toml_file import TomlFile, read_toml
-from satchel.config.trust import TrustRecord, read_project, trust_record
+from satchel.config.trust import SKILL_FOLDERS, TrustRecord, read_project, trust_record
 from satchel.errors import ConfigError
 
 __all__ = ["load", "prepare_libraries", "process_environ"]
@@ -138,6 +138,7 @@ def load(
         project_changes=changes,
         project_instructions=content.instructions if content is not None and trusted else "",
         project_tools=(record or TrustRecord()).tools if trusted else {},
+        project_skills=(record or TrustRecord()).skills if trusted else {},
         model=found.text("model"),
         small_model=found.text("small_model"),
         database=found.text("database"),
@@ -175,12 +176,19 @@ def _home(environ: Mapping[str, str], cwd: Path) -> Path:
 
 
 def _find_project(cwd: Path, *, homes: set[Path]) -> Path | None:
-    """The nearest folder from `cwd` upwards with files for Satchel. SATCHEL_HOME itself doesn't count as one."""
+    """The nearest folder from `cwd` upwards with files for Satchel, or else with skills for any agent.
+
+    SATCHEL_HOME itself doesn't count as one, and the user's own `.claude/skills` don't make their home a project.
+    """
     for folder in (cwd, *cwd.parents):
         marker = folder / ".satchel"
         if marker.is_dir() and marker.resolve() not in homes:
             return folder
         if (folder / "AGENTS.md").is_file():
+            return folder
+    user_homes = {home.parent for home in homes}
+    for folder in (cwd, *cwd.parents):
+        if folder not in user_homes and any((folder / name).is_dir() for name in SKILL_FOLDERS):
             return folder
     return None
 

@@ -237,11 +237,13 @@ class Settings:
     Attributes:
         home: SATCHEL_HOME; it need not exist yet (see `ensure_home`).
         config_path: The user's own file; it need not exist.
-        project: The nearest folder, from `cwd` upwards, with a `.satchel` folder or an `AGENTS.md`, or None.
+        project: The nearest folder, from `cwd` upwards, with a `.satchel` folder or an `AGENTS.md`, or else with
+            skills; or None.
         project_trusted: The user trusts `project` in its current state; otherwise its files are ignored.
         project_changes: What has changed in a folder that the user trusted, in words.
         project_instructions: The text of a trusted project's AGENTS.md, or "".
         project_tools: SHA-256 of the files in a trusted project's folders of tools that the user accepted, by path.
+        project_skills: SHA-256 of each SKILL.md of a trusted project that the user accepted, by path.
         model: "provider:model", or "" to let Satchel choose.
         small_model: The same, for small background tasks; "" uses the small model of the model's provider.
         database: "" for `home / "satchel.db"`, a path, or a URL. May contain a password.
@@ -259,6 +261,7 @@ class Settings:
     project_changes: tuple[str, ...] = ()
     project_instructions: str = field(default="", repr=False)
     project_tools: Mapping[str, str] = field(default_factory=dict, repr=False)
+    project_skills: Mapping[str, str] = field(default_factory=dict, repr=False)
     model: str = ""
     small_model: str = ""
     database: str = field(default="", repr=False)

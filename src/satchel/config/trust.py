@@ -21,6 +21,7 @@ from satchel.config.toml_file import TomlFile, read_toml
 from satchel.errors import ConfigError
 
 __all__ = [
+    "SKILL_FOLDERS",
     "ProjectContent",
     "TrustRecord",
     "project_files",
@@ -35,6 +36,9 @@ _TRUSTED: Final = "trusted.json"
 _SETTINGS: Final = ".satchel/config.toml"
 _TOOLS: Final = ".satchel/tools"
 _INSTRUCTIONS: Final = "AGENTS.md"
+SKILL_FOLDERS: Final = (".agents/skills", ".claude/skills")
+"""Where a project keeps Agent Skills. Of two with the same name, the one in the first folder counts."""
+_SKILL: Final = "SKILL.md"
 MAX_INSTRUCTIONS_BYTES: Final = 1_000_000
 """The largest AGENTS.md; a longer one is not used."""
 _MAX_TOOLS: Final = 2_000
@@ -50,11 +54,13 @@ class TrustRecord:
         settings: SHA-256 of the parsed settings, or "" if there were none.
         instructions: SHA-256 of AGENTS.md, or "" if there was none.
         tools: SHA-256 of each file in the folders of tools, by path.
+        skills: SHA-256 of each SKILL.md, by path.
     """
 
     settings: str = ""
     instructions: str = ""
     tools: Mapping[str, str] = field(default_factory=dict)
+    skills: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +95,9 @@ class ProjectContent:
 
 def project_files(folder: Path) -> tuple[str, ...]:
     """The files of a project that are used only if the user trusts its folder, as relative paths."""
-    return tuple(name for name in (_SETTINGS, _TOOLS, _INSTRUCTIONS) if (folder / name).exists())
+    return tuple(
+        name for name in (_SETTINGS, _TOOLS, _INSTRUCTIONS, *SKILL_FOLDERS) if (folder / name).exists()
+    )
 
 
 def read_project(folder: Path) -> ProjectContent:
@@ -114,6 +122,7 @@ def read_project(folder: Path) -> ProjectContent:
             settings="" if file is None or not file.tables else _digest_of_tables(file.tables),
             instructions="" if not instructions else hashlib.sha256(instructions).hexdigest(),
             tools=tools,
+            skills=_skill_digests(folder),
         ),
     )
 
@@ -188,6 +197,8 @@ def _load(home: Path) -> dict[Path, TrustRecord]:
                 settings=str(entry["settings"]),
                 instructions=str(entry["instructions"]),
                 tools={str(name): str(digest) for name, digest in entry["tools"].items()},
+                # Absent in what an earlier version wrote.
+                skills={str(name): str(digest) for name, digest in entry.get("skills", {}).items()},
             )
             for folder, entry in folders.items()
         }
@@ -206,6 +217,7 @@ def _change(home: Path, edit: Callable[[dict[Path, TrustRecord]], Mapping[Path, 
                 "settings": record.settings,
                 "instructions": record.instructions,
                 "tools": dict(record.tools),
+                "skills": dict(record.skills),
             }
             for folder, record in edit(_load(home)).items()
         }
@@ -240,6 +252,21 @@ def _digests(folder: Path) -> dict[str, str]:
         digest = _digest_of_file(folder / name)
         if digest:
             found[str(folder / name)] = digest
+    return found
+
+
+def _skill_digests(folder: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for place in SKILL_FOLDERS:
+        try:
+            names = sorted(os.listdir(folder / place))  # noqa: PTH208 - as above
+        except OSError:
+            continue
+        for name in [name for name in names if not name.startswith(".")][:_MAX_TOOLS]:
+            path = folder / place / name / _SKILL
+            digest = _digest_of_file(path)
+            if digest:
+                found[str(path)] = digest
     return found
 
 

@@ -39,6 +39,7 @@ def build_system(
     cwd: str,
     remembers: bool = True,
     capabilities: Sequence[str] = (),
+    skills: Sequence[str] = (),
     servers: str = "",
     instructions: Sequence[Instructions] = (),
 ) -> str:
@@ -51,6 +52,7 @@ def build_system(
         cwd: The session's working directory.
         remembers: Whether memory is on in this session.
         capabilities: What the agent can do beyond its tools, one line each, in a fixed order.
+        skills: Skills that others wrote, one line each: a name and a quoted description.
         servers: What MCP servers say about the use of their tools, quoted and marked as theirs.
         instructions: The most general first.
     """
@@ -59,6 +61,8 @@ def build_system(
         parts.append(_part("memory"))
     if capabilities:
         parts.append("# Capabilities\n\n" + "\n".join(f"- {line}" for line in capabilities))
+    if skills:
+        parts.append("\n\n".join([_part("skills"), "\n".join(f"- {line}" for line in skills)]))
     parts.append(f"# Here and now\n\nWorking directory: {cwd}")
     if servers:
         parts.append(servers)

@@ -10,7 +10,7 @@ from satchel.capabilities.checking import Registrar
 from satchel.capabilities.lookup import Lookup
 from satchel.capabilities.moving import Mover
 from satchel.capabilities.running import Runner
-from satchel.capabilities.toolset import CapabilityTools
+from satchel.capabilities.toolset import CapabilityTools, Documents
 from satchel.errors import StorageError
 from satchel.events import Notice
 from satchel.runtime.builds import Builds
@@ -44,8 +44,14 @@ class CapabilityParts:
     builds: Builds
 
     @classmethod
-    async def open(cls, parts: Parts, home: Home) -> CapabilityParts | None:
-        """Open them; None if the database can't be opened, which the home's notices say."""
+    async def open(cls, parts: Parts, home: Home, *, documents: Documents) -> CapabilityParts | None:
+        """Open them; None if the database can't be opened, which the home's notices say.
+
+        Args:
+            parts: What sessions share.
+            home: Where they are kept.
+            documents: What `read_docs` reads besides: skills that others wrote.
+        """
         if home.database is None:
             return None
         settings, clock = parts.settings, parts.clock
@@ -77,7 +83,7 @@ class CapabilityParts:
             runner=runner,
             registrar=registrar,
             lookup=lookup,
-            tools=CapabilityTools(catalogue, runner=runner, lookup=lookup),
+            tools=CapabilityTools(catalogue, runner=runner, lookup=lookup, documents=documents),
             mover=Mover(catalogue, registrar),
             builds=builds,
         )

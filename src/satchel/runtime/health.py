@@ -62,6 +62,7 @@ async def examine(satchel: Satchel) -> tuple[Check, ...]:
     checks.append(_ripgrep(satchel))
     checks += _web(satchel.settings)
     checks.append(await _external(satchel))
+    checks += _skills(satchel)
     checks += [_mcp_server(status) for status in await satchel.mcp.refresh(_MOST_MCP_S)]
     return tuple(checks)
 
@@ -77,6 +78,18 @@ async def _external(satchel: Satchel) -> Check:
         text += f"; not used: {', '.join(unused) or 'all'}.{why} `satchel tool list` shows the reason."
         return Check(part="tools", state="warning", text=text)
     return Check(part="tools", state="ok", text=f"{text}.")
+
+
+def _skills(satchel: Satchel) -> list[Check]:
+    skills = satchel.tooling.skills.skills
+    found, unusable = skills.all, [problem.path.name for problem in skills.problems]
+    if not found and not unusable:
+        return []
+    text = f"{counted(len(found), 'skill')} of others can be used"
+    if not unusable:
+        return [Check(part="skills", state="ok", text=f"{text}.")]
+    text += f"; not used: {', '.join(unusable)}. `satchel tool list --source skill` shows the reason."
+    return [Check(part="skills", state="warning", text=text)]
 
 
 def _mcp_server(status: McpStatus) -> Check:

@@ -141,7 +141,9 @@ class Satchel:
             # Turns run in this group. They continue when their readers leave, and end with the group.
             async with anyio.create_task_group() as group:
                 satchel = cls._wired(home, settings, group=group, given=given)
-                satchel.capabilities = await CapabilityParts.open(satchel.parts, home)
+                satchel.capabilities = await CapabilityParts.open(
+                    satchel.parts, home, documents=satchel.tooling.skills
+                )
                 if satchel.capabilities is not None:
                     satchel.tooling.capabilities = satchel.capabilities.tools
                 satchel.distilling.start()
@@ -499,10 +501,12 @@ class Satchel:
 
     async def _own_system_text(self, cwd: Path) -> str:
         """Satchel's own system prompt for a session in this folder."""
+        await self.tooling.skills.look()
         return build_system(
             cwd=str(cwd),
             remembers=self.memory is not None,
             capabilities=await self.capabilities.tools.lines() if self.capabilities is not None else (),
+            skills=self.tooling.skills.skills.lines(),
             servers=self.parts.mcp.instructions(),
             instructions=self._instructions(),
         )

@@ -23,6 +23,7 @@ from satchel.runtime.home import Home
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
 from satchel.runtime.rules import withheld_from_searches
+from satchel.runtime.skills import skill_tools
 from satchel.runtime.spill import spill_into
 from satchel.runtime.tool_index import ToolIndex
 from satchel.runtime.web import close_state, web_tools
@@ -51,7 +52,7 @@ _MOST_DISCOVERY_S: Final = 5.0
 _OWN: Final = (
     "ask_user", "browser", "deep_memory", "execute_capability", "forget_memory", "list_mcp_resources",
     "lookup_capability", "read_docs", "read_mcp_resource", "recall_memory", "request_capability", "store_memory",
-    "think", "todo", "tool_call", "tool_describe", "tool_search", "web_fetch", "web_search", *SHIPPED,
+    "run_skill", "think", "todo", "tool_call", "tool_describe", "tool_search", "web_fetch", "web_search", *SHIPPED,
 )  # fmt: skip
 """Names of Satchel's own tools (DESIGN 6); an executable may take one of them only where it is shipped as one too."""
 
@@ -61,7 +62,7 @@ class ToolEntry:
     """One line of `satchel tool list`.
 
     Attributes:
-        source: "builtin", "external", "capability" or "mcp".
+        source: "builtin", "external", "capability", "mcp" or "skill".
         status: "available" where it is offered to models; else why not, in a word.
         reason: The same in a sentence, or what to know of it; "" where there is nothing.
         origin: Where it comes from, in words for people; "" for what is part of Satchel.
@@ -89,6 +90,7 @@ class Tooling:
         self._parts = parts
         self._home = home
         self._is_discovering = False
+        self.skills = skill_tools(parts.settings, parts.sandboxes)
         self.finder = ToolIndex(
             parts.settings.home / "tool-index.db",
             embedder=home.embedder,
@@ -130,6 +132,9 @@ class Tooling:
             )
         if self.capabilities is not None:
             toolsets.append(self.capabilities)
+        # Capabilities bring `read_docs` for skills too.
+        self.skills.reads = self.capabilities is None
+        toolsets.append(self.skills)
         left_out = {*settings.tools.disabled, *parts.external.replaced}
         kept = [
             filtered(toolset, lambda spec: spec.name not in left_out) for toolset in (*toolsets, *own, served)
@@ -188,6 +193,28 @@ class Tooling:
             ]
         for status in self._parts.mcp.status():
             found += _of_server(status)
+        found += [
+            ToolEntry(
+                name=skill.name,
+                source="skill",
+                description=skill.front.description,
+                status="available",
+                reason=" ".join(skill.problems),
+                origin=str(skill.folder),
+            )
+            for skill in self.skills.skills.all
+        ]
+        found += [
+            ToolEntry(
+                name=problem.path.name,
+                source="skill",
+                description="",
+                status="unusable",
+                reason=problem.reason,
+                origin=str(problem.path),
+            )
+            for problem in self.skills.skills.problems
+        ]
         return tuple(found)
 
     async def run(

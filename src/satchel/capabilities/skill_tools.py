@@ -1,0 +1,269 @@
+"""What a model can do with skills: read them, and run their scripts in a fresh sandbox."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import anyio
+import anyio.to_thread
+
+from satchel.capabilities.running import Layers
+from satchel.capabilities.skills import Skill, Skills
+from satchel.errors import NotFound, UsageError
+from satchel.sandbox.port import Artifact, Command, Limits, RunResult, RunSpec, Sandbox
+from satchel.tools.function import function_tool
+from satchel.tools.paths import Places
+from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
+
+__all__ = ["SkillTools"]
+
+_MOST_WALL_S: Final = 180.0
+_PREPARATION_S: Final = 120.0
+"""What a call may take beyond the run: packages may have to be installed first."""
+_LIMITS: Final = Limits(wall_s=_MOST_WALL_S, cpu_s=150, memory_mb=1024, processes=64, file_mb=64, tmp_mb=256)
+_INTERPRETERS: Final = {
+    ".py": ("python",),
+    ".sh": ("bash",),
+    ".bash": ("bash",),
+    ".js": ("node",),
+    ".mjs": ("node",),
+    ".cjs": ("node",),
+}
+"""By the end of the file's name; other scripts must be executable."""
+_FOLDER: Final = "{skill}"
+_OUT: Final = "out/"
+_INLINE = re.compile(r"(?m)^# /// script[ \t]*$\s(?P<content>(?:^#(?:| .*)$\s)+)^# ///[ \t]*$")
+"""Metadata inside of a script (PEP 723)."""
+_MOST_SCRIPT_BYTES: Final = 1_000_000
+_RUNS: Final = Annotations(read_only=True, destructive=False, idempotent=False, open_world=False)
+"""It sees copies and changes nothing outside of its sandbox."""
+_READS: Final = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
+
+
+class SkillTools:
+    """A toolset: `run_skill`, and `read_docs` unless capabilities bring it. It is empty if there are no skills.
+
+    Attributes:
+        skills: What there is.
+        reads: Offer `read_docs` too.
+    """
+
+    def __init__(
+        self,
+        skills: Skills,
+        *,
+        sandbox: Callable[[], Awaitable[Sandbox]],
+        layers: Layers,
+        reads: bool = False,
+    ) -> None:
+        """Take the skills.
+
+        Args:
+            skills: Looked at when the tools are listed.
+            sandbox: Opens the sandbox when a script runs.
+            layers: Gives a script's packages.
+            reads: Offer `read_docs` too.
+        """
+        self.skills = skills
+        self._sandbox = sandbox
+        self._layers = layers
+        self.reads = reads
+        self._thread = anyio.CapacityLimiter(1)
+
+    async def tools(self) -> Sequence[Tool]:
+        """The tools, as above."""
+        await self.look()
+        if not self.skills.all:
+            return ()
+        return (*((self._read(),) if self.reads else ()), self._run())
+
+    async def look(self) -> None:
+        """Look for skills, as `tools` does."""
+        await anyio.to_thread.run_sync(self.skills.look, limiter=self._thread)
+
+    async def read(self, name: str, file: str) -> ToolResult | None:
+        """A document for the `read_docs` of capabilities; None if there is no skill of that name.
+
+        Raises:
+            NotFound: The skill has no such file.
+            UsageError: The file is not text, or outside of the skill.
+        """
+        names = {skill.name for skill in self.skills.all}
+        if not names or name.strip() not in {"skills", *names}:
+            return None
+        text = await anyio.to_thread.run_sync(self.skills.read, name, file, limiter=self._thread)
+        return ToolResult(text=text, untrusted=True)
+
+    def _read(self) -> Tool:
+        async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+            text = await context.blocking(self.skills.read, input["name"], input.get("file", ""))
+            return ToolResult(text=text, untrusted=True)
+
+        return function_tool(
+            call,
+            name="read_docs",
+            description="Read the document of a skill, or another of its files. Read it before you follow a skill.",
+            properties={
+                "name": {"type": "string", "minLength": 1, "description": "Of the skill"},
+                "file": {"type": "string", "description": "Another of its files (default SKILL.md)"},
+            },
+            required=["name"],
+            annotations=_READS,
+        )
+
+    def _run(self) -> Tool:
+        return function_tool(
+            self._call,
+            name="run_skill",
+            description="Run a script of a skill in a sandbox without network. It sees the skill's folder (written "
+            f"{_FOLDER} in an argument) and the named files; nothing else of the user. Its working folder is empty. "
+            "What it writes to out/ is kept, and the result says where. Use it instead of bash for the commands that a "
+            "skill's text names.",
+            properties={
+                "name": {"type": "string", "minLength": 1, "description": "Of the skill"},
+                "script": {
+                    "type": "string",
+                    "minLength": 1,
+                    "description": "Path of the script in the skill, such as scripts/convert.py",
+                },
+                "args": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "maxItems": 100,
+                    "description": "Its arguments; files as they are named in `files`, results as out/NAME",
+                },
+                "files": {
+                    "type": "array",
+                    "items": {"type": "string", "minLength": 1},
+                    "maxItems": 100,
+                    "description": "Files or folders of the working directory that it may read",
+                },
+                "stdin": {"type": "string", "description": "Its input"},
+                "requirements": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "maxItems": 50,
+                    "description": "Python packages that it needs, such as pypdf>=5",
+                },
+            },
+            required=["name", "script"],
+            annotations=_RUNS,
+            timeout_s=_MOST_WALL_S + _PREPARATION_S,
+        )
+
+    async def _call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        skill = self.skills.get(input["name"])
+        script = await context.blocking(skill.path, input["script"])
+        program = _INTERPRETERS.get(script.suffix.lower())
+        if program is None and not os.access(script, os.X_OK):
+            raise UsageError(
+                f"{input['script']!r} is no script that can be run: its name ends in none of "
+                f"{', '.join(_INTERPRETERS)}, and it is not executable."
+            )
+        files = await context.blocking(_readable, input.get("files", ()), context)
+        wanted = [*input.get("requirements", ()), *await context.blocking(_inline_requirements, script)]
+        layer = await self._layers(wanted) if wanted else None
+
+        async def show(stream: Literal["stdout", "stderr"], piece: bytes) -> None:
+            await context.progress({"stream": stream, "text": piece.decode("utf-8", "replace")})
+
+        args = [_argument(text, skill, files) for text in input.get("args", ())]
+        stdin = input.get("stdin")
+        result = await (await self._sandbox()).run(
+            RunSpec(
+                entry=Command(
+                    argv=(*(program or ()), str(script), *args),
+                    stdin=stdin.encode() if stdin is not None else None,
+                ),
+                layer=layer,
+                limits=_LIMITS,
+                read_only=(skill.folder, *dict.fromkeys(files.values())),
+            ),
+            on_output=show,
+        )
+        return await _told(result, skill, context)
+
+
+async def _told(result: RunResult, skill: Skill, context: ToolContext) -> ToolResult:
+    parts = [result.stdout.rstrip()]
+    if result.stderr.strip():
+        parts.append(f"stderr:\n{result.stderr.rstrip()}")
+    if not result.ok:
+        parts.append(
+            f"The script of the skill {skill.name} failed ({result.status}, exit code {result.exit}): {result.error}"
+        )
+    if result.artifacts:
+        folder = context.spill_dir / f"{context.call_id}-files"
+        saved = await context.blocking(_save, folder, result.artifacts)
+        parts.append(f"Files that it made: {', '.join(map(str, saved))}")
+    parts += [f"Not kept: {reason}" for reason in result.omitted]
+    parts += [f"The sandbox refused {denial.target}: {denial.reason}" for denial in result.denied]
+    return ToolResult(
+        text="\n".join(part for part in parts if part) or "(no output)",
+        is_error=not result.ok,
+        data={"status": str(result.status), "exit": result.exit, "backend": result.backend},
+        untrusted=True,
+    )
+
+
+def _readable(names: Sequence[str], context: ToolContext) -> dict[str, Path]:
+    """The real paths of files that a script may be given: below the session's folders, and nothing that may be a key.
+
+    Raises:
+        NotFound: There is no such file.
+        UsageError: It is somewhere else.
+    """
+    places = Places.of(context.roots, context.environ)
+    own = [Path(folder) for folder in places.own]
+    found: dict[str, Path] = {}
+    for name in names:
+        if "\0" in name:
+            raise UsageError(f"{name!r} is not a path.")
+        path = Path(os.path.realpath(context.cwd / name))
+        if not any(path.is_relative_to(folder) for folder in own) or places.may_be_key(str(path)):
+            raise UsageError(
+                f"{name!r} is not in the working directory; a skill's script is given files of it only."
+            )
+        if not path.exists():
+            raise NotFound(f"There is no file {name!r} in {context.cwd}.")
+        found[name] = path
+    return found
+
+
+def _argument(text: str, skill: Skill, files: Mapping[str, Path]) -> str:
+    """An argument with the skill's folder and the given files in it written as absolute paths."""
+    if text in files:
+        return str(files[text])
+    option, separator, value = text.partition("=")
+    if separator and value in files:
+        return f"{option}={files[value]}"
+    return text.replace(_FOLDER, str(skill.folder))
+
+
+def _inline_requirements(script: Path) -> Sequence[str]:
+    if script.suffix.lower() != ".py" or script.stat().st_size > _MOST_SCRIPT_BYTES:
+        return ()
+    match = _INLINE.search(script.read_text(encoding="utf-8", errors="replace"))
+    if match is None:
+        return ()
+    lines = (line.removeprefix("# ").removeprefix("#") for line in match["content"].splitlines())
+    try:
+        found = tomllib.loads("\n".join(lines)).get("dependencies", [])
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"The metadata in {script.name} is not valid TOML: {error}.") from error
+    return [text for text in found if isinstance(text, str)] if isinstance(found, list) else ()
+
+
+def _save(folder: Path, artifacts: Sequence[Artifact]) -> list[Path]:
+    saved = []
+    for artifact in artifacts:
+        path = folder / artifact.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(artifact.content)
+        saved.append(path)
+    return saved
