@@ -371,6 +371,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(4, "permissions:strangers", "issue 4", "An annotation from an external server never widens what it may do."),
     built(9, "permissions:auto:boxed", "issue 9", "In auto, bash, executables and stdio MCP servers run in the workspace's sandbox without a question."),
     built(9, "permissions:auto:without-a-sandbox", "issue 9", "Without a sandbox, auto asks as ask does."),
+    built(9, "permissions:auto:files", "issue 9", "In auto, the file tools write unasked what a boxed command could write in the workspace."),
     built(9, "permissions:auto:reasons", "issue 9", "What a boxed command needs beyond its box is asked, with the reason in words."),
     built(9, "permissions:auto:remembered", "issue 9", "The answer can be remembered as a rule with network, write or boxed."),
     built(9, "bash:boxed:works", "issue 9", "In auto, editing, compiling, testing and committing work without a question."),

@@ -14,7 +14,7 @@ from satchel.errors import UsageError
 from satchel.tools import Annotations, Approval, Decision, ModeGate, PlannedCall, Rule, ToolSpec, parse_rule
 from satchel.tools.box import Box, host_covers
 from tests.requirements import requirement
-from tests.tools.test_permissions import Answers
+from tests.tools.test_permissions import Answers, call
 
 pytestmark = pytest.mark.anyio
 PROGRAM = Annotations(boxed=True)
@@ -144,6 +144,28 @@ async def test_a_rule_that_asks_is_asked_in_auto_and_the_command_stays_boxed() -
 async def test_allowing_a_command_does_not_take_its_box_away() -> None:
     decision = await decided(gate("auto", allow("bash(make *)"), allow("bash")), bash("make test"))
     assert (decision.allowed, decision.box) == (True, Box())
+
+
+@requirement("permissions:auto:files")
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("src/main.c", True),
+        ("/srv/project/new.txt", True),
+        (".envrc", False),
+        ("../other/x", False),
+        ("/srv/project/../other", False),
+        ("/etc/passwd", False),
+        ("~/.bashrc", False),
+    ],
+)
+async def test_in_auto_the_file_tools_write_unasked_what_a_boxed_command_could_write(
+    path: str, allowed: bool
+) -> None:
+    planned = await call("file_write", path=path, content="x")
+    assert (await decided(gate("auto"), planned)).allowed is allowed
+    assert not (await decided(gate("auto", boxing=Boxing("there is no sandbox")), planned)).allowed
+    assert not (await decided(gate("ask"), planned)).allowed
 
 
 # ---- What needs more

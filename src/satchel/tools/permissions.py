@@ -5,9 +5,9 @@ Rules that deny come first, then rules that ask, then rules that allow, then the
 - `ask`, the default: built-in tools run if they destroy nothing, reach no network and touch no file outside the
   session's own folders. The user is asked about everything else, including reading a file elsewhere.
 - `auto`: built-in tools that only read run as well, anywhere. Programs (`bash`, executables, stdio MCP servers) run in
-  the sandbox of the workspace. The user is asked about everything else, and about what a call needs beyond the
-  sandbox: hosts, paths, or to run outside. Without a sandbox, programs are asked about as in `ask`. What a stranger's
-  tool says about itself is ignored.
+  the sandbox of the workspace, and the file tools write there what a boxed command could write. The user is asked
+  about everything else, and about what a call needs beyond the sandbox: hosts, paths, or to run outside. Without a
+  sandbox, the user is asked as in `ask`. What a stranger's tool says about itself is ignored.
 - Once the model has read something from outside, a call that would reach a place of the model's choice on the
   network is asked in `auto` and `plan` as well, unless a rule allows it: an address can carry words out.
 - In neither does a tool read by itself where keys and passwords are: outside of the session's folder, what is
@@ -382,7 +382,11 @@ class ModeGate:
         may_box = self.mode == "auto" or (
             self.mode == "ask" and any(rule.options.boxed for rule in self._rules)
         )
-        sources = {call.spec.source for call in calls if may_box and call.spec.annotations.boxed}
+        sources = {
+            call.spec.source
+            for call in calls
+            if may_box and (call.spec.annotations.boxed or _writes_a_path(call))
+        }
         return {source: await self._boxing.lacking(source) for source in sources}
 
     def _without_asking(self, call: PlannedCall, lacking: str) -> Decision | ApprovalRequest:
@@ -415,7 +419,7 @@ class ModeGate:
             return Decision(allowed=True, by="rule", rule=", ".join(allowing))
         if _may_leak(call):
             return self._request(call, f"mode {self.mode}, in a session that has read something from outside")
-        if self._mode_allows(call):
+        if self._mode_allows(call) or (not lacking and self._is_as_if_boxed(call)):
             return Decision(allowed=True, by="mode")
         why = f"mode {self.mode}"
         if call.spec.annotations.boxed and self.mode == "auto" and lacking:
@@ -519,6 +523,13 @@ class ModeGate:
         is_local = real is None or is_below(real, self._places.own)
         return is_local and not notes.destructive and not notes.open_world
 
+    def _is_as_if_boxed(self, call: PlannedCall) -> bool:
+        """Whether a call writes in mode `auto` what any boxed command could write as well, in the session's folder."""
+        if self.mode != "auto" or self._boxing is None or not _writes_a_path(call):
+            return False
+        real = self._real(call)
+        return is_below(real, [os.path.realpath(self._cwd)]) and self._boxing.is_writable(real)
+
     def _open_for(self, call: PlannedCall) -> None:
         if call.spec.pattern_key == PATH_KEY:
             real = self._real(call)
@@ -612,6 +623,12 @@ class ModeGate:
 
     def _path_matcher(self, pattern: str) -> Matcher:
         return path_matcher(pattern, user_home=self._places.user_home)
+
+
+def _writes_a_path(call: PlannedCall) -> bool:
+    """Whether a call is one of a built-in tool that changes the file that it names."""
+    spec = call.spec
+    return spec.source == "builtin" and spec.pattern_key == PATH_KEY and not spec.annotations.read_only
 
 
 def _may_leak(call: PlannedCall) -> bool:
