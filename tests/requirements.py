@@ -377,6 +377,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(9, "bash:boxed:works", "issue 9", "In auto, editing, compiling, testing and committing work without a question."),
     built(9, "bash:boxed:hostile", "issue 9", "As bash in auto, hostile commands read no key, change nothing outside the workspace and leave nothing behind."),
     built(9, "bash:boxed:explained", "issue 9", "A command that fails because of the box says so to the model and to the user, and what to ask for."),
+    built(9, "mcp:boxed", "issue 9", "A stdio MCP server runs boxed in auto, one process for each workspace and box; a change of mode never moves it."),
+    built(9, "mcp:boxed:fetched", "issue 9", "The first boxed start of an MCP server that npx or uvx fetches asks once."),
     built(9, "external:boxed", "issue 9", "Executables run boxed in auto, with the environment names that the user granted."),
     built(9, "permissions:rule:box-options", "issue 9", "A rule's hosts and paths hold for lines that it covers whole; allowing a command doesn't take its box away."),
 

@@ -62,13 +62,13 @@ class World:
 
 @asynccontextmanager
 async def world(
-    folder: Path, *, mode: Mode = "auto", allow: tuple[str, ...] = (), **overrides: Any
+    folder: Path, *, mode: Mode = "auto", allow: tuple[str, ...] = (), config: str = "", **overrides: Any
 ) -> AsyncIterator[World]:
     """A project with a repository, and a home with what nobody may read or change."""
     for name, text in {
         ".ssh/id_ed25519": "PRIVATE KEY", ".netrc": "password secret", ".bashrc": "# mine\n",
         ".gitconfig": "[user]\n\tname = Ann\n\temail = ann@example.org\n[credential]\n\thelper = store\n",
-        "notes/todo.md": "milk\n", "home/config.toml": "", "other/file": "theirs\n",
+        "notes/todo.md": "milk\n", "home/config.toml": config, "other/file": "theirs\n",
     }.items():  # fmt: skip
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -341,3 +341,94 @@ async def test_a_session_in_the_home_folder_asks_because_it_has_no_sandbox(tmp_p
         notices = [notice.text for notice in one.satchel.notices if notice.part == "sandbox"]
         assert len(notices) == 1
         assert "asks before it runs programs" in notices[0]
+
+
+SERVER = r"""
+import json, os, sys
+TOOL = {"name": "peek", "description": "Look.", "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}}}
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    match asked["method"]:
+        case "initialize":
+            result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "p", "version": "1"}}
+        case "tools/list":
+            result = {"tools": [TOOL]}
+        case "tools/call":
+            try:
+                text = open(asked["params"]["arguments"]["path"]).read()
+            except OSError as error:
+                text = str(error)
+            text += f" pid {os.getpid()} cache {os.environ.get('npm_config_cache')}"
+            result = {"content": [{"type": "text", "text": text}]}
+        case _:
+            print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32601, "message": "no"}}), flush=True)
+            continue
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+def with_server(folder: Path, command: str = "/usr/bin/python3") -> str:
+    """Settings with one MCP server, which reads any file it is asked for; returns the path of its log."""
+    (folder / "server.py").write_text(SERVER)
+    return f'[mcp_servers.peek]\ncommand = "{command}"\nargs = ["{folder}/server.py"]\n'
+
+
+@requirement("mcp:boxed")
+async def test_an_mcp_server_runs_boxed_in_auto_and_a_change_of_mode_does_not_move_it(tmp_path: Path) -> None:
+    async with world(tmp_path, config=with_server(tmp_path)) as one:
+        said = await one.call("mcp__peek__peek", path=f"{tmp_path}/.netrc")
+        assert "No such file" in said
+        assert "secret" not in said
+        assert one.asked == []
+        assert one.boxes == ["workspace"]
+        one.session.mode = "bypass"
+        again = await one.call("mcp__peek__peek", path=f"{tmp_path}/.netrc")
+        assert again == said
+        assert one.boxes == ["workspace", ""]
+
+
+@requirement("mcp:boxed")
+async def test_a_server_that_runs_outside_is_not_used_for_a_boxed_call(tmp_path: Path) -> None:
+    async with world(tmp_path, mode="bypass", config=with_server(tmp_path)) as one:
+        outside = await one.call("mcp__peek__peek", path=f"{tmp_path}/.netrc")
+        assert "password secret" in outside
+        one.session.mode = "auto"
+        assert "No such file" in await one.call("mcp__peek__peek", path=f"{tmp_path}/.netrc")
+        one.session.mode = "bypass"
+        assert await one.call("mcp__peek__peek", path=f"{tmp_path}/.netrc") == outside
+
+
+@requirement("mcp:boxed:fetched")
+async def test_a_server_that_is_fetched_first_starts_after_one_question(tmp_path: Path) -> None:
+    """`npx` here is a script that needs no network: what is tested is the question."""
+    npx = tmp_path / "bin/npx"
+    npx.parent.mkdir()
+    npx.write_text('#!/bin/sh\nexec /usr/bin/python3 "$@"\n')
+    npx.chmod(0o755)
+    config = with_server(tmp_path, str(npx))
+    async with world(tmp_path, config=config) as one:
+        one.answer = "once"
+        await one.call("mcp__peek__peek", path=f"{one.work}/main.c")
+        await one.call("mcp__peek__peek", path=f"{one.work}/main.c")
+        assert one.asked == ["it wants to reach registry.npmjs.org: to fetch the MCP server peek"]
+    script: list[Any] = []
+    async with opened(tmp_path, ScriptedModel(script), agent__mode="auto") as satchel:
+        again = World(satchel, await satchel.session(), script, tmp_path / "work", tmp_path)
+        assert "int main" in await again.call("mcp__peek__peek", path=f"{again.work}/main.c")
+        assert again.boxes == ["workspace"]
+
+
+async def test_a_server_that_the_user_refuses_to_fetch_is_not_started(tmp_path: Path) -> None:
+    npx = tmp_path / "bin/npx"
+    npx.parent.mkdir()
+    npx.write_text(f"#!/bin/sh\ntouch {tmp_path / 'work'}/started\n")
+    npx.chmod(0o755)
+    async with world(tmp_path, config=with_server(tmp_path, str(npx))) as one:
+        one.answer = "no"
+        await one.bash("true")
+        assert len(one.asked) == 1
+        notices = " ".join(notice.text for notice in one.satchel.notices)
+        assert "The MCP server peek was not started. The user refused" in notices
+    assert not (tmp_path / "work/started").exists()

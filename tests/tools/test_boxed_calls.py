@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from satchel.config import Mode, RuleOptions, rule_options, rule_text
 from satchel.errors import UsageError
 from satchel.tools import Annotations, Approval, Decision, ModeGate, PlannedCall, Rule, ToolSpec, parse_rule
-from satchel.tools.box import Box, host_covers
+from satchel.tools.box import Box, Wish, host_covers
 from tests.requirements import requirement
 from tests.tools.test_permissions import Answers, call
 
@@ -31,8 +31,9 @@ class Boxing:
         self.asked.append(source)
         return self.why
 
-    def grants(self, tool: str) -> Box:
-        return Box()
+    def wish(self, tool: str) -> Wish:
+        fetched = tool.startswith("mcp__fetched__")
+        return Wish(box=Box(network=("registry.npmjs.org",)), reason="to fetch it") if fetched else Wish()
 
     def is_writable(self, path: str) -> bool:
         return path.startswith("/srv/project/") and not path.endswith(".envrc")

@@ -12,6 +12,7 @@ from typing import Any, Final
 import anyio
 
 from satchel.clock import local_day
+from satchel.config import mask_text
 from satchel.errors import BudgetExceeded, NotFound, SatchelError, StorageError, UsageError
 from satchel.events import (
     Action,
@@ -71,7 +72,7 @@ from satchel.runtime.surroundings import surroundings_block, time_block
 from satchel.runtime.turns import RunningTurn, Step, TurnResult
 from satchel.runtime.web import close_state
 from satchel.sessions import EphemeralJournal, Journal
-from satchel.tools import ModeGate, Registry, ToolResult
+from satchel.tools import Annotations, ModeGate, PlannedCall, Registry, ToolResult, ToolSpec
 
 __all__ = ["SessionHub"]
 
@@ -817,6 +818,36 @@ class SessionHub:
 
     # Tools and model
 
+    async def _begin_servers(self) -> None:
+        """Start MCP servers whose tools are not known: in mode `auto` in the sandbox, and fetched after a question."""
+        mcp, boxing = self._parts.mcp, self._parts.boxes.workspace(self.cwd)
+        entries = mcp.unmet()
+        if not entries:
+            return
+        if self.gate.mode != "auto" or await boxing.lacking("mcp"):
+            for entry in entries:
+                mcp.begin_first(entry.name, None, self.cwd)
+            return
+        planned = [
+            PlannedCall(
+                call_id=f"start_{entry.name}",
+                spec=ToolSpec(
+                    name=f"mcp__{entry.name}__start",
+                    description="",
+                    input_schema={},
+                    source="mcp",
+                    annotations=Annotations(boxed=True),
+                ),
+                input={"command": mask_text(" ".join([entry.command, *entry.args]))},
+            )
+            for entry in entries
+        ]
+        for entry, decision in zip(entries, await self.gate.decide(planned), strict=True):
+            if decision.allowed:
+                mcp.begin_first(entry.name, decision.box, self.cwd)
+            else:
+                mcp.hold_back(entry.name, decision.reason)
+
     async def ensure_tools_ready(self) -> list[str]:
         """Wait until all tools are known. Later calls only look for changes, and return nothing.
 
@@ -830,6 +861,7 @@ class SessionHub:
                 self._tools_version = version
                 await self.tools.update(wait=True)
             return []
+        await self._begin_servers()
         await self.tools.update(wait=True)
         self._tools_version = version
         self._has_all_tools = external.is_complete

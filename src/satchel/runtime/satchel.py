@@ -191,6 +191,7 @@ class Satchel:
                 spawn=background.start,
                 notify=lambda text: notices.post(Notice(part="mcp", text=text)),
                 sampler=SessionSampler(lambda id: hubs.get(id)),
+                boxes=boxes,
             ),
             background=background,
             notices=notices,

@@ -42,6 +42,7 @@ from satchel.tools.boxed import Workspaces
 from satchel.tools.builtin.standalone import SHIPPED, shipped_path, take_as_seen, to_json
 from satchel.tools.external import ExternalTools, FolderKind, ToolFolder, failure, success
 from satchel.tools.mcp import McpStatus, McpToolset
+from satchel.tools.mcp.places import fetched_from
 from satchel.tools.mcp.sampling import Sampler
 from satchel.version import __version__
 
@@ -339,6 +340,7 @@ def mcp_tools(
     spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
     notify: Callable[[str], None] | None = None,
     sampler: Sampler | None = None,
+    boxes: Workspaces | None = None,
 ) -> McpToolset:
     """The tools of the MCP servers that are set up; nothing is started yet.
 
@@ -348,6 +350,7 @@ def mcp_tools(
         spawn: Runs something in the background.
         notify: See `McpToolset`.
         sampler: See `McpToolset`.
+        boxes: See `McpToolset`.
     """
     return McpToolset(
         settings.mcp_servers,
@@ -360,6 +363,8 @@ def mcp_tools(
         spawn=spawn,
         notify=notify,
         sampler=sampler,
+        boxes=boxes,
+        waits=settings.agent.mode == "auto",
         timeout_s=settings.agent.tool_timeout_s,
         version=__version__,
         roots=(settings.cwd,) if settings.project_trusted else (),
@@ -390,6 +395,9 @@ def workspaces(
         tell=tell,
         granted=settings.tools.environ,
         tools=[folder.path for folder in tool_folders(settings)],
+        fetching={
+            name: hosts for name, entry in settings.mcp_servers.items() if (hosts := fetched_from(entry))
+        },
     )
 
 

@@ -94,8 +94,8 @@ class Boxing(Protocol):
         """Why calls of tools of that source can't run in a box here, as a clause; "" where they can."""
         ...
 
-    def grants(self, tool: str) -> Box:
-        """What the user granted to a tool apart from rules."""
+    def wish(self, tool: str) -> Wish:
+        """What calls of a tool need that is neither built in nor asks itself."""
         ...
 
     def is_writable(self, path: str) -> bool:

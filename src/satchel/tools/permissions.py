@@ -40,7 +40,7 @@ import anyio
 from satchel.config import Mode, RuleAction, RuleOptions, rule_options, rule_text
 from satchel.errors import SatchelError, UsageError
 from satchel.events import Consent
-from satchel.tools.box import Box, Boxing, Wish, read_wish, real_path
+from satchel.tools.box import Box, Boxing, read_wish, real_path
 from satchel.tools.paths import Places, is_below, path_forms, path_matcher, plain_pattern
 from satchel.tools.patterns import (
     Matcher,
@@ -436,7 +436,7 @@ class ModeGate:
     ) -> Decision | ApprovalRequest | None:
         """Decide about a call that can be boxed; None where it is decided about as one that runs outside."""
         user_home = self._places.user_home
-        wish = Wish()
+        wish = boxing.wish(call.spec.name)
         if call.spec.source == "builtin":
             try:
                 wish = read_wish(call.input, cwd=self._cwd, user_home=user_home, boxing=boxing)
@@ -445,7 +445,6 @@ class ModeGate:
         granted, rules, is_boxed = self._granted(call)
         if self.mode != "auto" and not is_boxed:
             return None
-        granted |= boxing.grants(call.spec.name)
         outside = self._allowing_outside(call)
         missing = granted.lacks(wish.box)
         reason = f": {wish.reason}" if wish.reason else ""
@@ -460,7 +459,7 @@ class ModeGate:
         if missing:
             return ApprovalRequest(
                 call=call,
-                rules=(missing.rule(call.spec.name),),
+                rules=(missing.rule(_family(call.spec)),),
                 reason=f"it wants {missing.words}{reason}",
                 box=granted | missing,
             )
@@ -623,6 +622,12 @@ class ModeGate:
 
     def _path_matcher(self, pattern: str) -> Matcher:
         return path_matcher(pattern, user_home=self._places.user_home)
+
+
+def _family(spec: ToolSpec) -> str:
+    """The tools for which a granted host or path is remembered: all of an MCP server, since they are one process."""
+    server = re.match(r"mcp__.+?__(?!_)", spec.name) if spec.source == "mcp" else None
+    return f"{server[0]}*" if server is not None else spec.name
 
 
 def _writes_a_path(call: PlannedCall) -> bool:

@@ -21,7 +21,7 @@ from satchel.sandbox.port import Box as OpenBox
 from satchel.sandbox.port import Feature, Network, Probe, Sandbox, WorkspaceBox
 from satchel.sandbox.process import ProcessResult, run_process
 from satchel.sandbox.running import RunningProcess, run_alongside
-from satchel.tools.box import Box
+from satchel.tools.box import Box, Wish
 from satchel.tools.boxed.environ import boxed_environ, git_settings_text
 from satchel.tools.boxed.notes import Refusals, find_refusals
 from satchel.tools.boxed.places import Unborn, git_around, protected_in
@@ -38,6 +38,8 @@ _OWN_FOLDERS: Final = ("/tmp", "/var/tmp")
 _OPEN_S: Final = 20.0
 _CLOSE_S: Final = 10.0
 _GIT_S: Final = 5.0
+_OFFLINE: Final = {"UV_OFFLINE": "1", "npm_config_prefer_offline": "true"}
+"""Package runners start from their caches what they have fetched before, instead of failing to look for news."""
 _NEEDED: Final = frozenset({Feature.FILES, Feature.NO_NETWORK, Feature.PROCESSES, Feature.SYSCALLS})
 """What a box must guarantee to be one. `bash` needs HIDING as well, which protects `.git/hooks`."""
 
@@ -89,6 +91,7 @@ class Workspaces:
         tell: Callable[[str], None],
         granted: Sequence[str] = (),
         tools: Sequence[Path] = (),
+        fetching: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         """Nothing is opened yet.
 
@@ -100,6 +103,7 @@ class Workspaces:
             tell: Takes a notice for the user; told once that there is no sandbox.
             granted: Names of environment variables that boxed programs get (`[tools] environ`).
             tools: Folders of executables that boxed programs may read.
+            fetching: The MCP servers that a package runner fetches, with the hosts that it needs.
         """
         self.sandbox = sandbox
         self._probed: Probe | None = None
@@ -108,6 +112,7 @@ class Workspaces:
         self.spawn = spawn
         self.granted = tuple(granted)
         self.tools = tuple(tools)
+        self.fetching = dict(fetching or {})
         self.limiter = anyio.CapacityLimiter(4)
         self._tell = tell
         self._told = False
@@ -205,10 +210,22 @@ class Workspace:
             return f"the sandbox {probe.name} can't protect .git/hooks from commands"
         return ""
 
-    def grants(self, tool: str) -> Box:
-        """See `Boxing`. Only rules grant anything."""
-        del tool
-        return Box()
+    def wish(self, tool: str) -> Wish:
+        """See `Boxing`. A package runner fetches an MCP server when it first starts here."""
+        for server, hosts in self._shared.fetching.items():
+            if tool.startswith(f"mcp__{server}__") and not self._note_of(server).exists():
+                return Wish(box=Box(network=hosts), reason=f"to fetch the MCP server {server}")
+        return Wish()
+
+    def note_start(self, server: str, box: Box) -> None:
+        """Note that an MCP server was started in a box: what it needs has been fetched."""
+        hosts = self._shared.fetching.get(server)
+        if hosts and not box.lacks(Box(network=hosts)):
+            with contextlib.suppress(OSError):
+                self._note_of(server).touch()
+
+    def _note_of(self, server: str) -> Path:
+        return self.caches / f"fetched-{server}"
 
     def is_writable(self, path: str) -> bool:
         """See `Boxing`."""
@@ -308,7 +325,10 @@ class Workspace:
             run_alongside(
                 argv,
                 cwd=cwd,
-                environ=await self._environ(environ, granted=granted),
+                environ={
+                    **await self._environ(environ, granted=granted),
+                    **({} if box.network else _OFFLINE),
+                },
                 on_stderr=on_stderr,
                 box=opened,
             ) as process,

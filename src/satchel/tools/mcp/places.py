@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from satchel.config import McpServerSettings
 from satchel.errors import ConfigError
 
-__all__ = ["Lookup", "environment", "filled_in", "folder", "program"]
+__all__ = ["Lookup", "environment", "fetched_from", "filled_in", "folder", "program"]
 
 Lookup: TypeAlias = Callable[[str], str | None]
 """Returns the value of an environment variable, or None if it is not set."""
@@ -34,6 +34,18 @@ _NEEDED = (
     "USER",
 )
 """Variables that programs need and that hold no secrets; LC_* are passed on as well."""
+
+
+_RUNNERS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("npx", "bunx", "pnpx", "npm", "pnpm", "yarn", "bun"), ("registry.npmjs.org",)),
+    **dict.fromkeys(("uvx", "uv", "pipx"), ("pypi.org", "files.pythonhosted.org")),
+}
+"""Programs that fetch the server that they start, and from where."""
+
+
+def fetched_from(entry: McpServerSettings) -> tuple[str, ...]:
+    """The hosts from which an entry's program fetches the server when it first starts; none if it is there already."""
+    return _RUNNERS.get(Path(entry.command).name, ())
 
 
 def filled_in(entry: McpServerSettings, lookup: Lookup) -> McpServerSettings:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
@@ -14,7 +15,9 @@ import anyio.to_thread
 
 from satchel.clock import Clock
 from satchel.config import McpServerSettings
-from satchel.errors import SatchelError, UserError
+from satchel.errors import SandboxError, SatchelError, UserError
+from satchel.tools.box import Box
+from satchel.tools.boxed import Workspaces
 from satchel.tools.mcp.connection import Connection, connect
 from satchel.tools.mcp.definitions import PROMPTS, RESERVED, RESOURCES, SERVER, Definition, Listing
 from satchel.tools.mcp.exchange import Caller, Exchange, Failed, InputNeeded, roots_result
@@ -30,7 +33,7 @@ from satchel.tools.mcp.transports import http_transport, sse_transport, stdio_tr
 if TYPE_CHECKING:
     from httpx2 import Auth
 
-__all__ = ["Host", "McpServer", "Outcome", "State"]
+__all__ = ["Host", "McpServer", "Outcome", "Place", "State"]
 
 T = TypeVar("T")
 
@@ -63,6 +66,7 @@ class Host:
         start_s: The limit for starting a server and reading its lists.
         version: Satchel's, for the servers.
         sampler: Answers servers' sampling requests with a session's model; without one, they are refused.
+        boxes: Where servers run that calls of mode `auto` start; None if none do.
     """
 
     environ: Mapping[str, str] = field(repr=False)
@@ -82,6 +86,22 @@ class Host:
     version: str
     limiter: anyio.CapacityLimiter
     sampler: Sampler | None = None
+    boxes: Workspaces | None = None
+
+
+@dataclass(slots=True)
+class _Known:
+    """What all processes of a server share."""
+
+    pins: Pins | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A sandbox in which a server runs: that of a folder, and what it may reach beyond it."""
+
+    folder: Path
+    box: Box
 
 
 Outcome: TypeAlias = "Mapping[str, Any] | Failed | InputNeeded"
@@ -89,24 +109,47 @@ Outcome: TypeAlias = "Mapping[str, Any] | Failed | InputNeeded"
 
 
 class McpServer:
-    """One entry of the settings, with at most one connection and one process at a time."""
+    """One entry of the settings, with at most one connection and one process outside of sandboxes, and one in each.
 
-    def __init__(self, entry: McpServerSettings, host: Host) -> None:
-        """Take the entry as it is written. Nothing is started."""
+    Attributes:
+        refusal: Why it must not be started for its tools to be listed, or "".
+    """
+
+    def __init__(
+        self,
+        entry: McpServerSettings,
+        host: Host,
+        *,
+        place: Place | None = None,
+        known: _Known | None = None,
+    ) -> None:
+        """Take the entry as it is written. Nothing is started.
+
+        Args:
+            entry: See the class.
+            host: What the servers share.
+            place: The sandbox in which it runs; None outside.
+            known: What it shares with the server outside.
+        """
         self.entry = entry
+        self.refusal = ""
+        self._place = place
+        self._known = known or _Known()
+        self._boxed: dict[Place, McpServer] = {}
+        self._boxed_last: McpServer | None = None
         self.state: State = "idle"
         self.reason = ""
         self.protocol = ""
         self.transport: Literal["stdio", "http", "sse"] = "stdio" if entry.command else entry.transport
         self.problems: tuple[str, ...] = ()
-        self.pins: Pins | None = None
         try:
-            self.pins = host.pins.load(entry)
+            if known is None:
+                self.pins = host.pins.load(entry)
         except UserError as error:
             # Not "never met", which would accept everything that the server says now.
             self.pins, self.problems = Pins(), (str(error),)
             host.tell(str(error))
-        self.log = CappedLog(host.logs / f"mcp-{entry.name}.log")
+        self.log = CappedLog(host.logs / f"mcp-{entry.name}{'' if place is None else '-boxed'}.log")
         self._host = host
         self._connection: Connection | None = None
         self._changed = anyio.Event()
@@ -127,6 +170,42 @@ class McpServer:
     def name(self) -> str:
         """The name of the entry."""
         return self.entry.name
+
+    @property
+    def pins(self) -> Pins | None:
+        """What is known of its tools; the same in every sandbox. None before it was first met."""
+        return self._known.pins
+
+    @pins.setter
+    def pins(self, pins: Pins | None) -> None:
+        self._known.pins = pins
+
+    @property
+    def can_box(self) -> bool:
+        """Whether it is a program, which can run in a sandbox."""
+        return bool(self.entry.command) and self._host.boxes is not None
+
+    @property
+    def current(self) -> McpServer:
+        """The process that serves requests that don't say where: the one that runs, in its sandbox if it has one.
+
+        So a change of mode never moves a running server.
+        """
+        if self._is_running or self._boxed_last is None:
+            return self
+        return self._boxed_last
+
+    def in_box(self, place: Place) -> McpServer:
+        """The server in a sandbox. One that runs and may reach at least as much serves as well."""
+        for other, server in self._boxed.items():
+            if other.folder == place.folder and not other.box.lacks(place.box) and server.state == "ready":
+                self._boxed_last = server
+                return server
+        found = self._boxed.get(place)
+        if found is None:
+            found = self._boxed[place] = McpServer(self.entry, self._host, place=place, known=self._known)
+        self._boxed_last = found
+        return found
 
     @property
     def offered(self) -> tuple[Definition, ...]:
@@ -212,6 +291,9 @@ class McpServer:
     async def aclose(self) -> None:
         """Stop it and all its processes."""
         self._is_closed = True
+        async with anyio.create_task_group() as group:
+            for boxed in self._boxed.values():
+                group.start_soon(boxed.aclose)
         if self._is_running:
             self._scope.cancel()
             # Shielded, because this is what ends the processes; bounded, because a task that was cancelled before its
@@ -292,18 +374,45 @@ class McpServer:
         entry = filled_in(self.entry, self._host.lookup)
         if entry.command:
             environ = environment(entry, self._host.environ)
-            transport = stdio_transport(
+            transport: AbstractAsyncContextManager[Any] = stdio_transport(
                 replace(entry, command=program(entry, self._host.home, environ)),
                 cwd=folder(entry, self._host.cwd, environ),
                 environ=environ,
                 log=self.log.hear,
                 on_gone=self._leave,
             )
+            if self._place is not None:
+                transport = self._in_its_box(entry, environ, self._place)
             await self._speak(transport)
         elif self.transport == "sse":
             await self._speak(sse_transport(entry, self._auth(entry)))
         else:
             await self._speak_http(entry)
+
+    def _in_its_box(
+        self, entry: McpServerSettings, environ: Mapping[str, str], place: Place
+    ) -> AbstractAsyncContextManager[Any]:
+        if self._host.boxes is None:
+            raise SandboxError(
+                "There is no sandbox, and this server was permitted in one. It was not started."
+            )
+        workspace = self._host.boxes.workspace(place.folder)
+        named = Path(program(entry, self._host.home, environ))
+        cwd = folder(entry, self._host.cwd, environ)
+        # SATCHEL_HOME is hidden; what starts there outside starts in a folder of the workspace's own.
+        hidden = cwd.is_relative_to(self._host.home)
+        return stdio_transport(
+            replace(entry, command=str(named) if "/" in entry.command else entry.command),
+            cwd=workspace.caches if hidden else cwd,
+            environ=environ,
+            log=self.log.hear,
+            on_gone=self._leave,
+            launch=partial(
+                workspace.alongside,
+                box=place.box,
+                read_only=(named.parent,) if named.is_relative_to(self._host.home) else (),
+            ),
+        )
 
     def _auth(self, entry: McpServerSettings) -> Auth:
         from satchel.tools.mcp.oauth import BearerAuth  # noqa: PLC0415  loads the SDK
@@ -347,6 +456,8 @@ class McpServer:
             self.protocol = connection.protocol
             self._scope.deadline = float("inf")
             self._set("ready")
+            if self._place is not None and self._host.boxes is not None:
+                self._host.boxes.workspace(self._place.folder).note_start(self.name, self._place.box)
             if self._was_told_down:
                 self._was_told_down = False
                 self._host.tell(f"The MCP server {self.name} is back.")
@@ -482,6 +593,8 @@ class McpServer:
         self, request: Callable[[Connection, Exchange], Awaitable[T]], caller: Caller
     ) -> tuple[T | Failed, Sequence[str]]:
         """Start the server if necessary, and make a request within its time limit."""
+        if self.current is not self:
+            return await self.current._request(request, caller)
         limit_s = self.limit_s
         down = await self.connected(limit_s)
         if down or self._connection is None:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from satchel.tools.box import Box
 from satchel.tools.mcp.definitions import Definition
 from satchel.tools.mcp.exchange import Caller, Failed, InputNeeded
 from satchel.tools.mcp.questions import Elicitation, read_answer
 from satchel.tools.mcp.results import keep_file, tool_result
-from satchel.tools.mcp.server import McpServer, Outcome
+from satchel.tools.mcp.server import McpServer, Outcome, Place
 from satchel.tools.port import Annotations, Effect, Question, ToolContext, ToolResult, ToolSpec
 
 __all__ = ["McpTool", "Pending", "caller_of", "pending_path"]
@@ -30,6 +31,7 @@ class Pending:
         tool: The tool's full name.
         key: The server's name for the question.
         state: The server's own state, to be sent back unchanged.
+        box: The sandbox in which the call runs; None outside.
     """
 
     tool: str
@@ -37,6 +39,7 @@ class Pending:
     key: str
     elicitation: Elicitation
     state: str | None
+    box: Box | None = None
 
     def to_text(self) -> str:
         """As JSON."""
@@ -48,6 +51,7 @@ class Pending:
                 "server": self.elicitation.server,
                 "asked": self.elicitation.to_json(),
                 "state": self.state,
+                "box": None if self.box is None else [list(self.box.network), list(self.box.write)],
             }
         )
 
@@ -58,13 +62,24 @@ class Pending:
             match json.loads(text):
                 case {
                     "tool": str(tool), "input": dict(input), "key": str(key), "server": str(server),
-                    "asked": dict(asked), "state": str() | None as state,
+                    "asked": dict(asked), "state": str() | None as state, **rest,
                 }:  # fmt: skip
                     elicitation = Elicitation.read(server, asked)
-                    return cls(tool=tool, input=input, key=key, elicitation=elicitation, state=state)
+                    return cls(
+                        tool=tool, input=input, key=key, elicitation=elicitation, state=state,
+                        box=_read_box(rest.get("box")),
+                    )  # fmt: skip
                 case _:
                     return None
         except (ValueError, RecursionError):
+            return None
+
+
+def _read_box(written: object) -> Box | None:
+    match written:
+        case [list(network), list(write)]:
+            return Box(network=tuple(map(str, network)), write=tuple(map(str, write)))
+        case _:
             return None
 
 
@@ -93,7 +108,7 @@ class McpTool:
             source="mcp",
             origin=f"MCP server {server.name}",
             # A server's claims about itself permit nothing unless the user vouches for them.
-            annotations=definition.annotations if trusts else Annotations(),
+            annotations=replace(definition.annotations if trusts else Annotations(), boxed=server.can_box),
             vouched_for=trusts,
             timeout_s=OUTER_LIMIT_S,
         )
@@ -109,8 +124,13 @@ class McpTool:
 
     async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Call it. Whatever the server does wrong becomes an error result."""
-        outcome, notes = await self._server.call(self._definition.name, input, caller_of(context))
+        server = self._in(context.box, context)
+        outcome, notes = await server.call(self._definition.name, input, caller_of(context))
         return await self._result(input, outcome, notes, context)
+
+    def _in(self, box: Box | None, context: ToolContext) -> McpServer:
+        """The server's process for a call that was permitted in a sandbox, or outside."""
+        return self._server if box is None else self._server.in_box(Place(folder=context.cwd, box=box))
 
     async def resume(self, answer: str, context: ToolContext) -> ToolResult:
         """See `satchel.tools.Resumable`."""
@@ -128,7 +148,8 @@ class McpTool:
         told: dict[str, Any] = {"action": reply.action}
         if reply.content is not None:
             told["content"] = dict(reply.content)
-        outcome, notes = await self._server.call(
+        # The decision about the call was about this sandbox.
+        outcome, notes = await self._in(pending.box, context).call(
             self._definition.name,
             pending.input,
             caller_of(context),
@@ -160,6 +181,7 @@ class McpTool:
             key=needed.key,
             elicitation=needed.elicitation,
             state=needed.state,
+            box=context.box,
         )
         path = pending_path(context.spill_dir, context.call_id)
         try:

@@ -15,6 +15,8 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.config import McpServerSettings
 from satchel.errors import NotFound
+from satchel.tools.box import Box
+from satchel.tools.boxed import Workspaces
 from satchel.tools.mcp.definitions import SERVER, Definition, full_names
 from satchel.tools.mcp.instructions import instructions_part
 from satchel.tools.mcp.logins import LoginStore
@@ -24,7 +26,7 @@ from satchel.tools.mcp.places import Lookup
 from satchel.tools.mcp.prompts import ServerPrompts
 from satchel.tools.mcp.resources import Attachment, Mentions, ServerResources
 from satchel.tools.mcp.sampling import Sampler
-from satchel.tools.mcp.server import Host, McpServer, State
+from satchel.tools.mcp.server import Host, McpServer, Place, State
 from satchel.tools.mcp.tool import McpTool
 from satchel.tools.port import Tool, ToolContext
 
@@ -112,6 +114,8 @@ class McpToolset:
         logins: LoginStore | None = None,
         first_wait_s: float = FIRST_WAIT_S,
         start_s: float = START_S,
+        boxes: Workspaces | None = None,
+        waits: bool = False,
     ) -> None:
         """Take the entries. Nothing is started.
 
@@ -132,6 +136,9 @@ class McpToolset:
             logins: The logins at remote servers; None uses those of the home.
             first_wait_s: See `tools`.
             start_s: The limit for starting a server.
+            boxes: Where servers run that calls of mode `auto` start; None if none do.
+            waits: Programs that were never met are not started by `begin`, but by `begin_first`, because somebody
+                decides first where they run.
         """
         self.version = 0
         self._notices: list[str] = []
@@ -157,7 +164,9 @@ class McpToolset:
             version=version,
             limiter=self._limiter,
             sampler=sampler,
+            boxes=boxes,
         )
+        self._waits = waits and boxes is not None
         self._entries = dict(entries)
         self._servers = {
             name: McpServer(entries[name], host) for name in sorted(entries) if entries[name].enabled
@@ -169,17 +178,45 @@ class McpToolset:
     def begin(self) -> None:
         """Start the servers whose tools are not known yet, in the background."""
         for server in self._servers.values():
-            if server.pins is None:
+            if server.pins is None and not (self._waits and server.can_box):
                 server.begin()
+
+    def unmet(self) -> tuple[McpServerSettings, ...]:
+        """The programs that were never started, and that wait for `begin_first` or `hold_back`."""
+        return tuple(
+            server.entry
+            for server in self._servers.values()
+            if self._waits
+            and server.can_box
+            and server.pins is None
+            and not server.refusal
+            and server.current.state == "idle"
+        )
+
+    def begin_first(self, name: str, box: Box | None, folder: Path) -> None:
+        """Start a server whose tools are not known.
+
+        Args:
+            name: Of the entry.
+            box: What it may reach beyond the sandbox of the folder; None starts it outside.
+            folder: The session's.
+        """
+        server = self._servers[name]
+        (server if box is None else server.in_box(Place(folder=folder, box=box))).begin()
+
+    def hold_back(self, name: str, reason: str) -> None:
+        """Don't start a server whose tools are not known, because the user refused it."""
+        self._servers[name].refusal = reason
+        self._notify(f"The MCP server {name} was not started. {reason}")
 
     async def tools(self) -> Sequence[Tool]:
         """The offered tools, by server and name. The first call waits for servers whose tools are not known."""
-        unknown = [server for server in self._servers.values() if server.pins is None]
+        unknown = [server for server in self._servers.values() if server.pins is None and not server.refusal]
         if unknown and not self._waited:
             self._waited = True
             await self._connected(unknown, self._first_wait_s)
             for server in unknown:
-                if server.pins is None and server.state == "starting":
+                if server.pins is None and server.current.state == "starting":
                     self._notify(
                         f"The MCP server {server.name} is still starting. Its tools will be available later."
                     )
@@ -288,7 +325,7 @@ class McpToolset:
         """Start every server that is not running, read all lists again, and return the states."""
 
         async def one(server: McpServer) -> None:
-            await server.relisted(limit_s)
+            await server.current.relisted(limit_s)
 
         async with anyio.create_task_group() as group:
             for server in self._servers.values():
@@ -332,7 +369,7 @@ class McpToolset:
 
     async def _connected(self, servers: Sequence[McpServer], limit_s: float) -> None:
         async def one(server: McpServer) -> None:
-            await server.connected(limit_s)
+            await server.current.connected(limit_s)
 
         async with anyio.create_task_group() as group:
             for server in servers:
@@ -380,15 +417,16 @@ def _withheld(server: McpServer) -> tuple[WithheldTool, ...]:
 
 def _status(server: McpServer) -> McpStatus:
     names = _names(server)
+    process = server.current
     return McpStatus(
         server=server.name,
-        state=server.state,
-        transport=server.transport,
-        protocol=server.protocol,
+        state=process.state,
+        transport=process.transport,
+        protocol=process.protocol,
         tools=tuple(names[definition.name] for definition in server.offered),
         withheld=_withheld(server),
         instructions=server.instructions,
-        problems=server.problems,
-        reason=server.reason,
-        log=server.log.path,
+        problems=process.problems,
+        reason=server.refusal or process.reason,
+        log=process.log.path,
     )

@@ -7,10 +7,10 @@ started. All transports bound what a server sends.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from httpx2 import Auth
     from mcp.client._transport import TransportStreams
 
-__all__ = ["MAX_MESSAGE_BYTES", "OnGone", "http_transport", "sse_transport", "stdio_transport"]
+__all__ = ["MAX_MESSAGE_BYTES", "Launch", "OnGone", "http_transport", "sse_transport", "stdio_transport"]
 
 MAX_MESSAGE_BYTES = 16 * 2**20
 """Of one message, far above any useful result. Reading this much takes 0.2 s."""
@@ -30,6 +30,22 @@ MAX_NOISE_LINES = 1_000
 """Lines on stdout that aren't messages before the connection is given up. Some programs print a greeting."""
 CONNECT_S, READ_S = 30.0, 300.0
 """For connecting, and between two parts of a response: the SDK's defaults."""
+
+
+class Launch(Protocol):
+    """Runs a program for as long as a block lasts; see `run_alongside`."""
+
+    def __call__(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        environ: Mapping[str, str],
+        on_stderr: Callable[[bytes], None],
+    ) -> AbstractAsyncContextManager[RunningProcess]:
+        """Run it."""
+        ...
+
 
 OnGone: TypeAlias = Callable[[str], None]
 """Called with the reason when the server ends the connection."""
@@ -46,6 +62,7 @@ async def stdio_transport(
     environ: Mapping[str, str],
     log: Callable[[bytes], None],
     on_gone: OnGone,
+    launch: Launch = run_alongside,
 ) -> AsyncIterator[TransportStreams]:
     """Run the entry's program and talk to it; it and everything that it started end with the block.
 
@@ -55,15 +72,14 @@ async def stdio_transport(
         environ: Its whole environment.
         log: Receives its stderr, and the lines of its stdout that aren't messages.
         on_gone: Called when it exits or closes its stdout.
+        launch: Starts the program, as `run_alongside` does.
 
     Raises:
         SandboxError: It can't be started.
     """
     from mcp.shared.message import SessionMessage  # noqa: PLC0415  heavy: 0.7 s, see `connection`
 
-    async with run_alongside(
-        [entry.command, *entry.args], cwd=cwd, environ=environ, on_stderr=log
-    ) as process:
+    async with launch([entry.command, *entry.args], cwd=cwd, environ=environ, on_stderr=log) as process:
         incoming_in, incoming_out = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing_in, outgoing_out = anyio.create_memory_object_stream[SessionMessage](0)
 
