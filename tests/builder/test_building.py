@@ -11,7 +11,7 @@ import pytest
 from satchel.builder.queue import BuildQueue
 from satchel.builder.workshop import wanted_packages
 from satchel.clock import ManualClock
-from satchel.errors import ModelUnavailable, NotFound, UsageError
+from satchel.errors import ModelUnavailable, NotFound, StorageUnwritable, UsageError
 from satchel.events import MemoryCaptured, SessionEnd, TurnEnd
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply
@@ -401,3 +401,40 @@ async def test_the_first_end_of_a_build_holds(tmp_path: Path) -> None:
         assert (ended.status, ended.outcome) == ("failed", "no")
         assert await world.said(build) == [("error", "no")]
         assert await world.queue.open_builds() == ()
+
+
+# The disk
+
+
+async def test_a_disk_that_is_full_at_registration_registers_nothing_and_the_build_says_why(
+    tmp_path: Path,
+) -> None:
+    script: list[Any] = [*WHOLE, "Cannot build: the disk is full."]
+    async with open_world(tmp_path, script) as world:
+
+        async def full(*_: Any, **__: Any) -> Any:
+            raise StorageUnwritable("The disk is full.")
+
+        world.catalogue.commit = full  # type: ignore[method-assign]
+        build, capability = await world.build()
+        assert "The disk is full." in world.results[-1]
+        assert (build.status, capability.status, capability.version) == ("failed", "failed", 0)
+        assert await world.catalogue.versions("greet") == ()
+
+
+async def test_a_disk_that_is_full_when_the_log_is_written_ends_the_build_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    async with open_world(tmp_path) as world:
+        count = 0
+
+        async def full(events: Any) -> None:
+            nonlocal count
+            count += 1
+            if count == 6:
+                raise StorageUnwritable("The disk is full.")
+
+        world.before_log = full
+        build, capability = await world.build()
+        assert (build.status, capability.status) == ("failed", "failed")
+        assert "The disk is full." in build.outcome

@@ -1,0 +1,116 @@
+"""A capability that is asked for at a terminal, built by a worker in a process of its own, answered about and used."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from satchel.builder.executors import is_working
+from tests.builder.world import CASES, GREET, SCHEMA
+from tests.cli.conftest import serving
+from tests.cli.programs import calls, satchel, speaks
+from tests.cli.terminals import CTRL_D, ENTER, terminal
+from tests.models.loopback import Answer, Asked, as_json
+from tests.requirements import requirement
+
+UNSAFE = {"SATCHEL_SANDBOX_ALLOW_UNSAFE": "true"}
+"""Where the tests run, there may be no sandbox."""
+
+
+def answer(asked: Asked) -> Answer:
+    """The model of the conversation and that of the Builder."""
+    if asked.path.endswith("/models"):
+        return as_json({"data": [{"id": "m-1"}]})
+    messages = asked.body["messages"]
+    rounds = sum(message["role"] == "assistant" for message in messages)
+    start = 10 * len(messages)
+    if "You are the Builder" in str(messages[0]["content"]):
+        return _build(rounds, start)
+    last = messages[-1]
+    if last["role"] == "tool":
+        return speaks(f"It gave: {str(last['content'])[:60]}")
+    if "tool" in str(last["content"]) and "is ready" not in str(last["content"]):
+        wanted = {"name": "greet", "description": "Greet a city."}
+        return calls(("request_capability", wanted), start=start)
+    return calls(("execute_capability", {"name": "greet", "input": {"city": "Rome"}}), start=start)
+
+
+def _build(rounds: int, start: int) -> Answer:
+    plan: list[list[tuple[str, Any]]] = [
+        [
+            ("report_progress", {"text": "I write the greeting."}),
+            ("ask_user", {"question": "Which greeting?", "options": ["Hello", "Hi"]}),
+        ],
+        [
+            ("write_file", {"path": "main.py", "content": GREET}),
+            ("write_file", {"path": "tests/cases.jsonl", "content": CASES}),
+            ("run_code", {"code": 'from main import run; run({"city": "Austin"})'}),
+            ("register_capability", {"description": "Greet a city.", "input_schema": SCHEMA}),
+        ],
+    ]
+    return calls(*plan[min(rounds, 1)], start=start)
+
+
+@contextmanager
+def workers_end(home: Path) -> Iterator[None]:
+    """Ends the worker that was started in the background; it would leave ten seconds later."""
+    try:
+        yield
+    finally:
+        lock = home / "locks" / "worker"
+        if is_working(home):
+            with suppress(ProcessLookupError, ValueError):
+                os.kill(int(lock.read_text()), signal.SIGTERM)
+
+
+@requirement("builder:question", "capabilities:announced")
+def test_a_chat_shows_progress_asks_announces_and_uses_what_a_worker_builds(tmp_path: Path) -> None:
+    with (
+        serving(answer) as server,
+        workers_end(tmp_path / "home"),
+        terminal(tmp_path, "chat", "--plain", server=server, SATCHEL_SANDBOX_ALLOW_UNSAFE="true") as screen,
+    ):
+        screen.see("›")
+        screen.type("Make yourself a tool that greets cities.", ENTER)
+        screen.see("It gave")
+        screen.see("greet: I write the greeting.")
+        screen.see("greet asks: Which greeting?")
+        screen.see("1. Hello")
+        screen.type("1", ENTER)
+        screen.see("“Hello”")
+        screen.see("greet is ready")
+        screen.type("Greet Rome", ENTER)
+        screen.see("It gave: Hello, Rome!")
+        screen.type(CTRL_D)
+        assert screen.leave() == 0
+
+
+@requirement("loop:request-capability:build-id")
+@pytest.mark.anyio
+async def test_ask_names_the_build_and_answers_its_question_in_the_session(tmp_path: Path) -> None:
+    with serving(answer) as server, workers_end(tmp_path / "home"):
+
+        async def ask(*words: str) -> Any:
+            ran = await satchel(tmp_path, "ask", "--json", *words, server=server, environ=UNSAFE)
+            assert ran.code == 0, ran.err
+            return ran.json
+
+        first = await ask("Make yourself a tool that greets cities.")
+        assert first["status"] == "done"
+        assert first["build_id"]
+        with anyio.fail_after(60):
+            while True:
+                second = await ask("--session", first["session_id"], "Hello")
+                if "has your answer" in second["text"]:
+                    break
+        assert second["build_id"] == first["build_id"]
+        with anyio.fail_after(60):
+            while "Hello, Rome!" not in (await ask("--session", first["session_id"], "Greet Rome"))["text"]:
+                pass
