@@ -41,6 +41,8 @@ FIRST_UID = 0x60000000
 """Users of runs that root started: from here to 0x6FFFFFFF. No distribution gives such numbers to anybody."""
 MOST_UIDS = 1 << 28
 DEV_SHM_BYTES = 1 << 20
+MOST_FILES = 20_000
+"""In /tmp. Each takes about a kilobyte of the kernel's memory."""
 
 
 class Bubblewrap(LocalSandbox):
@@ -114,6 +116,8 @@ class Bubblewrap(LocalSandbox):
                 processes=limits.processes + HOST_PROCESSES,
                 folders=(scene.out,) if scene.folder is None else (scene.out, scene.folder),
                 folders_mb=limits.tmp_mb,
+                inside=("/tmp",),
+                files=MOST_FILES,
             ),
         )
 

@@ -135,6 +135,7 @@ def job_bytes(
     job: dict[str, object] = {
         "supervise": None if places.supervise is None else dict(places.supervise),
         "uid": places.uid,
+        "gid": places.uid,
         "socket": places.socket,
         "environ": {
             "HOME": places.cwd,
@@ -165,12 +166,14 @@ def command_job(
     socket: str,
     limits: Mapping[str, int],
     supervise: Mapping[str, object] | None = None,
+    owner: tuple[int, int] | None = None,
 ) -> bytes:
     """The job for a command in a box: it keeps the environment that the box was entered with."""
     return marshal.dumps(
         {
             "supervise": None if supervise is None else dict(supervise),
-            "uid": 0,
+            "uid": 0 if owner is None else owner[0],
+            "gid": 0 if owner is None else owner[1],
             "socket": socket,
             # Servers that the command starts itself are not behind the proxy.
             "environ": dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1"),

@@ -417,9 +417,10 @@ class Watch:
 
     Attributes:
         memory_mb: Memory of the process and its descendants together, in MiB.
-        processes: Their number, without the process itself.
+        processes: Their number, with their threads and without the process itself.
         folders: Folders whose content together may have `folders_mb`, in MiB.
         disks: Paths whose disks may not lose more than `disk_mb` of their free space, in MiB.
+        inside: File systems in memory, as paths in the sandbox, of which each may have `files` entries.
         every_s: The time between two looks.
     """
 
@@ -429,6 +430,8 @@ class Watch:
     folders_mb: int = 0
     disks: tuple[Path, ...] = ()
     disk_mb: int = 0
+    inside: tuple[str, ...] = ()
+    files: int = 0
     every_s: float = 0.1
 
 

@@ -6,8 +6,10 @@ is no namespace, and the size of folders are looked at every tenth of a second. 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -50,13 +52,16 @@ class Watchdog:
     def _look(self) -> Status | None:
         watch = self._watch
         family = _descendants(self._pid)
-        if len(family) > watch.processes:
+        used = [_use(pid) for pid in family]
+        if sum(one.threads for one in used) > watch.processes:
             return Status.PROCESSES
-        memory_mb = sum(_memory_kb(pid) for pid in (self._pid, *family)) // 1024
+        memory_mb = (sum(one.memory_kb for one in used) + _use(self._pid).memory_kb) // 1024
         self.peak_mb = max(self.peak_mb, memory_mb)
         if memory_mb > watch.memory_mb:
             return Status.MEMORY
         if watch.folders and _size_mb(watch.folders) > watch.folders_mb:
+            return Status.DISK
+        if any(_entries(path, family) > watch.files for path in watch.inside):
             return Status.DISK
         if any(before - _free_mb(disk) > watch.disk_mb for disk, before in self._free_mb.items()):
             return Status.DISK
@@ -86,16 +91,40 @@ def _children(pid: int) -> list[int]:
     return children
 
 
-def _memory_kb(pid: int) -> int:
-    """What the process alone uses, and its share of shared memory: not the pages of files, which others share."""
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What one process uses: memory of its own and its share of shared memory, without the pages of files."""
+
+    memory_kb: int = 0
+    threads: int = 0
+
+
+def _use(pid: int) -> _Use:
     try:
         with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
-            text = file.readall()
+            lines = file.readall().splitlines()
     except OSError:
-        return 0
-    return sum(
-        int(line.split()[1]) for line in text.splitlines() if line.startswith((b"RssAnon:", b"RssShmem:"))
+        return _Use()
+    values = {
+        name: int(rest.split()[0])
+        for name, _, rest in (line.partition(b":") for line in lines)
+        if name in (b"RssAnon", b"RssShmem", b"Threads")
+    }
+    return _Use(
+        memory_kb=values.get(b"RssAnon", 0) + values.get(b"RssShmem", 0), threads=values.get(b"Threads", 0)
     )
+
+
+def _entries(path: str, family: Iterable[int]) -> int:
+    """Files and folders of a file system in the sandbox, seen through one of its processes.
+
+    A file system in memory limits its bytes, not the memory of its entries.
+    """
+    for pid in family:
+        with contextlib.suppress(OSError):
+            inside = os.statvfs(f"/proc/{pid}/root{path}")
+            return inside.f_files - inside.f_ffree
+    return 0
 
 
 def _free_mb(path: Path) -> int:

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from satchel.errors import NoSandbox, SandboxError
 from satchel.sandbox import seccomp
-from satchel.sandbox.bwrap import ALWAYS, OF_A_USER, ROOT_HIDDEN, interpreter_mounts
+from satchel.sandbox.bwrap import ALWAYS, OF_A_USER, OF_ROOT, ROOT_HIDDEN, interpreter_mounts, parents
 from satchel.sandbox.job import (
     GUEST,
     HOST_PROCESSES,
@@ -33,7 +33,7 @@ __all__ = ["GitFolder", "Mount", "git_folders", "open_workspace", "workspace_mou
 
 INSIDE_GUEST = "/run/satchel"
 INSIDE_SOCKET = "/run/satchel-proxy.sock"
-PRLIMIT = "/usr/bin/prlimit"
+PRLIMIT, SETPRIV = "/usr/bin/prlimit", "/usr/bin/setpriv"
 
 Access: TypeAlias = Literal["read", "write", "hide", "own", "link"]
 """Visible; writable; not readable; a folder of the box's own, writable; a symbolic link."""
@@ -126,11 +126,17 @@ class _Workspace:
         self.closed = False
         self._spec = spec
         self._program = program
+        owner = spec.workspace.stat()
         self._as_root = as_root
+        # In a container, root often works in a folder of the host's user, whose files only that user may write
+        # without root's rights. Then commands run as that user, and need no user namespace.
+        self._owner = (owner.st_uid, owner.st_gid) if as_root and owner.st_uid != 0 else None
         self._scratch = scratch
         self._egress = egress
         for name in ("home", "tmp", "var-tmp"):
             (scratch / name).mkdir(mode=0o700)
+            if self._owner is not None:
+                os.chown(scratch / name, *self._owner)
         self._nothing = scratch / "nothing"
         self._nothing.touch(mode=0)
         self._mounts = workspace_mounts(spec, scratch=scratch, as_root=as_root)
@@ -151,9 +157,10 @@ class _Workspace:
             *_tools_on_path(spec.home, environ.get("PATH", "")),
             *_protected(spec, repositories),
         ]
-        start = [self._program, *(ROOT_HIDDEN if self._as_root else OF_A_USER), *ALWAYS]
+        who = OF_ROOT if self._owner is not None else ROOT_HIDDEN if self._as_root else OF_A_USER
+        start = [self._program, *who, *ALWAYS]
         for mount in sorted(mounts, key=lambda mount: (len(mount.path.parts), RANKS[mount.access])):
-            start += self._arguments(mount)
+            start += [*parents(str(mount.path)), *self._arguments(mount)]
         start += ["--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
         for mount in mounts:
             if mount.access == "hide" and mount.path.is_dir():
@@ -162,6 +169,16 @@ class _Workspace:
         filter_fd = memory_file(seccomp.program(seccomp.WORKSPACE))
         descriptors = [filter_fd]
         command = [PRLIMIT, f"--nproc={spec.processes}", f"--fsize={spec.file_mb << 20}", "--core=0", *argv]
+        if self._owner is not None:
+            uid, gid = self._owner
+            command = [
+                SETPRIV,
+                f"--reuid={uid}",
+                f"--regid={gid}",
+                "--clear-groups",
+                "--inh-caps=-all",
+                *command,
+            ]
         if self._egress is not None:
             start += [
                 "--ro-bind",
@@ -172,7 +189,9 @@ class _Workspace:
                 INSIDE_SOCKET,
             ]
             limits = {"RLIMIT_NPROC": spec.processes, "RLIMIT_FSIZE": spec.file_mb << 20, "RLIMIT_CORE": 0}
-            job_fd = memory_file(command_job(argv, cwd=cwd.resolve(), socket=INSIDE_SOCKET, limits=limits))
+            job_fd = memory_file(
+                command_job(argv, cwd=cwd.resolve(), socket=INSIDE_SOCKET, limits=limits, owner=self._owner)
+            )
             descriptors.append(job_fd)
             start += interpreter_mounts()
             command = [str(python_program()), "-I", "-S", f"{INSIDE_GUEST}/start.py", str(job_fd)]

@@ -40,7 +40,7 @@ def main() -> None:
         sys.path.remove(here)
     if job["uid"]:
         os.setgroups([])
-        os.setresgid(job["uid"], job["uid"], job["uid"])
+        os.setresgid(job["gid"], job["gid"], job["gid"])
         os.setresuid(job["uid"], job["uid"], job["uid"])
     if job["socket"]:
         sys.path.insert(0, here)
@@ -140,6 +140,8 @@ def call(job: dict[str, Any], report_fd: int) -> None:
 
 def run(job: dict[str, Any]) -> object:
     """Load main.py and call the function."""
+    import _json  # noqa: F401 - for the report: the code may leave no descriptor to import it with
+
     file = job["code_dir"] + "/main.py"
     with open(file, "rb") as source:
         code = compile(source.read(), file, "exec", dont_inherit=True)
@@ -168,8 +170,6 @@ def returned(value: object, most_bytes: int) -> dict[str, str]:
 
 def raised(error: BaseException) -> dict[str, str]:
     """The report of a call that raised an exception."""
-    import traceback
-
     status = "error"
     number = getattr(error, "errno", None)
     if isinstance(error, MemoryError):
@@ -179,7 +179,13 @@ def raised(error: BaseException) -> dict[str, str]:
     elif (isinstance(error, OSError) and number == 11) or "can't start new thread" in str(error)[:99]:
         status = "processes"
     text = str(error)[:MOST_MESSAGE_CHARS]
-    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        import traceback
+
+        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except (ImportError, OSError, MemoryError):
+        # Without free descriptors or memory nothing can be imported.
+        trace = ""
     return {
         "status": status,
         "error": f"{type(error).__name__}: {text}" if text else type(error).__name__,
@@ -192,10 +198,8 @@ def encoded(report: dict[str, str]) -> bytes:
     import resource
 
     report["peak_kb"] = str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    try:
-        from _json import encode_basestring_ascii as quoted
-    except ImportError:
-        from json import dumps as quoted
+    from _json import encode_basestring_ascii as quoted
+
     items = ", ".join(f"{quoted(name)}: {quoted(value)}" for name, value in report.items())
     return ("{" + items + "}").encode()
 

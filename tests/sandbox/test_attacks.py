@@ -1,0 +1,67 @@
+"""The same hostile code against every backend, as an ordinary user and as root, as a capability and as a command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from satchel.sandbox.bwrap import find
+from tests.requirements import requirement
+from tests.sandbox.attacks import ATTACKS
+from tests.sandbox.ordinary import ROOT, folder_of_a_user, python_of_a_user, python_of_root
+
+MOST_S = 240
+
+
+def gauntlet(backend: str, way: str, who: str) -> dict[str, dict[str, Any]]:
+    if backend == "bubblewrap" and find("bwrap") is None:
+        pytest.skip(
+            "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
+        )
+    python, environ = python_of_a_user() if who == "user" else python_of_root()
+    with folder_of_a_user(root=who == "root") as folder:
+        ended = subprocess.run(
+            [*python, "-m", "tests.sandbox.gauntlet", backend, way, str(folder)],
+            cwd=ROOT,
+            env={**environ, "HOME": str(folder)},
+            capture_output=True,
+            timeout=MOST_S,
+        )
+    assert ended.returncode == 0, ended.stderr.decode()[-3000:]
+    found: dict[str, dict[str, Any]] = json.loads(ended.stdout.splitlines()[-1])
+    return found
+
+
+@requirement("sandbox:backends", "sandbox:clean", "sandbox:tree-dies")
+@pytest.mark.parametrize(
+    ("backend", "way", "who"),
+    [
+        ("bubblewrap", "run", "user"),
+        ("bubblewrap", "bash", "user"),
+        ("landlock", "run", "user"),
+        ("landlock", "bash", "user"),
+        ("bubblewrap", "run", "root"),
+        ("bubblewrap", "bash", "root"),
+    ],
+)
+def test_every_attack_is_stopped(backend: str, way: str, who: str) -> None:
+    found = gauntlet(backend, way, who)
+    assert {name: report for name, report in found.items() if report["through"]} == {}
+    tried = {attack.name for attack in ATTACKS if way == "run" or attack.bash}
+    assert set(found) == tried
+    wrong = {
+        attack.name: (found[attack.name]["status"], found[attack.name]["said"])
+        for attack in ATTACKS
+        if attack.name in tried and attack.status not in (None, found[attack.name]["status"])
+    }
+    assert wrong == {}
+
+
+def test_the_attacks_work_where_there_is_no_sandbox() -> None:
+    found = gauntlet("unsafe", "run", "user")
+    meant = {attack.name for attack in ATTACKS if attack.plain == "through"}
+    assert {name for name in meant if not found[name]["through"]} == set()
+    assert len(meant) >= 30
