@@ -80,6 +80,7 @@ if [ "$kind" = dev ]; then
     command -v tmux >/dev/null 2>&1 || missing="$missing tmux"
     command -v rg >/dev/null 2>&1 || missing="$missing ripgrep"
     command -v git >/dev/null 2>&1 || missing="$missing git"
+    command -v bwrap >/dev/null 2>&1 || missing="$missing bubblewrap"
     # shellcheck disable=SC2086  # a list of words
     if [ -n "$missing" ] && ! install_debian $missing; then
         say "setup: not here, and not installable:$missing. The tests that need them are skipped."

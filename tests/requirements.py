@@ -574,7 +574,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "sandbox:process:group", "issue 2", "A process runs in its own group; the whole group ends at timeout, cancel and exit."),
     built(4, "sandbox:process:killed", "issue 4", "Processes that tools left running end when Satchel itself is killed with -9."),
     built(2, "sandbox:process:output", "brief", "Its output streams and is capped."),
-    planned(9, "sandbox:backends", "DESIGN 8", "bubblewrap with seccomp, then Landlock with seccomp, then refuse; probed by doing."),
+    built(9, "sandbox:backends", "DESIGN 8", "bubblewrap with seccomp, then Landlock with seccomp, then refuse; probed by doing."),
     planned(9, "sandbox:network", "DESIGN 8", "Own network namespace always; hosts only through a proxy that refuses private addresses."),
     built(9, "sandbox:proxy", "DESIGN 8, issue 9", "A proxy for each sandbox passes on only what names an allowed host, resolves it once, refuses addresses that are not public, and records and explains what it refused."),
     built(9, "sandbox:layers:names-only", "issue 9 bad input", "A requirement that is a URL, a repository, a path, -e or an option is refused by name."),
@@ -582,8 +582,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(9, "sandbox:layers:offline", "issue 9", "Packages that were installed once are used again without asking an index or starting a program."),
     built(9, "sandbox:layers:bounded", "issue 9", "When layers grow too large, the least recently used go, and come back from their locks."),
     built(9, "sandbox:layers:brake", "issue 9", "Versions that were published in the last days are not used unless the user says so."),
-    planned(9, "sandbox:clean", "DESIGN 8", "No home, no environment, read-only system, private /tmp, limits, and never uid 0 inside."),
-    planned(9, "sandbox:tree-dies", "DESIGN 8", "The whole tree dies at the end."),
+    built(9, "sandbox:clean", "DESIGN 8", "No home, no environment, read-only system, private /tmp, limits, and never uid 0 inside."),
+    built(9, "sandbox:tree-dies", "DESIGN 8", "The whole tree dies at the end."),
 
     # ---- The command line (DESIGN 3.3, issue 2)
     built(2, "cli:streams", "DESIGN 3.3", "Data goes to stdout, everything else to stderr."),

@@ -133,7 +133,9 @@ ATTACKS = (
     """, plain="stopped"),
     Attack("looks around in /sys", "return 'THROUGH' if os.listdir('/sys/class') else 'empty'"),
     Attack("sets the kernel's core pattern", """
-        open('/proc/sys/kernel/core_pattern', 'w').write('|/tmp/evil')
+        # Its own value, in case it works.
+        value = open('/proc/sys/kernel/core_pattern').read()
+        open('/proc/sys/kernel/core_pattern', 'w').write(value)
         return 'THROUGH'
     """, plain="stopped"),
     Attack("presses the magic key", """

@@ -15,7 +15,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from satchel.sandbox import seccomp
-from satchel.sandbox.bwrap import ALWAYS, OF_A_USER, OF_ROOT, ROOT_HIDDEN, find, parents, system_mounts
+from satchel.sandbox.bwrap import (
+    ALWAYS,
+    NO_SYSCTL,
+    OF_A_USER,
+    OF_ROOT,
+    ROOT_HIDDEN,
+    find,
+    parents,
+    system_mounts,
+)
+from satchel.sandbox.cgroup import joined
 from satchel.sandbox.job import (
     ENVIRON,
     GUEST,
@@ -78,6 +88,7 @@ class Bubblewrap(LocalSandbox):
         limits = scene.limits
         who = OF_ROOT if places.uid else ROOT_HIDDEN if self._as_root else OF_A_USER
         argv = [self._program, *who, *ALWAYS, *system_mounts()]
+        argv += NO_SYSCTL if self._as_root else ()
         argv += ["--size", str(limits.tmp_mb << 20), "--tmpfs", "/tmp"]
         argv += ["--size", str(DEV_SHM_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
         argv += [*parents(INSIDE_GUEST), "--ro-bind", str(GUEST), INSIDE_GUEST]
@@ -107,7 +118,7 @@ class Bubblewrap(LocalSandbox):
         argv += ["--remount-ro", "/", "--seccomp", str(filter_fd), "--chdir", "/", "--"]
         argv += [str(python_program()), "-I", "-S", f"{INSIDE_GUEST}/start.py", str(job_fd)]
         return Boxed(
-            argv=argv,
+            argv=argv if scene.group is None else joined(scene.group, argv),
             cwd=Path("/"),
             environ=ENVIRON,
             descriptors=(job_fd, filter_fd),

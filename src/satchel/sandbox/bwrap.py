@@ -13,6 +13,7 @@ from satchel.sandbox.job import python_program
 __all__ = [
     "ALWAYS",
     "OF_A_USER",
+    "NO_SYSCTL",
     "OF_ROOT",
     "ROOT_HIDDEN",
     "find",
@@ -56,6 +57,9 @@ ALWAYS = (
 OF_A_USER = ("--unshare-user", "--disable-userns")
 ROOT_HIDDEN = (*OF_A_USER, "--uid", "1000", "--gid", "1000")
 """For root, where files of root have to be written: nobody is uid 0 inside."""
+NO_SYSCTL = ("--remount-ro", "/proc")
+"""For root. The kernel lets the real uid 0 write /proc/sys without any capability, also from a user namespace, and with
+core_pattern that is a way out. bwrap's own protection skips what it takes to be unwritable."""
 OF_ROOT = ("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
 """What `guest/start.py` needs to become another user, upon which it has none of them any more."""
 

@@ -55,6 +55,7 @@ class Scene:
         scratch: A folder for this run, which is removed afterwards.
         folder: The session's folder, or None.
         socket: The proxy's socket, or None.
+        group: A control group to join, or None.
     """
 
     code_dir: Path | None
@@ -67,6 +68,7 @@ class Scene:
     scratch: Path
     folder: Path | None
     socket: Path | None
+    group: Path | None = None
 
     @property
     def out(self) -> Path:
@@ -82,7 +84,7 @@ class Places:
         cwd: The working folder, and HOME.
         uid: The user to become; 0 stays who one is.
         supervise: What the supervisor of Landlock needs; None without it.
-        processes: Whether the kernel's limit on processes counts those of this sandbox alone.
+        other_tasks: What the kernel's limit on processes counts besides those of this sandbox.
         limited: Whether the kernel's limits are set at all.
     """
 
@@ -93,7 +95,7 @@ class Places:
     socket: str
     uid: int = 0
     supervise: Mapping[str, object] | None = None
-    processes: bool = True
+    other_tasks: int = 0
     limited: bool = True
 
 
@@ -128,10 +130,9 @@ def job_bytes(
         "RLIMIT_FSIZE": limits.file_mb << 20,
         "RLIMIT_NOFILE": OPEN_FILES,
         "RLIMIT_MSGQUEUE": 0,
+        "RLIMIT_NPROC": limits.processes + places.other_tasks,
         "RLIMIT_AS": ADDRESS_SPACE * limits.memory_mb << 20,
     }
-    if places.processes:
-        kernel_limits["RLIMIT_NPROC"] = limits.processes
     job: dict[str, object] = {
         "supervise": None if places.supervise is None else dict(places.supervise),
         "uid": places.uid,

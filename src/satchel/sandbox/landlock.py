@@ -7,6 +7,7 @@ kernel limits single processes only; a supervisor outside of it all and a watchd
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -36,7 +37,9 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 FACTS = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system/cpu")
 """What programs ask the machine about, and what says nothing about other processes."""
 LOOK_S = 0.025
-"""Nothing but the watchdog limits the number of processes here, so it looks more often."""
+"""The watchdog counts processes here, so it looks more often."""
+MARGIN = 64
+"""The kernel counts all processes of the user. Those that the user starts meanwhile must not be missing here."""
 
 
 class Landlock(LocalSandbox):
@@ -68,7 +71,7 @@ class Landlock(LocalSandbox):
                 [*SYSTEM, *ETC, *FACTS, *(path for path in shown if path is not None)],
                 [scene.scratch, cwd, *scene.writable],
             ),
-            processes=False,
+            other_tasks=tasks_of(os.getuid()) + MARGIN,
         )
 
     def _boxed(self, scene: Scene, places: Places, job_fd: int) -> Boxed:
@@ -142,7 +145,11 @@ class _Workspace:
         """See `Box`."""
         if self.closed:
             raise SandboxError("The box is closed.")
-        limits = {"RLIMIT_FSIZE": self._spec.file_mb << 20, "RLIMIT_CORE": 0}
+        limits = {
+            "RLIMIT_FSIZE": self._spec.file_mb << 20,
+            "RLIMIT_CORE": 0,
+            "RLIMIT_NPROC": tasks_of(os.getuid()) + self._spec.processes + MARGIN,
+        }
         job_fd = memory_file(
             command_job(argv, cwd=cwd.resolve(), socket="", limits=limits, supervise=self._rules)
         )
@@ -155,6 +162,17 @@ class _Workspace:
             descriptors=(job_fd,),
             watch=watched(self._spec, self._scratch, every_s=LOOK_S),
         )
+
+
+def tasks_of(uid: int) -> int:
+    """How many processes and threads a user has."""
+    tasks = 0
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                if os.stat(f"/proc/{name}").st_uid == uid:
+                    tasks += len(os.listdir(f"/proc/{name}/task"))
+    return tasks
 
 
 def _rules(readable: Iterable[str | Path], writable: Iterable[Path]) -> dict[str, object]:

@@ -19,7 +19,8 @@ import anyio
 
 from satchel.errors import NoSandbox, SandboxError
 from satchel.sandbox import artifacts
-from satchel.sandbox.job import Places, Scene, job_bytes, memory_file, scratch_folder
+from satchel.sandbox.cgroup import process_group
+from satchel.sandbox.job import HOST_PROCESSES, Places, Scene, job_bytes, memory_file, scratch_folder
 from satchel.sandbox.outcome import FLOOD, exit_code, judge, redacted, text_of
 from satchel.sandbox.port import (
     Box,
@@ -175,7 +176,14 @@ class LocalSandbox(ABC):
         for path in (code_dir, layer, folder, *read_only, *writable):
             if path is not None and not path.exists():
                 raise SandboxError(f"{str(path)!r}, which the sandbox should contain, doesn't exist.")
-        with scratch_folder() as scratch:
+        # Only root that stays root, because it has files to write, needs more than the kernel's limits.
+        grouped = os.geteuid() == 0 and bool(writable)
+        with (
+            scratch_folder() as scratch,
+            process_group(limits.processes + HOST_PROCESSES)
+            if grouped
+            else contextlib.nullcontext() as group,
+        ):
             scene = Scene(
                 code_dir=code_dir,
                 layer=layer,
@@ -187,6 +195,7 @@ class LocalSandbox(ABC):
                 scratch=scratch,
                 folder=folder,
                 socket=None,
+                group=group,
             )
             scene.out.mkdir()
             if network.mode == "none":
@@ -258,7 +267,11 @@ class LocalSandbox(ABC):
         """Start a sandbox for the next run of the same code. One that can't be started is not missed."""
         if self._most_spares == 0 or self._closed or not isinstance(spec.entry, PythonEntry):
             return
-        if spec.network.mode != "none" or any(spare.key == _key(spec) for spare in self._spares):
+        if (
+            spec.network.mode != "none"
+            or spec.writable
+            or any(spare.key == _key(spec) for spare in self._spares)
+        ):
             return
         with contextlib.suppress(SandboxError), contextlib.ExitStack() as made:
             scratch = made.enter_context(scratch_folder())

@@ -17,7 +17,16 @@ from typing import Literal, TypeAlias
 
 from satchel.errors import NoSandbox, SandboxError
 from satchel.sandbox import seccomp
-from satchel.sandbox.bwrap import ALWAYS, OF_A_USER, OF_ROOT, ROOT_HIDDEN, interpreter_mounts, parents
+from satchel.sandbox.bwrap import (
+    ALWAYS,
+    NO_SYSCTL,
+    OF_A_USER,
+    OF_ROOT,
+    ROOT_HIDDEN,
+    interpreter_mounts,
+    parents,
+)
+from satchel.sandbox.cgroup import joined, process_group
 from satchel.sandbox.job import (
     GUEST,
     HOST_PROCESSES,
@@ -99,20 +108,25 @@ async def open_workspace(spec: WorkspaceBox, *, program: str, as_root: bool) -> 
         SandboxError: The folders of the box can't be made.
     """
     refuse_home(spec)
-    with scratch_folder() as scratch:
-        if spec.network.mode == "none":
-            box = _Workspace(spec, program=program, as_root=as_root, scratch=scratch, egress=None)
-            try:
-                yield box
-            finally:
-                box.closed = True
-            return
-        async with open_egress(spec.network, folder=scratch) as egress:
-            box = _Workspace(spec, program=program, as_root=as_root, scratch=scratch, egress=egress)
-            try:
-                yield box
-            finally:
-                box.closed = True
+    async with contextlib.AsyncExitStack() as opened:
+        scratch = opened.enter_context(scratch_folder())
+        owner = spec.workspace.stat()
+        # In a container, root often works in a folder of the host's user, whose files only that user may write
+        # without root's rights. Then commands run as that user, and need no user namespace.
+        other = (owner.st_uid, owner.st_gid) if as_root and owner.st_uid != 0 else None
+        group = None
+        if as_root and other is None:
+            group = opened.enter_context(process_group(spec.processes + HOST_PROCESSES))
+        egress = None
+        if spec.network.mode != "none":
+            egress = await opened.enter_async_context(open_egress(spec.network, folder=scratch))
+        box = _Workspace(
+            spec, program=program, as_root=as_root, owner=other, group=group, scratch=scratch, egress=egress
+        )
+        try:
+            yield box
+        finally:
+            box.closed = True
 
 
 class _Workspace:
@@ -121,16 +135,22 @@ class _Workspace:
     backend = "bubblewrap"
 
     def __init__(
-        self, spec: WorkspaceBox, *, program: str, as_root: bool, scratch: Path, egress: Egress | None
+        self,
+        spec: WorkspaceBox,
+        *,
+        program: str,
+        as_root: bool,
+        owner: tuple[int, int] | None,
+        group: Path | None,
+        scratch: Path,
+        egress: Egress | None,
     ) -> None:
         self.closed = False
         self._spec = spec
         self._program = program
-        owner = spec.workspace.stat()
         self._as_root = as_root
-        # In a container, root often works in a folder of the host's user, whose files only that user may write
-        # without root's rights. Then commands run as that user, and need no user namespace.
-        self._owner = (owner.st_uid, owner.st_gid) if as_root and owner.st_uid != 0 else None
+        self._owner = owner
+        self._group = group
         self._scratch = scratch
         self._egress = egress
         for name in ("home", "tmp", "var-tmp"):
@@ -158,7 +178,7 @@ class _Workspace:
             *_protected(spec, repositories),
         ]
         who = OF_ROOT if self._owner is not None else ROOT_HIDDEN if self._as_root else OF_A_USER
-        start = [self._program, *who, *ALWAYS]
+        start = [self._program, *who, *ALWAYS, *(NO_SYSCTL if self._as_root else ())]
         for mount in sorted(mounts, key=lambda mount: (len(mount.path.parts), RANKS[mount.access])):
             start += [*parents(str(mount.path)), *self._arguments(mount)]
         start += ["--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
@@ -206,7 +226,7 @@ class _Workspace:
             *command,
         ]
         return Boxed(
-            argv=start,
+            argv=start if self._group is None else joined(self._group, start),
             cwd=Path("/"),
             environ=environ,
             descriptors=tuple(descriptors),
