@@ -41,7 +41,7 @@ ProviderKind: TypeAlias = Literal["openai", "anthropic", "gguf", "none"]
 ToolUse: TypeAlias = Literal["auto", "native", "json"]
 """How tools are called: by the endpoint's tool calls until it refuses them; by its tool calls; by JSON in text."""
 
-SandboxBackend: TypeAlias = Literal["auto", "bubblewrap", "landlock", "docker", "podman", "e2b"]
+SandboxBackend: TypeAlias = Literal["auto", "bubblewrap", "landlock"]
 
 RuleAction: TypeAlias = Literal["allow", "ask", "deny"]
 
@@ -645,7 +645,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         key="sandbox.backend",
         kind="text",
         default="auto",
-        choices=("auto", "bubblewrap", "landlock", "docker", "podman", "e2b"),
+        choices=("auto", "bubblewrap", "landlock"),
         doc="What runs code that the model wrote, and in mode auto commands, executables and MCP servers. auto takes "
         "the first of bubblewrap and landlock that works. Nothing else takes the place of one that doesn't.",
     ),

@@ -19,6 +19,8 @@ from satchel.runtime.home import untrusted_project
 from satchel.runtime.lines import counted
 from satchel.runtime.satchel import Satchel
 from satchel.runtime.web import engines_of, missing_for_browser
+from satchel.sandbox.choice import probes, refusal
+from satchel.sandbox.port import Feature
 from satchel.storage import Database
 from satchel.tools.mcp import McpStatus
 from satchel.tools.web import find_chromium
@@ -59,6 +61,7 @@ async def examine(satchel: Satchel) -> tuple[Check, ...]:
     checks.append(await _sessions(satchel))
     checks += await _memory(satchel)
     checks.append(await _model(satchel))
+    checks.append(await _sandbox(satchel.settings))
     checks.append(_ripgrep(satchel))
     checks += _web(satchel.settings)
     checks.append(await _external(satchel))
@@ -276,6 +279,25 @@ def _web(settings: Settings) -> list[Check]:
     found = find_chromium(settings.web.chromium, settings.environ)
     browser = " ".join(lacking) if lacking else f"{found}, with playwright"
     return [search, Check(part="browser", state="warning" if lacking else "ok", text=browser)]
+
+
+async def _sandbox(settings: Settings) -> Check:
+    """The sandbox that is used: the first that works when it is tried out."""
+    found = await probes(settings)
+    used = next((probe for probe in found if probe.works), None)
+    failed = [probe for probe in found if not probe.works]
+    if used is None:
+        return Check(part="sandbox", state="failed", text=refusal(failed))
+    if used.name == "unsafe":
+        return Check(part="sandbox", state="warning", text=f"{used.reason} {used.fix}")
+    if Feature.HIDING not in used.features and failed:
+        better = failed[0]
+        text = (
+            f"{used.name} works, but not {better.name}, which is tighter and asks less: "
+            f"{better.reason.rstrip('.')}. {better.fix}"
+        )
+        return Check(part="sandbox", state="warning", text=text.strip())
+    return Check(part="sandbox", state="ok", text=f"{used.name} works.")
 
 
 def _ripgrep(satchel: Satchel) -> Check:
