@@ -100,6 +100,10 @@ async def main(runs: int, home: Path) -> dict[str, object]:
         plain_spec = RunSpec(entry=PythonEntry(code_dir=code, args=args))
         layer_spec = RunSpec(entry=PythonEntry(code_dir=using, args=args), layer=layer)
 
+        probe = await fresh.probe()
+        if not probe.works:
+            return {"skipped": f"bubblewrap doesn't work here: {probe.reason} {probe.fix}"}
+
         async def python() -> None:
             # Nothing but the interpreter: our own way to start processes would make the base larger.
             subprocess.run([python_program(), "-c", "pass"], env=ENVIRON, check=True)  # noqa: ASYNC221

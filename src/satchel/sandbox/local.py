@@ -93,7 +93,13 @@ class LocalSandbox(ABC):
                 self._prepare_spare(spec)
                 return result
             spare.discard()
-        result = await self.play_once(
+        result = await self.run_fresh(spec, on_output=on_output)
+        self._prepare_spare(spec)
+        return result
+
+    async def run_fresh(self, spec: RunSpec, *, on_output: OnOutput | None = None) -> RunResult:
+        """Like `run`, but use no spare and start none."""
+        return await self.play_once(
             spec.entry,
             layer=spec.layer,
             network=spec.network,
@@ -105,8 +111,6 @@ class LocalSandbox(ABC):
             folder=None,
             on_output=on_output,
         )
-        self._prepare_spare(spec)
-        return result
 
     async def play_once(
         self,

@@ -40,7 +40,7 @@ class _Runner(Protocol):
     name: str
     features: frozenset[Feature]
 
-    async def run(self, spec: RunSpec, *, on_output: OnOutput | None = None) -> RunResult: ...
+    async def run_fresh(self, spec: RunSpec, *, on_output: OnOutput | None = None) -> RunResult: ...
 
 
 async def probe_by_doing(sandbox: _Runner) -> Probe:
@@ -50,7 +50,7 @@ async def probe_by_doing(sandbox: _Runner) -> Probe:
         with open(os.path.join(folder, "main.py"), "x") as file:  # noqa: ASYNC230 - two lines
             file.write(CODE)
         try:
-            result = await sandbox.run(
+            result = await sandbox.run_fresh(
                 RunSpec(entry=PythonEntry(code_dir=Path(folder), args={"word": "up"}), limits=SMALL)
             )
         except SandboxError as error:
