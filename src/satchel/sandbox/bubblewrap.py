@@ -89,8 +89,17 @@ class Bubblewrap(LocalSandbox):
         who = OF_ROOT if places.uid else ROOT_HIDDEN if self._as_root else OF_A_USER
         argv = [self._program, *who, *ALWAYS, *system_mounts()]
         argv += NO_SYSCTL if self._as_root else ()
-        argv += ["--size", str(limits.tmp_mb << 20), "--tmpfs", "/tmp"]
-        argv += ["--size", str(DEV_SHM_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+        argv += ["--perms", "1777", "--size", str(limits.tmp_mb << 20), "--tmpfs", "/tmp"]
+        argv += [
+            "--perms",
+            "1777",
+            "--size",
+            str(DEV_SHM_BYTES),
+            "--tmpfs",
+            "/dev/shm",
+            "--remount-ro",
+            "/dev",
+        ]
         argv += [*parents(INSIDE_GUEST), "--ro-bind", str(GUEST), INSIDE_GUEST]
         if scene.code_dir is not None:
             code_dir = readable_by_all(scene.code_dir, scene.scratch) if places.uid else scene.code_dir

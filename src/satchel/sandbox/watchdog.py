@@ -122,8 +122,11 @@ def _entries(path: str, family: Iterable[int]) -> int:
     """
     for pid in family:
         with contextlib.suppress(OSError):
-            inside = os.statvfs(f"/proc/{pid}/root{path}")
-            return inside.f_files - inside.f_ffree
+            seen = f"/proc/{pid}/root{path}"
+            # Before its mounts are made, the process still sees those of the host.
+            if os.stat(seen).st_dev != os.stat(path).st_dev:
+                inside = os.statvfs(seen)
+                return inside.f_files - inside.f_ffree
     return 0
 
 

@@ -1,0 +1,367 @@
+"""What every backend on this machine does alike: results, secrets, artifacts, sessions, spares, refusal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+
+from satchel.config import load
+from satchel.config.settings import SandboxSettings
+from satchel.errors import NoSandbox, NotFound, SandboxError, UsageError
+from satchel.sandbox import probing
+from satchel.sandbox.bubblewrap import Bubblewrap
+from satchel.sandbox.bwrap import find
+from satchel.sandbox.choice import open_sandbox, probes
+from satchel.sandbox.landlock import Landlock
+from satchel.sandbox.local import LocalSandbox
+from satchel.sandbox.port import (
+    Command,
+    Limits,
+    Network,
+    PythonEntry,
+    RunSpec,
+    SessionSpec,
+    Status,
+    WorkspaceBox,
+)
+from satchel.sandbox.process import run_process
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[LocalSandbox]:
+    backend: LocalSandbox = Bubblewrap() if request.param == "bubblewrap" else Landlock()
+    if request.param == "bubblewrap" and find("bwrap") is None:
+        pytest.skip(
+            "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
+        )
+    if request.param == "landlock" and os.geteuid() == 0:
+        pytest.skip("Landlock is for ordinary users; test_attacks.py runs it as one")
+    yield backend
+    await backend.aclose()
+
+
+def code(folder: Path, text: str) -> PythonEntry:
+    folder.mkdir(exist_ok=True)
+    (folder / "main.py").write_text(text)
+    return PythonEntry(code_dir=folder)
+
+
+async def test_a_function_gets_its_arguments_and_its_text_comes_back(
+    sandbox: LocalSandbox, tmp_path: Path
+) -> None:
+    entry = replace(
+        code(tmp_path / "c", "def run(args):\n    print('said')\n    return args['a'] + ' ü'"),
+        args={"a": "x"},
+    )
+    result = await sandbox.run(RunSpec(entry=entry))
+    assert (result.status, result.result, result.stdout, result.error) == (Status.OK, "x ü", "said\n", "")
+    assert result.backend == sandbox.name
+    assert result.peak_mb > 0
+
+
+async def test_an_exception_comes_back_with_its_traceback(sandbox: LocalSandbox, tmp_path: Path) -> None:
+    result = await sandbox.run(
+        RunSpec(entry=code(tmp_path / "c", "def run(args):\n    raise ValueError('no city')"))
+    )
+    assert (result.status, result.error) == (Status.ERROR, "ValueError: no city")
+    assert "line 2, in run" in result.traceback
+
+
+async def test_code_that_python_cannot_read_is_an_error_of_the_code(
+    sandbox: LocalSandbox, tmp_path: Path
+) -> None:
+    result = await sandbox.run(RunSpec(entry=code(tmp_path / "c", "def run(args:\n")))
+    assert result.status is Status.ERROR
+    assert result.error.startswith("SyntaxError: ")
+
+
+async def test_code_that_only_its_owner_may_read_runs_too(sandbox: LocalSandbox, tmp_path: Path) -> None:
+    entry = code(tmp_path / "c", "def run(args):\n    return 'read'")
+    (tmp_path / "c" / "main.py").chmod(0o600)
+    (tmp_path / "c").chmod(0o700)
+    assert (await sandbox.run(RunSpec(entry=entry))).result == "read"
+
+
+async def test_a_secret_reaches_the_code_and_is_taken_out_of_everything_that_comes_back(
+    sandbox: LocalSandbox, tmp_path: Path
+) -> None:
+    text = (
+        "import os, sys\ndef run(args):\n    key = os.environ['KEY']\n    print(key); print(key, file=sys.stderr)\n"
+        "    if args: raise ValueError(key)\n    return f'{len(key)} {key}'"
+    )
+    entry = code(tmp_path / "c", text)
+    spec = RunSpec(entry=entry, secrets={"KEY": "hunter22-key"})
+    result = await sandbox.run(spec)
+    assert (result.result, result.stdout, result.stderr) == ("12 ***", "***\n", "***\n")
+    failed = await sandbox.run(replace(spec, entry=replace(entry, args={"fail": True})))
+    assert failed.error == "ValueError: ***"
+    assert "hunter22" not in repr(failed) + repr(result) + repr(spec)
+
+
+async def test_packages_of_a_layer_are_found_and_those_of_the_program_are_not(
+    sandbox: LocalSandbox, tmp_path: Path
+) -> None:
+    layer = tmp_path / "layer"
+    layer.mkdir()
+    (layer / "greeting.py").write_text("word = 'hello'")
+    text = "import greeting\ndef run(args):\n    try:\n        import anyio\n    except ImportError:\n        return greeting.word"
+    result = await sandbox.run(RunSpec(entry=code(tmp_path / "c", text), layer=layer))
+    assert result.result == "hello"
+
+
+async def test_files_in_out_are_collected(sandbox: LocalSandbox, tmp_path: Path) -> None:
+    text = (
+        "import os\ndef run(args):\n    os.makedirs('out/sub', exist_ok=True)\n    open('out/sub/a.csv', 'w').write('1,2')\n"
+        "    open('out/big', 'wb').write(bytes(2 << 20))\n    return ''"
+    )
+    limits = Limits(artifacts_mb=1)
+    result = await sandbox.run(RunSpec(entry=code(tmp_path / "c", text), limits=limits))
+    assert [(file.path, file.content) for file in result.artifacts] == [("sub/a.csv", b"1,2")]
+    assert result.omitted == ("big: more than 1,048,576 bytes together",)
+
+
+async def test_a_command_has_an_exit_code_and_gets_its_input(sandbox: LocalSandbox) -> None:
+    result = await sandbox.run(RunSpec(entry=Command(argv=("sh", "-c", "cat; exit 3"), stdin=b"in")))
+    assert (result.status, result.exit, result.stdout) == (Status.ERROR, 3, "in")
+    missing = await sandbox.run(RunSpec(entry=Command(argv=("no-such-program",))))
+    assert (missing.exit, missing.stderr) == (127, "no-such-program: No such file or directory\n")
+
+
+async def test_a_program_that_uses_too_much_time_is_ended(sandbox: LocalSandbox) -> None:
+    limits = Limits(wall_s=30, cpu_s=1)
+    result = await sandbox.run(
+        RunSpec(entry=Command(argv=("sh", "-c", "while :; do :; done")), limits=limits)
+    )
+    assert result.status is Status.TIMEOUT
+
+
+async def test_a_session_keeps_its_folder_and_nothing_else(sandbox: LocalSandbox, tmp_path: Path) -> None:
+    spec = SessionSpec(folder=tmp_path / "build")
+    async with await sandbox.open(spec) as session:
+        await session.write("main.py", b"def run(args):\n    return open('data').read() + args['x']\n")
+        await session.write("sub/deep.txt", b"deep")
+        first = await session.exec(["sh", "-c", "echo -n kept >data; sleep 100 & pwd"], timeout_s=20)
+        assert first.ok
+        second = await session.exec(
+            ["python", "-c", "import main; print(main.run({'x': '!'}))"], timeout_s=20
+        )
+        assert (second.stdout, second.stderr) == ("kept!\n", "")
+        assert await session.read("data", max_bytes=100) == b"kept"
+        called = await session.call({"x": "!"}, timeout_s=20)
+        assert called.error == "FileNotFoundError: [Errno 2] No such file or directory: 'data'"
+        assert [file.path for file in await session.export(["main.py", "sub"])] == ["main.py", "sub/deep.txt"]
+    with pytest.raises(SandboxError, match="session is closed"):
+        await session.exec(["true"], timeout_s=1)
+    async with await sandbox.open(spec) as again:
+        await again.write("data", b"changed")
+        result = await again.exec(["sh", "-c", "cat data; rm data; echo x >new"], timeout_s=20)
+        assert (result.stdout, result.status) == ("changed", Status.OK)
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "", "link/x", "a\0b"])
+async def test_a_session_writes_and_reads_nowhere_else(
+    sandbox: LocalSandbox, tmp_path: Path, path: str
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    async with await sandbox.open(SessionSpec(folder=tmp_path / "build")) as session:
+        (tmp_path / "build" / "link").symlink_to(outside)
+        with pytest.raises(UsageError):
+            await session.write(path, b"x")
+        with pytest.raises((UsageError, NotFound)):
+            await session.read(path, max_bytes=10)
+    assert list(outside.iterdir()) == []
+    assert not (tmp_path / "x").exists()
+
+
+async def test_the_time_of_a_session_is_limited_as_a_whole(sandbox: LocalSandbox, tmp_path: Path) -> None:
+    async with await sandbox.open(SessionSpec(folder=tmp_path / "build", total_s=0.5)) as session:
+        first = await session.exec(["sleep", "100"], timeout_s=60)
+        second = await session.exec(["true"], timeout_s=60)
+    assert (first.status, second.status) == (Status.TIMEOUT, Status.TIMEOUT)
+    assert second.error == "The 0.5 s of all commands together are used up."
+
+
+async def test_a_run_from_a_spare_is_as_fresh_as_any(tmp_path: Path) -> None:
+    if find("bwrap") is None:
+        pytest.skip(
+            "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
+        )
+    text = (
+        "import os\ndef run(args):\n    seen = os.path.exists('/tmp/left')\n    open('/tmp/left', 'w')\n"
+        "    return f\"{args['n']} {seen} {os.environ.get('KEY', '')} {os.getpid()}\""
+    )
+    entry = code(tmp_path / "c", text)
+    sandbox = Bubblewrap(spares=1)
+    try:
+        said = []
+        for n in range(3):
+            spec = RunSpec(entry=replace(entry, args={"n": n}), secrets={"KEY": f"secret-{n}"} if n else {})
+            said.append((await sandbox.run(spec)).result)
+            assert len(sandbox._spares) == 1
+        assert [(text or "").rpartition(" ")[0] for text in said] == [
+            "0 False ",
+            "1 False ***",
+            "2 False ***",
+        ]
+        # A folder that was made anew isn't the one that the spare has mounted.
+        (tmp_path / "c").rename(tmp_path / "old")
+        code(tmp_path / "c", "def run(args):\n    return 'new'")
+        assert (await sandbox.run(RunSpec(entry=entry))).result == "new"
+    finally:
+        await sandbox.aclose()
+    assert sandbox._spares == []
+
+
+async def test_who_is_cancelled_leaves_nothing_running(sandbox: LocalSandbox, tmp_path: Path) -> None:
+    marker = f"sleep {987_000_000 + os.getpid()}"
+    with anyio.move_on_after(0.5):
+        await sandbox.run(RunSpec(entry=Command(argv=("sh", "-c", f"{marker}; :"))))
+    lines = [
+        path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+    ]
+    assert [line for line in lines if marker in line and "pytest" not in line] == []
+
+
+@requirement("promise:sandbox:no-silent-fallback")
+async def test_without_a_sandbox_nothing_runs_and_the_message_says_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load({"HOME": str(tmp_path), "SATCHEL_HOME": str(tmp_path / "home")}, cwd=tmp_path)
+    monkeypatch.setattr(
+        "satchel.sandbox.choice.Bubblewrap", lambda spares: Bubblewrap(program="no-such-bwrap")
+    )
+    monkeypatch.setattr("satchel.sandbox.choice.Landlock", lambda spares: Landlock(as_root=True))
+    with pytest.raises(NoSandbox) as caught:
+        await open_sandbox(settings)
+    assert caught.value.exit_code == 4
+    assert "sudo apt install bubblewrap" in str(caught.value)
+    assert [probe.works for probe in await probes(settings)] == [False, False]
+    unsafe = await open_sandbox(replace(settings, sandbox=SandboxSettings(allow_unsafe=True)))
+    assert unsafe.name == "unsafe"
+
+
+@pytest.mark.parametrize(
+    ("reason", "restricted", "fix"),
+    [
+        (
+            "'bwrap' could not be started in '/': No such file or directory.",
+            False,
+            "sudo apt install bubblewrap",
+        ),
+        ("bwrap: setting up uid map: Permission denied", True, "apparmor_parser"),
+        ("bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted", True, "apparmor_parser"),
+        ("bwrap: No permissions to create new namespace", False, "seccomp profile"),
+        ("bwrap: setting up uid map: Operation not permitted", False, "seccomp profile"),
+    ],
+)
+def test_a_failure_of_the_probe_says_what_to_do(
+    reason: str, restricted: bool, fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch = tmp_path / "switch"
+    switch.write_text("1\n" if restricted else "0\n")
+    monkeypatch.setattr(probing, "APPARMOR_SWITCH", switch)
+    assert fix in probing.fix_for(reason)
+
+
+async def test_landlock_refuses_to_promise_hosts(tmp_path: Path) -> None:
+    spec = RunSpec(entry=Command(argv=("true",)), network=Network(mode="allow", hosts=("example.org",)))
+    with pytest.raises(NoSandbox, match="can't limit the network to hosts"):
+        await Landlock(as_root=False).run(spec)
+
+
+@requirement("promise:sandbox:model-code")
+async def test_a_workspace_protects_what_git_and_agents_would_execute(tmp_path: Path) -> None:
+    if find("bwrap") is None:
+        pytest.skip(
+            "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
+        )
+    environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path / "home")}
+    home, workspace, nested = tmp_path / "home", tmp_path / "work", tmp_path / "work" / "lib" / "part"
+    for folder in (home, workspace, nested):
+        folder.mkdir(parents=True, exist_ok=True)
+    for folder in (workspace, nested):
+        await run_process(["git", "init", "-q", str(folder)], cwd=tmp_path, environ=environ)
+    (workspace / ".satchel").mkdir()
+    before = (workspace / ".git" / "config").read_bytes()
+    attempts = [
+        "echo x >.git/hooks/pre-commit", "git config core.fsmonitor evil", "mv .git .old", "rm -rf .git/hooks",
+        "echo x >lib/part/.git/hooks/pre-commit", "mv lib/part/.git lib/part/.old", "echo x >.satchel/config.toml",
+        "ln -sf /tmp .git/hooks/evil", "echo [core] >>.git/config",
+    ]  # fmt: skip
+    sandbox = Bubblewrap()
+    async with sandbox.box(WorkspaceBox(workspace=workspace, home=home)) as box:
+        for attempt in attempts:
+            result = await run_process(["bash", "-c", attempt], cwd=workspace, environ=environ, box=box)
+            assert result.exit_code != 0, attempt
+        planted = "mkdir evil && echo ../evil >.git/commondir"
+        await run_process(["bash", "-c", planted], cwd=workspace, environ=environ, box=box)
+        assert not (workspace / ".git" / "commondir").exists()
+        works = "echo a >a && git add a && git -c user.name=A -c user.email=a@b commit -qm first && git log --oneline | wc -l"
+        result = await run_process(["bash", "-c", works], cwd=workspace, environ=environ, box=box)
+        assert (result.exit_code, result.stdout.text.strip()) == (0, "1"), result.stderr.text
+    assert (workspace / ".git" / "config").read_bytes() == before
+
+
+async def test_a_linked_working_tree_commits_and_one_that_lies_writes_nothing(tmp_path: Path) -> None:
+    if find("bwrap") is None:
+        pytest.skip(
+            "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
+        )
+    environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path / "home")}
+    (tmp_path / "home").mkdir()
+    user = "-c user.name=A -c user.email=a@b"
+    made = await run_process(
+        ["bash", "-c", f"git init -q main && cd main && git {user} commit -q --allow-empty -m first && git worktree add -q ../tree"],
+        cwd=tmp_path, environ=environ,
+    )  # fmt: skip
+    assert made.exit_code == 0, made.stderr.text
+    liar = tmp_path / "liar"
+    liar.mkdir()
+    (liar / ".git").write_text(f"gitdir: {tmp_path}/main/.git/worktrees/tree\n")
+    sandbox = Bubblewrap()
+    for workspace, code in ((tmp_path / "tree", 0), (liar, 1)):
+        async with sandbox.box(WorkspaceBox(workspace=workspace, home=tmp_path / "home")) as box:
+            command = f"git {user} commit -q --allow-empty -m second || exit 1"
+            result = await run_process(["bash", "-c", command], cwd=workspace, environ=environ, box=box)
+            assert result.exit_code == code, result.stderr.text
+
+
+async def test_the_home_folder_is_no_workspace(tmp_path: Path) -> None:
+    for workspace in (tmp_path, tmp_path.parent):
+        with pytest.raises(NoSandbox, match="your home folder is in it"):
+            async with Bubblewrap().box(WorkspaceBox(workspace=workspace, home=tmp_path)):
+                pass
+
+
+async def test_a_command_that_fills_the_disk_is_ended(tmp_path: Path) -> None:
+    if find("bwrap") is None:
+        pytest.skip(
+            "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
+        )
+    home, workspace = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    workspace.mkdir()
+    spec = WorkspaceBox(workspace=workspace, home=home, disk_mb=64)
+    fill = "i=0; while [ $i -lt 100 ]; do head -c 16M /dev/zero >f$i; i=$((i+1)); sleep 0.02; done"
+    async with Bubblewrap().box(spec) as box:
+        result = await run_process(
+            ["bash", "-c", fill], cwd=workspace, environ={"PATH": "/usr/bin:/bin"}, box=box, timeout_s=60
+        )
+    assert result.stopped is Status.DISK
+    assert not result.timed_out
+
+
+async def test_this_python_is_the_one_in_the_sandbox(sandbox: LocalSandbox, tmp_path: Path) -> None:
+    entry = code(tmp_path / "c", "import sys\ndef run(args):\n    return sys.version")
+    assert (await sandbox.run(RunSpec(entry=entry))).result == sys.version
