@@ -207,6 +207,8 @@ async def test_a_run_from_a_spare_is_as_fresh_as_any(tmp_path: Path) -> None:
         for n in range(3):
             spec = RunSpec(entry=replace(entry, args={"n": n}), secrets={"KEY": f"secret-{n}"} if n else {})
             said.append((await sandbox.run(spec)).result)
+            # The next one is started after the result was returned.
+            await anyio.wait_all_tasks_blocked()
             assert len(sandbox._spares) == 1
         assert [(text or "").rpartition(" ")[0] for text in said] == [
             "0 False ",

@@ -90,11 +90,11 @@ class LocalSandbox(ABC):
             job = job_bytes(entry, spare.scene, spare.places, spec.secrets)
             if len(job) <= PIPE_BYTES:
                 result = await self._run_spare(spare, entry, job, spec, on_output)
-                self._prepare_spare(spec)
+                self._prepare_soon(spec)
                 return result
             spare.discard()
         result = await self.run_fresh(spec, on_output=on_output)
-        self._prepare_spare(spec)
+        self._prepare_soon(spec)
         return result
 
     async def run_fresh(self, spec: RunSpec, *, on_output: OnOutput | None = None) -> RunResult:
@@ -266,6 +266,11 @@ class LocalSandbox(ABC):
                 spare.discard()
                 return None
         return None
+
+    def _prepare_soon(self, spec: RunSpec) -> None:
+        """Start the next spare once the caller has its result."""
+        if self._most_spares > 0:
+            asyncio.get_running_loop().call_soon(self._prepare_spare, spec)
 
     def _prepare_spare(self, spec: RunSpec) -> None:
         """Start a sandbox for the next run of the same code. One that can't be started is not missed."""
