@@ -146,7 +146,12 @@ async def main(runs: int, home: Path) -> dict[str, object]:
         "runs": runs,
         "median_ms": {name: round(value, 1) for name, value in medians.items()},
         "ratio": {name: round(value / base, 2) for name, value in medians.items()},
-        "layer_ms_more": round(medians["fresh, with a layer"] - medians["fresh"], 1),
+        "layer_ms_more": round(
+            statistics.median(
+                more - less for more, less in zip(times["fresh, with a layer"], times["fresh"], strict=True)
+            ),
+            1,
+        ),
         "bash_cpu_ms": {
             "plain": round(plain_ms, 1),
             "boxed": round(boxed_ms, 1),
