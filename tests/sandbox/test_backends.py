@@ -91,6 +91,7 @@ async def test_code_that_only_its_owner_may_read_runs_too(sandbox: LocalSandbox,
     assert (await sandbox.run(RunSpec(entry=entry))).result == "read"
 
 
+@requirement("sandbox:secrets")
 async def test_a_secret_reaches_the_code_and_is_taken_out_of_everything_that_comes_back(
     sandbox: LocalSandbox, tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ async def test_packages_of_a_layer_are_found_and_those_of_the_program_are_not(
     assert result.result == "hello"
 
 
+@requirement("sandbox:artifacts")
 async def test_files_in_out_are_collected(sandbox: LocalSandbox, tmp_path: Path) -> None:
     text = (
         "import os\ndef run(args):\n    os.makedirs('out/sub', exist_ok=True)\n    open('out/sub/a.csv', 'w').write('1,2')\n"
@@ -144,6 +146,7 @@ async def test_a_program_that_uses_too_much_time_is_ended(sandbox: LocalSandbox)
     assert result.status is Status.TIMEOUT
 
 
+@requirement("sandbox:session")
 async def test_a_session_keeps_its_folder_and_nothing_else(sandbox: LocalSandbox, tmp_path: Path) -> None:
     spec = SessionSpec(folder=tmp_path / "build")
     async with await sandbox.open(spec) as session:
@@ -191,6 +194,7 @@ async def test_the_time_of_a_session_is_limited_as_a_whole(sandbox: LocalSandbox
     assert second.error == "The 0.5 s of all commands together are used up."
 
 
+@requirement("sandbox:spares")
 async def test_a_run_from_a_spare_is_as_fresh_as_any(tmp_path: Path) -> None:
     if find("bwrap") is None:
         pytest.skip(
@@ -235,7 +239,7 @@ async def test_who_is_cancelled_leaves_nothing_running(sandbox: LocalSandbox, tm
     assert [line for line in lines if marker in line and "pytest" not in line] == []
 
 
-@requirement("promise:sandbox:no-silent-fallback")
+@requirement("promise:sandbox:no-silent-fallback", "promise:sandbox:model-code")
 async def test_without_a_sandbox_nothing_runs_and_the_message_says_how_to_get_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,7 +286,7 @@ async def test_landlock_refuses_to_promise_hosts(tmp_path: Path) -> None:
         await Landlock(as_root=False).run(spec)
 
 
-@requirement("promise:sandbox:model-code")
+@requirement("sandbox:workspace:protected")
 async def test_a_workspace_protects_what_git_and_agents_would_execute(tmp_path: Path) -> None:
     if find("bwrap") is None:
         pytest.skip(
