@@ -25,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satchel.clock import ManualClock
+from satchel.config import SETTINGS
 from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.layers import LayerLimits, Layers, Lock, find_uv
 from satchel.sandbox.requirements import parse_requirements
@@ -449,3 +450,7 @@ async def test_an_index_that_is_down_is_not_the_capabilitys_fault(place: Place) 
         place.environ["UV_HTTP_RETRIES"] = "0"
         with pytest.raises(SandboxError, match="index can't be reached"):
             await place.layers()(["beta"])
+
+
+def test_the_setting_that_a_message_names_exists() -> None:
+    assert "sandbox.min_package_age_days" in {setting.key for setting in SETTINGS}

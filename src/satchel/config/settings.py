@@ -189,6 +189,8 @@ class SandboxSettings:
     Attributes:
         spares: How many sandboxes are started ahead for capabilities that were just used.
         memory_mb: Of one boxed command, with all that it starts; None is three quarters of the machine's.
+        min_package_age_days: Versions of packages that were published later are not installed.
+        packages_mb: The size of all installed packages together.
     """
 
     backend: SandboxBackend = "auto"
@@ -199,6 +201,8 @@ class SandboxSettings:
     processes: int = 1024
     file_mb: int = 4096
     disk_mb: int = 8192
+    min_package_age_days: float = 3.0
+    packages_mb: int = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -663,6 +667,25 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         high=8,
         doc="How many sandboxes are started ahead for the capabilities that were used last. Each takes about 10 MiB "
         "of memory for two minutes, and makes the next call about four times as fast.",
+    ),
+    Setting(
+        key="sandbox.min_package_age_days",
+        kind="float",
+        default=3.0,
+        low=0,
+        high=3_650,
+        doc="Python packages for capabilities and skills are installed in versions that were published at least this "
+        "many days ago, because a package that imitates another is usually noticed within days. 0 is for an index that "
+        "doesn't say when versions were published.",
+    ),
+    Setting(
+        key="sandbox.packages_mb",
+        kind="int",
+        default=4096,
+        low=1,
+        high=1_000_000,
+        doc="The size in MiB of all installed Python packages together, above which those that were not used for the "
+        "longest time are removed. They are installed again when they are needed.",
     ),
     Setting(
         key="sandbox.network",

@@ -9,7 +9,7 @@ import anyio
 
 from satchel.clock import Clock
 from satchel.config import Settings
-from satchel.sandbox.layers import Layers
+from satchel.sandbox.layers import LayerLimits, Layers
 from satchel.sandbox.port import Sandbox
 
 __all__ = ["Sandboxes"]
@@ -42,8 +42,13 @@ class Sandboxes:
     async def layer(self, requirements: Sequence[str]) -> Path | None:
         """The folder with these Python packages; see `satchel.sandbox.layers`."""
         if self._layers is None:
+            wanted = self._settings.sandbox
             self._layers = Layers(
-                self._settings.home / "layers", environ=self._settings.environ, clock=self._clock
+                self._settings.home / "layers",
+                environ=self._settings.environ,
+                clock=self._clock,
+                min_age_days=wanted.min_package_age_days,
+                limits=LayerLimits(total_mb=wanted.packages_mb),
             )
         return await self._layers(requirements)
 
