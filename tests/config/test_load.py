@@ -155,7 +155,8 @@ def sample(key: str) -> tuple[str, object]:
         case "int":
             return f"{setting.high:.0f}", int(setting.high or 0)
         case "float":
-            return "0.5", 0.5
+            low = setting.low if setting.low is not None and setting.low > 0.5 else 0.5
+            return f"{low:g}", low
         case "words":
             return "bash, grep", ("bash", "grep")
         case "text" if key in ("model", "small_model"):
@@ -255,7 +256,7 @@ def test_a_folder_or_a_huge_file_in_place_of_the_settings_is_said(tmp_path: Path
             'model = "none"\n[agnet]\nmode = "ask"\n',
             'HOME/config.toml, line 2: there is no section "agnet". Did you mean "agent"? There are the '
             "settings "
-            "model, small_model, database and the sections agent, budget, memory, tools, sandbox, web, providers, "
+            "model, small_model, database and the sections agent, budget, builder, memory, tools, sandbox, web, providers, "
             "mcp_servers, permissions.",
         ),
         (

@@ -483,7 +483,8 @@ async def test_ordinary_clients_in_an_empty_network_reach_allowed_hosts_and_read
         async with egress(folder, place, private=[place]) as proxy:
             setenv = [word for pair in forwarder.ENVIRON.items() for word in ("--setenv", *pair)]
             argv = [
-                "bwrap", "--unshare-net", "--die-with-parent", "--dev-bind", "/", "/", *setenv, "--",
+                # The forwarder ends with the process namespace.
+                "bwrap", "--unshare-net", "--unshare-pid", "--die-with-parent", "--dev-bind", "/", "/", *setenv, "--",
                 sys.executable, "-I", "-S", str(file), str(proxy.socket),
                 sys.executable, "-I", "-c", GUEST, server.url, "https://api.example.org/",
             ]  # fmt: skip

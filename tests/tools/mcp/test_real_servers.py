@@ -146,7 +146,8 @@ async def test_the_everything_server_is_called_elicited_killed_and_back(open_ser
 
     async def ask(question: Question) -> str:
         asked.append(question.text)
-        field = question.text.splitlines()[-1].partition(": ")[2].partition(" (")[0]
+        (line,) = [line for line in question.text.splitlines() if " of 13: " in line]
+        field = line.partition(": ")[2].partition(" (")[0]
         return str(answers.get(field, ""))
 
     entry = from_npm("everything")
