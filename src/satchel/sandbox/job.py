@@ -168,16 +168,19 @@ def command_job(
     limits: Mapping[str, int],
     supervise: Mapping[str, object] | None = None,
     owner: tuple[int, int] | None = None,
+    direct: Sequence[str] = (),
 ) -> bytes:
-    """The job for a command in a box: it keeps the environment that the box was entered with."""
+    """The job for a command in a box: it keeps the environment that the box was entered with.
+
+    `direct` are names of hosts that programs don't reach through the proxy: their own servers in the box.
+    """
     return marshal.dumps(
         {
             "supervise": None if supervise is None else dict(supervise),
             "uid": 0 if owner is None else owner[0],
             "gid": 0 if owner is None else owner[1],
             "socket": socket,
-            # Servers that the command starts itself are not behind the proxy.
-            "environ": dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1"),
+            "environ": dict.fromkeys(("no_proxy", "NO_PROXY"), ",".join(direct)),
             "cwd": str(cwd),
             "limits": dict(limits),
             "path": [],

@@ -35,7 +35,7 @@ from satchel.sandbox.job import (
     python_program,
     scratch_folder,
 )
-from satchel.sandbox.port import Boxed, Denial, Egress, Watch, WorkspaceBox
+from satchel.sandbox.port import Boxed, Denial, Egress, Network, Watch, WorkspaceBox
 from satchel.sandbox.proxy import open_egress
 
 __all__ = ["GitFolder", "Mount", "git_folders", "open_workspace", "workspace_mounts"]
@@ -210,7 +210,14 @@ class _Workspace:
             ]
             limits = {"RLIMIT_NPROC": spec.processes, "RLIMIT_FSIZE": spec.file_mb << 20, "RLIMIT_CORE": 0}
             job_fd = memory_file(
-                command_job(argv, cwd=cwd.resolve(), socket=INSIDE_SOCKET, limits=limits, owner=self._owner)
+                command_job(
+                    argv,
+                    cwd=cwd.resolve(),
+                    socket=INSIDE_SOCKET,
+                    limits=limits,
+                    owner=self._owner,
+                    direct=_own_names(spec.network),
+                )
             )
             descriptors.append(job_fd)
             start += interpreter_mounts()
@@ -244,6 +251,12 @@ class _Workspace:
                 return ["--perms", "0111", "--tmpfs", path]
             return ["--ro-bind", str(self._nothing), path]
         return ["--ro-bind" if mount.access == "read" else "--bind", mount.source or path, path]
+
+
+def _own_names(network: Network) -> list[str]:
+    """Names by which commands reach their own servers, apart from those that were allowed as the host's."""
+    allowed = {host.rpartition(":")[0].strip("[]") if ":" in host else host for host in network.hosts}
+    return [name for name in ("localhost", "127.0.0.1", "::1") if name not in allowed]
 
 
 def refuse_home(spec: WorkspaceBox) -> None:
