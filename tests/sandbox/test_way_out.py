@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -14,6 +15,7 @@ from satchel.sandbox.bwrap import find
 from satchel.sandbox.port import Network, PythonEntry, RunSpec, SessionSpec, Status, WorkspaceBox
 from satchel.sandbox.process import run_process
 from tests.requirements import requirement
+from tests.sandbox.ordinary import USER
 
 pytestmark = [
     pytest.mark.anyio,
@@ -92,9 +94,13 @@ async def test_a_session_has_the_same_way_out(tmp_path: Path, ports: tuple[int, 
     assert result.stdout == "hello 403 ConnectionRefusedError\n", result.stderr
 
 
+@pytest.mark.parametrize("owner", ["self", "another"])
 async def test_a_command_reaches_the_allowed_host_and_its_own_servers(
-    tmp_path: Path, ports: tuple[int, int]
+    tmp_path: Path, ports: tuple[int, int], owner: str
 ) -> None:
+    """Root in a folder of another user becomes that user."""
+    if owner == "another" and os.geteuid() != 0:
+        pytest.skip("this case is for root")
     allowed, other = ports
     home, workspace = tmp_path / "home", tmp_path / "work"
     home.mkdir()
@@ -107,8 +113,10 @@ async def test_a_command_reaches_the_allowed_host_and_its_own_servers(
         "print('main.py' in main.fetch(f'http://127.0.0.1:{server.server_port}/'))\n"
     )
     (workspace / "own.py").write_text(own)
+    if owner == "another":
+        os.chown(workspace, USER, USER)
     asked = f"import main; print(main.run({{'allowed': {allowed}, 'other': {other}}}))"
-    command = f'python3 -c "{asked}"; python3 own.py'
+    command = f'python3 -c "{asked}"; python3 own.py; id -u; touch made'
     environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(home)}
     async with Bubblewrap().box(WorkspaceBox(workspace=workspace, home=home, network=only(allowed))) as box:
         result = await run_process(

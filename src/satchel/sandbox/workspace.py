@@ -156,6 +156,8 @@ class _Workspace:
         for name in ("home", "tmp", "var-tmp"):
             (scratch / name).mkdir(mode=0o700)
             if self._owner is not None:
+                # Root without its capabilities has to pass through them, until it has become that user.
+                (scratch / name).chmod(0o755)
                 os.chown(scratch / name, *self._owner)
         self._nothing = scratch / "nothing"
         self._nothing.touch(mode=0)
