@@ -1,8 +1,8 @@
 """Runs every attack against one backend, as whoever starts it, and prints what happened as JSON.
 
-    python -m tests.sandbox.gauntlet bubblewrap|landlock|unsafe run|bash FOLDER
+    python -m tests.sandbox.gauntlet bubblewrap|landlock|unsafe run|bash FOLDER [OWNER]
 
-The folder is empty; the victims are made in it. The host's findings (a server that was reached, a file that changed, a
+OWNER is the user that workspaces belong to. The folder is empty; the victims are made in it. The host's findings (a server that was reached, a file that changed, a
 process that was left) count as "THROUGH", whatever the attack says.
 """
 
@@ -180,6 +180,8 @@ async def as_capability(sandbox: LocalSandbox, attack: Attack, victims: Victims)
 async def as_command(sandbox: LocalSandbox, attack: Attack, victims: Victims) -> dict[str, Any]:
     workspace = victims.folder / "workspace" / "-".join(attack.name.split("/"))
     workspace.mkdir(parents=True, exist_ok=True)
+    if len(sys.argv) > 4:
+        os.chown(workspace, int(sys.argv[4]), int(sys.argv[4]))
     program = attack.code + f"\nprint('said:', run({victims.args()!r}))\n"
     spec = WorkspaceBox(
         workspace=workspace,

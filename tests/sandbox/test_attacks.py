@@ -11,7 +11,7 @@ import pytest
 from satchel.sandbox.bwrap import find
 from tests.requirements import requirement
 from tests.sandbox.attacks import ATTACKS
-from tests.sandbox.ordinary import ROOT, folder_of_a_user, python_of_a_user, python_of_root
+from tests.sandbox.ordinary import ROOT, USER, folder_of_a_user, python_of_a_user, python_of_root
 
 MOST_S = 240
 
@@ -22,9 +22,10 @@ def gauntlet(backend: str, way: str, who: str) -> dict[str, dict[str, Any]]:
             "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
         )
     python, environ = python_of_a_user() if who == "user" else python_of_root()
-    with folder_of_a_user(root=who == "root") as folder:
+    owner = [str(USER)] if who == "root in a user's folder" else []
+    with folder_of_a_user(root=who != "user") as folder:
         ended = subprocess.run(
-            [*python, "-m", "tests.sandbox.gauntlet", backend, way, str(folder)],
+            [*python, "-m", "tests.sandbox.gauntlet", backend, way, str(folder), *owner],
             cwd=ROOT,
             env={**environ, "HOME": str(folder)},
             capture_output=True,
@@ -45,6 +46,7 @@ def gauntlet(backend: str, way: str, who: str) -> dict[str, dict[str, Any]]:
         ("landlock", "bash", "user"),
         ("bubblewrap", "run", "root"),
         ("bubblewrap", "bash", "root"),
+        ("bubblewrap", "bash", "root in a user's folder"),
     ],
 )
 def test_every_attack_is_stopped(backend: str, way: str, who: str) -> None:

@@ -122,7 +122,8 @@ async def test_a_command_reaches_the_allowed_host_and_its_own_servers(
         result = await run_process(
             ["bash", "-c", command], cwd=workspace, environ=environ, box=box, timeout_s=60
         )
-        assert result.stdout.text.splitlines() == ["hello 403 ConnectionRefusedError", "True"], (
-            result.stderr.text
-        )
+        inside = USER if owner == "another" else os.geteuid() or 1000
+        said = ["hello 403 ConnectionRefusedError", "True", str(inside)]
+        assert result.stdout.text.splitlines() == said, result.stderr.text
+        assert (workspace / "made").stat().st_uid == (USER if owner == "another" else os.geteuid())
         assert [denial.target for denial in box.denied] == [f"localhost:{other}"]

@@ -203,6 +203,7 @@ class _Workspace:
             ]
         if self._egress is not None:
             start += [
+                *parents(INSIDE_GUEST),
                 "--ro-bind",
                 str(GUEST),
                 INSIDE_GUEST,
