@@ -18,6 +18,7 @@ from satchel.sandbox import probing
 from satchel.sandbox.bubblewrap import Bubblewrap
 from satchel.sandbox.bwrap import find
 from satchel.sandbox.choice import open_sandbox, probes
+from satchel.sandbox.job import _sweep, scratch_folder
 from satchel.sandbox.landlock import Landlock
 from satchel.sandbox.local import LocalSandbox
 from satchel.sandbox.port import (
@@ -226,6 +227,24 @@ async def test_a_run_from_a_spare_is_as_fresh_as_any(tmp_path: Path) -> None:
     finally:
         await sandbox.aclose()
     assert sandbox._spares == []
+
+
+async def test_what_a_killed_program_left_in_tmp_is_removed_and_what_is_in_use_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    _sweep.cache_clear()
+    left, foreign = tmp_path / "satchel-box-left", tmp_path / "other"
+    for folder in (left / "out", foreign):
+        folder.mkdir(parents=True)
+    (left / "link").symlink_to(foreign)
+    with scratch_folder() as used:
+        for folder in (left, used):
+            os.utime(folder, (1, 1))
+        _sweep.cache_clear()
+        with scratch_folder() as own:
+            assert sorted(tmp_path.iterdir()) == sorted([foreign, used, own])
+    assert list(tmp_path.iterdir()) == [foreign]
 
 
 async def test_who_is_cancelled_leaves_nothing_running(sandbox: LocalSandbox, tmp_path: Path) -> None:

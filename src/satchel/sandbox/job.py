@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import marshal
 import os
 import shutil
@@ -10,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from satchel.errors import SandboxError
@@ -44,6 +46,8 @@ OPEN_FILES = 256
 HOST_PROCESSES = 6
 """Processes of the sandbox itself."""
 SCRATCH_PREFIX = "satchel-box-"
+LEFT_AFTER_S = 60.0
+"""A younger folder may not be locked yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,10 +207,35 @@ def scratch_folder() -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
     except OSError as error:
         raise SandboxError(f"No temporary folder can be made for the sandbox: {error.strerror}.") from error
+    # The lock says that somebody needs the folder; the kernel drops it with the process, however that ends.
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _sweep(folder.parent)
         yield folder
     finally:
         shutil.rmtree(folder, onerror=_make_removable)
+        os.close(lock)
+
+
+@cache
+def _sweep(parent: Path) -> None:
+    """Once: remove the folders of programs that were killed."""
+    with contextlib.suppress(OSError):
+        newest = max(path.stat().st_mtime for path in parent.glob(f"{SCRATCH_PREFIX}*"))
+        for folder in parent.glob(f"{SCRATCH_PREFIX}*"):
+            with contextlib.suppress(OSError):
+                if newest - folder.lstat().st_mtime > LEFT_AFTER_S and folder.lstat().st_uid == os.geteuid():
+                    _remove_if_left(folder)
+
+
+def _remove_if_left(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, onerror=_make_removable)
+    finally:
+        os.close(fd)
 
 
 def _make_removable(_function: object, path: str, _info: object) -> None:
