@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from satchel.clock import ManualClock
@@ -237,6 +238,55 @@ async def main():
 
 anyio.run(main)
 """
+
+
+_FORKER = """
+import os, sys, anyio
+from pathlib import Path
+from satchel.clock import SystemClock
+from satchel.events import Notice
+from satchel.sessions import SessionStore
+
+async def main():
+    store = SessionStore(Path(sys.argv[1]), None, clock=SystemClock(), new_id=lambda: "a1b2c3")
+    journal = await store.create("/w")
+    await journal.append([Notice(part="test", text="x")], durable=True)
+    if os.fork() == 0:
+        os.read(0, 1)
+        os._exit(0)
+    print("forked", flush=True)
+    await anyio.sleep_forever()
+
+anyio.run(main)
+"""
+
+
+async def test_a_session_opens_although_a_program_that_was_being_started_outlives_its_killed_writer(
+    tmp_path: Path,
+) -> None:
+    """Between fork and exec, the new process shares the writer's lock."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _FORKER, str(tmp_path / "sessions")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as child:  # fmt: skip
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"forked\n"
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+
+        async def open_session() -> None:
+            async with await store_in(tmp_path).open("a1b2c3"):
+                opened.set()
+
+        opened = anyio.Event()
+        async with anyio.create_task_group() as group:
+            group.start_soon(open_session)
+            for _ in range(5):
+                await anyio.lowlevel.checkpoint()
+            assert not opened.is_set()
+            child.stdin.close()
+    assert opened.is_set()
 
 
 @pytest.mark.parametrize("after", [1, 7, 40])

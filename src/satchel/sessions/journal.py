@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from satchel.sessions.summary import add_cost
 __all__ = ["Journal", "Lanes", "WriterLock", "make_folder", "sync_folder", "unwritable", "writer_of"]
 
 _HELD_ELSEWHERE = (errno.EWOULDBLOCK, errno.EACCES)
+_GOING_S = 2.0
 
 
 def unwritable(path: Path, error: OSError) -> StorageUnwritable:
@@ -74,13 +76,17 @@ class WriterLock:
 
     @classmethod
     def acquire(cls, path: Path, *, session_id: str) -> WriterLock:
-        """Acquire the lock without waiting.
+        """Acquire the lock. It blocks for at most `_GOING_S`, and only while the lock's owner has just died.
+
+        A process that is killed while it starts a program shares its locks with the new process for the few
+        milliseconds until that executes the program.
 
         Raises:
             StorageLocked: Another journal holds it; the message names its process.
             StorageUnwritable: The lock file can't be created.
         """
         make_folder(path.parent)
+        give_up_s = time.monotonic() + _GOING_S
         while True:
             try:
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -93,7 +99,10 @@ class WriterLock:
                 os.close(fd)
                 if error.errno not in _HELD_ELSEWHERE:
                     raise unwritable(path, error) from error
-                raise _locked(session_id, pid) from error
+                if time.monotonic() > give_up_s or not _has_ended(pid):
+                    raise _locked(session_id, pid) from error
+                time.sleep(_GOING_S / 100)
+                continue
             # The previous owner may have removed the file between our `open` and our `flock`.
             if _leads_to(path, fd):
                 break
@@ -115,6 +124,17 @@ class WriterLock:
             self._path.unlink(missing_ok=True)
         os.close(self._fd)
         self._fd = -1
+
+
+def _has_ended(pid: str) -> bool:
+    """Whether there is no such process."""
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, PermissionError):
+        return False
+    except (ProcessLookupError, OverflowError):
+        return True
+    return False
 
 
 def _locked(session_id: str, pid: str) -> StorageLocked:
