@@ -41,7 +41,7 @@ ProviderKind: TypeAlias = Literal["openai", "anthropic", "gguf", "none"]
 ToolUse: TypeAlias = Literal["auto", "native", "json"]
 """How tools are called: by the endpoint's tool calls until it refuses them; by its tool calls; by JSON in text."""
 
-SandboxBackend: TypeAlias = Literal["auto", "bubblewrap", "landlock"]
+SandboxBackend: TypeAlias = Literal["auto", "bubblewrap", "landlock", "docker", "podman"]
 
 RuleAction: TypeAlias = Literal["allow", "ask", "deny"]
 
@@ -194,6 +194,8 @@ class SandboxSettings:
     """
 
     backend: SandboxBackend = "auto"
+    image: str = ""
+    pull: bool = False
     allow_unsafe: bool = False
     spares: int = 1
     network: tuple[str, ...] = ()
@@ -649,9 +651,23 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         key="sandbox.backend",
         kind="text",
         default="auto",
-        choices=("auto", "bubblewrap", "landlock"),
+        choices=("auto", "bubblewrap", "landlock", "docker", "podman"),
         doc="What runs code that the model wrote, and in mode auto commands, executables and MCP servers. auto takes "
-        "the first of bubblewrap and landlock that works. Nothing else takes the place of one that doesn't.",
+        "the first of bubblewrap and landlock that works. docker and podman run capabilities and builds only, and only "
+        "if you choose them. Nothing else takes the place of one that doesn't work.",
+    ),
+    Setting(
+        key="sandbox.image",
+        kind="text",
+        default="",
+        doc="The image of containers. It must contain python3 in the minor version that runs Satchel. If empty: the "
+        "official image python:VERSION-slim.",
+    ),
+    Setting(
+        key="sandbox.pull",
+        kind="bool",
+        default=False,
+        doc="Whether docker or podman may fetch the image if it isn't there.",
     ),
     Setting(
         key="sandbox.allow_unsafe",

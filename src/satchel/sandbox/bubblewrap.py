@@ -81,7 +81,7 @@ class Bubblewrap(LocalSandbox):
             tmp="/tmp",
             socket=INSIDE_SOCKET if scene.socket is not None else "",
             # The user's own files stay the user's: with folders to write to, root is only hidden by a user namespace.
-            uid=_own_uid(scene.folder) if self._as_root and not scene.writable else 0,
+            uid=own_uid(scene.folder) if self._as_root and not scene.writable else 0,
         )
 
     def _boxed(self, scene: Scene, places: Places, job_fd: int) -> Boxed:
@@ -174,7 +174,7 @@ def _is_private(path: Path) -> bool:
     return mode & 0o055 != 0o055 and path.is_dir() or mode & 0o044 != 0o044
 
 
-def _own_uid(folder: Path | None) -> int:
+def own_uid(folder: Path | None) -> int:
     """A user for this run; in a session, the one that its files belong to."""
     if folder is not None and FIRST_UID <= (owner := folder.stat().st_uid) < FIRST_UID + MOST_UIDS:
         return owner

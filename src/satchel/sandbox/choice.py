@@ -8,6 +8,7 @@ from typing import Final
 from satchel.config import Settings
 from satchel.errors import NoSandbox
 from satchel.sandbox.bubblewrap import Bubblewrap
+from satchel.sandbox.containers import Containers, Engine
 from satchel.sandbox.landlock import Landlock
 from satchel.sandbox.port import Probe, Sandbox
 from satchel.sandbox.unsafe import Unsafe
@@ -22,7 +23,14 @@ def _makers(settings: Settings) -> Mapping[str, Callable[[], Sandbox]]:
     return {
         "bubblewrap": lambda: Bubblewrap(spares=settings.sandbox.spares),
         "landlock": lambda: Landlock(spares=settings.sandbox.spares),
+        "docker": lambda: _container(settings, "docker"),
+        "podman": lambda: _container(settings, "podman"),
     }
+
+
+def _container(settings: Settings, engine: Engine) -> Sandbox:
+    wanted = settings.sandbox
+    return Containers(engine, environ=settings.environ, image=wanted.image, pull=wanted.pull)
 
 
 async def open_sandbox(settings: Settings) -> Sandbox:

@@ -43,7 +43,7 @@ from satchel.sandbox.process import ProcessResult, StartedProcess
 from satchel.sandbox.proxy import open_egress
 from satchel.sandbox.session import FolderSession
 
-__all__ = ["LocalSandbox"]
+__all__ = ["Audience", "LocalSandbox", "Prepared", "most_report_bytes"]
 
 REPORT_OVERHEAD_BYTES = 65_536
 ESCAPED = 6
@@ -241,7 +241,7 @@ class LocalSandbox(ABC):
             environ={},
             has_stdin=has_stdin,
             has_report=True,
-            box=_Prepared(boxed),
+            box=Prepared(boxed),
         )
 
     async def _run_spare(
@@ -340,7 +340,12 @@ class LocalSandbox(ABC):
         )
 
 
-class _Prepared:
+def most_report_bytes(limits: Limits) -> int:
+    """How long a report may be."""
+    return ESCAPED * limits.result_kb * 1024 + REPORT_OVERHEAD_BYTES
+
+
+class Prepared:
     """A box that was prepared before."""
 
     def __init__(self, boxed: Boxed) -> None:
@@ -372,7 +377,7 @@ class Audience:
             stdin=stdin,
             timeout_s=limits.wall_s,
             max_output_bytes=limits.output_kb * 1024,
-            max_report_bytes=ESCAPED * limits.result_kb * 1024 + REPORT_OVERHEAD_BYTES,
+            max_report_bytes=most_report_bytes(limits),
             on_output=self._hear,
             on_start=self._set_scope,
         )

@@ -1,0 +1,287 @@
+"""Docker and Podman: a container for each run, for those who choose one in the settings.
+
+The container's own limits hold memory and processes. The engine, not Satchel, starts its processes, so ending the
+client doesn't end them: the container is removed by its name, and by itself when its socket closes (`courier`).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets as tokens
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Literal
+
+import anyio
+
+from satchel.errors import NoSandbox
+from satchel.sandbox.bubblewrap import FIRST_UID, MOST_UIDS, give_to, own_uid, readable_by_all
+from satchel.sandbox.bwrap import find
+from satchel.sandbox.courier import open_courier
+from satchel.sandbox.job import ENVIRON, GUEST, HOST_PROCESSES, Places, Scene, job_bytes
+from satchel.sandbox.local import Audience, LocalSandbox, Prepared, most_report_bytes
+from satchel.sandbox.port import (
+    Box,
+    Boxed,
+    Command,
+    Feature,
+    OnOutput,
+    Probe,
+    PythonEntry,
+    RunResult,
+    Status,
+    Watch,
+    WorkspaceBox,
+)
+from satchel.sandbox.probing import probe_by_doing
+from satchel.sandbox.process import ProcessResult, StartedProcess, run_process
+
+__all__ = ["DEFAULT_IMAGE", "Containers", "Engine"]
+
+Engine = Literal["docker", "podman"]
+
+DEFAULT_IMAGE: Final = f"docker.io/library/python:{sys.version_info.major}.{sys.version_info.minor}-slim"
+"""The official image of the running minor version, so that wheels of a layer fit."""
+INSIDE_GUEST = "/run/satchel"
+INSIDE_CODE = "/capability"
+INSIDE_LAYER = "/layer"
+INSIDE_FOLDER = "/build"
+INSIDE_LINE = "/run/courier.sock"
+INSIDE_PROXY = "/run/proxy.sock"
+ENDLESS = 1 << 40
+OTHER_TASKS = 1 << 15
+"""The kernel counts all processes of the user, in whatever container; the engine's own limit is the one that counts."""
+ANSWER_S = 20.0
+"""For questions to the engine that start nothing."""
+PULL_S = 600.0
+KILLED = 137
+
+
+class Containers(LocalSandbox):
+    """See the module."""
+
+    features = frozenset(Feature) - {Feature.HIDING}
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        environ: Mapping[str, str],
+        image: str = "",
+        pull: bool = False,
+        program: str = "",
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            engine: The program.
+            environ: For the engine's client (HOME, DOCKER_HOST, …). The container gets nothing of it.
+            image: Must contain `python3` of the minor version that runs Satchel; "" is `DEFAULT_IMAGE`.
+            pull: Whether `probe` may fetch an image that isn't there. Runs never do.
+            program: Its path; "" searches the system's folders.
+        """
+        super().__init__()
+        self.name = engine
+        self._program = find(program or engine) or program or engine
+        self._environ = dict(environ)
+        self._image = image or DEFAULT_IMAGE
+        self._pull = pull
+        self._as_root = os.geteuid() == 0
+
+    def _places(self, scene: Scene) -> Places:
+        return Places(
+            code_dir=INSIDE_CODE if scene.code_dir is not None else "",
+            path=(INSIDE_LAYER,) if scene.layer is not None else (),
+            cwd=INSIDE_FOLDER if scene.folder is not None else "/tmp",
+            tmp="/tmp",
+            socket=INSIDE_PROXY if scene.socket is not None else "",
+            other_tasks=OTHER_TASKS,
+        )
+
+    def _boxed(self, scene: Scene, places: Places, job_fd: int) -> Boxed:
+        raise NotImplementedError("A container gets its job over a socket.")
+
+    async def _play(
+        self,
+        scene: Scene,
+        entry: PythonEntry | Command,
+        *,
+        secrets: Mapping[str, str],
+        on_output: OnOutput | None = None,
+    ) -> RunResult:
+        job = job_bytes(entry, scene, self._places(scene), secrets)
+        stdin = entry.stdin if isinstance(entry, Command) else None
+        line = scene.scratch / "line.sock"
+        name = f"satchel-{tokens.token_hex(8)}"
+        audience = Audience(scene.limits, on_output)
+        async with open_courier(line, ENVIRON, job, most_bytes=most_report_bytes(scene.limits)) as courier:
+            argv = self._argv(name, scene, line, has_stdin=stdin is not None)
+            started = StartedProcess(
+                argv,
+                cwd=Path("/"),
+                environ=self._environ,
+                has_stdin=stdin is not None,
+                box=Prepared(self._client(argv, scene)),
+            )
+            killed = False
+            try:
+                ended = await audience.listen(started, stdin=stdin)
+                killed = ended.exit_code == KILLED and await self._ran_out_of_memory(name)
+            finally:
+                # Also after a cancellation: a container doesn't end with the client that started it.
+                with anyio.CancelScope(shield=True):
+                    await self._ask("rm", "--force", "--volumes", name)
+            ended = replace(ended, report=await courier.report())
+        if killed:
+            ended = replace(ended, stopped=Status.MEMORY)
+        return self._result(ended, audience, scene, entry, secrets)
+
+    def _client(self, argv: list[str], scene: Scene) -> Boxed:
+        """The engine's client. Its own processes are not the container's, and count nothing."""
+        folders = (scene.out,) if scene.folder is None else (scene.out, scene.folder)
+        watch = Watch(memory_mb=ENDLESS, processes=ENDLESS, folders=folders, folders_mb=scene.limits.tmp_mb)
+        return Boxed(argv=argv, cwd=Path("/"), environ=self._environ, descriptors=(), watch=watch)
+
+    def _argv(self, name: str, scene: Scene, line: Path, *, has_stdin: bool) -> list[str]:
+        limits = scene.limits
+        memory = f"{limits.memory_mb}m"
+        argv = [self._program, "run", "--name", name, "--pull", "never", "--init", "--network", "none"]
+        argv += [
+            "--read-only",
+            "--cap-drop",
+            "ALL",
+            "--security-opt",
+            "no-new-privileges",
+            "--ipc",
+            "private",
+        ]
+        # The client and the first process of the container have a part of the number.
+        argv += ["--pids-limit", str(limits.processes + HOST_PROCESSES)]
+        # Podman's own default is more than may be set where Satchel itself runs in a container.
+        argv += ["--ulimit", f"nproc={OTHER_TASKS}:{OTHER_TASKS}"]
+        argv += ["--memory", memory, "--memory-swap", memory, "--log-driver", "none", "--hostname", "sandbox"]
+        argv += [
+            "--ulimit",
+            "core=0:0",
+            "--ulimit",
+            "nofile=256:256",
+            "--workdir",
+            "/",
+            *self._user(scene, line),
+        ]
+        argv += ["--tmpfs", f"/tmp:rw,exec,nosuid,nodev,mode=1777,size={limits.tmp_mb}m"]
+        argv += ["--interactive"] if has_stdin else []
+        code_dir = scene.code_dir
+        if code_dir is not None and self._as_root:
+            code_dir = readable_by_all(code_dir, scene.scratch)
+        for inside, readable in ((INSIDE_GUEST, GUEST), (INSIDE_CODE, code_dir), (INSIDE_LAYER, scene.layer)):
+            argv += _mount(readable, inside, writable=False)
+        out = scene.out if scene.folder is None else None
+        for inside, place in (
+            ("/tmp/out", out),
+            (INSIDE_FOLDER, scene.folder),
+            (INSIDE_LINE, line),
+            (INSIDE_PROXY, scene.socket),
+        ):
+            argv += _mount(place, inside, writable=True)
+        for path in scene.read_only:
+            argv += _mount(path, str(path), writable=False)
+        for path in scene.writable:
+            argv += _mount(path, str(path), writable=True)
+        argv += ["--entrypoint", "python3", self._image, "-I", "-S"]
+        return [*argv, f"{INSIDE_GUEST}/courier.py", INSIDE_LINE]
+
+    def _user(self, scene: Scene, line: Path) -> list[str]:
+        """Never uid 0: one's own number, or for root one that nobody has, who then owns what the run may write to."""
+        options = ["--http-proxy=false"] if self.name == "podman" else []
+        if not self._as_root:
+            options += ["--userns", "keep-id"] if self.name == "podman" else []
+            return [*options, "--user", f"{os.getuid()}:{os.getgid()}"]
+        if scene.writable:
+            raise NoSandbox(
+                f"With {self.name}, root can't lend its own folders to a run. Run Satchel as an ordinary user, or set "
+                'backend = "bubblewrap" in the section [sandbox] of config.toml.'
+            )
+        uid = own_uid(scene.folder)
+        for ours in (scene.out, line, scene.socket):
+            if ours is not None:
+                os.chown(ours, uid, uid)
+        # The folder of the run is closed to others; the engine mounts what is in it, as root.
+        if scene.folder is not None:
+            give_to(scene.folder, uid)
+        return [*options, "--user", f"{uid}:{uid}"]
+
+    def folder_owner(self, folder: Path) -> int | None:
+        """See `LocalSandbox`."""
+        owner = folder.stat().st_uid
+        return owner if FIRST_UID <= owner < FIRST_UID + MOST_UIDS else None
+
+    @asynccontextmanager
+    async def box(self, spec: WorkspaceBox) -> AsyncIterator[Box]:
+        """See `Sandbox`. There is none: the user's programs are not in the image."""
+        raise NoSandbox(
+            f"{self.name} runs capabilities and builds only: the image lacks the programs that commands in your own "
+            'folder use. Commands are asked about; backend = "bubblewrap" boxes them.'
+        )
+        yield  # what makes it a generator
+
+    async def probe(self) -> Probe:
+        """See `Sandbox`."""
+        reason = fix = ""
+        if find(self._program) is None:
+            reason = f"{self.name} isn't installed."
+            fix = (
+                f"Install {self.name}: sudo apt install {'docker.io' if self.name == 'docker' else 'podman'}."
+            )
+        elif (said := await self._ask("version")).exit_code != 0:
+            reason = f"{self.name} doesn't answer: {_last_line(said)}"
+            if self.name == "docker":
+                fix = "Start it (sudo systemctl start docker), and let yourself use it: sudo usermod -aG docker $USER."
+        elif (await self._ask("image", "inspect", self._image)).exit_code != 0:
+            said = await self._ask("pull", "--quiet", self._image, limit_s=PULL_S) if self._pull else said
+            if not self._pull or said.exit_code != 0:
+                reason = f"The image {self._image} isn't here" + (
+                    f": {_last_line(said)}" if self._pull else "."
+                )
+                fix = (
+                    f"Fetch it: {self.name} pull {self._image}; or set pull = true in the section [sandbox]."
+                )
+        if reason:
+            return Probe(name=self.name, works=False, reason=reason, fix=fix)
+        probe = await probe_by_doing(self)
+        # Its own texts are about bubblewrap.
+        return (
+            probe
+            if probe.works
+            else replace(probe, fix=f"Try: {self.name} run --rm {self._image} python3 -V.")
+        )
+
+    async def _ran_out_of_memory(self, name: str) -> bool:
+        said = await self._ask("inspect", "--format", "{{.State.OOMKilled}}", name)
+        return said.stdout.text.strip() == "true"
+
+    async def _ask(self, *words: str, limit_s: float = ANSWER_S) -> ProcessResult:
+        """Ask the engine something. Its exit code says whether it could answer.
+
+        Raises:
+            SandboxError: The client can't be started.
+        """
+        return await run_process(
+            [self._program, *words], cwd=Path("/"), environ=self._environ, timeout_s=limit_s
+        )
+
+
+def _mount(source: Path | None, inside: str, *, writable: bool) -> list[str]:
+    """The arguments for one mount; fields are those of a CSV line."""
+    if source is None:
+        return []
+    fields = ["type=bind", f"src={source}", f"dst={inside}", *(() if writable else ("readonly",))]
+    quoted = ['"' + field.replace('"', '""') + '"' if {",", '"'} & {*field} else field for field in fields]
+    return ["--mount", ",".join(quoted)]
+
+
+def _last_line(said: ProcessResult) -> str:
+    return (said.stderr.text.strip().splitlines() or [f"exit code {said.exit_code}"])[-1][-300:]
