@@ -589,6 +589,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(9, "sandbox:layers:bounded", "issue 9", "When layers grow too large, the least recently used go, and come back from their locks."),
     built(9, "sandbox:layers:brake", "issue 9", "Versions that were published in the last days are not used unless the user says so."),
     built(9, "sandbox:clean", "DESIGN 8", "No home, no environment, read-only system, private /tmp, limits, and never uid 0 inside."),
+    built(9, "sandbox:settings", "DESIGN 3.2", "The hosts and the limits of [sandbox] hold for every boxed command."),
     built(9, "sandbox:tree-dies", "DESIGN 8", "The whole tree dies at the end."),
 
     # ---- The command line (DESIGN 3.3, issue 2)

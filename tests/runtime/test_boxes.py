@@ -237,6 +237,18 @@ async def test_a_host_is_reached_after_a_question_and_other_hosts_are_not(
         assert one.boxes == ["workspace network=" + server] * 3
 
 
+@requirement("sandbox:settings")
+async def test_every_boxed_command_reaches_the_hosts_of_the_settings_within_their_limits(
+    tmp_path: Path, server: str
+) -> None:
+    async with world(tmp_path, sandbox__network=[server], sandbox__file_mb=1) as one:
+        assert "hello from outside" in await one.bash(f"curl -sS --noproxy '' http://{server}/")
+        assert "exit code: 0" in await one.bash("head -c 1000000 /dev/zero > small")
+        assert "exit code: 0" not in await one.bash("head -c 1100000 /dev/zero > large")
+        assert one.asked == []
+        assert (one.work / "large").stat().st_size == 1 << 20
+
+
 @requirement("bash:boxed:explained")
 async def test_a_command_that_the_box_made_fail_says_so_and_what_to_ask_for(tmp_path: Path) -> None:
     async with world(tmp_path) as one:

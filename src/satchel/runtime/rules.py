@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from satchel.config import Mode, Settings, add_permission
+from satchel.config import Mode, RuleOptions, Settings, add_permission
 from satchel.config import Rule as WrittenRule
 from satchel.errors import UsageError
 from satchel.memory.redaction import redact
@@ -45,6 +45,9 @@ def gate_for(
     """
     rules = [parse_rule(rule.action, rule.tool, rule.options) for rule in settings.permissions]
     rules += [parse_rule("allow", text) for text in allow]
+    if settings.sandbox.network:
+        # A rule with hosts and without a pattern lets no call run that would not run without it.
+        rules.append(parse_rule("allow", "*", RuleOptions(network=settings.sandbox.network)))
 
     async def write_down(rule: Rule) -> None:
         if settings.memory.redact and await anyio.to_thread.run_sync(redact, rule.text) != rule.text:

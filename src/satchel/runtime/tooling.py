@@ -395,6 +395,7 @@ def workspaces(
         tell=tell,
         granted=settings.tools.environ,
         tools=[folder.path for folder in tool_folders(settings)],
+        limits=settings.sandbox,
         fetching={
             name: hosts for name, entry in settings.mcp_servers.items() if (hosts := fetched_from(entry))
         },

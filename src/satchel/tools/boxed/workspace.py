@@ -16,6 +16,7 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
+from satchel.config import SandboxSettings
 from satchel.errors import NoSandbox, SandboxError
 from satchel.sandbox.port import Box as OpenBox
 from satchel.sandbox.port import Feature, Network, Probe, Sandbox, WorkspaceBox
@@ -92,6 +93,7 @@ class Workspaces:
         granted: Sequence[str] = (),
         tools: Sequence[Path] = (),
         fetching: Mapping[str, tuple[str, ...]] | None = None,
+        limits: SandboxSettings | None = None,
     ) -> None:
         """Nothing is opened yet.
 
@@ -104,6 +106,7 @@ class Workspaces:
             granted: Names of environment variables that boxed programs get (`[tools] environ`).
             tools: Folders of executables that boxed programs may read.
             fetching: The MCP servers that a package runner fetches, with the hosts that it needs.
+            limits: What one boxed command may use: memory, processes, and space on disk.
         """
         self.sandbox = sandbox
         self._probed: Probe | None = None
@@ -113,6 +116,7 @@ class Workspaces:
         self.granted = tuple(granted)
         self.tools = tuple(tools)
         self.fetching = dict(fetching or {})
+        self.limits = limits or SandboxSettings()
         self.limiter = anyio.CapacityLimiter(4)
         self._tell = tell
         self._told = False
@@ -390,6 +394,10 @@ class Workspace:
                 hosts=() if public else hosts,
                 private=tuple(host for host in hosts if _names_private(host)),
             ),
+            memory_mb=shared.limits.memory_mb,
+            processes=shared.limits.processes,
+            file_mb=shared.limits.file_mb,
+            disk_mb=shared.limits.disk_mb,
         )
         around = (str(git),) if git is not None else ()
         writable = (str(self.folder), str(self.caches), *around, *box.write)
