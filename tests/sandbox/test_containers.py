@@ -18,12 +18,15 @@ import pytest
 
 from satchel.config import load
 from satchel.errors import NoSandbox
+from satchel.sandbox.bubblewrap import Bubblewrap
 from satchel.sandbox.bwrap import find, system_mounts
 from satchel.sandbox.choice import LADDER, probes
 from satchel.sandbox.containers import Containers
 from satchel.sandbox.job import python_program
+from satchel.sandbox.landlock import Landlock
 from satchel.sandbox.port import (
     Command,
+    Feature,
     Limits,
     Network,
     PythonEntry,
@@ -151,6 +154,21 @@ async def test_what_code_does_wrong_gets_its_status(
     limits = Limits(wall_s=20, cpu_s=1, memory_mb=200, processes=20)
     entry = code(tmp_path / "code", f"def run(args):\n    {body}")
     assert (await sandbox.run(RunSpec(entry=entry, limits=limits))).status is status
+
+
+async def test_too_much_memory_ends_the_run_with_that_reason(tmp_path: Path) -> None:
+    if not IMAGE or find("podman") is None:
+        pytest.skip("PODMAN WAS NOT TESTED: install it and set SATCHEL_TEST_IMAGE to an image that is there")
+    sandbox = Containers("podman", environ=dict(os.environ), image=IMAGE)
+    body = "x = bytearray(400 << 20)"
+    entry = code(tmp_path / "code", f"def run(args):\n    {body}")
+    for what in (entry, Command(argv=("python", "-c", body))):
+        assert (await sandbox.run(RunSpec(entry=what, limits=LIMITS))).status is Status.MEMORY
+
+
+async def test_mode_auto_knows_that_a_container_boxes_no_commands(engine: Engine) -> None:
+    assert Feature.WORKSPACE not in engine.sandbox().features
+    assert Feature.WORKSPACE in Bubblewrap.features & Landlock.features
 
 
 async def test_a_command_gets_its_input_and_its_exit_code_comes_back(sandbox: Containers) -> None:

@@ -21,6 +21,7 @@ from satchel.errors import NoSandbox
 from satchel.sandbox.bubblewrap import FIRST_UID, MOST_UIDS, give_to, own_uid, readable_by_all
 from satchel.sandbox.bwrap import find
 from satchel.sandbox.courier import open_courier
+from satchel.sandbox.guest.courier import KILLED, OUT_OF_MEMORY
 from satchel.sandbox.job import ENVIRON, GUEST, HOST_PROCESSES, Places, Scene, job_bytes
 from satchel.sandbox.local import Audience, LocalSandbox, Prepared, most_report_bytes
 from satchel.sandbox.port import (
@@ -57,13 +58,12 @@ OTHER_TASKS = 1 << 15
 ANSWER_S = 20.0
 """For questions to the engine that start nothing."""
 PULL_S = 600.0
-KILLED = 137
 
 
 class Containers(LocalSandbox):
     """See the module."""
 
-    features = frozenset(Feature) - {Feature.HIDING}
+    features = frozenset(Feature) - {Feature.HIDING, Feature.WORKSPACE}
 
     def __init__(
         self,
@@ -126,16 +126,14 @@ class Containers(LocalSandbox):
                 has_stdin=stdin is not None,
                 box=Prepared(self._client(argv, scene)),
             )
-            killed = False
             try:
                 ended = await audience.listen(started, stdin=stdin)
-                killed = ended.exit_code == KILLED and await self._ran_out_of_memory(name)
             finally:
                 # Also after a cancellation: a container doesn't end with the client that started it.
                 with anyio.CancelScope(shield=True):
                     await self._ask("rm", "--force", "--volumes", name)
             ended = replace(ended, report=await courier.report())
-        if killed:
+        if ended.exit_code == KILLED and ended.report.endswith(OUT_OF_MEMORY):
             ended = replace(ended, stopped=Status.MEMORY)
         return self._result(ended, audience, scene, entry, secrets)
 
@@ -148,7 +146,18 @@ class Containers(LocalSandbox):
     def _argv(self, name: str, scene: Scene, line: Path, *, has_stdin: bool) -> list[str]:
         limits = scene.limits
         memory = f"{limits.memory_mb}m"
-        argv = [self._program, "run", "--name", name, "--pull", "never", "--init", "--network", "none"]
+        argv = [
+            self._program,
+            "run",
+            "--rm",
+            "--name",
+            name,
+            "--pull",
+            "never",
+            "--init",
+            "--network",
+            "none",
+        ]
         argv += [
             "--read-only",
             "--cap-drop",
@@ -258,10 +267,6 @@ class Containers(LocalSandbox):
             if probe.works
             else replace(probe, fix=f"Try: {self.name} run --rm {self._image} python3 -V.")
         )
-
-    async def _ran_out_of_memory(self, name: str) -> bool:
-        said = await self._ask("inspect", "--format", "{{.State.OOMKilled}}", name)
-        return said.stdout.text.strip() == "true"
 
     async def _ask(self, *words: str, limit_s: float = ANSWER_S) -> ProcessResult:
         """Ask the engine something. Its exit code says whether it could answer.

@@ -92,6 +92,8 @@ class Feature(StrEnum):
     """Calls that attack the kernel are refused."""
     MEMORY = "memory"
     DISK = "disk"
+    WORKSPACE = "workspace"
+    """Commands can be confined in the user's own folder: `Sandbox.box`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

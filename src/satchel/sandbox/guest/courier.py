@@ -16,6 +16,8 @@ import sys
 LENGTH_BYTES = 8
 REPORT_FD = "_SATCHEL_REPORT_FD"
 KILLED = 137
+OUT_OF_MEMORY = b"\0memory"
+"""The end of the report of a run that the kernel ended; no JSON contains a NUL character."""
 
 
 def main() -> None:
@@ -40,7 +42,7 @@ def main() -> None:
     _thread.start_new_thread(_watch, (line,))
     status = os.waitpid(child, 0)[1]
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == KILLED - 128 and _ran_out_of_memory():
-        line.sendall(b'{"status": "memory", "error": "It used more memory than it may and was ended."}')
+        line.sendall(OUT_OF_MEMORY)
     os._exit(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))
 
 

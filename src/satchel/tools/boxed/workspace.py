@@ -41,7 +41,9 @@ _CLOSE_S: Final = 10.0
 _GIT_S: Final = 5.0
 _OFFLINE: Final = {"UV_OFFLINE": "1", "npm_config_prefer_offline": "true"}
 """Package runners start from their caches what they have fetched before, instead of failing to look for news."""
-_NEEDED: Final = frozenset({Feature.FILES, Feature.NO_NETWORK, Feature.PROCESSES, Feature.SYSCALLS})
+_NEEDED: Final = frozenset(
+    {Feature.FILES, Feature.NO_NETWORK, Feature.PROCESSES, Feature.SYSCALLS, Feature.WORKSPACE}
+)
 """What a box must guarantee to be one. `bash` needs HIDING as well, which protects `.git/hooks`."""
 
 
@@ -208,6 +210,8 @@ class Workspace:
         probe = await self._shared.probe()
         if not probe.works:
             return f"there is no sandbox here ({probe.reason.rstrip('.') or probe.name})"
+        if Feature.WORKSPACE not in probe.features:
+            return f"the sandbox {probe.name} runs capabilities and builds only"
         if not probe.features >= _NEEDED:
             return f"the sandbox {probe.name} does not contain programs well enough"
         if source == "builtin" and Feature.HIDING not in probe.features:
