@@ -20,8 +20,7 @@ import anyio
 from satchel.errors import NoSandbox
 from satchel.sandbox.bubblewrap import FIRST_UID, MOST_UIDS, give_to, own_uid, readable_by_all
 from satchel.sandbox.bwrap import find
-from satchel.sandbox.courier import open_courier
-from satchel.sandbox.guest.courier import KILLED, OUT_OF_MEMORY
+from satchel.sandbox.courier import KILLED, OUT_OF_MEMORY, open_courier
 from satchel.sandbox.job import ENVIRON, GUEST, HOST_PROCESSES, Places, Scene, job_bytes
 from satchel.sandbox.local import Audience, LocalSandbox, Prepared, most_report_bytes
 from satchel.sandbox.port import (

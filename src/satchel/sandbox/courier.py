@@ -14,9 +14,12 @@ import anyio
 
 from satchel.errors import SandboxError
 
-__all__ = ["Courier", "open_courier"]
+__all__ = ["KILLED", "OUT_OF_MEMORY", "Courier", "open_courier"]
 
 LENGTH_BYTES = 8
+KILLED = 137
+OUT_OF_MEMORY = b"\0memory"
+"""These three are as in `guest/courier.py`, which can't be imported: it is no part of the package."""
 CHUNK_BYTES = 65_536
 LATE_S = 2.0
 """How long the end of the report may take after the program's own end: what is left then is in a buffer."""
