@@ -12,7 +12,8 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, func, select
 
 from satchel.capabilities import folder as folders
-from satchel.capabilities.catalogue import Catalogue, Staged, forget_inputs
+from satchel.capabilities.catalogue import Catalogue, Staged
+from satchel.capabilities.forgetting import forget_inputs
 from satchel.capabilities.records import Access, Provenance, Wanted, capability_to_json
 from satchel.capabilities.tables import capability_runs, metadata
 from satchel.clock import ManualClock

@@ -60,7 +60,7 @@ from satchel.config.home import ensure_home
 from satchel.errors import NotFound, Refused, SatchelError, StorageError, StorageUnwritable, UsageError
 from satchel.storage import Database
 
-__all__ = ["Catalogue", "Checkout", "Staged", "forget_inputs"]
+__all__ = ["Catalogue", "Checkout", "Staged"]
 
 T = TypeVar("T")
 
@@ -1071,15 +1071,6 @@ class Catalogue:
 
     def _now(self) -> int:
         return (self._clock.now() - _EPOCH) // timedelta(microseconds=1)
-
-
-async def forget_inputs(database: Database) -> None:
-    """Empty what the records of runs keep of failed runs, their inputs and errors. Called when the user has something
-    forgotten: a model may have put any of it into an input, in other words.
-    """
-    kept = (capability_runs.c.input != "") | (capability_runs.c.error != "")
-    emptied = update(capability_runs).where(kept).values(input="", error="")
-    await database.write(lambda connection: connection.execute(emptied), durable=True)
 
 
 def _approved(connection: Connection, id: str) -> Access:

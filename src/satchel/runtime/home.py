@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 
-from satchel.capabilities.catalogue import forget_inputs
+from satchel.capabilities.forgetting import forget_inputs
 from satchel.clock import Clock, SystemClock
 from satchel.config import Settings, ensure_home, load, process_environ, project_files
 from satchel.errors import SatchelError, StorageError
