@@ -148,7 +148,7 @@ class Bubblewrap(LocalSandbox):
             yield box
 
     def folder_owner(self, folder: Path) -> int | None:
-        """See `LocalSandbox`."""
+        """See `Backend`."""
         owner = folder.stat().st_uid
         return owner if FIRST_UID <= owner < FIRST_UID + MOST_UIDS else None
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import secrets as tokens
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
@@ -18,13 +17,13 @@ from typing import Final, Literal
 import anyio
 
 from satchel.errors import NoSandbox
+from satchel.sandbox.backend import Audience, Backend, most_report_bytes
 from satchel.sandbox.bubblewrap import FIRST_UID, MOST_UIDS, give_to, own_uid, readable_by_all
 from satchel.sandbox.bwrap import find
 from satchel.sandbox.courier import KILLED, OUT_OF_MEMORY, open_courier
 from satchel.sandbox.job import ENVIRON, GUEST, HOST_PROCESSES, Places, Scene, job_bytes
-from satchel.sandbox.local import Audience, LocalSandbox, Prepared, most_report_bytes
+from satchel.sandbox.local import Prepared
 from satchel.sandbox.port import (
-    Box,
     Boxed,
     Command,
     Feature,
@@ -34,7 +33,6 @@ from satchel.sandbox.port import (
     RunResult,
     Status,
     Watch,
-    WorkspaceBox,
 )
 from satchel.sandbox.probing import probe_by_doing
 from satchel.sandbox.process import ProcessResult, StartedProcess, run_process
@@ -59,7 +57,7 @@ ANSWER_S = 20.0
 PULL_S = 600.0
 
 
-class Containers(LocalSandbox):
+class Containers(Backend):
     """See the module."""
 
     features = frozenset(Feature) - {Feature.HIDING, Feature.WORKSPACE}
@@ -82,7 +80,6 @@ class Containers(LocalSandbox):
             pull: Whether `probe` may fetch an image that isn't there. Runs never do.
             program: Its path; "" searches the system's folders.
         """
-        super().__init__()
         self.name = engine
         self._program = find(program or engine) or program or engine
         self._environ = dict(environ)
@@ -99,9 +96,6 @@ class Containers(LocalSandbox):
             socket=INSIDE_PROXY if scene.socket is not None else "",
             other_tasks=OTHER_TASKS,
         )
-
-    def _boxed(self, scene: Scene, places: Places, job_fd: int) -> Boxed:
-        raise NotImplementedError("A container gets its job over a socket.")
 
     async def _play(
         self,
@@ -223,18 +217,9 @@ class Containers(LocalSandbox):
         return [*options, "--user", f"{uid}:{uid}"]
 
     def folder_owner(self, folder: Path) -> int | None:
-        """See `LocalSandbox`."""
+        """See `Backend`."""
         owner = folder.stat().st_uid
         return owner if FIRST_UID <= owner < FIRST_UID + MOST_UIDS else None
-
-    @asynccontextmanager
-    async def box(self, spec: WorkspaceBox) -> AsyncIterator[Box]:
-        """See `Sandbox`. There is none: the user's programs are not in the image."""
-        raise NoSandbox(
-            f"{self.name} runs capabilities and builds only: the image lacks the programs that commands in your own "
-            'folder use. Commands are asked about; backend = "bubblewrap" boxes them.'
-        )
-        yield  # what makes it a generator
 
     async def probe(self) -> Probe:
         """See `Sandbox`."""

@@ -40,7 +40,9 @@ class _Runner(Protocol):
     name: str
     features: frozenset[Feature]
 
-    async def run_fresh(self, spec: RunSpec, *, on_output: OnOutput | None = None) -> RunResult: ...
+    async def play_once(
+        self, spec: RunSpec, *, folder: Path | None, on_output: OnOutput | None
+    ) -> RunResult: ...
 
 
 async def probe_by_doing(sandbox: _Runner) -> Probe:
@@ -50,8 +52,10 @@ async def probe_by_doing(sandbox: _Runner) -> Probe:
         with open(os.path.join(folder, "main.py"), "x") as file:  # noqa: ASYNC230 - two lines
             file.write(CODE)
         try:
-            result = await sandbox.run_fresh(
-                RunSpec(entry=PythonEntry(code_dir=Path(folder), args={"word": "up"}), limits=SMALL)
+            result = await sandbox.play_once(
+                RunSpec(entry=PythonEntry(code_dir=Path(folder), args={"word": "up"}), limits=SMALL),
+                folder=None,
+                on_output=None,
             )
         except SandboxError as error:
             return Probe(name=sandbox.name, works=False, reason=str(error), fix=fix_for(str(error)))

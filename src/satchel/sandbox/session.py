@@ -20,10 +20,10 @@ from satchel.sandbox.port import (
     Artifact,
     Command,
     Limits,
-    Network,
     OnOutput,
     PythonEntry,
     RunResult,
+    RunSpec,
     SessionSpec,
     Status,
 )
@@ -34,21 +34,8 @@ class Player(Protocol):
 
     name: str
 
-    async def play_once(
-        self,
-        entry: PythonEntry | Command,
-        *,
-        layer: Path | None,
-        network: Network,
-        limits: Limits,
-        read_only: tuple[Path, ...],
-        writable: tuple[Path, ...],
-        environ: Mapping[str, str],
-        secrets: Mapping[str, str],
-        folder: Path | None,
-        on_output: OnOutput | None,
-    ) -> RunResult:
-        """Run once."""
+    async def play_once(self, spec: RunSpec, *, folder: Path | None, on_output: OnOutput | None) -> RunResult:
+        """Run once; `folder` is the session's."""
         ...
 
     def folder_owner(self, folder: Path) -> int | None:
@@ -167,22 +154,20 @@ class FolderSession:
             )
         spec = self._spec
         limits: Limits = replace(spec.limits, wall_s=min(timeout_s, self._left_s))
+        run = RunSpec(
+            entry=entry,
+            layer=spec.layer,
+            network=spec.network,
+            limits=limits,
+            read_only=spec.read_only,
+            environ=spec.environ,
+            secrets=spec.secrets,
+        )
         began_s = anyio.current_time()
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)
             try:
-                return await self._sandbox.play_once(
-                    entry,
-                    layer=spec.layer,
-                    network=spec.network,
-                    limits=limits,
-                    read_only=spec.read_only,
-                    writable=(),
-                    environ=spec.environ,
-                    secrets=spec.secrets,
-                    folder=folder,
-                    on_output=on_output,
-                )
+                return await self._sandbox.play_once(run, folder=folder, on_output=on_output)
             finally:
                 self._scopes.discard(scope)
                 self._left_s -= anyio.current_time() - began_s

@@ -1,0 +1,229 @@
+"""What all backends share: the folders of a run, its way out, its result, and sessions.
+
+A backend says how something is run in a scene (`Backend._play`). `local` is for those that start the program on this
+machine; a container's engine and a hosted service start it themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import anyio
+
+from satchel.errors import NoSandbox, SandboxError
+from satchel.sandbox import artifacts
+from satchel.sandbox.job import Scene, scratch_folder
+from satchel.sandbox.outcome import FLOOD, exit_code, judge, redacted, text_of
+from satchel.sandbox.port import (
+    Box,
+    Command,
+    Egress,
+    Feature,
+    Limits,
+    Network,
+    OnOutput,
+    Probe,
+    PythonEntry,
+    RunResult,
+    RunSpec,
+    SandboxSession,
+    SessionSpec,
+    WorkspaceBox,
+)
+from satchel.sandbox.process import ProcessResult, StartedProcess
+from satchel.sandbox.proxy import open_egress
+from satchel.sandbox.session import FolderSession
+
+__all__ = ["Audience", "Backend", "most_report_bytes", "scene_of"]
+
+REPORT_OVERHEAD_BYTES = 65_536
+ESCAPED = 6
+"""The length of an escaped character in JSON."""
+
+
+class Backend(ABC):
+    """See the module."""
+
+    name: str
+    features: frozenset[Feature]
+    proxied = True
+    """Whether allowed hosts are reached through the proxy of this machine."""
+
+    @abstractmethod
+    async def _play(
+        self,
+        scene: Scene,
+        entry: PythonEntry | Command,
+        *,
+        secrets: Mapping[str, str],
+        on_output: OnOutput | None = None,
+    ) -> RunResult:
+        """Run once in a scene."""
+
+    @abstractmethod
+    async def probe(self) -> Probe:
+        """See `Sandbox`."""
+
+    async def run(self, spec: RunSpec, *, on_output: OnOutput | None = None) -> RunResult:
+        """See `Sandbox`."""
+        return await self.play_once(spec, folder=None, on_output=on_output)
+
+    async def play_once(self, spec: RunSpec, *, folder: Path | None, on_output: OnOutput | None) -> RunResult:
+        """Run once, in a scene of its own. `folder` is that of a session."""
+        self._check(spec.network)
+        async with self._scene(spec, folder) as (scene, egress):
+            result = await self._play(scene, spec.entry, secrets=spec.secrets, on_output=on_output)
+            return result if egress is None else replace(result, denied=tuple(egress.denied))
+
+    def folder_owner(self, folder: Path) -> int | None:
+        """The user whose files a session's folder holds; None is this one."""
+        return None
+
+    async def open(self, spec: SessionSpec) -> SandboxSession:
+        """See `Sandbox`."""
+        self._check(spec.network)
+        return FolderSession(self, spec)
+
+    @asynccontextmanager
+    async def box(self, spec: WorkspaceBox) -> AsyncIterator[Box]:
+        """See `Sandbox`. By default there is none: the user's programs are not there."""
+        raise NoSandbox(
+            f"{self.name} runs capabilities and builds only: it lacks the programs that commands in your own folder "
+            'use. Commands are asked about; backend = "bubblewrap" boxes them.'
+        )
+        yield  # what makes it a generator
+
+    async def aclose(self) -> None:
+        """See `Sandbox`. Nothing waits, by default."""
+        return
+
+    def _check(self, network: Network) -> None:
+        """Refuse a network that can't be limited as it should be."""
+        if network.mode != "none" and Feature.HOSTS not in self.features:
+            raise NoSandbox(
+                f"The sandbox here ({self.name}) can't limit the network to hosts, so it allows none. "
+                "Install bubblewrap: sudo apt install bubblewrap."
+            )
+
+    def _group(self, spec: RunSpec) -> AbstractContextManager[Path | None]:
+        """A control group for the run, where the kernel's own limits are not enough."""
+        return contextlib.nullcontext()
+
+    @asynccontextmanager
+    async def _scene(self, spec: RunSpec, folder: Path | None) -> AsyncIterator[tuple[Scene, Egress | None]]:
+        """Make the folders of a run, and its way out, and remove them afterwards."""
+        code_dir = spec.entry.code_dir if isinstance(spec.entry, PythonEntry) else None
+        for path in (code_dir, spec.layer, folder, *spec.read_only, *spec.writable):
+            if path is not None and not path.exists():
+                raise SandboxError(f"{str(path)!r}, which the sandbox should contain, doesn't exist.")
+        with scratch_folder() as scratch, self._group(spec) as group:
+            scene = scene_of(spec, scratch, folder=folder, group=group)
+            if spec.network.mode == "none" or not self.proxied:
+                yield scene, None
+                return
+            async with open_egress(spec.network, folder=scratch) as egress:
+                yield replace(scene, socket=egress.socket), egress
+
+    def _result(
+        self,
+        ended: ProcessResult,
+        audience: Audience,
+        scene: Scene,
+        entry: PythonEntry | Command,
+        secrets: Mapping[str, str],
+    ) -> RunResult:
+        """Judge a run that has ended, and collect what it left."""
+        limits = scene.limits
+        is_call = isinstance(entry, PythonEntry)
+        verdict = judge(ended, limits, flooded=audience.flooded, is_call=is_call, backend=self.name)
+        values = secrets.values()
+        try:
+            left = artifacts.collect(scene.out, most=limits.artifacts, most_bytes=limits.artifacts_mb << 20)
+        except SandboxError:
+            # Without namespaces, the code may have put something else in its place.
+            left = artifacts.Collected(artifacts=(), omitted=("out: not a folder",))
+        return RunResult(
+            status=verdict.status,
+            result=None if verdict.result is None else redacted(verdict.result, values),
+            error=redacted(verdict.error, values),
+            traceback=redacted(verdict.traceback, values),
+            stdout=redacted(text_of(ended.stdout), values),
+            stderr=redacted(text_of(ended.stderr), values),
+            truncated=bool(ended.stdout.omitted or ended.stderr.omitted),
+            exit=exit_code(ended),
+            wall_ms=ended.duration_s * 1000,
+            peak_mb=max(ended.peak_mb, verdict.peak_kb // 1024),
+            backend=self.name,
+            artifacts=left.artifacts,
+            omitted=left.omitted,
+        )
+
+
+def most_report_bytes(limits: Limits) -> int:
+    """How long a report may be."""
+    return ESCAPED * limits.result_kb * 1024 + REPORT_OVERHEAD_BYTES
+
+
+class Audience:
+    """Listens to one run until its end.
+
+    Attributes:
+        flooded: It was ended because it printed too much.
+    """
+
+    def __init__(self, limits: Limits, on_output: OnOutput | None) -> None:
+        self.flooded = False
+        self._limits = limits
+        self._on_output = on_output
+        self._printed = 0
+        self._scope: anyio.CancelScope | None = None
+
+    async def listen(self, started: StartedProcess, *, stdin: bytes | None) -> ProcessResult:
+        """Let it run to its end."""
+        limits = self._limits
+        return await started.finish(
+            stdin=stdin,
+            timeout_s=limits.wall_s,
+            max_output_bytes=limits.output_kb * 1024,
+            max_report_bytes=most_report_bytes(limits),
+            on_output=self.hear,
+            on_start=self.attend,
+        )
+
+    def attend(self, scope: anyio.CancelScope) -> None:
+        """Take the scope that is cancelled if too much is printed."""
+        self._scope = scope
+
+    async def hear(self, stream: Literal["stdout", "stderr"], chunk: bytes) -> None:
+        """Count and pass on a piece of output."""
+        self._printed += len(chunk)
+        if self._printed > FLOOD * self._limits.output_kb * 1024 and self._scope is not None:
+            self.flooded = True
+            self._scope.cancel()
+        elif self._on_output is not None:
+            await self._on_output(stream, chunk)
+
+
+def scene_of(spec: RunSpec, scratch: Path, *, folder: Path | None = None, group: Path | None = None) -> Scene:
+    """The scene of a run, with the empty folder for its artifacts."""
+    scene = Scene(
+        code_dir=spec.entry.code_dir if isinstance(spec.entry, PythonEntry) else None,
+        layer=spec.layer,
+        network=spec.network,
+        limits=spec.limits,
+        read_only=spec.read_only,
+        writable=spec.writable,
+        environ=spec.environ,
+        scratch=scratch,
+        folder=folder,
+        socket=None,
+        group=group,
+    )
+    scene.out.mkdir()
+    return scene
