@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from satchel.memory.checking import clean_tags, one_of
 from satchel.memory.records import Kind, MemoryType, Tier
 
-__all__ = ["Filter", "Filters", "filter_of"]
+__all__ = ["Filter", "Filters", "Visible", "filter_of"]
 
 
 class Filters(TypedDict, total=False):
@@ -57,6 +57,23 @@ class Filter:
     def is_empty(self) -> bool:
         """Whether it lets everything through."""
         return self == Filter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visible:
+    """Which memories may be found, by rid.
+
+    Attributes:
+        allowed: Only these, or None for all.
+        hidden: None of these.
+    """
+
+    allowed: frozenset[int] | None = None
+    hidden: frozenset[int] = frozenset()
+
+    def shows(self, rid: int) -> bool:
+        """Whether it may be found."""
+        return rid not in self.hidden and (self.allowed is None or rid in self.allowed)
 
 
 def filter_of(given: Filters, aware: Callable[[datetime | None], datetime | None]) -> Filter:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args
 
 import anyio
-import numpy as np
 from sqlalchemy import Connection
 
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import NotFound, SatchelError, StorageLocked, UsageError
 from satchel.memory import decay, distill, lexicon, modes, repository
-from satchel.memory.arrays import Floats, Ints
+from satchel.memory.array_candidates import ArrayCandidates
+from satchel.memory.arrays import Floats
 from satchel.memory.checking import (
     DECAY_RATE,
     PRIORITY,
@@ -40,7 +38,7 @@ from satchel.memory.comparing import Comparison, ask_model, judge_pair
 from satchel.memory.decay import DecayCycle
 from satchel.memory.deep import DeepAnswer, search_deeply
 from satchel.memory.embedding import AskedWith, DenseArm
-from satchel.memory.filters import Filter, Filters, filter_of
+from satchel.memory.filters import Filter, Filters, Visible, filter_of
 from satchel.memory.forgetting import forget_now, has_unkeyed, ids_to_forget, preview, rekey
 from satchel.memory.grouping import (
     CANDIDATE_COSINE,
@@ -55,12 +53,12 @@ from satchel.memory.grouping import (
     write_findings,
 )
 from satchel.memory.hashing import KEY_FILE, WordHasher
-from satchel.memory.index import Index
 from satchel.memory.keeper import Keeper
 from satchel.memory.mover import Mover
 from satchel.memory.places import settle
+from satchel.memory.ports import Candidates
 from satchel.memory.question import Question, read_question
-from satchel.memory.ranking import Factors, Found, Ranked, Scores, choose, rank, score, within_reach
+from satchel.memory.ranking import Found, Ranked
 from satchel.memory.records import (
     Context,
     Episode,
@@ -76,12 +74,13 @@ from satchel.memory.records import (
     Tier,
     Trust,
 )
-from satchel.memory.redaction import may_hold_secrets, redact, strip_private
+from satchel.memory.redaction import strip_private
 from satchel.memory.reindexing import Reindexed, reindex
 from satchel.memory.relevance import CONSIDERED, judge, judge_by_words
 from satchel.memory.repository import Draft, place_hash, to_micros
+from satchel.memory.space import Space
 from satchel.memory.surfacing import Said, block_of, is_mere_question, restates, said_texts, strip_injected
-from satchel.memory.vector_rows import read_tokens
+from satchel.memory.thread import OneThread
 from satchel.models.embedding import OwnEmbedding, as_embedder, open_embedder
 from satchel.models.port import ChatModel, Embedder
 from satchel.storage import Database
@@ -112,33 +111,6 @@ _GROUP_BEFORE_SEARCH = 256
 fifth of what their vectors take. More than that come from an import, and are compared in the background."""
 _FILL_IDLE_S = 2.0  # A program that stores something and ends at once need not load a model for it.
 _READ_INLINE_CHARS = 20_000  # 5 ms of reading; a longer text is read on memory's own thread.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Visible:
-    """Which memories may be found, by rid.
-
-    Attributes:
-        allowed: Only these, or None for all.
-        hidden: None of these.
-    """
-
-    allowed: frozenset[int] | None
-    hidden: frozenset[int]
-
-    def shows(self, rid: int) -> bool:
-        """Whether it may be found."""
-        return rid not in self.hidden and (self.allowed is None or rid in self.allowed)
-
-    def rows_of(self, index: Index) -> Any:
-        """The same for the rows of an index: shape (rows,), bool; None for all."""
-        if self.allowed is None and not self.hidden:
-            return None
-        rows = np.full(len(index), self.allowed is None, dtype=np.bool_)
-        for rids, shown in ((self.allowed or (), True), (self.hidden, False)):
-            known = [index.rows[rid] for rid in rids if rid in index.rows]
-            rows[known] = shown
-        return rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,12 +152,22 @@ class Memory(Keeper, Mover, Inspector):
         self._hasher = hasher
         self._redacts = redacts
         self._by_request = one_of(decay_cycle, DecayCycle, "cycle of decay") == "request"
-        self._index = Index()
-        self._refreshing = anyio.Lock()
         self._grouped_at = -1
         self._busy_at = float("-inf")
-        # One thread owns the index: what changes it and what reads it never meet.
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="satchel-memory")
+        self._thread = OneThread("satchel-memory")
+        self._candidates: Candidates = ArrayCandidates(database, space, self._thread)
+        self._shared = Space(
+            id=space,
+            user=user,
+            scope=scope,
+            backend=database,
+            candidates=self._candidates,
+            clock=clock,
+            hasher=hasher,
+            thread=self._thread,
+            redacts=redacts,
+            by_request=self._by_request,
+        )
         self._wake = anyio.Event()
 
     @classmethod
@@ -260,7 +242,7 @@ class Memory(Keeper, Mover, Inspector):
                 redacts=redact,
                 decay_cycle=decay_cycle,
             )
-            stack.callback(memory._pool.shutdown)
+            stack.callback(memory._thread.close)
             if await database.read(repository.has_old_words):
                 while await database.write(lambda connection: repository.reread_words(connection, limit=500)):
                     pass
@@ -506,16 +488,11 @@ class Memory(Keeper, Mover, Inspector):
 
     async def _having(self, query: str) -> frozenset[int]:
         """The rids of the memories that have every telling word of a text."""
-        index = await self._refresh()
         stems = set(lexicon.stems_of(printable(query)))
         if not stems:
             raise UsageError("There is no telling word in this; nothing was removed.")
-
-        def read() -> frozenset[int]:
-            rows = set.intersection(*(set(index.postings(stem)[0].tolist()) for stem in stems))
-            return frozenset(int(index.rids[row]) for row in rows)
-
-        return await self._run(read)
+        await self._refresh()
+        return await self._candidates.having(list(stems))
 
     async def distill(
         self,
@@ -734,22 +711,11 @@ class Memory(Keeper, Mover, Inspector):
         _, found, vector = await self._find(query, limit=1, mode="dense", fill=fill, progress=progress)
         if vector is None or not found.ranked:
             return ()
-        index = self._index
-
-        def compare() -> dict[int, float]:
-            cosines = index.cosines(vector)
-            alive, rids = index.alive, index.rids
-            return {
-                int(rids[row]): float(cosine)
-                for row, cosine in zip(cosines.rows, cosines.best, strict=True)
-                if alive[row] and cosine > 0 and visible.shows(int(rids[row]))
-            }
-
-        cosines = await self._run(compare)
+        cosines = await self._candidates.cosines(vector, visible=visible)
         now = self._clock.now()
         scored = await self._database.read(
             lambda connection: modes.score_by_meaning(
-                connection, self._space, cosines, now=now, threshold=threshold
+                connection, self._space, dict(cosines), now=now, threshold=threshold
             )
         )
         return await self._scored_hits(scored[:limit])
@@ -1102,21 +1068,24 @@ class Memory(Keeper, Mover, Inspector):
         if dense is not None:
             await dense.open()
             await dense.fill(limit=fill)
-        index = await self._refresh()
-        serving = index.model if dense is not None and dense.trouble is None else None
+        await self._refresh()
+        serving = self._candidates.model if dense is not None and dense.trouble is None else None
         facts = await self._database.read(
             lambda connection: pending_facts(connection, self._space, model=serving, limit=limit)
         )
         if not facts:
             return Grouped()
-        near = await self._run(lambda: [self._near(index, fact) for fact in facts])
-        wanted = sorted({rid for found in near for rid in found} | {fact.rid for fact in facts})
+        near = await self._candidates.near(
+            {fact.rid: (fact.content, fact.vectors) for fact in facts},
+            limit=MOST_CANDIDATES,
+            cosine=CANDIDATE_COSINE,
+            coverage=CANDIDATE_COVERAGE,
+        )
+        wanted = sorted({rid for found in near.values() for rid in found} | {fact.rid for fact in facts})
         records = await self._database.read(
             lambda connection: repository.read_records(connection, self._space, wanted)
         )
-        findings = [
-            await self._compared(fact, found, records, model) for fact, found in zip(facts, near, strict=True)
-        ]
+        findings = [await self._compared(fact, near.get(fact.rid, {}), records, model) for fact in facts]
         at = to_micros(self._clock.now())
 
         def write(connection: Connection) -> Grouped:
@@ -1145,39 +1114,9 @@ class Memory(Keeper, Mover, Inspector):
             findings.append((older, newer, found))
         return findings
 
-    def _near(self, index: Index, fact: PendingFact) -> dict[int, float | None]:
-        """The rids nearest to a fact, each with its cosine, or None where no embedder serves. What was said in a
-        conversation is the record of it: it takes nothing's place, and nothing takes its.
-        """
-        near: dict[int, float | None] = {}
-        sitting = index.sittings().number
-        own_row = index.rows.get(fact.rid)
-        if own_row is not None and sitting[own_row] >= 0:
-            return near
-        if fact.vectors is not None:
-            own = np.frombuffer(fact.vectors, dtype="<f4").reshape(-1, index.dimension)[0]
-            cosines = index.cosines(own)
-            for at in np.argsort(-cosines.best)[: MOST_CANDIDATES + 1].tolist():
-                row = int(cosines.rows[at])
-                rid, cosine = int(index.rids[row]), float(cosines.best[at])
-                if rid != fact.rid and index.alive[row] and sitting[row] < 0 and cosine >= CANDIDATE_COSINE:
-                    near[rid] = cosine
-            return near
-        question = read_question(fact.content[:_READ_INLINE_CHARS], ())
-        chosen = choose(index, question, None, limit=MOST_CANDIDATES + 1, mode="lexical")
-        if chosen is not None:
-            scores = score(index, question, chosen, mode="lexical")
-            found = rank(index, question, chosen, scores, limit=MOST_CANDIDATES + 1)
-            near = {
-                hit.rid: None
-                for hit in found.ranked
-                if hit.rid != fact.rid and sitting[hit.row] < 0 and hit.coverage >= CANDIDATE_COVERAGE
-            }
-        return near
-
     async def _group_few(self) -> None:
         """Compare the facts that were stored a moment ago, where they are few: for who searches right after."""
-        if self._index.changed == self._grouped_at:
+        if self._candidates.changed == self._grouped_at:
             return
         pending = await self._database.read(
             lambda connection: count_pending_facts(connection, self._space, limit=_GROUP_BEFORE_SEARCH + 1)
@@ -1185,7 +1124,7 @@ class Memory(Keeper, Mover, Inspector):
         if 0 < pending <= _GROUP_BEFORE_SEARCH:
             await self._group_some(_GROUP_BEFORE_SEARCH, model=None, fill=_FILL_BEFORE_SURFACING)
             await self._refresh()
-        self._grouped_at = self._index.changed
+        self._grouped_at = self._candidates.changed
 
     # Inside.
 
@@ -1248,43 +1187,23 @@ class Memory(Keeper, Mover, Inspector):
         )
 
     async def _redacted(self, text: str) -> str:
-        """The text without secrets. Looking closely takes a library that is loaded once, off the event loop."""
-        if not self._redacts or (len(text) <= _READ_INLINE_CHARS and not may_hold_secrets(text)):
-            return text
-        return await self._run(redact, text)
+        """See `Space.redacted`."""
+        return await self._shared.redacted(text)
 
     def _stored(self) -> None:
         self._wake.set()
 
     async def _run(self, function: Callable[..., T], *args: object) -> T:
         """Run a function on memory's own thread; a cancelled caller waits for it."""
-        running = asyncio.wrap_future(self._pool.submit(function, *args))
-        with anyio.CancelScope(shield=True):
-            await running
-        return running.result()
+        return await self._thread.run(function, *args)
 
-    async def _refresh(self) -> Index:
+    async def _refresh(self) -> None:
         """Take in what this and other processes changed since the last time."""
-        async with self._refreshing:
-            index = self._index
-            if index.needs_rebuild:
-                index = self._index = Index()
-            dense = self._dense
-            if dense is not None and dense.model is not None:
-                index.dimension = dense.dimension
-                index.use_model(dense.model)
-            changes = await self._database.read(
-                lambda connection: repository.load_changes(
-                    connection,
-                    self._space,
-                    since=index.changed,
-                    model=index.model,
-                    vectors_since=index.vectors_changed,
-                )
-            )
-            if changes is not None:
-                await self._run(index.apply, changes)
-            return index
+        dense = self._dense
+        if dense is None:
+            await self._candidates.refresh()
+        else:
+            await self._candidates.refresh(model=dense.model, dimension=dense.dimension)
 
     async def _find(
         self,
@@ -1301,79 +1220,52 @@ class Memory(Keeper, Mover, Inspector):
         dense = None if mode == "lexical" else self._dense
         if dense is not None:
             await dense.open()
-        index = await self._refresh()
-        question = read_question(query, index.speaker_numbers.items())
-        if not index.alive_count or not query.strip():
+        await self._refresh()
+        candidates = self._candidates
+        question = read_question(query, candidates.speakers.items())
+        if not candidates.count or not query.strip():
             return question, Found(), None
         asked: AskedWith | None = None
         if dense is not None:
-            missing = index.alive_count - index.embedded_count
+            missing = candidates.count - candidates.embedded
             if missing and fill:
                 total = min(missing, fill)
                 if await dense.fill(limit=total, progress=lambda done: progress(done, total)):
-                    index = await self._refresh()
+                    await self._refresh()
             asked = await dense.question(question.text)
-            if index.model is None and dense.model is not None:
+            if candidates.model is None and dense.model is not None:
                 # Its first answer told what it is called in the store.
-                index = await self._refresh()
-            dense.waiting = 0 if asked is None else index.alive_count - index.embedded_count
-        vector, tokens = (None, None) if asked is None else asked
-        chosen = await self._run(
-            lambda: choose(
-                index,
-                question,
-                vector,
-                limit=limit,
-                mode=mode,
-                with_tokens=tokens is not None,
-                only=None if visible is None else visible.rows_of(index),
-                without_echoes=for_showing,
-            )
+                await self._refresh()
+            dense.waiting = 0 if asked is None else candidates.count - candidates.embedded
+        found = await candidates.find(
+            question,
+            asked,
+            mode=mode,
+            limit=limit,
+            visible=visible,
+            factors=self._factors if boosted else self._none_for_faded if for_showing else None,
+            for_showing=for_showing,
         )
-        if chosen is None:
-            return question, Found(), vector
-        read: Mapping[int, bytes] = {}
-        model = index.model
-        if chosen.lacking_tokens and model is not None:
-            read = await self._database.read(
-                lambda connection: read_tokens(connection, model, chosen.lacking_tokens)
-            )
+        return question, found, None if asked is None else asked.vector
 
-        def fit() -> Scores:
-            if index.model == model:
-                index.take_tokens(read)
-            return score(index, question, chosen, mode=mode, tokens=tokens)
-
-        scores = await self._run(fit)
-        factors: Factors | None = None
-        if boosted:
-            factors = await self._factors(within_reach(chosen, scores, limit))
-        elif for_showing:
-            factors = await self._none_for_faded(chosen.rids)
-        found = await self._run(lambda: rank(index, question, chosen, scores, limit=limit, factors=factors))
-        return question, found, vector
-
-    async def _factors(self, rids: Ints) -> Factors:
+    async def _factors(self, rids: Sequence[int]) -> Mapping[int, float]:
         """What importance, recency and priority make of the scores of these memories."""
         now = self._clock.now()
-        wanted = rids.tolist()
-        found = await self._database.read(
+        return await self._database.read(
             lambda connection: modes.boosts_of(
-                connection, self._space, wanted, now=now, by_request=self._by_request
+                connection, self._space, rids, now=now, by_request=self._by_request
             )
         )
-        return lambda rids: np.array([found.get(rid, 1.0) for rid in rids.tolist()], dtype=np.float32)
 
-    async def _none_for_faded(self, rids: Ints) -> Factors:
+    async def _none_for_faded(self, rids: Sequence[int]) -> Mapping[int, float]:
         """Brings the scores of what faded to nothing, and leaves the others."""
         now = to_micros(self._clock.now())
-        wanted = rids.tolist()
         faded = await self._database.read(
             lambda connection: repository.faded_rids(
-                connection, self._space, wanted, at=now, floor=decay.FLOOR, by_request=self._by_request
+                connection, self._space, rids, at=now, floor=decay.FLOOR, by_request=self._by_request
             )
         )
-        return lambda rids: np.array([float(rid not in faded) for rid in rids.tolist()], dtype=np.float32)
+        return dict.fromkeys(faded, 0.0)
 
     async def _judged(
         self, text: str, *, at_least: float, fill: int, visible: Visible

@@ -1,0 +1,153 @@
+"""What memory stands on: a database, an engine that finds candidates, and claims on work. Each has one implementation
+today; another database brings others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from satchel.memory.arrays import Floats
+    from satchel.memory.embedding import AskedWith
+    from satchel.memory.filters import Visible
+    from satchel.memory.question import Question
+    from satchel.memory.ranking import Found
+    from satchel.memory.records import Mode
+    from satchel.storage import DatabaseReport
+
+__all__ = ["Backend", "Candidates", "FactorsOf"]
+
+T = TypeVar("T")
+
+FactorsOf = Callable[[Sequence[int]], Awaitable[Mapping[int, float]]]
+"""Given rids, what each one's score is multiplied by; rids that are not in the result keep their scores."""
+
+
+class Backend(Protocol):
+    """Transactions on the tables of memory. `storage.Database` is the one for SQLite."""
+
+    async def read(self, function: Callable[[Connection], T]) -> T:
+        """Run `function` in one snapshot of the database. It must not wait for anything else.
+
+        Raises:
+            StorageError: The database can't be read.
+        """
+        ...
+
+    async def write(self, function: Callable[[Connection], T], *, durable: bool = False) -> T:
+        """Run `function` in a transaction and commit, or change nothing if it raises.
+
+        Writers of one space run one after the other, in every process: SQLite locks the whole database.
+
+        Args:
+            function: Makes the changes; it may run again if the database was locked.
+            durable: Return only when the change is on the disk.
+
+        Raises:
+            StorageError: The database can't be written; nothing was changed.
+        """
+        ...
+
+    async def scrub(self) -> bool:
+        """Overwrite what was deleted, also in the log; False if another process kept that from happening."""
+        ...
+
+    async def doctor(self) -> DatabaseReport:
+        """Check the files and the engine of the database."""
+        ...
+
+
+class Candidates(Protocol):
+    """The searchable side of one space: which memories may answer a question, and how well each fits.
+
+    What it holds is derived from the tables and refreshed from the count of changes (`memory_spaces.changed`). A rid is
+    the number of a memory in the database.
+    """
+
+    @property
+    def changed(self) -> int:
+        """The change up to which it is complete."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """The number of memories; `embedded` is how many of them have a vector of the model in use."""
+        ...
+
+    @property
+    def embedded(self) -> int:
+        """The number of memories with a vector."""
+        ...
+
+    @property
+    def model(self) -> int | None:
+        """The id of the embedding model whose vectors it compares, or None."""
+        ...
+
+    @property
+    def speakers(self) -> Mapping[str, int]:
+        """The speakers of the space and their numbers."""
+        ...
+
+    async def refresh(self, *, model: int | None = None, dimension: int = 0) -> None:
+        """Take in what this and other processes have changed since the last time.
+
+        Args:
+            model: The embedding model to compare vectors of; None keeps the one in use.
+            dimension: The length of its vectors.
+        """
+        ...
+
+    async def find(
+        self,
+        question: Question,
+        asked: AskedWith | None,
+        *,
+        mode: Mode,
+        limit: int,
+        visible: Visible | None = None,
+        factors: FactorsOf | None = None,
+        for_showing: bool = False,
+    ) -> Found:
+        """Find the memories that fit a question, best first.
+
+        Both arms give candidates, lexical and dense, and so do the neighbours of the best; what `visible` hides is
+        never one of them.
+
+        Args:
+            question: What is asked.
+            asked: Its vectors; None where no embedder serves.
+            mode: "lexical" ignores vectors, "dense" everything else, "hybrid" compares both.
+            limit: The most that are returned.
+            visible: Which memories may be found; None for all.
+            factors: What scores are multiplied by before the order is final.
+            for_showing: Leave out what only asks the question itself, and ask `factors` of every candidate.
+        """
+        ...
+
+    async def cosines(self, vector: Floats, *, visible: Visible) -> Mapping[int, float]:
+        """The cosine of a vector, shape (d,), and each visible memory's best passage, by rid; only those above 0."""
+        ...
+
+    async def having(self, stems: Sequence[int]) -> frozenset[int]:
+        """The rids of the memories that have every one of these stems."""
+        ...
+
+    async def near(
+        self, texts: Mapping[int, tuple[str, bytes | None]], *, limit: int, cosine: float, coverage: float
+    ) -> Mapping[int, Mapping[int, float | None]]:
+        """The memories nearest to each of some memories, with their cosines or, without vectors, None.
+
+        What was said in a conversation is near to nothing: it is the record, and nothing takes its place.
+
+        Args:
+            texts: By rid, the words of each and its vectors (float32, one after the other), or None.
+            limit: The most for each.
+            cosine: The least cosine that counts as near; without vectors, `coverage` is the least share of the telling
+                words.
+            coverage: See `cosine`.
+        """
+        ...

@@ -1,0 +1,91 @@
+"""What the services of memory share: one user's memories in one scope of a database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+from satchel.memory import checking
+from satchel.memory.redaction import may_hold_secrets, redact
+from satchel.memory.repository import to_micros
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from satchel.clock import Clock
+    from satchel.memory.hashing import WordHasher
+    from satchel.memory.ports import Backend, Candidates
+    from satchel.memory.records import Moment
+    from satchel.memory.thread import OneThread
+
+__all__ = ["INLINE_CHARS", "Space"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+INLINE_CHARS = 20_000
+"""Longer texts are processed on memory's own thread; this many take 5 ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """One user's memories in one scope, and what it takes to read and change them.
+
+    Attributes:
+        id: Its number in the database.
+        redacts: Whether secrets are removed before anything is stored.
+        by_request: Whether decay counts chat requests instead of days.
+        candidates: Finds memories by words and by meaning.
+        thread: For work that would block the event loop.
+    """
+
+    id: int
+    user: str
+    scope: str
+    backend: Backend
+    candidates: Candidates
+    clock: Clock
+    hasher: WordHasher
+    thread: OneThread
+    redacts: bool
+    by_request: bool
+
+    async def read(
+        self, statement: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run `statement(connection, space, …)` in one snapshot of the database."""
+        return await self.backend.read(lambda connection: statement(connection, self.id, *args, **kwargs))
+
+    async def write(
+        self, statement: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run `statement(connection, space, …)` in a transaction that holds the space's lock."""
+        return await self.backend.write(lambda connection: statement(connection, self.id, *args, **kwargs))
+
+    def now_micros(self) -> int:
+        """The time in microseconds since 1970."""
+        return to_micros(self.clock.now())
+
+    def aware(self, moment: Moment | None) -> datetime | None:
+        """A time with its offset. A time without one is local: it takes the clock's offset.
+
+        Raises:
+            UsageError: It isn't a time.
+        """
+        if moment is None:
+            return None
+        at = checking.moment_of(moment)
+        return at if at.utcoffset() is not None else at.replace(tzinfo=self.clock.now().tzinfo)
+
+    def micros(self, moment: Moment | None) -> int | None:
+        """The same in microseconds since 1970."""
+        aware = self.aware(moment)
+        return None if aware is None else to_micros(aware)
+
+    async def redacted(self, text: str) -> str:
+        """The text without secrets. Looking closely loads a library (0.4 s), so it is done on memory's thread."""
+        if not self.redacts or (len(text) <= INLINE_CHARS and not may_hold_secrets(text)):
+            return text
+        return await self.thread.run(redact, text)
