@@ -1,6 +1,8 @@
 """Discovery of fifty executables that take 100 ms each to print their schema: the first start, and the next one.
 
-    python benchmarks/discovery.py [--tools 50] [--rounds 5]
+    python benchmarks/discovery.py [--tools 50] [--rounds 5] [--boxed]
+
+With --boxed, they are asked in the sandbox, as in mode `auto`.
 
 The baseline in the same run queries the same executables one after the other, without a cache.
 """
@@ -14,12 +16,16 @@ import statistics
 import subprocess
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import anyio
 from turn_cpu import versions
 
 from satchel.clock import SystemClock
+from satchel.sandbox.bubblewrap import Bubblewrap
+from satchel.sandbox.port import Sandbox
+from satchel.tools.boxed import Workspaces
 from satchel.tools.external import ExternalTools, ToolFolder
 
 WAIT_S = 0.1
@@ -37,14 +43,35 @@ def make_tools(folder: Path, count: int) -> None:
         path.chmod(0o755)
 
 
-async def discover(folder: Path, home: Path, count: int) -> float:
+async def discover(folder: Path, home: Path, count: int, *, boxed: bool) -> float:
     """The seconds until all schemas are known."""
-    external = ExternalTools(
-        [ToolFolder(path=folder, kind="user")], home=home, environ=dict(os.environ), clock=SystemClock()
-    )
-    started_s = time.perf_counter()
-    await external.discover()
-    took_s = time.perf_counter() - started_s
+    sandbox = Bubblewrap()
+
+    async def get() -> Sandbox:
+        return sandbox
+
+    async with anyio.create_task_group() as group:
+        boxes = Workspaces(
+            get,
+            home=home,
+            environ={**os.environ, "XDG_CACHE_HOME": str(home / "cache")},
+            spawn=group.start_soon,
+            tell=print,
+            tools=[folder],
+        )
+        external = ExternalTools(
+            [ToolFolder(path=folder, kind="user")],
+            home=home,
+            environ=dict(os.environ),
+            clock=SystemClock(),
+            boxes=boxes,
+            asks_boxed=boxed,
+        )
+        started_s = time.perf_counter()
+        await external.discover()
+        took_s = time.perf_counter() - started_s
+        await boxes.aclose()
+    await sandbox.aclose()
     if len(await external.tools()) != count:
         raise RuntimeError(f"{[entry for entry in external.entries if entry.status != 'available']}")
     return took_s
@@ -65,6 +92,7 @@ def main() -> None:
     )
     parser.add_argument("--tools", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--boxed", action="store_true")
     arguments = parser.parse_args()
     first: list[float] = []
     again: list[float] = []
@@ -75,11 +103,13 @@ def main() -> None:
         for number in range(arguments.rounds):
             home = place / f"home_{number}"
             home.mkdir(mode=0o700)
-            first.append(anyio.run(discover, place / "tools", home, arguments.tools))
-            again.append(anyio.run(discover, place / "tools", home, arguments.tools))
+            look = partial(discover, place / "tools", home, arguments.tools, boxed=arguments.boxed)
+            first.append(anyio.run(look))
+            again.append(anyio.run(look))
     result = {
         "what": f"{arguments.tools} executables that take {WAIT_S * 1000:g} ms each for --schema",
         "versions": versions(),
+        "boxed": arguments.boxed,
         "rounds": arguments.rounds,
         "first_ms": round(statistics.median(first) * 1000, 1),
         "first_ms_best_and_worst": [round(min(first) * 1000, 1), round(max(first) * 1000, 1)],

@@ -390,6 +390,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(8, "external:discovery:waiting", "seed-1 phase 6", "While the first message waits for discovery, the user is told so."),
     built(8, "external:discovery:states", "seed-1 scan states", "A scan is not started, in progress, complete or failed; a refresh that fails says so and ends with an error."),
     built(4, "external:discovery:cached", "DESIGN 6", "An unchanged file (path, size, mtime, inode) is not queried again."),
+    built(9, "external:boxed:schema", "issue 9", "In auto, an executable is asked for --schema in the sandbox, without network, and changes no project."),
     built(4, "external:discovery:override", "issue 4", "A user's tool overrides a bundled one of the same name, with a notice."),
     built(4, "external:schema:format", "seed-1 schema", "--schema prints name, description, parameters of {type, description, required}, and returns."),
     built(4, "external:schema:openai", "seed-1 transformation", "It becomes OpenAI's {type: function, function: …}, with the required flags collected and returns left out."),

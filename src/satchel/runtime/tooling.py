@@ -415,6 +415,7 @@ def external_tools(settings: Settings, clock: Clock, *, boxes: Workspaces | None
         schema_timeout_s=settings.tools.schema_timeout_s,
         run_timeout_s=settings.agent.tool_timeout_s,
         boxes=boxes,
+        asks_boxed=settings.agent.mode == "auto",
     )
 
 

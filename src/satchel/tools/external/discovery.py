@@ -7,18 +7,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import anyio
 import anyio.lowlevel
 
 from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.process import ProcessResult, StreamName, run_process
+from satchel.tools.box import Box
+from satchel.tools.boxed import Workspace
 from satchel.tools.external.asked import Asked
 from satchel.tools.external.folders import Candidate
 from satchel.tools.external.schema import MAX_SCHEMA_BYTES, Definition, parse_schema
 
-__all__ = ["Entry", "Status", "ask", "ask_all", "is_known", "run_when_free", "start_problem"]
+__all__ = [
+    "Entry",
+    "Outside",
+    "Schemas",
+    "Start",
+    "Status",
+    "ask",
+    "ask_all",
+    "is_known",
+    "run_when_free",
+    "start_problem",
+]
 
 Status: TypeAlias = Literal["available", "changed", "overridden", "disabled", "skipped"]
 
@@ -54,6 +67,56 @@ class Entry:
     reason: str = ""
 
 
+class Start(Protocol):
+    """How an executable is started for its schema.
+
+    Attributes:
+        remark: What to add to the reason why one gave none; may be "".
+    """
+
+    @property
+    def remark(self) -> str:
+        """See above."""
+        ...
+
+    async def __call__(self, argv: Sequence[str], *, cwd: Path, **options: Any) -> ProcessResult:
+        """See `run_process`.
+
+        Raises:
+            SandboxError: It could not be started.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Starts it with the user's rights."""
+
+    environ: Mapping[str, str]
+    remark: str = ""
+
+    async def __call__(self, argv: Sequence[str], *, cwd: Path, **options: Any) -> ProcessResult:
+        """See `Start`."""
+        return await run_when_free(argv, cwd=cwd, environ=self.environ, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class Schemas:
+    """Starts it in a sandbox that has no network and no project: a folder of its own is all that it may write."""
+
+    workspace: Workspace
+    environ: Mapping[str, str]
+    remark: str = (
+        " It was asked in the sandbox of mode auto. With SATCHEL_AGENT_MODE=ask, `satchel tool refresh` asks it "
+        "with your rights."
+    )
+
+    async def __call__(self, argv: Sequence[str], *, cwd: Path, **options: Any) -> ProcessResult:
+        """See `Start`."""
+        run = await self.workspace.run(argv, box=Box(), cwd=cwd, environ=self.environ, **options)
+        return run.result
+
+
 def is_known(asked: Asked, candidate: Candidate, *, now: datetime, asks_failed: bool) -> bool:
     """Whether the cached answer is still valid. If only the ctime differs, the caller compares the content."""
     if asked.definition is None and (asks_failed or now.timestamp() - asked.asked_at > FAILED_AGAIN_S):
@@ -65,14 +128,14 @@ def is_known(asked: Asked, candidate: Candidate, *, now: datetime, asks_failed: 
 async def ask_all(
     candidates: Sequence[Candidate],
     *,
-    environ: Mapping[str, str],
+    start: Start,
     limit_s: float,
 ) -> dict[Path, Definition | str]:
     """Ask executables for their schemas, concurrently.
 
     Args:
         candidates: The executables.
-        environ: Their environment.
+        start: Starts one.
         limit_s: The time limit of each.
 
     Returns:
@@ -83,14 +146,14 @@ async def ask_all(
 
     async def one(candidate: Candidate, places: anyio.Semaphore, is_last: bool) -> None:
         async with places:
-            found = await ask(candidate, environ=environ, limit_s=limit_s)
+            found = await ask(candidate, start=start, limit_s=limit_s)
         if found is None and not is_last:
             slow.append(candidate)
             return
         answers[candidate.path] = (
             found
             if found is not None
-            else f"--schema did not answer within {limit_s:g} s. `satchel tool refresh` asks again."
+            else f"--schema did not answer within {limit_s:g} s. `satchel tool refresh` asks again.{start.remark}"
         )
 
     async def wave(of: Iterable[Candidate], most: int, *, is_last: bool) -> None:
@@ -105,7 +168,7 @@ async def ask_all(
     return answers
 
 
-async def ask(candidate: Candidate, *, environ: Mapping[str, str], limit_s: float) -> Definition | str | None:
+async def ask(candidate: Candidate, *, start: Start, limit_s: float) -> Definition | str | None:
     """Ask one executable for its schema.
 
     Returns:
@@ -125,10 +188,9 @@ async def ask(candidate: Candidate, *, environ: Mapping[str, str], limit_s: floa
     result: ProcessResult | None = None
     try:
         with flood:
-            result = await run_when_free(
+            result = await start(
                 [str(candidate.path), "--schema"],
                 cwd=candidate.folder.path,
-                environ=environ,
                 timeout_s=limit_s,
                 max_output_bytes=2 * MAX_SCHEMA_BYTES,
                 on_output=count,
@@ -147,11 +209,11 @@ async def ask(candidate: Candidate, *, environ: Mapping[str, str], limit_s: floa
             else f"was ended by signal {result.signal}"
         )
         said = " ".join(result.stderr.text.split())[:200]
-        return f"--schema {how}{f': {said}' if said else '.'}"
+        return f"--schema {how}{f': {said}' if said else '.'}{start.remark}"
     try:
         return parse_schema(result.stdout.data)
     except UsageError as error:
-        return str(error)
+        return f"{error}{start.remark}"
 
 
 async def run_when_free(argv: Sequence[str], **options: Any) -> ProcessResult:

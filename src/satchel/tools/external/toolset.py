@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -14,7 +15,16 @@ from satchel.clock import Clock
 from satchel.errors import NotFound, SatchelError, StorageError, UsageError
 from satchel.tools.boxed import Workspaces
 from satchel.tools.external.asked import Asked, load_asked, save_asked
-from satchel.tools.external.discovery import Entry, Status, ask, ask_all, is_known
+from satchel.tools.external.discovery import (
+    Entry,
+    Outside,
+    Schemas,
+    Start,
+    Status,
+    ask,
+    ask_all,
+    is_known,
+)
 from satchel.tools.external.folders import Candidate, ToolFolder, Unusable, digest_of, scan
 from satchel.tools.external.schema import Definition, definition_from_json, definition_to_json
 from satchel.tools.external.tool import ExternalTool
@@ -93,6 +103,7 @@ class ExternalTools:
         schema_timeout_s: float = 1.0,
         run_timeout_s: float = 30.0,
         boxes: Workspaces | None = None,
+        asks_boxed: bool = False,
     ) -> None:
         """Create the toolset without scanning yet.
 
@@ -107,6 +118,7 @@ class ExternalTools:
             schema_timeout_s: What `--schema` may take.
             run_timeout_s: The time limit of a call.
             boxes: Where boxed calls run; None if none do.
+            asks_boxed: `--schema` runs in a sandbox too, if there is one.
         """
         self._folders = tuple(folders)
         self._home = home
@@ -124,6 +136,7 @@ class ExternalTools:
         self._schema_timeout_s = schema_timeout_s
         self._run_timeout_s = run_timeout_s
         self._boxes = boxes
+        self._asks_boxed = asks_boxed
         self._found = _Found()
         self._discovering = anyio.Lock()
         self._done = anyio.Event()
@@ -214,7 +227,7 @@ class ExternalTools:
                     sha256=digest,
                     was_same=True,
                 )
-            answer = await ask(candidate, environ=self._environ, limit_s=self._schema_timeout_s)
+            answer = await ask(candidate, start=await self._start(), limit_s=self._schema_timeout_s)
             if not isinstance(answer, Definition):
                 why = answer or f"--schema did not answer within {self._schema_timeout_s:g} s."
                 raise UsageError(f"{candidate.path} can't be approved: {why}")
@@ -268,7 +281,7 @@ class ExternalTools:
         }
         problem = ""
         if unknown:
-            answers = await ask_all(unknown, environ=self._environ, limit_s=self._schema_timeout_s)
+            answers = await ask_all(unknown, start=await self._start(), limit_s=self._schema_timeout_s)
             digests = {read.candidate.path: read.sha256 for read in reads}
             asked |= await _in_thread(_settle, unknown, answers, digests, now.timestamp())
         if unknown or any(one.definition and path not in approvals for path, one in asked.items()):
@@ -277,6 +290,16 @@ class ExternalTools:
         if problem:
             chosen.notices.append(problem)
         return chosen
+
+    async def _start(self) -> Start:
+        """How executables are asked for their schemas: that runs their code, so it is boxed where their calls are."""
+        if self._asks_boxed and self._boxes is not None:
+            folder = self._boxes.caches / "schemas"
+            await _in_thread(partial(folder.mkdir, mode=0o700, parents=True, exist_ok=True))
+            apart = self._boxes.workspace(folder)
+            if not await apart.lacking("external"):
+                return Schemas(apart, self._environ)
+        return Outside(self._environ)
 
     def _read_folders(self, asks_failed: bool) -> tuple[list[Candidate | Unusable], list[_Read], _Approved]:
         """Everything that can be found out without starting a process."""
