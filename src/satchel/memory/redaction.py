@@ -24,30 +24,65 @@ __all__ = [
 
 _DONE: Final = re.compile(r"\[redacted:[a-z-]+\]")
 
-_PRIVATE: Final = re.compile(r"<private>.*?(?:</private>|\Z)", re.IGNORECASE | re.DOTALL)
+_PRIVATE_TAG: Final = re.compile(r"<\s*(/?)\s*private(?:\s[^<>]*)?/?>", re.IGNORECASE)
 
 PRIVATE: Final = "[private]"
 """What stands in a session log for a `<private>` part."""
 
 
 def strip_private(text: str) -> str:
-    """The text without its `<private>…</private>` parts; one that is never closed reaches to the end."""
-    return _PRIVATE.sub("", text).replace(PRIVATE, "") if "<" in text or PRIVATE in text else text
+    """The text without its `<private>…</private>` parts. They may hold others; one that is never closed reaches to the
+    end.
+    """
+    return _without_private(text, "").replace(PRIVATE, "") if "<" in text or PRIVATE in text else text
 
 
 def hide_private(text: str) -> str:
     """The text with `[private]` in the place of each `<private>` part."""
-    return _PRIVATE.sub(PRIVATE, text) if "<" in text else text
+    return _without_private(text, PRIVATE) if "<" in text else text
 
 
 def private_parts(text: str) -> tuple[str, ...]:
-    """The words inside the `<private>` parts of a text, without the marks and the blanks around them."""
+    """The words inside the `<private>` parts of a text, without the marks and the blanks around them.
+
+    Of parts within parts, the words before, in and after the inner one are given one by one.
+    """
     if "<" not in text:
         return ()
-    inner = (
-        re.sub(r"</?private>", "", found, flags=re.IGNORECASE).strip() for found in _PRIVATE.findall(text)
-    )
+    inner = (words.strip() for start, end in _private_spans(text) for words in _between_tags(text[start:end]))
     return tuple(words for words in inner if words)
+
+
+def _without_private(text: str, mark: str) -> str:
+    parts: list[str] = []
+    at = 0
+    for start, end in _private_spans(text):
+        parts += (text[at:start], mark)
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def _private_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where the outermost `<private>` parts stand, with their tags."""
+    depth = start = 0
+    for tag in _PRIVATE_TAG.finditer(text):
+        if not tag[1]:
+            start = tag.start() if depth == 0 else start
+            depth += 1
+        elif depth:
+            depth -= 1
+            if depth == 0:
+                yield start, tag.end()
+    if depth:
+        yield start, len(text)
+
+
+def _between_tags(part: str) -> Iterator[str]:
+    at = 0
+    for tag in _PRIVATE_TAG.finditer(part):
+        yield part[at : tag.start()]
+        at = tag.end()
+    yield part[at:]
 
 
 def redact(text: str) -> str:
