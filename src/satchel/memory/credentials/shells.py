@@ -18,7 +18,7 @@ _REST: Final = r"[^|;&\n]{0,300}?\s"
 """What stands between a program and its option: no end of the command."""
 
 # NAME:VALUE, of which the value is replaced. Each with what a text must have for it to be worth searching.
-_ACCOUNTS: Final = tuple(
+_ACCOUNTS: Final[tuple[tuple[tuple[str, ...], re.Pattern[str]], ...]] = tuple(
     (hints, re.compile(rf"(?<![\w./-]){program}(?=\s)(?:{_REST}|\s){option}{_ARGUMENT}"))
     for hints, program, option in (
         (
@@ -61,7 +61,7 @@ _COMMANDS: Final = tuple(
         (("snmp",), r"(?:snmpwalk|snmpget)(?=\s)", r"-[AX]\s+"),
     )
 )
-_PASSWORDS: Final = (
+_PASSWORDS: Final[tuple[tuple[tuple[str, ...], re.Pattern[str]], ...]] = (
     *_COMMANDS,
     (
         ("htpasswd",),
