@@ -577,6 +577,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "sandbox:process:output", "brief", "Its output streams and is capped."),
     built(9, "sandbox:backends", "DESIGN 8", "bubblewrap with seccomp, then Landlock with seccomp, then refuse; probed by doing."),
     built(9, "sandbox:containers", "issue 9", "Docker and Podman run capabilities and builds in containers, only where the settings name them."),
+    built(9, "sandbox:e2b", "issue 9", "E2B runs each capability and each command of a build in a machine of its own, only where the settings name it."),
     built(9, "sandbox:network", "DESIGN 8", "Own network namespace always; hosts only through a proxy that refuses private addresses."),
     built(9, "sandbox:secrets", "issue 9", "Secrets reach the code and are taken out of everything that comes back."),
     built(9, "sandbox:artifacts", "issue 9", "What the code leaves is collected without following what it placed there, up to a number and a size."),

@@ -41,7 +41,7 @@ ProviderKind: TypeAlias = Literal["openai", "anthropic", "gguf", "none"]
 ToolUse: TypeAlias = Literal["auto", "native", "json"]
 """How tools are called: by the endpoint's tool calls until it refuses them; by its tool calls; by JSON in text."""
 
-SandboxBackend: TypeAlias = Literal["auto", "bubblewrap", "landlock", "docker", "podman"]
+SandboxBackend: TypeAlias = Literal["auto", "bubblewrap", "landlock", "docker", "podman", "e2b"]
 
 RuleAction: TypeAlias = Literal["allow", "ask", "deny"]
 
@@ -195,6 +195,8 @@ class SandboxSettings:
 
     backend: SandboxBackend = "auto"
     image: str = ""
+    e2b_key_env: str = "E2B_API_KEY"
+    e2b_domain: str = "e2b.app"
     pull: bool = False
     allow_unsafe: bool = False
     spares: int = 1
@@ -651,17 +653,29 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         key="sandbox.backend",
         kind="text",
         default="auto",
-        choices=("auto", "bubblewrap", "landlock", "docker", "podman"),
+        choices=("auto", "bubblewrap", "landlock", "docker", "podman", "e2b"),
         doc="What runs code that the model wrote, and in mode auto commands, executables and MCP servers. auto takes "
-        "the first of bubblewrap and landlock that works. docker and podman run capabilities and builds only, and only "
-        "if you choose them. Nothing else takes the place of one that doesn't work.",
+        "the first of bubblewrap and landlock that works. docker, podman and e2b run capabilities and builds only, and "
+        "only if you choose them. Nothing else takes the place of one that doesn't work.",
     ),
     Setting(
         key="sandbox.image",
         kind="text",
         default="",
-        doc="The image of containers. It must contain python3 in the minor version that runs Satchel. If empty: the "
-        "official image python:VERSION-slim.",
+        doc="The image of containers, or the template of e2b. It must contain python3 in the minor version that runs "
+        "Satchel. If empty: the official image python:VERSION-slim; e2b's own template.",
+    ),
+    Setting(
+        key="sandbox.e2b_key_env",
+        kind="text",
+        default="E2B_API_KEY",
+        doc="The name of the environment variable that holds the key of e2b.",
+    ),
+    Setting(
+        key="sandbox.e2b_domain",
+        kind="text",
+        default="e2b.app",
+        doc="Where e2b is, or another service that speaks its protocol.",
     ),
     Setting(
         key="sandbox.pull",

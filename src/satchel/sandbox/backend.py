@@ -36,7 +36,7 @@ from satchel.sandbox.port import (
     SessionSpec,
     WorkspaceBox,
 )
-from satchel.sandbox.process import ProcessResult, StartedProcess
+from satchel.sandbox.process import ProcessResult, StartedProcess, Tape
 from satchel.sandbox.proxy import open_egress
 from satchel.sandbox.session import FolderSession
 
@@ -195,6 +195,11 @@ class Audience:
             on_output=self.hear,
             on_start=self.attend,
         )
+
+    def tape(self) -> Tape:
+        """Keeps what the limits allow of one stream."""
+        half = self._limits.output_kb * 512
+        return Tape(head_bytes=half, tail_bytes=half)
 
     def attend(self, scope: anyio.CancelScope) -> None:
         """Take the scope that is cancelled if too much is printed."""

@@ -9,6 +9,7 @@ from satchel.config import Settings
 from satchel.errors import NoSandbox
 from satchel.sandbox.bubblewrap import Bubblewrap
 from satchel.sandbox.containers import Containers, Engine
+from satchel.sandbox.e2b import E2B
 from satchel.sandbox.landlock import Landlock
 from satchel.sandbox.port import Probe, Sandbox
 from satchel.sandbox.unsafe import Unsafe
@@ -25,12 +26,23 @@ def _makers(settings: Settings) -> Mapping[str, Callable[[], Sandbox]]:
         "landlock": lambda: Landlock(spares=settings.sandbox.spares),
         "docker": lambda: _container(settings, "docker"),
         "podman": lambda: _container(settings, "podman"),
+        "e2b": lambda: _hosted(settings),
     }
 
 
 def _container(settings: Settings, engine: Engine) -> Sandbox:
     wanted = settings.sandbox
     return Containers(engine, environ=settings.environ, image=wanted.image, pull=wanted.pull)
+
+
+def _hosted(settings: Settings) -> Sandbox:
+    wanted = settings.sandbox
+    return E2B(
+        key=settings.environ.get(wanted.e2b_key_env, ""),
+        key_name=wanted.e2b_key_env,
+        template=wanted.image,
+        domain=wanted.e2b_domain,
+    )
 
 
 async def open_sandbox(settings: Settings) -> Sandbox:

@@ -45,6 +45,7 @@ __all__ = [
     "OnOutput",
     "ProcessResult",
     "StreamName",
+    "Tape",
     "run_process",
 ]
 
@@ -377,6 +378,35 @@ def _start(
     return tree, boxed
 
 
+class Tape:
+    """Keeps the beginning and the end of some output."""
+
+    def __init__(self, *, head_bytes: int, tail_bytes: int) -> None:
+        """Take how much of each is kept."""
+        self._head_bytes = head_bytes
+        self._tail_bytes = tail_bytes
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._total = 0
+
+    def keep(self, chunk: bytes) -> None:
+        """Add a piece."""
+        self._total += len(chunk)
+        room = self._head_bytes - len(self._head)
+        self._head += chunk[:room]
+        if self._tail_bytes:
+            self._tail += chunk[room:]
+            # Cut only at twice the size, so that each byte is moved once on average.
+            if len(self._tail) > 2 * self._tail_bytes:
+                del self._tail[: -self._tail_bytes]
+
+    @property
+    def captured(self) -> Captured:
+        """What was kept so far."""
+        tail = bytes(self._tail[max(0, len(self._tail) - self._tail_bytes) :])
+        return Captured(head=bytes(self._head), tail=tail, omitted=self._total - len(self._head) - len(tail))
+
+
 class _Pump:
     """Reads one pipe while the program runs and keeps the beginning and the end of its output."""
 
@@ -389,12 +419,8 @@ class _Pump:
         on_chunk: Callable[[bytes], Awaitable[None]] | None,
     ) -> None:
         self._file = pipe.read
-        self._head_bytes = head_bytes
-        self._tail_bytes = tail_bytes
+        self._tape = Tape(head_bytes=head_bytes, tail_bytes=tail_bytes)
         self._on_chunk = on_chunk
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._total = 0
         self._waiting = anyio.CancelScope()
         self._finishing = False
 
@@ -425,28 +451,17 @@ class _Pump:
         left = MAX_PIPE_BYTES
         while left > 0 and (chunk := self._file.read(CHUNK_BYTES)):
             left -= len(chunk)
-            self._keep(chunk)
+            self._tape.keep(chunk)
 
     @property
     def captured(self) -> Captured:
         """The output that was kept so far."""
-        tail = bytes(self._tail[max(0, len(self._tail) - self._tail_bytes) :])
-        return Captured(head=bytes(self._head), tail=tail, omitted=self._total - len(self._head) - len(tail))
+        return self._tape.captured
 
     async def _receive(self, chunk: bytes) -> None:
-        self._keep(chunk)
+        self._tape.keep(chunk)
         if self._on_chunk is not None:
             await self._on_chunk(chunk)
-
-    def _keep(self, chunk: bytes) -> None:
-        self._total += len(chunk)
-        room = self._head_bytes - len(self._head)
-        self._head += chunk[:room]
-        if self._tail_bytes:
-            self._tail += chunk[room:]
-            # Cut only at twice the size, so that each byte is moved once on average.
-            if len(self._tail) > 2 * self._tail_bytes:
-                del self._tail[: -self._tail_bytes]
 
 
 def _for_stream(on_output: OnOutput | None, stream: StreamName) -> Callable[[bytes], Awaitable[None]] | None:
