@@ -17,6 +17,7 @@ from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.records import Capability, CapabilityStatus, Wanted
 from satchel.capabilities.tables import capability_vectors
 from satchel.errors import EmbedderError
+from satchel.models.embedding import product
 from satchel.models.port import Embedder
 from satchel.storage import Database
 
@@ -173,7 +174,7 @@ class Lookup:
         except EmbedderError:
             return None  # Words still find.
         assert self._vectors is not None
-        return (self._vectors @ query[0]).tolist()  # type: ignore[no-any-return]
+        return product(self._vectors, query[0]).tolist()  # type: ignore[no-any-return]
 
     async def _load(self, embedder: Embedder) -> Vectors:
         """The vectors of all entries in their order; those that are missing or out of date are made and stored."""

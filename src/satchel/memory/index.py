@@ -14,6 +14,7 @@ from satchel.memory.lexicon import ASKED
 from satchel.memory.repository import Changes
 from satchel.memory.sittings import Sittings, label_of, seat
 from satchel.memory.tokens import Bag, unpack
+from satchel.models.embedding import product
 
 __all__ = ["Cosines", "Index", "Postings"]
 
@@ -385,7 +386,7 @@ class Index:
             nothing = np.empty(0, dtype=np.float32)
             return Cosines(best=nothing, rows=np.empty(0, dtype=np.int64), every=nothing)
         matrix: Matrix = self._vectors.values
-        every = matrix @ query
+        every = product(matrix, query)
         starts = self._vector_start.values
         best = every if len(starts) == len(every) else np.maximum.reduceat(every, starts)
         return Cosines(best=best, rows=self._vector_row.values, every=every)

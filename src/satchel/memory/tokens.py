@@ -16,6 +16,7 @@ import numpy as np
 
 from satchel.memory.arrays import Floats, Ints, Matrix
 from satchel.memory.lexicon import hash_stem, question_spans, words_of
+from satchel.models.embedding import product
 
 if TYPE_CHECKING:
     from satchel.models.port import TokenVectors
@@ -234,7 +235,8 @@ def _compare(wanted: Matrix, bags: Sequence[Bag]) -> Iterator[tuple[Any, Any, An
         starts = np.cumsum(counts) - counts
         asks = np.frombuffer(b"".join(bag.asks for bag in block), dtype=np.bool_)
         stored = np.frombuffer(b"".join(bag.vectors for bag in block), dtype=np.int8)
-        cosines = (wanted / np.float32(127)) @ stored.reshape(len(asks), -1).astype(np.float32).T
+        found = stored.reshape(len(asks), -1).astype(np.float32)
+        cosines = product(found, (wanted / np.float32(127)).T).T
         every = np.maximum.reduceat(cosines, starts, axis=1)
         if asks.any():
             stated = np.maximum.reduceat(np.where(asks, np.float32(-1), cosines), starts, axis=1)

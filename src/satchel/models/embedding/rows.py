@@ -1,4 +1,4 @@
-"""The check that every vector passes, whatever its source."""
+"""The check that every vector passes, whatever its source, and products of vectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,31 @@ from satchel.errors import EmbedderError
 if TYPE_CHECKING:
     from satchel.models.port import Vectors
 
-__all__ = ["unit_rows"]
+__all__ = ["product", "unit_rows"]
+
+_MULTIPLICATIONS_AT_ONCE = 262_144
+"""From some size on, OpenBLAS wakes its threads, which then spin for about 20 ms. Measured with numpy 2.4's OpenBLAS
+0.3.31: matrices of 2,000 x 64 x 20 and vectors of 1,200 x 384 wake them; nothing up to this size does. In slices of it,
+a product of 2,000 x 64 x 20 takes 0.25 ms of CPU instead of 21, one of 100,000 x 384 takes 13 ms instead of 25."""
+
+
+def product(rows: Vectors, columns: Any) -> Any:
+    """`rows @ columns` on the calling thread alone.
+
+    Args:
+        rows: Shape (n, d), float32.
+        columns: Shape (d,) or (d, m), float32.
+
+    Returns:
+        Shape (n,) or (n, m), float32.
+    """
+    import numpy as np  # noqa: PLC0415  - takes 0.1 s, and only embedding needs it
+
+    found = np.empty((len(rows), *columns.shape[1:]), np.float32)
+    step = max(1, _MULTIPLICATIONS_AT_ONCE // max(1, columns.size))
+    for start in range(0, len(rows), step):
+        np.dot(rows[start : start + step], columns, out=found[start : start + step])
+    return found
 
 
 def unit_rows(rows: Sequence[Any] | Vectors, *, count: int, dimension: int, source: str) -> Vectors:
