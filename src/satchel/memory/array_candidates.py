@@ -120,9 +120,8 @@ class ArrayCandidates:
             )
 
         def fit() -> Scores:
-            if index.model == model:
-                index.take_tokens(read)
-            return score(index, question, chosen, mode=mode, tokens=tokens)
+            taken = index.take_tokens(read) if index.model == model else {}
+            return score(index, question, chosen, mode=mode, tokens=tokens, read=taken)
 
         scores = await self._thread.run(fit)
         multiply: Factors | None = None
@@ -215,8 +214,7 @@ def _rows_of(visible: Visible, index: Index) -> Any:
         return None
     rows = np.full(len(index), visible.allowed is None, dtype=np.bool_)
     for rids, shown in ((visible.allowed or (), True), (visible.hidden, False)):
-        known = [index.rows[rid] for rid in rids if rid in index.rows]
-        rows[known] = shown
+        rows[index.rows.of(rids)] = shown
     return rows
 
 

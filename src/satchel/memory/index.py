@@ -1,94 +1,115 @@
-"""One space of memory as arrays: what a search compares with. Derived from the database, refreshed by its
-changes.
-"""
+"""One space of memory as arrays: what a search compares with. Derived from the database, refreshed by its changes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import hashlib
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from satchel.memory.arrays import Floats, Ints, Matrix
+from satchel.memory.arrays import Floats, Ints, distinct
+from satchel.memory.candidates.columns import Column
+from satchel.memory.candidates.entries import Entries, EntryArrays, Postings, Spread, SpreadCounts
+from satchel.memory.candidates.vectors import Cosines, Vectors
 from satchel.memory.lexicon import ASKED
 from satchel.memory.repository import Changes
 from satchel.memory.sittings import Sittings, label_of, seat
 from satchel.memory.tokens import Bag, unpack
-from satchel.models.embedding import product
 
-__all__ = ["Cosines", "Index", "Postings"]
-
+__all__ = ["Index", "Rows"]
 
 _DAY_MICROS = 86_400_000_000
-_MAX_POSTINGS = 4096  # Stems whose rows are remembered; a conversation of days asks for fewer.
+_MINUTE_MICROS = 60_000_000
+
+_MAX_BAG_BYTES = 32 << 20
+"""Of token vectors that are kept: those of 25,000 turns. The others are read when they are compared, 8 µs each."""
+
+MAX_SPREAD_BYTES = 32 << 20
+"""Of what `SpreadCounts` keeps: the commonest 80 stems of 100,000 rows, or thousands of others."""
+
+_MOST_STREAMS = 64
+"""Changes in more conversations than this are rare, and everything is seated anew."""
+
+_COLUMNS: Mapping[str, Any] = {
+    "rid": np.int64,
+    "alive": np.bool_,
+    "stream": np.int64,
+    "voice": np.int64,
+    "minute": np.int64,
+    "turn": np.int64,
+    "position": np.int64,
+    "day": np.int32,
+    "speaker": np.int64,
+    "words": np.float32,
+    "stem_count": np.float32,
+    "features": np.uint8,
+}
+"""What is known of each row, one value each; see `Index._read`."""
 
 
-_MAX_BAG_BYTES = 128 << 20  # The tokens of 150,000 turns.
+class Rows:
+    """The row of each memory that is alive, by its rid."""
 
+    def __init__(self) -> None:
+        self._sorted: Ints = np.empty(0, dtype=np.int64)
+        self._is_there: Any = np.empty(0, dtype=np.bool_)
+        self._later: dict[int, int] = {}
 
-class Postings(NamedTuple):
-    """The rows that have a stem, ascending, how often each has it, and those that have it in a question."""
+    def append(self, rids: Ints, first: int) -> None:
+        """Add rows from `first` on; the first ones, which are many, in ascending order of rids."""
+        if not first:
+            self._sorted = rids.copy()
+            self._is_there = np.ones(len(rids), dtype=np.bool_)
+        else:
+            self._later.update(zip(rids.tolist(), range(first, first + len(rids)), strict=True))
 
-    rows: Ints
-    counts: Floats
-    asked: Ints
+    def pop(self, rid: int) -> int | None:
+        """Remove a rid; gives its row, or None where it has none."""
+        row = self._later.pop(rid, None)
+        if row is None:
+            row = self._early(rid)
+            if row is not None:
+                self._is_there[row] = False
+        return row
 
+    def _early(self, rid: int) -> int | None:
+        at = int(np.searchsorted(self._sorted, rid))
+        is_row = at < len(self._sorted) and self._sorted[at] == rid and self._is_there[at]
+        return at if is_row else None
 
-class Cosines(NamedTuple):
-    """How near a query is to the vectors of an index.
+    def get(self, rid: int) -> int | None:
+        """The row of a rid, or None."""
+        row = self._later.get(rid)
+        return self._early(rid) if row is None else row
 
-    Attributes:
-        best: The best cosine of each row that has vectors; `rows` says which. Dead rows are among them.
-        every: The cosine of every vector.
-    """
-
-    best: Floats
-    rows: Any
-    every: Floats
-
-
-class _Column:
-    """An array that grows at its end without being copied each time."""
-
-    __slots__ = ("_array", "_length")
-
-    def __init__(self, dtype: Any, width: int | None = None) -> None:
-        self._length = 0
-        self._array = np.empty(0 if width is None else (0, width), dtype=dtype)
-
-    def extend(self, values: Any) -> None:
-        values = np.asarray(values, dtype=self._array.dtype)
-        need = self._length + len(values)
-        if need > len(self._array):
-            # Half as much again: a store that grows row by row is copied ten times on its way to a
-            # hundredfold.
-            grown = np.empty(
-                (max(need, len(self._array) * 3 // 2), *self._array.shape[1:]), self._array.dtype
-            )
-            grown[: self._length] = self._array[: self._length]
-            self._array = grown
-        self._array[self._length : need] = values
-        self._length = need
-
-    @property
-    def values(self) -> Any:
-        """The filled part; a view, valid until the next `extend`."""
-        return self._array[: self._length]
-
-    def __len__(self) -> int:
-        return self._length
+    def of(self, rids: Iterable[int]) -> Ints:
+        """The rows of those rids that have one, in their order."""
+        wanted = np.fromiter(rids, dtype=np.int64)
+        rows = np.full(len(wanted), -1, dtype=np.int64)
+        if len(self._sorted):
+            at = np.minimum(np.searchsorted(self._sorted, wanted), len(self._sorted) - 1)
+            rows = np.where((self._sorted[at] == wanted) & self._is_there[at], at, -1)
+        if self._later:
+            for place in np.flatnonzero(rows < 0).tolist():
+                rows[place] = self._later.get(int(wanted[place]), -1)
+        return rows[rows >= 0]
 
 
 class Index:
-    """The rows of one user and scope, in the order they were written; rows that were forgotten are dead.
+    """The rows of one space, in the order in which they were written; rows that were forgotten are dead.
 
-    It is used by one thread at a time. A row here is a number from 0; a rid is the number of the memory in
-    the database.
+    One thread at a time uses it; only the counts may be read by others. A row here is a number from 0; a rid is the
+    number of the memory in the database.
 
     Attributes:
-        changed: The change of the space up to which the rows are complete; `vectors_changed` the same for the
-        vectors.
-        model: The id of the embedding model that the vectors are of, or None.
+        changed: The change of the space up to which the rows are complete; `vectors_changed` is the same for the
+            vectors.
+        model: The id of the embedding model whose vectors these are, or None.
+        dimension: Of its vectors.
+        alive_count: The number of memories; `embedded_count` is how many of them have a vector.
     """
 
     def __init__(self) -> None:
@@ -96,55 +117,31 @@ class Index:
         self.changed = 0
         self.model: int | None = None
         self.vectors_changed = 0
-        self._clear()
-
-    def _clear(self) -> None:
-        self.rows: dict[int, int] = {}
-        self._rid = _Column(np.int64)
-        self._alive = _Column(np.bool_)
-        self._stream = _Column(np.int32)
-        self._voice = _Column(np.int32)
-        self._minute = _Column(np.int64)
-        self._turn = _Column(np.int64)
-        self._position = _Column(np.int64)
-        self._day = _Column(np.int32)
-        self._speaker = _Column(np.int32)
-        self._words = _Column(np.float32)
-        self._stem_count = _Column(np.float32)
-        self._features = _Column(np.uint8)
-        # The lexical arm: one entry for each different stem of a row.
-        self._entry_stem = _Column(np.uint32)
-        self._entry_row = _Column(np.int32)
-        self._entry_count = _Column(np.uint16)
-        self._streams: dict[tuple[str | None, bool], int] = {}
-        self._voices: dict[str, int] = {}
-        self._speakers: dict[str, int] = {}
-        self._dead = 0
+        self.dimension = 0
+        self.alive_count = 0
+        self.rows = Rows()
+        self._columns = {name: Column(dtype) for name, dtype in _COLUMNS.items()}
+        self._has_vector = Column(np.bool_)
+        self._entries = Entries()
+        self._spread = SpreadCounts(MAX_SPREAD_BYTES)
+        self._speakers: Mapping[str, int] = {}
+        self._sitting = Column(np.int64)
+        self._before = Column(np.int64)
+        self._after = Column(np.int64)
+        self._next_sitting = 0
+        self._derived: dict[str, Any] = {}
         self._clear_vectors()
-        self._forget_derived()
 
     def _clear_vectors(self) -> None:
-        self._vectors: _Column | None = None
-        # Row and first vector of each row that has vectors, in the order of the matrix.
-        self._vector_row = _Column(np.int32)
-        self._vector_start = _Column(np.int64)
-        self._has_vector: set[int] = set()
+        self._vectors: Vectors | None = None
+        self.embedded_count = 0
+        self._has_vector.values[:] = False
         self._bags: dict[int, Bag] = {}
         self._bag_bytes = 0
 
-    def _forget_derived(self) -> None:
-        self._sittings: Sittings | None = None
-        self._postings: dict[int, Postings] = {}
-        self._derived: dict[str, Any] = {}
-
     def __len__(self) -> int:
         """Rows, the dead ones included."""
-        return len(self._rid)
-
-    @property
-    def alive_count(self) -> int:
-        """Memories."""
-        return len(self._rid) - self._dead
+        return len(self._columns["rid"])
 
     def use_model(self, model: int | None) -> None:
         """Take vectors of this model from now on; those of another are thrown away, never mixed."""
@@ -156,10 +153,10 @@ class Index:
     def apply(self, changes: Changes) -> None:
         """Take in what `repository.load_changes` found."""
         if changes.memories or changes.gone:
-            self._forget_derived()
-            self._kill(changes.gone)
-            self._kill([row.rid for row in changes.memories if row.rid in self.rows])
-            self._append(changes.memories)
+            self._derived.clear()
+            died = self._kill([*changes.gone, *(row.rid for row in changes.memories)])
+            born = self._append(changes.memories)
+            self._seat(distinct(np.concatenate([died, born])))
         self.changed = changes.changed
         if self.model is not None:
             if changes.vectors:
@@ -167,120 +164,118 @@ class Index:
             self.vectors_changed = changes.changed
 
     @property
+    def dead_count(self) -> int:
+        """Rows that are no memories any more."""
+        return len(self) - self.alive_count
+
+    @property
     def needs_rebuild(self) -> bool:
         """Whether so many rows are dead that it should be loaded anew."""
-        return self._dead > 1000 and self._dead * 4 > len(self._rid)
+        return self.dead_count > 1000 and self.dead_count * 4 > len(self)
 
-    def _kill(self, rids: Sequence[int]) -> None:
-        for rid in rids:
-            row = self.rows.pop(rid, None)
-            if row is not None:
-                self._alive.values[row] = False
-                self._dead += 1
-                self._bags.pop(row, None)
+    # Changes.
 
-    def _append(self, found: Sequence[Any]) -> None:
+    def _kill(self, rids: Iterable[int]) -> Ints:
+        """Let rows die; gives those that lived."""
+        rows = [row for row in map(self.rows.pop, rids) if row is not None]
+        died = np.array(rows, dtype=np.int64)
+        if rows:
+            self.alive[died] = False
+            self.alive_count -= len(rows)
+            self.embedded_count -= int(self._has_vector.values[died].sum())
+            self._entries.note_deaths()
+            for row in rows:
+                self._drop_bag(row)
+        return died
+
+    def _append(self, found: Sequence[Any]) -> Ints:
+        """Add rows; gives their numbers."""
+        first = len(self)
         if not found:
-            return
-        first = len(self._rid)
-        self.rows.update((row.rid, first + at) for at, row in enumerate(found))
-        self._rid.extend([row.rid for row in found])
-        self._alive.extend(np.ones(len(found), dtype=np.bool_))
-        voices = [self._voice_of(row) for row in found]
-        self._voice.extend(voices)
-        self._stream.extend([self._stream_of(row, voice) for row, voice in zip(found, voices, strict=True)])
-        self._minute.extend([row.said_at // 60_000_000 for row in found])
-        self._turn.extend([(row.source_session is not None and row.source_turn) or 0 for row in found])
-        self._position.extend([row.source_position or 0 for row in found])
-        # The day on the calendar of the place where it was said.
-        self._day.extend([(row.said_at + row.said_offset_min * 60_000_000) // _DAY_MICROS for row in found])
-        self._speaker.extend(
-            [
-                self._speakers.setdefault(row.speaker, len(self._speakers)) if row.speaker else -1
-                for row in found
-            ]
-        )
-        self._words.extend([row.words for row in found])
-        self._features.extend([row.features for row in found])
-        # 4 bytes of stem and 2 of count for each entry.
-        sizes = np.array([len(row.stems) // 6 for row in found], dtype=np.int64)
-        stems = np.frombuffer(
-            b"".join(row.stems[: size * 4] for row, size in zip(found, sizes, strict=True)), "<u4"
-        )
-        counts = np.frombuffer(
-            b"".join(row.stems[size * 4 :] for row, size in zip(found, sizes, strict=True)), "<u2"
-        )
-        owners = np.repeat(np.arange(first, first + len(found), dtype=np.int32), sizes)
-        self._entry_stem.extend(stems)
-        self._entry_row.extend(owners)
-        self._entry_count.extend(counts)
-        self._stem_count.extend(
-            np.bincount(owners - first, weights=counts & (ASKED - 1), minlength=len(found))
-        )
-
-    def _voice_of(self, row: Any) -> int:
-        """Who speaks in what is no episode; -1 where nobody does. What was drawn from a conversation, with the words
-        that it rests on, was not said in it.
-        """
-        if row.kind == "episode" or row.source_quote is not None:
-            return -1
-        name = row.speaker or label_of(row.opening)
-        return self._voices.setdefault(name.casefold(), len(self._voices)) if name else -1
-
-    def _stream_of(self, row: Any, voice: int) -> int:
-        """The conversation that a row may be part of; -1 for none. Plain memories are never between the episodes of
-        their session, and those without one are taken as they were stored.
-        """
-        if row.kind == "episode":
-            session = row.source_session
-            place = None if session is None else (session, True)
-        else:
-            place = None if voice < 0 else (row.source_session, False)
-        return -1 if place is None else self._streams.setdefault(place, len(self._streams))
+            return np.empty(0, dtype=np.int64)
+        values, entries = _read(found, first)
+        for name, column in self._columns.items():
+            column.extend(values[name])
+        self._has_vector.extend(np.zeros(len(found), dtype=np.bool_))
+        self._entries.append(entries)
+        self.rows.append(values["rid"], first)
+        self.alive_count += len(found)
+        names = {row.speaker for row in found if row.speaker} - self._speakers.keys()
+        if names:
+            # A new mapping: the old one may be read by another thread now.
+            self._speakers = {**self._speakers, **{name: number_of(name) for name in sorted(names)}}
+        return np.arange(first, first + len(found), dtype=np.int64)
 
     def _append_vectors(self, found: Sequence[Any]) -> None:
-        rows = [(self.rows[rid], blob) for rid, blob in found if rid in self.rows]
-        rows = [(row, blob) for row, blob in rows if row not in self._has_vector]
+        have = self._has_vector.values
+        placed = ((self.rows.get(rid), blob) for rid, blob in found)
+        rows = [(row, blob) for row, blob in placed if row is not None and not have[row]]
         if not rows:
             return
         if self._vectors is None:
-            # A row of the table holds whole vectors of one model; the model's dimension was checked as they
-            # were made.
-            self._vectors = _Column(np.float32, self.dimension)
-        width = self.dimension * 4
-        start = len(self._vectors)
-        counts = np.array([len(blob) // width for _, blob in rows], dtype=np.int64)
-        self._vectors.extend(
-            np.frombuffer(b"".join(blob for _, blob in rows), "<f4").reshape(-1, self.dimension)
-        )
-        self._vector_row.extend([row for row, _ in rows])
-        self._vector_start.extend(start + np.cumsum(counts) - counts)
-        self._has_vector.update(row for row, _ in rows)
+            # A row of the table holds whole vectors of one model; the model's dimension was checked as they were made.
+            self._vectors = Vectors(self.dimension)
+        self._vectors.append(rows)
+        have[[row for row, _ in rows]] = True
+        self.embedded_count += len(rows)
+        self._derived.pop("vectors_in_order", None)
 
-    dimension = 0
-    """Of a vector; set before vectors are taken in."""
+    def _seat(self, changed: Ints) -> None:
+        """Find out who sat together where rows came or went: in the conversations of those rows, and in no others."""
+        for column in (self._sitting, self._before, self._after):
+            column.extend(np.full(len(self) - len(column), -1, dtype=np.int64))
+        streams = distinct(self._values("stream")[changed])
+        streams = streams[streams >= 0]
+        of_row = self._values("stream")
+        if len(streams) > _MOST_STREAMS:
+            concerned = of_row >= 0
+        else:
+            concerned = np.zeros(len(self), dtype=np.bool_)
+            for stream in streams.tolist():
+                concerned |= of_row == stream
+        rows = np.flatnonzero(concerned)
+        names = {"rids": "rid", "streams": "stream", "turns": "turn", "positions": "position"}
+        names |= {"minutes": "minute", "voices": "voice", "alive": "alive"}
+        seated = seat(**{given: self._values(name)[rows] for given, name in names.items()})
+        moved = [changed]
+        for column, values in ((self._before, seated.before), (self._after, seated.after)):
+            places = np.where(values >= 0, rows[values], -1)
+            moved.append(rows[column.values[rows] != places])
+            column.values[rows] = places
+        sat = seated.number >= 0
+        self._sitting.values[rows] = np.where(sat, seated.number + self._next_sitting, -1)
+        self._next_sitting += int(seated.number.max(initial=-1)) + 1
+        self._spread.touch(distinct(np.concatenate([*moved, *self._beside(changed)])))
+
+    def _beside(self, rows: Ints) -> list[Ints]:
+        """What stands before and after rows."""
+        beside = [self._before.values[rows], self._after.values[rows]]
+        return [found[found >= 0] for found in beside]
+
+    def _values(self, name: str) -> Any:
+        return self._columns[name].values
 
     # What a search reads.
 
     @property
     def rids(self) -> Ints:
         """The rid of each row."""
-        return self._rid.values  # type: ignore[no-any-return]
+        return self._values("rid")  # type: ignore[no-any-return]
 
     @property
     def alive(self) -> Any:
         """Which rows are memories still."""
-        return self._alive.values
+        return self._values("alive")
 
     @property
     def days(self) -> Any:
         """The day that each row was said on, counted from 1970-01-01."""
-        return self._day.values
+        return self._values("day")
 
     @property
     def speakers(self) -> Any:
         """The number of each row's speaker, or -1."""
-        return self._speaker.values
+        return self._values("speaker")
 
     @property
     def speaker_numbers(self) -> Mapping[str, int]:
@@ -290,44 +285,24 @@ class Index:
     @property
     def words(self) -> Floats:
         """How many words each row has."""
-        return self._words.values  # type: ignore[no-any-return]
+        return self._values("words")  # type: ignore[no-any-return]
 
     @property
     def stem_counts(self) -> Floats:
         """How many stems each row has, repeated ones counted."""
-        return self._stem_count.values  # type: ignore[no-any-return]
+        return self._values("stem_count")  # type: ignore[no-any-return]
 
     def has_feature(self, bit: int) -> Any:
         """Which rows have a bit of `lexicon.WordList.features`."""
-        return (self._features.values & bit) != 0
-
-    @property
-    def embedded_count(self) -> int:
-        """Memories with a vector."""
-        return (
-            sum(1 for row in self._has_vector if self._alive.values[row])
-            if self._dead
-            else len(self._has_vector)
-        )
+        return (self._values("features") & bit) != 0
 
     def sittings(self) -> Sittings:
         """Which rows were said one after the other."""
-        if self._sittings is None:
-            self._sittings = seat(
-                rids=self._rid.values,
-                streams=self._stream.values,
-                turns=self._turn.values,
-                positions=self._position.values,
-                minutes=self._minute.values,
-                voices=self._voice.values,
-                alive=self._alive.values,
-            )
-        return self._sittings
+        return Sittings(self._sitting.values, self._before.values, self._after.values)
 
     def neighbours(self) -> tuple[Ints, Ints]:
         """The row before and the row after each row in its sitting; -1 where there is none."""
-        sittings = self.sittings()
-        return sittings.before, sittings.after
+        return self._before.values, self._after.values
 
     def derived(self, name: str, compute: Any) -> Any:
         """What `compute()` gives, kept until the rows change."""
@@ -337,56 +312,111 @@ class Index:
 
     def postings(self, stem: int) -> Postings:
         """The living rows that have a stem."""
-        known = self._postings.get(stem)
-        if known is None:
-            # A scan: 1 ms for three million entries, and nothing to sort or to keep in order while the store
-            # grows.
-            at = np.flatnonzero(self._entry_stem.values == np.uint32(stem))
-            rows = self._entry_row.values[at].astype(np.int64)
-            counts = self._entry_count.values[at]
-            if self._dead:
-                living = self._alive.values[rows]
-                rows, counts = rows[living], counts[living]
-            if len(self._postings) >= _MAX_POSTINGS:
-                self._postings.clear()
-            known = self._postings[stem] = Postings(
-                rows=rows,
-                counts=(counts & (ASKED - 1)).astype(np.float32),
-                asked=rows[(counts & ASKED) != 0],
-            )
-        return known
+        return self._entries.postings(stem, self.alive)
 
-    # Tokens: read from the database when a search compares them, and kept as long as there is room.
-
-    def lacking_tokens(self, rows: Ints) -> list[int]:
-        """The rids of those rows whose tokens are to be read; rows without a vector have none."""
-        have = self._has_vector
-        rids = self._rid.values
-        return [int(rids[row]) for row in rows.tolist() if row in have and row not in self._bags]
-
-    def take_tokens(self, found: Mapping[int, bytes]) -> None:
-        """Keep what was read for these rids."""
-        for rid, packed in found.items():
-            row = self.rows.get(rid)
-            if row is not None:
-                self._bags[row] = unpack(packed)
-                self._bag_bytes += len(packed)
-        while self._bag_bytes > _MAX_BAG_BYTES and self._bags:
-            # The one that was read first.
-            gone = self._bags.pop(next(iter(self._bags)))
-            self._bag_bytes -= len(gone.asks) + len(gone.vectors) + 2 + 2 * len(gone.counts)
-
-    def bags(self, rows: Ints) -> list[Bag | None]:
-        """The tokens of each row, where they are known."""
-        return [self._bags.get(row) for row in rows.tolist()]
+    def spread(self, stem: int, *, spread: Callable[[], Spread], fix: Callable[[Ints], Floats]) -> Spread:
+        """What is kept of a stem's counts, neighbours included; see `SpreadCounts.get`."""
+        return self._spread.get(stem, rows=len(self), spread=spread, fix=fix)
 
     def cosines(self, query: Floats) -> Cosines:
         """Compare a query with every vector; shape (d,), unit length."""
-        if self._vectors is None or not len(self._vectors):
-            nothing = np.empty(0, dtype=np.float32)
-            return Cosines(best=nothing, rows=np.empty(0, dtype=np.int64), every=nothing)
-        matrix: Matrix = self._vectors.values
-        every = product(matrix, query)
-        starts = self._vector_start.values
-        best = every if len(starts) == len(every) else np.maximum.reduceat(every, starts)
-        return Cosines(best=best, rows=self._vector_row.values, every=every)
+        vectors = Vectors(self.dimension) if self._vectors is None else self._vectors
+        return vectors.cosines(query)
+
+    # Tokens: read from the database when a search compares them, and kept as long as there is room.
+
+    def bags(self, rows: Ints) -> tuple[dict[int, Bag], list[int]]:
+        """The tokens that are known of some rows, by row, and the rids of those whose tokens have to be read. Rows
+        without a vector have none.
+        """
+        known: dict[int, Bag] = {}
+        lacking = []
+        embedded = rows[self._has_vector.values[rows]]
+        for row, rid in zip(embedded.tolist(), self.rids[embedded].tolist(), strict=True):
+            bag = self._bags.get(row)
+            if bag is None:
+                lacking.append(rid)
+            else:
+                known[row] = bag
+        return known, lacking
+
+    def take_tokens(self, found: Mapping[int, bytes]) -> dict[int, Bag]:
+        """Keep what was read for these rids; gives it by row. Where there is too much, what was kept first goes."""
+        taken: dict[int, Bag] = {}
+        for rid, packed in found.items():
+            row = self.rows.get(rid)
+            if row is not None:
+                self._drop_bag(row)
+                bag = taken[row] = self._bags[row] = unpack(packed)
+                self._bag_bytes += _size(bag)
+        while self._bags and self._bag_bytes > _MAX_BAG_BYTES:
+            self._drop_bag(next(iter(self._bags)))
+        return taken
+
+    def _drop_bag(self, row: int) -> None:
+        bag = self._bags.pop(row, None)
+        if bag is not None:
+            self._bag_bytes -= _size(bag)
+
+
+def _size(bag: Bag) -> int:
+    return len(bag.asks) + len(bag.vectors) + int(bag.counts.nbytes)
+
+
+@lru_cache(maxsize=4096)
+def number_of(name: str) -> int:
+    """The number that stands for a name, the same in every process: 63 bits of a hash, so that no two share one."""
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def _read(found: Sequence[Any], first: int) -> tuple[Mapping[str, Any], EntryArrays]:
+    """The columns and the entries of rows as `repository.load_changes` gives them.
+
+    Args:
+        found: The rows.
+        first: The number of the first one.
+    """
+    voices = [_voice_of(row) for row in found]
+    # 4 bytes of stem and 2 of count for each entry.
+    sizes = np.array([len(row.stems) // 6 for row in found], dtype=np.int64)
+    stems = b"".join(row.stems[: size * 4] for row, size in zip(found, sizes.tolist(), strict=True))
+    counts = np.frombuffer(
+        b"".join(row.stems[size * 4 :] for row, size in zip(found, sizes.tolist(), strict=True)), "<u2"
+    )
+    owners = np.repeat(np.arange(len(found), dtype=np.int32), sizes)
+    values = {
+        "rid": np.array([row.rid for row in found], dtype=np.int64),
+        "alive": np.ones(len(found), dtype=np.bool_),
+        "stream": [_stream_of(row, voice) for row, voice in zip(found, voices, strict=True)],
+        "voice": voices,
+        "minute": [row.said_at // _MINUTE_MICROS for row in found],
+        "turn": [(row.source_session is not None and row.source_turn) or 0 for row in found],
+        "position": [row.source_position or 0 for row in found],
+        # The day on the calendar of the place where it was said.
+        "day": [(row.said_at + row.said_offset_min * _MINUTE_MICROS) // _DAY_MICROS for row in found],
+        "speaker": [number_of(row.speaker) if row.speaker else -1 for row in found],
+        "words": [row.words for row in found],
+        "stem_count": np.bincount(owners, weights=counts & (ASKED - 1), minlength=len(found)),
+        "features": [row.features for row in found],
+    }
+    return values, EntryArrays(np.frombuffer(stems, "<u4"), owners + np.int32(first), counts)
+
+
+def _voice_of(row: Any) -> int:
+    """Who speaks in what is no episode, as a number of 32 bits; -1 where nobody does. What was drawn from a
+    conversation, with the words that it rests on, was not said in it.
+    """
+    if row.kind == "episode" or row.source_quote is not None:
+        return -1
+    name = row.speaker or label_of(row.opening)
+    return zlib.crc32(name.casefold().encode("utf-8", "surrogatepass")) if name else -1
+
+
+def _stream_of(row: Any, voice: int) -> int:
+    """The conversation that a row may be part of; -1 for none. Plain memories are never between the episodes of
+    their session, and those without one are taken as they were stored.
+    """
+    if row.kind == "episode":
+        return -1 if row.source_session is None else number_of(f"episode {row.source_session}")
+    return -1 if voice < 0 else number_of(f"plain {row.source_session}")

@@ -10,16 +10,19 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from satchel.memory.arrays import Floats, Ints, distinct
+from satchel.memory.candidates.entries import Spread
 from satchel.memory.index import Index
 from satchel.memory.lexicon import QUESTION, TIME_WORDS, commonness
 from satchel.memory.question import Question, date_closeness
 from satchel.memory.records import Mode
-from satchel.memory.tokens import match, weigh
+from satchel.memory.tokens import Bag, match, weigh
 from satchel.memory.weights import WITH_TOKENS, WITHOUT_TOKENS
 
 if TYPE_CHECKING:
@@ -50,10 +53,7 @@ PRIOR = 50.0
 memories every word is rare."""
 
 _MANY_ROWS = 4
-"""A stem in more than one of so many rows has its scores kept for every row, which are added faster than found."""
-
-_MAX_STEM_SCORES_BYTES = 64 << 20
-"""Of the scores of stems that are kept: the commonest 160 stems of 100,000 rows, or thousands of others."""
+"""A stem in more than one of so many rows has its counts kept for every row, which are added faster than found."""
 
 _BEST_OF_SESSION = 3
 
@@ -116,7 +116,8 @@ class Candidates:
         gate: How much what stands beside each counts.
         lexical: BM25 of each, neighbours included.
         cosine: Of the best passage of each, NaN where it has no vector; None where no vectors were compared.
-        lacking_tokens: The rids whose tokens `score` would compare and the index does not have: `Index.take_tokens`.
+        bags: The tokens that the index has of the rows and of those before them, by row.
+        lacking_tokens: The rids whose tokens `score` would compare as well, but which have to be read first.
         compared: As in `Found`, and so are the sums.
     """
 
@@ -126,6 +127,7 @@ class Candidates:
     gate: Floats
     lexical: Floats
     cosine: Floats | None
+    bags: Mapping[int, Bag]
     lacking_tokens: Sequence[int]
     compared: int
     cosine_sum: float
@@ -181,9 +183,10 @@ def choose(
     if not len(rows) or (mode == "dense" and cosine is None):
         return None
     previous = before[rows]
+    bags: Mapping[int, Bag] = {}
     lacking: Sequence[int] = ()
     if with_tokens and mode == "hybrid":
-        lacking = index.lacking_tokens(distinct(np.concatenate([rows, previous[previous >= 0]])))
+        bags, lacking = index.bags(_with_previous(rows, previous))
     return Candidates(
         rows=rows,
         rids=index.rids[rows],
@@ -191,6 +194,7 @@ def choose(
         gate=gate[rows],
         lexical=lexical[rows],
         cosine=None if cosine is None else cosine[rows],
+        bags=bags,
         lacking_tokens=lacking,
         compared=0 if every is None else len(every),
         cosine_sum=0.0 if every is None else float(every.sum()),
@@ -205,6 +209,7 @@ def score(
     *,
     mode: Mode = "hybrid",
     tokens: TokenVectors | None = None,
+    read: Mapping[int, Bag] = MappingProxyType({}),
 ) -> Scores:
     """Say how well each candidate fits.
 
@@ -214,6 +219,7 @@ def score(
         chosen: By `choose`, with the same question and mode.
         mode: As in `choose`.
         tokens: Of the question, where the embedder gives any.
+        read: By row, what was lacking.
     """
     rows = chosen.rows
     parts: dict[str, Any] = {}
@@ -225,7 +231,7 @@ def score(
     weights = WITH_TOKENS if with_tokens else WITHOUT_TOKENS
     parts["lexical"] = _to_one(chosen.lexical)
     if tokens is not None and with_tokens:
-        parts.update(_token_parts(index, question, chosen, tokens))
+        parts.update(_token_parts(index, question, chosen, tokens, {**chosen.bags, **read}))
     else:
         parts["echo"] = _echo(index, question.stems, chosen)
     page = 1 - chosen.gate
@@ -325,7 +331,11 @@ def _filled(values: Any, known: Any) -> Any:
 
 
 def _token_parts(
-    index: Index, question: Question, chosen: Candidates, tokens: TokenVectors
+    index: Index,
+    question: Question,
+    chosen: Candidates,
+    tokens: TokenVectors,
+    bags: Mapping[int, Bag],
 ) -> dict[str, Any]:
     """The parts that compare tokens."""
     size = index.alive_count
@@ -333,10 +343,10 @@ def _token_parts(
     def rarity(stem: int) -> float:
         return _rarity(size + PRIOR, len(index.postings(stem).rows) + PRIOR * commonness(stem))
 
-    needed = distinct(np.concatenate([chosen.rows, chosen.previous[chosen.previous >= 0]]))
+    needed = _with_previous(chosen.rows, chosen.previous)
     found = match(
         weigh(question.text, tokens, rarity),
-        index.bags(needed),
+        [bags.get(row) for row in needed.tolist()],
         own=np.searchsorted(needed, chosen.rows),
         previous=np.where(chosen.previous >= 0, np.searchsorted(needed, chosen.previous), -1),
         gate=chosen.gate,
@@ -346,6 +356,10 @@ def _token_parts(
         "reply": _to_one(_filled(found.reply, found.known)),
         "asked": _to_one(found.asked),
     }
+
+
+def _with_previous(rows: Ints, previous: Ints) -> Ints:
+    return distinct(np.concatenate([rows, previous[previous >= 0]]))
 
 
 def _echo(index: Index, stems: Sequence[int], chosen: Candidates) -> Any:
@@ -413,60 +427,56 @@ def _length_norm(index: Index, gate: Any) -> Any:
 def _bm25(index: Index, stems: Sequence[int], gate: Any) -> Any:
     """Score every row by the question's stems in it and, as weighted fields, in its neighbours."""
     scores = np.zeros(len(index), dtype=np.float32)
-    known = index.derived("stem_scores", _StemScores)
+    if not stems:
+        return scores
+    count, norm = index.alive_count, _length_norm(index, gate)
     for stem in stems:
-        if stem not in known:
-            known.keep(stem, _scores_of_stem(index, stem, gate))
-        rows, values = known[stem]
+        having = len(index.postings(stem).rows)
+        weight = np.float32(_rarity(count + PRIOR, having + PRIOR * commonness(stem)) * (K1 + 1))
+        rows, counts = index.spread(
+            stem,
+            spread=partial(_spread, index, stem, gate),
+            fix=partial(_spread_to, index, stem, gate),
+        )
         if rows is None:
-            scores += values
+            scores += weight * counts / (counts + norm)
         else:
-            scores[rows] += values
+            scores[rows] += weight * counts / (counts + norm[rows])
     return scores
 
 
-class _StemScores(dict[int, tuple[Any, Any]]):
-    """What stems give to rows, until the rows change: the commonest words are in every other question, and have the
-    most rows. Either the rows and a value for each, or None and a value for every row.
-    """
-
-    _bytes = 0
-
-    def keep(self, stem: int, scores: Any) -> None:
-        """Keep a stem's; where there are too many, those that are there go."""
-        many = len(scores) // _MANY_ROWS
-        rows = np.flatnonzero(scores)
-        found = (None, scores) if len(rows) > many else (rows.astype(np.int32), scores[rows])
-        if self._bytes > _MAX_STEM_SCORES_BYTES:
-            self.clear()
-            self._bytes = 0
-        self[stem] = found
-        self._bytes += found[1].nbytes + (0 if found[0] is None else found[0].nbytes)
-
-
-def _scores_of_stem(index: Index, stem: int, gate: Any) -> Any:
-    """What one stem adds to the score of every row."""
-    count = index.alive_count
+def _spread(index: Index, stem: int, gate: Any) -> Spread:
+    """How often rows have a stem, their neighbours' counts mixed in."""
     before, after = index.neighbours()
-    norm = _length_norm(index, gate)
-    scores = np.zeros(len(index), dtype=np.float32)
     rows, counts, _ = index.postings(stem)
-    if not len(rows):
-        return scores
     mixed = np.zeros(len(index), dtype=np.float32)
     mixed[rows] = counts
-    touched = [rows]
     # No row is twice the next of another, so that plain indexing adds up right.
     for neighbour, share in ((after[rows], PREVIOUS), (before[rows], NEXT)):
         there = neighbour >= 0
         target = neighbour[there]
         mixed[target] += gate[target] * np.float32(share) * counts[there]
-        touched.append(target)
-    weight = np.float32(_rarity(count + PRIOR, len(rows) + PRIOR * commonness(stem)) * (K1 + 1))
-    for some in touched:
-        part = mixed[some]
-        scores[some] = weight * part / (part + norm[some])
-    return scores
+    having = np.flatnonzero(mixed)
+    if len(having) > len(mixed) // _MANY_ROWS:
+        return Spread(None, mixed)
+    return Spread(having.astype(np.int32), mixed[having])
+
+
+def _spread_to(index: Index, stem: int, gate: Any, rows: Ints) -> Floats:
+    """What `_spread` gives, for some rows alone."""
+    before, after = index.neighbours()
+    having, counts, _ = index.postings(stem)
+
+    def counted(some: Ints) -> Any:
+        if not len(having):
+            return np.zeros(len(some), dtype=np.float32)
+        place = np.minimum(np.searchsorted(having, some), len(having) - 1)
+        return np.where(having[place] == some, counts[place], np.float32(0))
+
+    mixed = counted(rows)
+    for neighbour, share in ((before[rows], PREVIOUS), (after[rows], NEXT)):
+        mixed += gate[rows] * np.float32(share) * counted(neighbour)
+    return cast(Floats, mixed)
 
 
 def _rarity(count: float, having: float) -> float:

@@ -1,0 +1,99 @@
+"""The vectors of a space: one matrix that a question is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from satchel.memory.arrays import Floats
+from satchel.memory.candidates.columns import Column
+from satchel.models.embedding import product
+
+__all__ = ["Cosines", "VectorArrays", "Vectors"]
+
+
+class Cosines(NamedTuple):
+    """How near a query is to the vectors of a space.
+
+    Attributes:
+        best: The best cosine of each row that has vectors; `rows` says which. Dead rows are among them.
+        every: The cosine of every vector.
+    """
+
+    best: Floats
+    rows: Any
+    every: Floats
+
+
+class VectorArrays(NamedTuple):
+    """Vectors of rows, which may have several each.
+
+    Attributes:
+        matrix: Shape (n, d), float32, unit rows; zeros where a row was erased.
+        rows: The row that each group of vectors belongs to.
+        starts: The first vector of each group.
+    """
+
+    matrix: Any
+    rows: Any
+    starts: Any
+
+
+class Vectors:
+    """A part of the matrix that does not change, and what was added since."""
+
+    def __init__(self, dimension: int, base: VectorArrays | None = None) -> None:
+        """Start with the vectors of a file, or with none.
+
+        Args:
+            dimension: The length of each vector.
+            base: What is there already.
+        """
+        self.dimension = dimension
+        self._base = base
+        self._matrix = Column(np.float32, dimension)
+        self._rows = Column(np.int32)
+        self._starts = Column(np.int64)
+        self._places: tuple[Any, Any] | None = None
+
+    def append(self, found: Sequence[tuple[int, bytes]]) -> None:
+        """Add the vectors of rows: float32, one after the other."""
+        width = self.dimension * 4
+        start = len(self._matrix)
+        counts = np.array([len(blob) // width for _, blob in found], dtype=np.int64)
+        self._matrix.extend(
+            np.frombuffer(b"".join(blob for _, blob in found), "<f4").reshape(-1, self.dimension)
+        )
+        self._rows.extend([row for row, _ in found])
+        self._starts.extend(start + np.cumsum(counts) - counts)
+        self._places = None
+
+    def parts(self) -> Iterator[VectorArrays]:
+        """All vectors, those of dead rows included; `starts` count within each part."""
+        if self._base is not None:
+            yield self._base
+        if len(self._matrix):
+            yield VectorArrays(self._matrix.values, self._rows.values, self._starts.values)
+
+    def cosines(self, query: Floats) -> Cosines:
+        """Compare a query with every vector; shape (d,), unit length."""
+        products = [product(part.matrix, query) for part in self.parts()]
+        if not products:
+            nothing = np.empty(0, dtype=np.float32)
+            return Cosines(best=nothing, rows=np.empty(0, dtype=np.int64), every=nothing)
+        every = products[0] if len(products) == 1 else np.concatenate(products)
+        rows, starts = self._rows_and_starts()
+        best = every if len(starts) == len(every) else np.maximum.reduceat(every, starts)
+        return Cosines(best=best, rows=rows, every=every)
+
+    def _rows_and_starts(self) -> tuple[Any, Any]:
+        if self._places is None:
+            parts = list(self.parts())
+            offsets = np.cumsum([0, *(len(part.matrix) for part in parts)])
+            self._places = (
+                np.concatenate([part.rows for part in parts]),
+                np.concatenate([part.starts + offset for part, offset in zip(parts, offsets, strict=False)]),
+            )
+        return self._places
