@@ -556,6 +556,9 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:doctor", "issue 3", "memory doctor prints rates and health, and repairs with --fix."),
     built(2, "memory:resilient", "seed-2 §2.8", "If memory is unavailable, sessions work and say so."),
     built(2, "memory:two-processes", "issue 3", "Two processes can write to one store at once without losing anything."),
+    built(10, "memory:candidates:concurrent", "issue 10 §2", "A search counts memories while another thread takes in changes."),
+    built(10, "memory:candidates:counts", "issue 10 §2", "Counting what is embedded takes no longer after something was forgotten."),
+    built(10, "memory:candidates:incremental", "issue 10 §4", "Arrays that took in changes one by one find exactly what new ones find."),
 
     # ---- Storage (DESIGN 9)
     built(2, "storage:sqlite:wal", "seed-2 §7", "SQLite runs in WAL mode with busy_timeout and foreign keys on."),

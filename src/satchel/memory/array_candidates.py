@@ -11,7 +11,7 @@ import numpy as np
 from satchel.memory import repository
 from satchel.memory.index import Index
 from satchel.memory.question import Question, read_question
-from satchel.memory.ranking import Factors, Found, Scores, choose, rank, score, within_reach
+from satchel.memory.ranking import Factors, Found, Scores, choose, rank, score, top, within_reach
 from satchel.memory.vector_rows import read_tokens
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _near_vector(
     own = np.frombuffer(vectors, dtype="<f4").reshape(-1, index.dimension)[0]
     sitting, cosines = index.sittings().number, index.cosines(own)
     near: dict[int, float | None] = {}
-    for at in np.argsort(-cosines.best)[: limit + 1].tolist():
+    for at in top(cosines.best, limit + 1).tolist():
         row, found = int(cosines.rows[at]), float(cosines.best[at])
         other = int(index.rids[row])
         if other != rid and index.alive[row] and sitting[row] < 0 and found >= cosine:
@@ -214,7 +214,8 @@ def _rows_of(visible: Visible, index: Index) -> Any:
         return None
     rows = np.full(len(index), visible.allowed is None, dtype=np.bool_)
     for rids, shown in ((visible.allowed or (), True), (visible.hidden, False)):
-        rows[index.rows.of(rids)] = shown
+        known = index.rows.of(rids)
+        rows[known[known >= 0]] = shown
     return rows
 
 

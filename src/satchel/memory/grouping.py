@@ -90,22 +90,29 @@ class Grouped:
         )
 
 
-def _pending(space: int) -> Any:
+def _pending(space: int, since: int) -> Any:
     return (
         select(memories.c.rid)
         .select_from(memories.outerjoin(compared, compared.c.rid == memories.c.rid))
-        .where(memories.c.space_id == space, memories.c.kind == "fact", compared.c.rid.is_(None))
+        .where(
+            memories.c.space_id == space,
+            memories.c.changed > since,
+            memories.c.kind == "fact",
+            compared.c.rid.is_(None),
+        )
     )
 
 
-def count_pending_facts(connection: Connection, space: int, *, limit: int) -> int:
-    """How many facts are to be compared, counted up to a limit."""
-    return len(connection.execute(_pending(space).limit(limit)).all())
+def count_pending_facts(connection: Connection, space: int, *, since: int, limit: int) -> int:
+    """How many facts that changed after `since` are to be compared, counted up to a limit."""
+    return len(connection.execute(_pending(space, since).limit(limit)).all())
 
 
-def pending_facts(connection: Connection, space: int, *, model: int | None, limit: int) -> list[PendingFact]:
-    """The oldest facts that are to be compared; with a model, those that have vectors of it."""
-    query = _pending(space).add_columns(memories.c.id, memories.c.content)
+def pending_facts(
+    connection: Connection, space: int, *, model: int | None, limit: int, since: int = 0
+) -> list[PendingFact]:
+    """The oldest facts that changed after `since` and are to be compared; with a model, those with its vectors."""
+    query = _pending(space, since).add_columns(memories.c.id, memories.c.content)
     if model is not None:
         query = query.add_columns(vectors.c.vectors).join(
             vectors, (vectors.c.rid == memories.c.rid) & (vectors.c.model_id == model)

@@ -86,7 +86,7 @@ class Rows:
         return self._early(rid) if row is None else row
 
     def of(self, rids: Iterable[int]) -> Ints:
-        """The rows of those rids that have one, in their order."""
+        """The row of each rid, in their order; -1 for those that have none."""
         wanted = np.fromiter(rids, dtype=np.int64)
         rows = np.full(len(wanted), -1, dtype=np.int64)
         if len(self._sorted):
@@ -95,7 +95,7 @@ class Rows:
         if self._later:
             for place in np.flatnonzero(rows < 0).tolist():
                 rows[place] = self._later.get(int(wanted[place]), -1)
-        return rows[rows >= 0]
+        return rows
 
 
 class Index:
@@ -208,8 +208,10 @@ class Index:
 
     def _append_vectors(self, found: Sequence[Any]) -> None:
         have = self._has_vector.values
-        placed = ((self.rows.get(rid), blob) for rid, blob in found)
-        rows = [(row, blob) for row, blob in placed if row is not None and not have[row]]
+        placed = self.rows.of(rid for rid, _ in found).tolist()
+        rows = [
+            (row, blob) for row, (_, blob) in zip(placed, found, strict=True) if row >= 0 and not have[row]
+        ]
         if not rows:
             return
         if self._vectors is None:
@@ -343,9 +345,8 @@ class Index:
     def take_tokens(self, found: Mapping[int, bytes]) -> dict[int, Bag]:
         """Keep what was read for these rids; gives it by row. Where there is too much, what was kept first goes."""
         taken: dict[int, Bag] = {}
-        for rid, packed in found.items():
-            row = self.rows.get(rid)
-            if row is not None:
+        for row, packed in zip(self.rows.of(found).tolist(), found.values(), strict=True):
+            if row >= 0:
                 self._drop_bag(row)
                 bag = taken[row] = self._bags[row] = unpack(packed)
                 self._bag_bytes += _size(bag)
@@ -360,7 +361,7 @@ class Index:
 
 
 def _size(bag: Bag) -> int:
-    return len(bag.asks) + len(bag.vectors) + int(bag.counts.nbytes)
+    return len(bag.asks) + len(bag.vectors) + 8 * len(bag.counts)
 
 
 @lru_cache(maxsize=4096)

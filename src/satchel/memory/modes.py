@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from satchel.memory import lexicon
 from satchel.memory.decay import factors, recency_weight
-from satchel.memory.repository import requests_so_far, slices, to_micros
+from satchel.memory.repository import listed, requests_so_far, slices, to_micros
 from satchel.memory.tables import memories, spaces, tags, uses
+from satchel.storage import Prepared
 
 __all__ = [
     "SEMANTIC_THRESHOLD",
@@ -54,7 +56,7 @@ def keywords_of(query: str) -> list[str]:
     return list(dict.fromkeys(word for word in words if lexicon.hash_stem(word)))
 
 
-_BOOSTED = (
+_BOOSTED = Prepared(
     select(
         memories.c.rid,
         memories.c.importance,
@@ -66,9 +68,7 @@ _BOOSTED = (
     )
     .select_from(memories.outerjoin(uses, uses.c.rid == memories.c.rid))
     # The sum keeps SQLite from walking the index of a whole space for a few known rows.
-    .where(
-        memories.c.rid.in_(bindparam("rids", expanding=True)), memories.c.space_id + 0 == bindparam("space")
-    )
+    .where(memories.c.rid.in_(listed(bindparam("rids"))), memories.c.space_id + 0 == bindparam("space"))
 )
 """Made once: making it took longer than running it."""
 
@@ -80,12 +80,11 @@ def boosts_of(
     at = to_micros(now)
     requests = requests_so_far(connection, space)
     found: dict[int, float] = {}
-    for part in slices(rids):
-        rows = connection.execute(_BOOSTED, {"rids": list(part), "space": space})
-        for rid, importance, said_at, priority, decay_rate, used_at, used_request in rows:
-            passed = requests - used_request if by_request else max(0, at - used_at) / _DAY
-            left = max(0.0, priority - decay_rate * passed)
-            found[rid] = math.prod(factors(importance, (at - said_at) / _DAY, left).values())
+    rows = _BOOSTED.run(connection, {"rids": json.dumps(list(rids)), "space": space})
+    for rid, importance, said_at, priority, decay_rate, used_at, used_request in rows:
+        passed = requests - used_request if by_request else max(0, at - used_at) / _DAY
+        left = max(0.0, priority - decay_rate * passed)
+        found[rid] = math.prod(factors(importance, (at - said_at) / _DAY, left).values())
     return found
 
 

@@ -28,7 +28,18 @@ from satchel.memory.weights import WITH_TOKENS, WITHOUT_TOKENS
 if TYPE_CHECKING:
     from satchel.models.port import TokenVectors
 
-__all__ = ["Candidates", "Factors", "Found", "Ranked", "Scores", "choose", "rank", "score", "within_reach"]
+__all__ = [
+    "Candidates",
+    "Factors",
+    "Found",
+    "Ranked",
+    "Scores",
+    "choose",
+    "rank",
+    "score",
+    "top",
+    "within_reach",
+]
 
 K1 = 1.2
 B = 0.75
@@ -518,7 +529,7 @@ def _in_order(rows: Any) -> bool:
     return bool((rows == np.arange(len(rows))).all())
 
 
-def _top(values: Any, count: int) -> Ints:
+def top(values: Any, count: int) -> Ints:
     """The places of the greatest values, greatest first."""
     if len(values) > count:
         places = np.argpartition(values, len(values) - count)[len(values) - count :]
@@ -534,14 +545,14 @@ def _candidates(index: Index, lexical: Any, cosine: Any, after: Ints, reach: int
     arms = []
     if dead is not None:
         lexical = np.where(dead, 0, lexical)
-    by_words = _top(lexical, reach)
+    by_words = top(lexical, reach)
     arms.append(by_words[lexical[by_words] > 0])
     if cosine is not None:
         # A row without a vector has no cosine; -2 is below every one.
         comparable = np.nan_to_num(cosine, nan=-2.0)
         if dead is not None:
             comparable[dead] = -2
-        by_meaning = _top(comparable, reach)
+        by_meaning = top(comparable, reach)
         arms.append(by_meaning[comparable[by_meaning] > -2])
     followed = [after[arm[:FOLLOWED]] for arm in arms]
     chosen = distinct(np.concatenate([*arms, *followed]))

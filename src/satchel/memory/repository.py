@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, bindparam, case, func, insert, literal, select, update
+from sqlalchemy import BindParameter, Connection, bindparam, case, func, insert, literal, select, update
 from sqlalchemy.sql import Select
 
 from satchel.memory import lexicon
@@ -41,6 +41,7 @@ __all__ = [
     "has_old_words",
     "ids_of",
     "insert_drafts",
+    "listed",
     "matching_rids",
     "list_records",
     "load_changes",
@@ -108,6 +109,13 @@ def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
     """A list in parts that one statement can ask for."""
     for at in range(0, len(items), _SLICE):
         yield items[at : at + _SLICE]
+
+
+def listed(numbers: BindParameter[str]) -> Select[Any]:
+    """The numbers of a JSON list, for `column.in_`: one parameter, so that the statement need not be made anew for
+    each length.
+    """
+    return select(func.json_each(numbers).table_valued("value").c.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,6 +153,7 @@ class Memory(Keeper, Mover, Inspector):
         self._redacts = redacts
         self._by_request = one_of(decay_cycle, DecayCycle, "cycle of decay") == "request"
         self._grouped_at = -1
+        self._compared_to = 0  # The change up to which no fact is left to be compared.
         self._busy_at = float("-inf")
         self._thread = OneThread("satchel-memory")
         self._candidates: Candidates = ArrayCandidates(database, space, self._thread)
@@ -1067,11 +1068,17 @@ class Memory(Keeper, Mover, Inspector):
         dense = self._dense
         if dense is not None:
             await dense.open()
-            await dense.fill(limit=fill)
         await self._refresh()
+        missing = self._candidates.count - self._candidates.embedded
+        # Finding what has no vector reads the whole space.
+        if dense is not None and missing:
+            await dense.fill(limit=min(fill, missing))
+            await self._refresh()
         serving = self._candidates.model if dense is not None and dense.trouble is None else None
         facts = await self._database.read(
-            lambda connection: pending_facts(connection, self._space, model=serving, limit=limit)
+            lambda connection: pending_facts(
+                connection, self._space, model=serving, limit=limit, since=self._compared_to
+            )
         )
         if not facts:
             return Grouped()
@@ -1116,15 +1123,24 @@ class Memory(Keeper, Mover, Inspector):
 
     async def _group_few(self) -> None:
         """Compare the facts that were stored a moment ago, where they are few: for who searches right after."""
-        if self._candidates.changed == self._grouped_at:
+        changed = self._candidates.changed
+        if changed == self._grouped_at:
             return
-        pending = await self._database.read(
-            lambda connection: count_pending_facts(connection, self._space, limit=_GROUP_BEFORE_SEARCH + 1)
-        )
+        pending = await self._count_pending()
         if 0 < pending <= _GROUP_BEFORE_SEARCH:
             await self._group_some(_GROUP_BEFORE_SEARCH, model=None, fill=_FILL_BEFORE_SURFACING)
             await self._refresh()
+            pending = await self._count_pending()
+        if not pending:
+            self._compared_to = changed
         self._grouped_at = self._candidates.changed
+
+    async def _count_pending(self) -> int:
+        return await self._database.read(
+            lambda connection: count_pending_facts(
+                connection, self._space, since=self._compared_to, limit=_GROUP_BEFORE_SEARCH + 1
+            )
+        )
 
     # Inside.
 

@@ -104,8 +104,12 @@ def unpack(packed: bytes) -> Bag:
     """What `pack` packed."""
     passages = int.from_bytes(packed[:2], "little")
     head = 2 + 2 * passages
-    counts = np.frombuffer(packed[2:head], dtype="<u2").astype(np.int64)
-    total = int(counts.sum())
+    if passages == 1:  # Most memories; a search unpacks hundreds.
+        total = int.from_bytes(packed[2:head], "little")
+        counts = np.array([total], dtype=np.int64)
+    else:
+        counts = np.frombuffer(packed[2:head], dtype="<u2").astype(np.int64)
+        total = int(counts.sum())
     return Bag(counts=counts, asks=packed[head : head + total], vectors=packed[head + total :])
 
 

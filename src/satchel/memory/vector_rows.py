@@ -7,13 +7,16 @@ that is new to a store is built up beside the one in use, and takes over in one 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, literal, select, update
 
+from satchel.memory.repository import listed
 from satchel.memory.tables import memories, models, spaces, tokens, vectors
+from satchel.storage import Prepared
 
 __all__ = [
     "Embedded",
@@ -252,16 +255,13 @@ def write_vectors(connection: Connection, model: int, made: Sequence[Embedded]) 
     return True
 
 
-_TOKENS = select(tokens.c.rid, tokens.c.tokens).where(
-    tokens.c.model_id == bindparam("model"), tokens.c.rid.in_(bindparam("rids", expanding=True))
+_TOKENS = Prepared(
+    select(tokens.c.rid, tokens.c.tokens).where(
+        tokens.c.model_id == bindparam("model"), tokens.c.rid.in_(listed(bindparam("rids")))
+    )
 )
 
 
 def read_tokens(connection: Connection, model: int, rids: Sequence[int]) -> Mapping[int, bytes]:
     """The packed tokens of memories, by rid; those that have none are left out."""
-    found: dict[int, bytes] = {}
-    for part in _slices(rids):
-        found.update(
-            (rid, packed) for rid, packed in connection.execute(_TOKENS, {"model": model, "rids": list(part)})
-        )
-    return found
+    return dict(_TOKENS.run(connection, {"model": model, "rids": json.dumps(list(rids))}))

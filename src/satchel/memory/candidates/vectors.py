@@ -61,14 +61,18 @@ class Vectors:
     def append(self, found: Sequence[tuple[int, bytes]]) -> None:
         """Add the vectors of rows: float32, one after the other."""
         width = self.dimension * 4
-        start = len(self._matrix)
         counts = np.array([len(blob) // width for _, blob in found], dtype=np.int64)
-        self._matrix.extend(
-            np.frombuffer(b"".join(blob for _, blob in found), "<f4").reshape(-1, self.dimension)
-        )
-        self._rows.extend([row for row, _ in found])
-        self._starts.extend(start + np.cumsum(counts) - counts)
+        matrix = np.frombuffer(b"".join(blob for _, blob in found), "<f4").reshape(-1, self.dimension)
+        rows = np.array([row for row, _ in found], dtype=np.int32)
+        starts = np.cumsum(counts) - counts
         self._places = None
+        if self._base is None and not len(self._matrix):
+            # The first are many. They stay as they are, so that later ones need no room at their end.
+            self._base = VectorArrays(matrix, rows, starts)
+            return
+        self._starts.extend(starts + len(self._matrix))
+        self._rows.extend(rows)
+        self._matrix.extend(matrix)
 
     def parts(self) -> Iterator[VectorArrays]:
         """All vectors, those of dead rows included; `starts` count within each part."""
