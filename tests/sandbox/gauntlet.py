@@ -8,10 +8,12 @@ process that was left) count as "THROUGH", whatever the attack says.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from dataclasses import replace
@@ -32,8 +34,9 @@ BACKENDS = {"bubblewrap": Bubblewrap, "landlock": Landlock, "unsafe": Unsafe}
 LIMITS = Limits(
     wall_s=20, cpu_s=15, memory_mb=192, processes=32, file_mb=16, tmp_mb=48, output_kb=64, result_kb=256
 )
-SIDE_BY_SIDE = 2
 SIDE_BY_SIDE = 4
+_MESSAGE = ctypes.create_string_buffer(struct.pack("q8s", 1, b"message!"))
+_libc = ctypes.CDLL(None)
 
 
 class Victims:
@@ -74,6 +77,9 @@ class Victims:
         self.process = subprocess.Popen(["sleep", "1000"], env={"SECRET": CANARY})
         self.open_file = os.open(self.home / ".ssh" / "open", os.O_RDONLY)
         os.set_inheritable(self.open_file, True)
+        self.queue = 0x5A7C0000 | os.getpid() & 0xFFFF
+        self._queue_id = _libc.msgget(self.queue, 0o1600)
+        _libc.msgsnd(self._queue_id, _MESSAGE, 8, 0o4000)
         self.marker = f"satchel-daemon-{os.getpid()}"
         self.harmless = harmless
 
@@ -91,6 +97,7 @@ class Victims:
             "abstract": self.abstract_name,
             "victim": self.process.pid,
             "marker": self.marker,
+            "queue": self.queue,
             "private": f"private-word-{os.getpid()}",
             # Without limits, a little more than the limits allow is enough to show that nothing stops it.
             "many": 200 if self.harmless else 10_000,
@@ -112,9 +119,13 @@ class Victims:
             found.append("a datagram arrived")
         except BlockingIOError:
             pass
+        _libc.msgsnd(self._queue_id, _MESSAGE, 8, 0o4000)
         if self.process.poll() is not None:
             found.append("the victim was killed")
             self.process = subprocess.Popen(["sleep", "1000"], env={"SECRET": CANARY})
+        if (self.home / ".aws").stat().st_mode & 0o700 != 0o700:
+            found.append("modes outside were changed")
+            (self.home / ".aws").chmod(0o755)
         if not self.outside.exists() or self.outside.read_text() != "untouched":
             found.append("the file outside was changed")
             self.outside.write_text("untouched")
@@ -139,6 +150,7 @@ class Victims:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
+        _libc.msgctl(self._queue_id, 0, None)
         self.in_tmp.unlink()
         self.tmp_target.unlink(missing_ok=True)
         for server in (self.tcp, self.udp, self.unix, self.abstract):

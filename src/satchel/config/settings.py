@@ -766,8 +766,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         key="web.allow_private",
         kind="words",
         default=(),
-        doc="Hosts with private addresses that the web tools may use, with a port or for all ports: "
-        '"127.0.0.1:8000", "nas.local".',
+        doc="Hosts with private addresses that the web tools may use, and boxed commands that a rule lets reach them; "
+        'with a port or for all ports: "127.0.0.1:8000", "nas.local".',
     ),
     Setting(
         key="web.search",

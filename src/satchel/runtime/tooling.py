@@ -396,6 +396,7 @@ def workspaces(
         granted=settings.tools.environ,
         tools=[folder.path for folder in tool_folders(settings)],
         limits=settings.sandbox,
+        private=settings.web.allow_private,
         fetching={
             name: hosts for name, entry in settings.mcp_servers.items() if (hosts := fetched_from(entry))
         },

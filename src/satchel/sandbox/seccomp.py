@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import platform
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -28,10 +29,14 @@ class Filter:
         families: The address families that `socket` may create; `socketpair` always works.
         debugging: Allow processes of the sandbox to trace each other (gdb, strace, LeakSanitizer), to turn address
             randomisation off, and to use System V shared memory. Only where a PID namespace hides all others.
+        shared: The user's other processes and files are in reach. What Landlock does not know of is refused: limits and
+            priorities of others, System V's memory and queues. Modes, owners and times of files stay as they are, but
+            programs are told otherwise, because copying and unpacking set them.
     """
 
     families: tuple[int, ...]
     debugging: bool = False
+    shared: bool = False
 
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
@@ -42,10 +47,10 @@ CAPABILITY_WITH_PROXY: Final = Filter(families=(AF_UNIX, AF_INET, AF_INET6))
 """Its network namespace contains nothing but the forwarder to the proxy."""
 WORKSPACE: Final = Filter(families=(AF_UNIX, AF_INET, AF_INET6, AF_NETLINK), debugging=True)
 """A program under test talks to its own servers on a loopback interface of its own, and lists its interfaces."""
-NO_SOCKETS: Final = Filter(families=())
+NO_SOCKETS: Final = Filter(families=(), shared=True)
 """Landlock can't hide the host's Unix sockets, so there are none at all."""
 
-_REFUSED: Final = {
+_REFUSED: Final[Mapping[str, tuple[int, int | None]]] = {
     # name: number on x86_64, number on aarch64; None where it doesn't exist
     "acct": (163, 89),
     "add_key": (248, 217),
@@ -88,6 +93,8 @@ _REFUSED: Final = {
     "perf_event_open": (298, 241),
     "pidfd_getfd": (438, 438),
     "pivot_root": (155, 41),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
     "quotactl": (179, 60),
     "quotactl_fd": (443, 443),
     "reboot": (169, 142),
@@ -105,18 +112,62 @@ _REFUSED: Final = {
     "userfaultfd": (323, 282),
     "vhangup": (153, 58),
 }
-_DEBUGGING: Final = {
+_DEBUGGING: Final[Mapping[str, tuple[int, int | None]]] = {
     "personality": (135, 92),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "ptrace": (101, 117),
     "shmget": (29, 194),
 }
-_ABSENT: Final = {
+_ABSENT: Final[Mapping[str, tuple[int, int | None]]] = {
     # Programs have another way when these don't exist. The flags of clone3 can't be examined; clone's can. The memory
     # of a memfd belongs to no process, so that a limit on the memory of processes doesn't count it.
     "clone3": (435, 435),
     "memfd_create": (319, 279),
+}
+_SHARED: Final[Mapping[str, tuple[int, int | None]]] = {
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "msgctl": (71, 187),
+    "msgget": (68, 186),
+    "msgrcv": (70, 188),
+    "msgsnd": (69, 189),
+    "removexattr": (197, 14),
+    "fremovexattr": (199, 16),
+    "lremovexattr": (198, 15),
+    "semctl": (66, 191),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "setxattr": (188, 5),
+    "fsetxattr": (190, 7),
+    "lsetxattr": (189, 6),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+}
+_PRETENDED: Final[Mapping[str, tuple[int, int | None]]] = {
+    "chmod": (90, None),
+    "chown": (92, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
+    "futimesat": (261, None),
+    "lchown": (94, None),
+    "utime": (132, None),
+    "utimensat": (280, 88),
+    "utimes": (235, None),
+}
+_OF_ITSELF: Final = {
+    # name: (numbers, the position of the argument that names a process and has to be 0: the caller)
+    "ioprio_set": ((251, 30), 1),
+    "prlimit64": ((302, 261), 0),
+    "sched_setaffinity": ((203, 122), 0),
+    "sched_setattr": ((314, 274), 0),
+    "sched_setparam": ((142, 118), 0),
+    "sched_setscheduler": ((144, 119), 0),
+    "setpriority": ((141, 140), 1),
 }
 _CLONE: Final = (56, 220)
 _IOCTL: Final = (16, 29)
@@ -133,7 +184,7 @@ _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 _LOAD, _EQUAL, _ABOVE, _AT_LEAST, _BITS, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
-_NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT = 0, 4, 16, 24
+_NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT, _THIRD_ARGUMENT_AT = 0, 4, 16, 24, 32
 """Offsets in `struct seccomp_data`, of the low half of an argument on a little-endian machine."""
 
 
@@ -164,14 +215,39 @@ def program(which: Filter, machine: str | None = None) -> bytes:
     if machine == "x86_64":
         code += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _KILL)]
     code += [(_ABOVE, 0, 1, _LAST_KNOWN), (_RETURN, 0, 0, _error(errno.ENOSYS))]
-    refused = _REFUSED if which.debugging else _REFUSED | _DEBUGGING
-    for numbers, answer in [(n, errno.EPERM) for n in refused.values()] + [
-        (n, errno.ENOSYS) for n in _ABSENT.values()
-    ]:
-        number = numbers[column]
-        if number is not None:
-            code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _error(answer))]
+    refused = {
+        **_REFUSED,
+        **({} if which.debugging else _DEBUGGING),
+        **(_SHARED if which.shared else {}),
+    }
+    answers: list[tuple[Mapping[str, tuple[int, int | None]], int]] = [
+        (refused, errno.EPERM),
+        (_ABSENT, errno.ENOSYS),
+    ]
+    if which.shared:
+        answers.append((_PRETENDED, 0))
+    for calls, answer in answers:
+        for numbers in calls.values():
+            number = numbers[column]
+            if number is not None:
+                code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _error(answer))]
+    for numbers, position in _OF_ITSELF.values() if which.shared else ():
+        code += [
+            (_EQUAL, 0, 4, numbers[column]),
+            (_LOAD, 0, 0, _FIRST_ARGUMENT_AT + 8 * position),
+            (_EQUAL, 1, 0, 0),
+            (_RETURN, 0, 0, _error(errno.EPERM)),
+            (_RETURN, 0, 0, _ALLOW),
+        ]
     code += [
+        # Of the kernel's netlink families, only the one that lists interfaces and routes.
+        (_EQUAL, 0, 6, _SOCKET[column]),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
+        (_EQUAL, 0, 3, AF_NETLINK),
+        (_LOAD, 0, 0, _THIRD_ARGUMENT_AT),
+        (_EQUAL, 1, 0, 0),
+        (_RETURN, 0, 0, _error(errno.EPROTONOSUPPORT)),
+        (_LOAD, 0, 0, _NUMBER_AT),
         (_EQUAL, 0, 4, _CLONE[column]),
         (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
         (_BITS, 0, 1, _NEW_NAMESPACES),

@@ -55,17 +55,20 @@ VISIBLE_BELOW = ("/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman", "/run/curre
 """What package managers know about installed packages; the system of NixOS."""
 TOOLS = (
     ".asdf", ".bun", ".cabal", ".cache/ms-playwright", ".cargo", ".conda", ".config/git/attributes",
-    ".config/git/config", ".config/git/ignore", ".deno", ".dotnet", ".elan", ".fnm", ".ghcup", ".gitconfig",
+    ".config/git/ignore", ".deno", ".dotnet", ".elan", ".fnm", ".ghcup",
     ".gvm", ".jenv", ".juliaup", ".linuxbrew", ".local/bin", ".local/lib", ".local/share/fnm",
     ".local/share/mise", ".local/share/pipx", ".local/share/pnpm", ".local/share/uv", ".m2/repository",
     ".nimble", ".nix-profile", ".nodenv", ".npm-global", ".nvm", ".opam", ".poetry/bin", ".pub-cache/bin",
     ".pyenv", ".rbenv", ".rustup", ".rvm", ".sdkman", ".swiftly", ".volta", ".yarn",
 )  # fmt: skip
-"""Of the entries of the home folder that begin with a dot: those that hold programs, and git's settings."""
+"""Of the entries of the home folder that begin with a dot: those that hold programs, and files that git reads. Its
+settings are not among them: addresses with passwords are common there."""
 CREDENTIALS = (
     ".cargo/credentials", ".cargo/credentials.toml", ".conda/.condarc", ".local/share/uv/credentials",
 )  # fmt: skip
 """Below the folder of a tool, but no program."""
+SETTINGS = (".cargo/config", ".cargo/config.toml")
+"""Below the folder of a tool; hidden if they hold a key."""
 PROTECTED = (".agents", ".claude", ".codex", ".cursor", ".idea", ".mcp.json", ".satchel", ".vscode")
 """In the workspace: what tells an agent or an editor which programs to start."""
 GIT_PROTECTED = ("hooks", "config", "config.worktree", "commondir", "gitdir")
@@ -335,6 +338,16 @@ def _home(home: Path, scratch: Path) -> Iterator[Mount]:
     for name in CREDENTIALS:
         if (home / name).exists():
             yield Mount(path=home / name, access="hide")
+    for name in SETTINGS:
+        if _holds_token(home / name):
+            yield Mount(path=home / name, access="hide")
+
+
+def _holds_token(path: Path) -> bool:
+    try:
+        return "token" in path.read_text(encoding="utf-8", errors="replace").lower()
+    except OSError:
+        return False
 
 
 def _listed(folder: Path) -> list[str]:
@@ -385,10 +398,12 @@ class GitFolder:
 
     Attributes:
         is_common: It holds hooks and config itself; a linked working tree's folder points to another's.
+        is_between: A folder above such folders inside `.git`, which must not be renamed with them.
     """
 
     path: Path
     is_common: bool
+    is_between: bool = False
 
 
 def git_folders(workspace: Path) -> tuple[GitFolder, ...]:
@@ -401,12 +416,39 @@ def git_folders(workspace: Path) -> tuple[GitFolder, ...]:
         git = folder / ".git"
         if git.is_dir() and not git.is_symlink():
             found.append(GitFolder(path=git, is_common=True))
-            modules = git / "modules"
-            found += [
-                GitFolder(path=head.parent, is_common=True)
-                for head in sorted(modules.glob("*/HEAD")) + sorted(modules.glob("*/*/HEAD"))
-            ]
+            found += _submodules(git / "modules")
+            found += _trees_elsewhere(git, workspace)
     return tuple(found)
+
+
+def _submodules(modules: Path) -> Iterator[GitFolder]:
+    """The repositories of submodules, whose names may have slashes and which may have submodules themselves."""
+    waiting = [modules]
+    for _ in range(MOST_FOLDERS):
+        if not waiting:
+            return
+        folder = waiting.pop()
+        if folder.is_symlink() or not folder.is_dir():
+            continue
+        is_repository = (folder / "HEAD").is_file()
+        yield GitFolder(path=folder, is_common=is_repository, is_between=not is_repository)
+        waiting += [folder / "modules"] if is_repository else [folder / name for name in _listed(folder)]
+
+
+def _trees_elsewhere(git: Path, workspace: Path) -> Iterator[GitFolder]:
+    """What leads git in working trees outside of the workspace to its settings."""
+    trees = git / "worktrees"
+    if trees.is_symlink() or not trees.is_dir():
+        return
+    yield GitFolder(path=trees, is_common=False, is_between=True)
+    for name in _listed(trees):
+        folder = trees / name
+        try:
+            tree = Path(os.path.normpath(folder / (folder / "gitdir").read_text().strip()))
+        except (OSError, UnicodeDecodeError):
+            continue
+        if not folder.is_symlink() and not tree.is_relative_to(workspace):
+            yield GitFolder(path=folder, is_common=False)
 
 
 def _linked(file: Path) -> Iterator[GitFolder]:
@@ -424,6 +466,8 @@ def _linked(file: Path) -> Iterator[GitFolder]:
     except (OSError, UnicodeDecodeError):
         return
     yield GitFolder(path=common, is_common=True)
+    yield from _submodules(common / "modules")
+    yield from _trees_elsewhere(common, file.parent)
     yield GitFolder(path=folder, is_common=False)
 
 
@@ -460,6 +504,8 @@ def _protected(spec: WorkspaceBox, repositories: Sequence[GitFolder]) -> Iterato
     for git in repositories:
         # A mount of its own, so that the folder can't be renamed and replaced by another.
         yield Mount(path=git.path, access="write")
+        if git.is_between:
+            continue
         if git.is_common:
             with contextlib.suppress(OSError):
                 (git.path / "hooks").mkdir(exist_ok=True)

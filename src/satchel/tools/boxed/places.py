@@ -11,12 +11,12 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PROTECTED", "PROTECTED_IN_GIT", "Unborn", "git_around", "protected_in"]
+__all__ = ["PROTECTED", "PROTECTED_IN_GIT", "Unborn", "git_around", "protected_in", "real_inside"]
 
 PROTECTED: Final = (
     # Satchel's own, and other agents': what they may do, which servers they start, what they are told
@@ -26,8 +26,8 @@ PROTECTED: Final = (
     ".zlogin", ".mise.toml", "mise.toml",
     # editors' tasks and settings
     ".vscode", ".idea", ".exrc", ".nvimrc", ".nvim.lua", ".vimrc", ".dir-locals.el",
-    # git and ripgrep
-    ".gitconfig", ".ripgreprc",
+    # git, what its hooks start, and ripgrep. HEAD makes a folder a repository if its .git is damaged
+    ".gitconfig", ".husky", ".pre-commit-config.yaml", "lefthook.yml", ".lefthook.yml", "HEAD", ".ripgreprc",
 )  # fmt: skip
 """Names at the top of a workspace."""
 PROTECTED_IN_GIT: Final = (
@@ -87,30 +87,48 @@ def _hooks_path(git: Path) -> Path | None:
     return folder if folder.is_relative_to(git.parent) and folder != git.parent else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is at a protected path: an entry `name` of the open folder `folder`, as a path `path`."""
+
+    folder: int
+    name: str
+    path: Path
+    state: os.stat_result
+
+    @property
+    def identity(self) -> tuple[int, ...]:
+        """Equal for the same file. The number of a removed link is often given to the next one, but not its time."""
+        made = (self.state.st_ctime_ns,) if stat.S_ISLNK(self.state.st_mode) else ()
+        return (self.state.st_dev, self.state.st_ino, *made)
+
+
 @dataclass(slots=True)
 class Unborn:
     """Protected paths that did not exist before a command, and those that did, by identity.
 
     Attributes:
         missing: They must not exist afterwards.
-        known: Device and inode of those that exist; afterwards they must be the same.
+        known: Identities of those that exist; afterwards they must be the same.
+        tops: Folders that no command can replace: the workspace, and the repository around it. Below them, links are
+            never followed, because a command may have put them there.
     """
 
+    tops: tuple[Path, ...]
     missing: tuple[Path, ...] = ()
-    known: Mapping[Path, tuple[int, int]] = field(default_factory=dict)
+    known: Mapping[Path, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
-    def before(cls, paths: Sequence[Path]) -> Unborn:
+    def before(cls, paths: Sequence[Path], tops: Sequence[Path]) -> Unborn:
         """Look at the protected paths before a command."""
         missing, known = [], {}
         for path in paths:
-            try:
-                found = path.lstat()
-            except OSError:
-                missing.append(path)
-            else:
-                known[path] = (found.st_dev, found.st_ino)
-        return cls(missing=tuple(missing), known=known)
+            with _found(path, tops) as found:
+                if found is None:
+                    missing.append(path)
+                else:
+                    known[path] = found.identity
+        return cls(tops=tuple(tops), missing=tuple(missing), known=known)
 
     def moved_aside(self) -> tuple[tuple[Path, Path], ...]:
         """Move aside what a command has made or put in the place of something else.
@@ -120,27 +138,71 @@ class Unborn:
         """
         moved = []
         for path in (*self.missing, *self.known):
-            try:
-                found = path.lstat()
-            except OSError:
-                continue
-            if self.known.get(path) == (found.st_dev, found.st_ino):
-                continue
-            to = _free_name(path)
-            try:
-                path.rename(to)
-            except OSError:
-                continue
-            if stat.S_ISREG(found.st_mode):
-                with contextlib.suppress(OSError):
-                    to.chmod(stat.S_IMODE(found.st_mode) & ~0o111)
-            moved.append((path, to))
+            with _found(path, self.tops) as found:
+                if found is not None and self.known.get(path) != found.identity:
+                    to = _move_aside(found)
+                    if to is not None:
+                        moved.append((found.path, to))
         return tuple(moved)
 
 
-def _free_name(path: Path) -> Path:
-    for number in range(1, 1_000):
-        to = path.with_name(f"{path.name}.from-sandbox{'' if number == 1 else f'-{number}'}")
-        if not os.path.lexists(to):
-            return to
-    return path.with_name(f"{path.name}.from-sandbox")
+@contextlib.contextmanager
+def _found(path: Path, tops: Sequence[Path]) -> Iterator[_Found | None]:
+    """What is at a path; if a folder above it is a link, that link."""
+    top = max((top for top in tops if path.is_relative_to(top)), key=lambda top: len(top.parts), default=None)
+    if top is None or top == path:
+        yield None
+        return
+    with contextlib.ExitStack() as opened:
+        yield _walk(top, path.relative_to(top).parts, opened)
+
+
+def _walk(top: Path, parts: Sequence[str], opened: contextlib.ExitStack) -> _Found | None:
+    place = top
+    try:
+        folder = os.open(top, os.O_PATH | os.O_DIRECTORY)
+        opened.callback(os.close, folder)
+        for number, name in enumerate(parts):
+            state = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            place /= name
+            if number == len(parts) - 1 or stat.S_ISLNK(state.st_mode):
+                return _Found(folder, name, place, state)
+            folder = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            opened.callback(os.close, folder)
+    except OSError:
+        pass
+    return None
+
+
+def _move_aside(found: _Found) -> Path | None:
+    name = _free_name(found)
+    try:
+        os.rename(found.name, name, src_dir_fd=found.folder, dst_dir_fd=found.folder)
+    except OSError:
+        return None
+    if stat.S_ISREG(found.state.st_mode):
+        with contextlib.suppress(OSError):
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=found.folder)
+            try:
+                os.fchmod(file, stat.S_IMODE(found.state.st_mode) & 0o666)
+            finally:
+                os.close(file)
+    return found.path.with_name(name)
+
+
+def _free_name(found: _Found) -> str:
+    first = f"{found.name}.from-sandbox"
+    for name in (first, *(f"{first}-{number}" for number in range(2, 1_000))):
+        try:
+            os.stat(name, dir_fd=found.folder, follow_symlinks=False)
+        except OSError:
+            return name
+    return first
+
+
+def real_inside(path: Path, tops: Sequence[Path]) -> Path | None:
+    """Where a protected path really is, if that is inside the folders: what a link leads to elsewhere stays hidden."""
+    real = Path(os.path.realpath(path))
+    if real in tops or not real.exists() or not any(real.is_relative_to(top) for top in tops):
+        return None
+    return real

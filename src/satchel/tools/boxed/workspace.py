@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from satchel.sandbox.running import RunningProcess, run_alongside
 from satchel.tools.box import Box, Wish
 from satchel.tools.boxed.environ import boxed_environ, git_settings_text
 from satchel.tools.boxed.notes import Refusals, find_refusals
-from satchel.tools.boxed.places import Unborn, git_around, protected_in
+from satchel.tools.boxed.places import Unborn, git_around, protected_in, real_inside
 from satchel.tools.paths import is_below
 
 __all__ = ["BoxedRun", "Workspace", "Workspaces"]
@@ -36,6 +37,8 @@ _MOST_OPEN: Final = 8
 """Boxes of a workspace that stay open: one for each set of hosts and paths that calls were granted."""
 _OWN_FOLDERS: Final = ("/tmp", "/var/tmp")
 """Every box has its own."""
+_OWN_PROGRAM: Final = (Path(os.path.realpath(sys.prefix)), Path(__file__).resolve().parents[2])
+"""Satchel's environment and code, which are in the workspace of those who work on Satchel."""
 _OPEN_S: Final = 20.0
 _CLOSE_S: Final = 10.0
 _GIT_S: Final = 5.0
@@ -78,6 +81,7 @@ class _Plan:
 
     spec: WorkspaceBox
     protected: tuple[Path, ...]
+    tops: tuple[Path, ...]
     writable: tuple[str, ...]
 
 
@@ -96,6 +100,7 @@ class Workspaces:
         tools: Sequence[Path] = (),
         fetching: Mapping[str, tuple[str, ...]] | None = None,
         limits: SandboxSettings | None = None,
+        private: Sequence[str] = (),
     ) -> None:
         """Nothing is opened yet.
 
@@ -109,6 +114,7 @@ class Workspaces:
             tools: Folders of executables that boxed programs may read.
             fetching: The MCP servers that a package runner fetches, with the hosts that it needs.
             limits: What one boxed command may use: memory, processes, and space on disk.
+            private: Hosts whose addresses may be private (`[web] allow_private`), if a rule or an answer allows them.
         """
         self.sandbox = sandbox
         self._probed: Probe | None = None
@@ -119,6 +125,7 @@ class Workspaces:
         self.tools = tuple(tools)
         self.fetching = dict(fetching or {})
         self.limits = limits or SandboxSettings()
+        self.private = tuple(private)
         self.limiter = anyio.CapacityLimiter(4)
         self._tell = tell
         self._told = False
@@ -233,7 +240,8 @@ class Workspace:
                 self._note_of(server).touch()
 
     def _note_of(self, server: str) -> Path:
-        return self.caches / f"fetched-{server}"
+        # Beside the caches: what is in them, boxed programs may have put there.
+        return self.caches.with_name(f"{self.caches.name}-fetched-{server}")
 
     def is_writable(self, path: str) -> bool:
         """See `Boxing`."""
@@ -283,7 +291,7 @@ class Workspace:
         """
         async with self._in_box(box) as (plan, opened):
             seen = len(opened.denied)
-            before = await self._off_loop(Unborn.before, plan.protected)
+            before = await self._off_loop(Unborn.before, plan.protected, plan.tops)
             moved: tuple[tuple[Path, Path], ...] = ()
             try:
                 result = await run_process(
@@ -376,6 +384,8 @@ class Workspace:
             for path in protected_in(self.folder, git)
             if not any(path.is_relative_to(free) for free in granted)
         )
+        tops = (self.folder, *((git.parent,) if git is not None else ()))
+        inside = (self.folder, *((git,) if git is not None else ()))
         hosts = box.network
         public = "*" in hosts
         spec = WorkspaceBox(
@@ -388,7 +398,8 @@ class Workspace:
             ),
             read_only=(
                 self.caches / "gitconfig",
-                *(path for path in protected if os.path.lexists(path)),
+                *dict.fromkeys(real for path in protected if (real := real_inside(path, inside)) is not None),
+                *(own for own in _OWN_PROGRAM if own.is_relative_to(self.folder)),
                 *(folder for folder in shared.tools if folder.is_dir()),
                 *read_only,
             ),
@@ -396,7 +407,10 @@ class Workspace:
             network=Network(
                 mode="public" if public else "allow" if hosts else "none",
                 hosts=() if public else hosts,
-                private=tuple(host for host in hosts if _names_private(host)),
+                private=(
+                    *(host for host in hosts if _names_private(host)),
+                    *(shared.private if hosts else ()),
+                ),
             ),
             memory_mb=shared.limits.memory_mb,
             processes=shared.limits.processes,
@@ -405,7 +419,7 @@ class Workspace:
         )
         around = (str(git),) if git is not None else ()
         writable = (str(self.folder), str(self.caches), *around, *box.write)
-        return _Plan(spec, protected, writable)
+        return _Plan(spec, protected, tops, writable)
 
     async def _hold(self, spec: WorkspaceBox) -> _Open:
         """The open box for a spec, with one more user."""
