@@ -696,6 +696,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(9, "capabilities:import", "issue 9", "An import is reviewed; nothing of it runs before that, and then its cases decide; it comes back byte for byte."),
     built(9, "capabilities:half-registered", "issue 9", "Nothing is half-registered, whatever is killed and whenever the disk is full."),
     built(9, "capabilities:approval", "issue 9", "What a capability may reach is said in a sentence each and approved; without a terminal it stays proposed."),
+    built(9, "capabilities:approval-by-rule", "issue 9", "A permission rule for a capability approves its hosts, secrets and kept files without a question; one that denies it keeps it from being built."),
     built(9, "capabilities:reliability", "DESIGN 7", "A run's outcome and duration are recorded and shown."),
     built(9, "builder:tools", "seed-0 phase 2", "write_file, run_code, run_command, ask_user, report_progress and register_capability."),
     built(9, "builder:limits", "seed-0 phase 2", "At most 25 iterations and 10 minutes."),
@@ -706,6 +707,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(9, "builder:messages", "seed-0 queue", "question, answer, progress, complete and error are stored and ordered; a late subscriber sees all."),
     built(9, "builder:messages:fields", "seed-0 queue", "A build's message has a direction (to_user, to_builder), a type, a payload and whether it was read."),
     built(9, "builder:durable", "DESIGN 7", "A build survives kill -9 and goes on where it stopped."),
+    built(9, "builder:cancel", "issue 9", "A build can be cancelled: it ends failed within seconds, registers nothing and leaves no process, whatever is killed."),
     built(9, "builder:repair", "DESIGN 7", "A capability that begins to fail is marked and can be repaired with the failing input."),
 )
 # fmt: on

@@ -9,8 +9,10 @@ import anyio
 import pytest
 
 from satchel.builder.queue import BuildQueue
+from satchel.builder.records import CANCELLED
 from satchel.builder.workshop import wanted_packages
 from satchel.clock import ManualClock
+from satchel.config import Rule, RuleAction, RuleOptions
 from satchel.errors import ModelUnavailable, NotFound, StorageUnwritable, UsageError
 from satchel.events import MemoryCaptured, SessionEnd, TurnEnd
 from satchel.models.port import ModelRequest
@@ -123,6 +125,58 @@ async def test_a_build_ends_when_its_time_is_over_in_the_middle_of_an_answer(tmp
         build, _ = await world.build()
         assert build.status == "failed"
         assert "minutes (builder.timeout_s)" in build.outcome
+
+
+@requirement("builder:cancel")
+async def test_a_cancelled_build_stops_what_runs_and_registers_nothing(tmp_path: Path) -> None:
+    """In the middle of an answer of the model, of a question, and of the cases of a registration."""
+    for number, where in enumerate(("answer", "question", "registration")):
+        reached = anyio.Event()
+
+        async def for_ever(reached: anyio.Event = reached) -> None:
+            reached.set()
+            await anyio.sleep_forever()
+
+        script = {
+            "answer": [Reply(text="Hm.", before=for_ever)],
+            "question": [Reply(calls=[Call(name="ask_user", input={"question": "Which?"})])],
+            "registration": WHOLE,
+        }[where]
+        async with open_world(tmp_path / str(number), script, question_wait_s=600.0) as world:
+            if where == "registration":
+                world.sandbox.before_run = for_ever
+            build = await world.request()
+            async with anyio.create_task_group() as group:
+                group.start_soon(world.builder.build, build.id)
+                if where == "question":
+                    while not await world.queue.open_questions():  # noqa: ASYNC110 - a row is no event
+                        await anyio.sleep(0.01)
+                else:
+                    await reached.wait()
+                await world.catalogue.fail("greet", [CANCELLED], build_id=build.id)
+            # The build has ended by itself: the group waited for it.
+            build = await world.queue.get(build.id)
+            assert (build.status, build.outcome) == ("failed", CANCELLED)
+            assert (await world.said(build))[-1] == ("error", CANCELLED)
+            capability = await world.catalogue.get("greet")
+            assert (capability.status, capability.reasons) == ("failed", (CANCELLED,))
+            assert await world.catalogue.versions("greet") == ()
+            assert list((tmp_path / str(number) / "capabilities").rglob("*.py")) == []
+            assert await world.queue.open_questions() == ()
+            # Asked for again, it is built anew.
+            again = await world.request()
+            assert again.id != build.id
+
+
+@requirement("builder:cancel")
+async def test_a_build_whose_capability_is_removed_ends(tmp_path: Path) -> None:
+    async with open_world(
+        tmp_path, [Reply(calls=[Call(name="ask_user", input={"question": "Which?"})])]
+    ) as world:
+        build = await world.request()
+        await world.catalogue.remove("greet")
+        assert (await world.builder.build(build.id)).status == "failed"
+        assert world.model.requests == []
 
 
 async def test_the_same_call_again_and_again_ends_the_build(tmp_path: Path) -> None:
@@ -356,6 +410,26 @@ async def test_a_host_is_asked_about_once_and_reached_only_if_the_user_says_yes(
             assert hosts == {()}
             assert (build.status, capability.status, capability.version) == ("proposed", "proposed", 0)
             assert "satchel capability approve greet" in build.outcome
+
+
+@requirement("capabilities:approval-by-rule")
+@pytest.mark.parametrize("action", ["allow", "deny"])
+async def test_a_rule_answers_for_the_user_and_nothing_is_asked(tmp_path: Path, action: RuleAction) -> None:
+    options = RuleOptions(network=tuple(HOSTS), secrets=("KEY",)) if action == "allow" else RuleOptions()
+    script = [
+        Reply(calls=[write("main.py", GREET), write("tests/cases.jsonl", CASES), tries(hosts=HOSTS)]),
+        Reply(calls=[tries()]),
+        Reply(calls=[register(hosts=["api.example.org"])]),
+    ]
+    rules = [Rule(action=action, tool="cap_greet", options=options)]
+    async with open_world(tmp_path, script, rules=rules, question_wait_s=600.0) as world:
+        build, capability = await world.build()
+        assert "question" not in [kind for kind, _ in await world.said(build)]
+        if action == "allow":
+            assert (build.status, capability.access.hosts) == ("active", tuple(HOSTS))
+        else:
+            assert (build.status, capability.version) == ("proposed", 0)
+            assert "not allowed connections to api.example.org:443" in world.results[2]
 
 
 # The queue

@@ -6,8 +6,8 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,20 @@ from satchel.builder.registering import Registering
 from satchel.builder.tasks import build_task
 from satchel.builder.workshop import Workshop
 from satchel.capabilities.access import network_of
+from satchel.capabilities.allowances import Allowances
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar
 from satchel.capabilities.records import Access, Capability, Wanted
 from satchel.capabilities.running import Runner
 from satchel.clock import Clock, SystemClock
-from satchel.config import BuilderSettings
+from satchel.config import BuilderSettings, Rule
 from satchel.errors import NotFound, UsageError
 from satchel.events import Event
 from satchel.loop import ToolPool
 from satchel.messages import ToolResultBlock
 from satchel.models import ChatModel
 from satchel.models.scripted import Call, Reply, Script, ScriptedModel
-from satchel.sandbox.port import Artifact, Network, OnOutput, RunResult, SessionSpec, Status
+from satchel.sandbox.port import Artifact, Network, OnOutput, RunResult, RunSpec, SessionSpec, Status
 from satchel.sessions import SessionStore
 from satchel.storage import Database
 from tests.capabilities.sandboxes import OpenSandbox, opened
@@ -145,12 +146,20 @@ class _Session:
 
 
 class FolderSandbox(OpenSandbox):
-    """`commands` are those that sessions ran, each with its network; `layers` those that they were given."""
+    """`commands` are those that sessions ran, each with its network; `layers` those that they were given; `before_run`
+    is awaited before each run of a capability.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.commands: list[tuple[tuple[str, ...], Network]] = []
         self.layers: list[Path | None] = []
+        self.before_run: Callable[[], Awaitable[None]] | None = None
+
+    async def run(self, spec: RunSpec, *, on_output: OnOutput | None = None) -> RunResult:
+        if self.before_run is not None:
+            await self.before_run()
+        return await super().run(spec, on_output=on_output)
 
     async def open(self, spec: SessionSpec) -> Any:
         return _Session(spec, self)
@@ -167,6 +176,7 @@ class World:
         script: Script,
         *,
         clock: Clock,
+        rules: Sequence[Rule] = (),
         **settings: Any,
     ) -> None:
         self.home = home
@@ -179,7 +189,7 @@ class World:
         self.pool = ToolPool(workers=4)
         self.required: list[Sequence[str]] = []
         runner = Runner(catalogue, opened(self.sandbox), layers=self._layer, secret=lambda name: None)
-        self.registrar = Registrar(catalogue, runner, clock=clock)
+        self.registrar = Registrar(catalogue, runner, clock=clock, allowances=Allowances(rules))
         self.settings = BuilderSettings(**{"question_wait_s": 0.0, **settings})
         self.before_log: Any = None
 
@@ -197,7 +207,8 @@ class World:
             return events
 
         async def fail(build: Build, reason: str) -> None:
-            await self.catalogue.fail(build.capability_id, [reason], build_id=build.id)
+            with suppress(NotFound):
+                await self.catalogue.fail(build.capability_id, [reason], build_id=build.id)
 
         async def model(build: Build) -> ChatModel:
             return self.model

@@ -299,6 +299,42 @@ async def test_a_row_that_can_not_be_written_leaves_no_folder(
         assert await catalogue.versions("greet") == ()
 
 
+async def test_files_that_can_not_be_packed_leave_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_catalogue(tmp_path) as catalogue:
+        await catalogue.request(GREETING)
+        staged = await catalogue.stage("greet", GREET, provenance=BY_BUILDER)
+
+        def full(_: object) -> bytes:
+            raise FULL
+
+        with monkeypatch.context() as patched:
+            patched.setattr("satchel.capabilities.archive.pack", full)
+            with pytest.raises(StorageUnwritable):
+                await catalogue.commit(staged, checks=[])
+        assert tree(tmp_path) == []
+        assert await catalogue.versions("greet") == ()
+
+
+@requirement("builder:cancel")
+async def test_a_build_that_was_closed_registers_nothing(tmp_path: Path) -> None:
+    async with open_catalogue(tmp_path) as catalogue:
+        first = await catalogue.request(GREETING)
+        late = await catalogue.stage("greet", GREET, provenance=Provenance(build_id=first.build_id))
+        await catalogue.fail("greet", ["It was cancelled."], build_id=first.build_id)
+        with pytest.raises(Refused, match="has ended"):
+            await catalogue.commit(late, checks=[])
+        # Nor does it when the capability is being built again.
+        second = await catalogue.request(GREETING)
+        late = await catalogue.stage("greet", GREET, provenance=Provenance(build_id=first.build_id))
+        with pytest.raises(Refused):
+            await catalogue.commit(late, checks=[])
+        assert tree(tmp_path) == []
+        ready = await catalogue.stage("greet", GREET, provenance=Provenance(build_id=second.build_id))
+        assert (await catalogue.commit(ready, checks=[])).version == 1
+
+
 async def test_of_two_registrations_of_one_version_one_fails_and_leaves_the_other_whole(
     tmp_path: Path,
 ) -> None:

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from satchel.capabilities.allowances import Allowances
 from satchel.capabilities.cases import CaseResult
 from satchel.capabilities.package import draft_of
-from satchel.capabilities.records import Access
+from satchel.capabilities.records import Access, Provenance, Wanted
+from satchel.config import Rule, RuleAction, RuleOptions
 from satchel.errors import NoSandbox, NotFound, UsageError
 from satchel.sandbox.port import Denial, RunResult, Status
 from tests.capabilities.world import GREET, cases, draft, open_workbench
@@ -105,6 +109,63 @@ async def test_a_version_that_wants_a_host_is_proposed_until_the_user_approves_i
             await bench.registrar.to_approve("greet")
 
 
+HOST, KEY = "api.example.org:443", "WEATHER_KEY"
+ALL = Access(hosts=(HOST,), secrets=(KEY,), state=True)
+
+
+def rule(tool: str, action: RuleAction = "allow", **options: Any) -> Rule:
+    return Rule(action=action, tool=tool, options=RuleOptions(**options))
+
+
+@requirement("capabilities:approval-by-rule")
+@pytest.mark.parametrize(
+    ("rules", "wanted", "granted"),
+    [
+        ([rule("cap_greet", network=(HOST,), secrets=(KEY,), state=True)], ALL, ALL),
+        ([rule("cap_greet", network=("api.example.org",))], ALL, Access(hosts=(HOST,))),
+        ([rule("cap_*", network=("*.example.org",))], ALL, Access(hosts=(HOST,))),
+        ([rule("cap_gr*", network=("*",), state=True)], ALL, Access(hosts=(HOST,), state=True)),
+        ([rule("cap_greet", network=(HOST,)), rule("cap_*", secrets=(KEY,))], ALL, replace(ALL, state=False)),
+        ([rule("cap_greet")], ALL, Access()),
+        ([rule("cap_other", network=("*",))], ALL, Access()),
+        # The hosts of programs are not those of capabilities.
+        ([rule("*", network=("*",)), rule("bash", network=("*",))], ALL, Access()),
+        ([rule("cap_greet(*)", network=("*",))], ALL, Access()),
+        ([rule("cap_greet", network=("api.example.org:80",))], ALL, Access()),
+        ([rule("cap_greet", network=("example.org",))], ALL, Access()),
+        # Other rules are stronger.
+        ([rule("cap_greet", network=(HOST,)), rule("cap_*", "deny")], ALL, Access()),
+        ([rule("cap_greet", network=(HOST,)), rule("cap_greet", "ask")], ALL, Access()),
+        # A private address is allowed only by its name and port.
+        ([rule("cap_greet", network=("*",))], Access(hosts=("127.0.0.1:8080",)), Access()),
+        ([rule("cap_greet", network=("*.1",))], Access(hosts=("10.0.0.1:443",)), Access()),
+        ([rule("cap_greet", network=("10.0.0.1",))], Access(hosts=("10.0.0.1:443",)), Access()),
+        (
+            [rule("cap_greet", network=("127.0.0.1:8080",))],
+            Access(hosts=("127.0.0.1:8080", "127.0.0.1:8081")),
+            Access(hosts=("127.0.0.1:8080",)),
+        ),
+    ],
+)
+def test_rules_that_name_capabilities_say_what_these_may_reach(
+    rules: list[Rule], wanted: Access, granted: Access
+) -> None:
+    assert Allowances(rules).granted("greet", wanted) == granted
+
+
+@requirement("capabilities:approval-by-rule")
+async def test_a_version_is_active_at_once_if_a_rule_allows_what_it_wants(tmp_path: Path) -> None:
+    async with open_workbench(tmp_path, rules=[rule("cap_greet", network=("api.example.org",))]) as bench:
+        done = await bench.register(spoilt=ONLINE)
+        assert (done.is_active, done.to_approve) == (True, Access())
+        assert [check.passed for check in done.checks] == [True, True, True]
+        assert bench.sandbox.specs[-1].network.hosts == (HOST,)
+        more = await bench.register(spoilt=replace(ONLINE, state=True))
+        assert (more.is_active, more.to_approve) == (False, Access(state=True))
+        other = await bench.register("other", spoilt=ONLINE)
+        assert (other.is_active, other.capability.status) == (False, "proposed")
+
+
 async def test_an_approved_version_whose_network_case_fails_is_failed_and_not_used(tmp_path: Path) -> None:
     async with open_workbench(tmp_path) as bench:
         await bench.register(spoilt=ONLINE)
@@ -148,8 +209,10 @@ async def test_a_requirement_that_can_not_be_had_is_a_reason(tmp_path: Path) -> 
 async def test_a_build_finds_what_it_registered_before_it_was_interrupted(tmp_path: Path) -> None:
     async with open_workbench(tmp_path) as bench:
         assert await bench.registrar.registered("greet", "b1") is None
-        done = await bench.register(spoilt=ONLINE)
-        assert await bench.registrar.registered("greet", "b1") == done
+        asked = await bench.catalogue.request(Wanted(name="greet", description="Greet."))
+        by = Provenance(build_id=asked.build_id)
+        done = await bench.registrar.register("greet", ONLINE, provenance=by)
+        assert await bench.registrar.registered("greet", asked.build_id) == done
         assert await bench.registrar.registered("greet", "b2") is None
 
 

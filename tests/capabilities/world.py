@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from satchel.capabilities.allowances import Allowances
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar, Registration
 from satchel.capabilities.package import Draft
 from satchel.capabilities.records import Capability, Provenance, Wanted
 from satchel.capabilities.running import Runner
 from satchel.clock import Clock, ManualClock
+from satchel.config import Rule
 from satchel.errors import UsageError
 from satchel.storage import Database
 from tests.capabilities.sandboxes import OpenSandbox, opened
@@ -28,7 +30,7 @@ GREET = Draft(
     cases='{"name": "Austin", "input": {"city": "Austin"}, "expect": {"equals": "Hello, Austin!"}}\n'
     '{"name": "no city", "input": {}, "expect": {"error": "city"}}\n',
 )
-BY_BUILDER = Provenance(build_id="b1", model="scripted")
+BY_BUILDER = Provenance(model="scripted")
 
 
 def draft(**changes: Any) -> Draft:
@@ -73,7 +75,7 @@ class Workbench:
         environ: Where secrets come from.
     """
 
-    def __init__(self, catalogue: Catalogue, *, clock: Clock) -> None:
+    def __init__(self, catalogue: Catalogue, *, clock: Clock, rules: Sequence[Rule] = ()) -> None:
         self.catalogue = catalogue
         self.sandbox = OpenSandbox()
         self.layers: list[Sequence[str]] = []
@@ -81,7 +83,7 @@ class Workbench:
         self.runner = Runner(
             catalogue, opened(self.sandbox), layers=self._layer, secret=lambda name: self.environ.get(name)
         )
-        self.registrar = Registrar(catalogue, self.runner, clock=clock)
+        self.registrar = Registrar(catalogue, self.runner, clock=clock, allowances=Allowances(rules))
 
     async def _layer(self, requirements: Sequence[str]) -> Path | None:
         self.layers.append(requirements)
@@ -96,10 +98,12 @@ class Workbench:
 
 
 @asynccontextmanager
-async def open_workbench(home: Path, *, clock: Clock | None = None) -> AsyncIterator[Workbench]:
+async def open_workbench(
+    home: Path, *, clock: Clock | None = None, rules: Sequence[Rule] = ()
+) -> AsyncIterator[Workbench]:
     clock = clock or ManualClock()
     async with open_catalogue(home, clock=clock) as catalogue:
-        yield Workbench(catalogue, clock=clock)
+        yield Workbench(catalogue, clock=clock, rules=rules)
 
 
 async def register(

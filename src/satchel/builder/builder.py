@@ -13,7 +13,7 @@ import anyio
 
 from satchel.builder.asking import Asking
 from satchel.builder.queue import BuildQueue
-from satchel.builder.records import Build
+from satchel.builder.records import CANCELLED, Build
 from satchel.builder.registering import Registering
 from satchel.builder.story import Story, late_answer_mark
 from satchel.builder.tasks import GO_ON, NOT_FINISHED, gave_up, system_prompt
@@ -22,7 +22,7 @@ from satchel.builder.workshop import Workshop
 from satchel.capabilities.running import Layers
 from satchel.clock import Clock
 from satchel.config import BuilderSettings
-from satchel.errors import NotFound, SatchelError
+from satchel.errors import NotFound, SatchelError, StorageError
 from satchel.events import (
     Action,
     Compaction,
@@ -65,6 +65,8 @@ _MOST_ATTEMPTS: Final = 50
 """A build that ends the process each time must not be begun for ever. Twenty kills are a test's number."""
 _MOST_DONE: Final = 3
 """Turns that the model may end without a registration before the build has failed."""
+_LOOK_S: Final = 0.5
+"""How often a build looks whether it was cancelled: one short read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +122,19 @@ class Builder:
             build = await self.queue.begin(build_id, executor=self.executor)
             if build.has_ended:
                 return build
+            if not await self.may_go_on(build):
+                return await self._failed(build, CANCELLED)
             if build.attempts > _MOST_ATTEMPTS:
                 return await self._failed(build, f"It was interrupted {_MOST_ATTEMPTS} times.")
             try:
                 return await self._build(build, journal, story)
             except SatchelError as error:
                 return await self._failed(build, str(error))
+
+    async def may_go_on(self, build: Build) -> bool:
+        """False once it was cancelled, or its capability removed. What it has registered still has to be told."""
+        registering = self.registering
+        return await registering.is_open(build) or await registering.registered(build) is not None
 
     async def _failed(self, build: Build, reason: str) -> Build:
         # The catalogue first: once the build has ended, nobody looks at it again.
@@ -177,6 +186,7 @@ class _Work:
         self._model = model
         self._settings = builder.settings
         self._is_late = False
+        self._is_cancelled = False
 
     async def run(self) -> str:
         """Work until something is registered or it can't go on. Returns why, in the second case."""
@@ -223,10 +233,13 @@ class _Work:
             runner = TurnRunner(self._inputs(message, toolbox))
             async with anyio.create_task_group() as group:
                 group.start_soon(self._stop_in_time, runner)
+                group.start_soon(self._stop_if_cancelled, runner)
                 outcome = await runner.run()
                 group.cancel_scope.cancel()
             if await self._builder.registering.registered(self._build) is not None:
                 return ""
+            if self._is_cancelled:
+                return CANCELLED
             if self._is_late:
                 return f"It took longer than {self._settings.timeout_s / 60:g} minutes (builder.timeout_s)."
             if outcome.status == "cancelled":
@@ -275,6 +288,19 @@ class _Work:
             runner.cancel()
         finally:
             self._story.used_s += self._builder.clock.monotonic_s() - began_s
+
+    async def _stop_if_cancelled(self, runner: TurnRunner) -> None:
+        while True:
+            await anyio.sleep(_LOOK_S)
+            try:
+                may_go_on = await self._builder.may_go_on(self._build)
+            except StorageError as error:
+                _log.warning("Whether the build %s was cancelled can't be read: %s", self._build.id, error)
+                continue
+            if not may_go_on:
+                self._is_cancelled = True
+                runner.cancel()
+                return
 
     def _inputs(self, message: Message | None, toolbox: Toolbox) -> TurnInput:
         builder, build, settings, story = self._builder, self._build, self._settings, self._story

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 __all__ = [
+    "CANCELLED",
     "ENDED",
     "Build",
     "BuildKind",
@@ -26,6 +27,8 @@ Direction: TypeAlias = Literal["to_user", "to_builder"]
 MessageType: TypeAlias = Literal["question", "answer", "progress", "complete", "error"]
 
 ENDED: Final = ("active", "proposed", "failed")
+CANCELLED: Final = "It was cancelled by the user."
+"""The outcome of a build that the user stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

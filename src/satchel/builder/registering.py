@@ -46,14 +46,24 @@ class Registering:
 
         Raises:
             UsageError: It was refused; the message says everything that is wrong. Nothing was registered.
+            Refused: The build was cancelled. Nothing was registered.
             SandboxError, StorageError: It could not be checked or stored. Nothing was registered.
         """
         provenance = Provenance(build_id=build.id, session_id=build.asked_by, model=build.model)
         return _told(build, await self.registrar.register(build.capability_id, draft, provenance=provenance))
 
     async def missing(self, build: Build, access: Access) -> Access:
-        """The part of `access` that the user has not allowed."""
-        return access.without(await self.catalogue.approved(build.capability_id))
+        """The part of `access` that the user has not allowed, by an answer or by a permission rule."""
+        missing = access.without(await self.catalogue.approved(build.capability_id))
+        return await self.registrar.approve_by_rule(build.capability_id, missing)
+
+    def forbidden(self, build: Build) -> str:
+        """The text of the permission rule that denies every call of the capability, or ""."""
+        return self.registrar.forbidden(build.name)
+
+    async def is_open(self, build: Build) -> bool:
+        """Whether the build may still register a version: nobody cancelled it, and the capability is there."""
+        return await self.catalogue.building(build.id) is not None
 
     async def allow(self, build: Build, access: Access) -> None:
         """Record that the user allows it, in this version and later ones."""

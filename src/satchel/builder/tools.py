@@ -297,7 +297,7 @@ class BuildTools:
     async def _ask_for(self, access: Access, call_id: str) -> Access:
         """Ask the user to allow what is not allowed yet, once for the build. Returns what is still not allowed."""
         missing = await self._registering.missing(self._build, access)
-        if not missing:
+        if not missing or self._registering.forbidden(self._build):
             return missing
         named = "|".join(f"{kind}={value}" for kind, value in missing.items)
         wishes = " ".join(sentences(missing, name=self._build.name))

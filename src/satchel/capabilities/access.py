@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from satchel.capabilities.records import Access
 from satchel.sandbox.port import Network
 
-__all__ = ["network_of", "sentences"]
+__all__ = ["approval_text", "is_private", "network_of", "sentences"]
 
 
 def sentences(access: Access, *, name: str = "It") -> tuple[str, ...]:
@@ -33,18 +33,18 @@ def network_of(access: Access) -> Network:
     """The network of a run. A private address is reachable only if the user approved it as an address."""
     if not access.hosts:
         return Network()
-    return Network(mode="allow", hosts=access.hosts, private=tuple(filter(_is_private, access.hosts)))
+    return Network(mode="allow", hosts=access.hosts, private=tuple(filter(is_private, access.hosts)))
 
 
 def _host_in_words(host: str) -> str:
     name, _, port = host.rpartition(":")
-    if _is_private(host):
+    if is_private(host):
         return f"{name}, a private address, on port {port}"
     words = f"every host below {name[2:]}" if name.startswith("*.") else name
     return words if port == "443" else f"{words} on port {port}"
 
 
-def _is_private(host: str) -> bool:
+def is_private(host: str) -> bool:
     """Whether an entry names an address of this computer or of a private network. Other names never lead there."""
     name = host.rpartition(":")[0]
     if name == "localhost" or name.endswith(".localhost"):

@@ -410,10 +410,15 @@ class Catalogue:
     async def fail(self, name: str, reasons: Sequence[str], *, build_id: str = "") -> Capability:
         """Close a build without a version. A capability that has versions keeps its status; a new one is "failed".
 
+        A closed build can't register a version any more.
+
         Args:
             name: Of the capability.
             reasons: Why, one sentence each.
             build_id: Close only this build; "" closes any.
+
+        Raises:
+            NotFound: There is no such capability.
         """
         capability = await self.get(name)
 
@@ -487,15 +492,20 @@ class Catalogue:
             activate: Make it the active version if it is "ready".
 
         Raises:
-            StorageUnwritable: The disk is full. Nothing was registered, and the staged folder is removed.
+            StorageUnwritable: The disk is full.
             UsageError: The version was registered by another process meanwhile.
-        """
-        content = await _in_thread(lambda: archive.pack(staged.package.files))
+            Refused: It comes from a build that was closed meanwhile, for example because the user cancelled it.
 
-        def write(connection: Connection) -> None:
+        After any error, nothing was registered and the staged folder is removed.
+        """
+        build_id = staged.provenance.build_id
+
+        def write(connection: Connection, content: bytes) -> None:
             row = self._row(connection, staged.capability_id)
             if row is None:
                 raise NotFound("The capability was removed while its version was being registered.")
+            if build_id and row.build_id != build_id:
+                raise Refused(f"The build of {row.name} has ended, so its version was not registered.")
             if self._version_row(connection, row.id, staged.number) is not None:
                 raise UsageError(
                     f"Version {staged.number} of {row.name} was registered by another process meanwhile."
@@ -523,7 +533,8 @@ class Catalogue:
             staged.folder.rename(target)
 
         try:
-            await self._database.write(write, durable=True)
+            content = await _in_thread(lambda: archive.pack(staged.package.files))
+            await self._database.write(partial(write, content=content), durable=True)
         except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await self._undo(staged)

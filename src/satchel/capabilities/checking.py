@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ import anyio
 import anyio.to_thread
 
 from satchel.capabilities.access import sentences
+from satchel.capabilities.allowances import Allowances
 from satchel.capabilities.cases import Case, CaseResult, judge
 from satchel.capabilities.catalogue import Catalogue, Staged
 from satchel.capabilities.package import Draft, Package, draft_of
@@ -78,14 +79,17 @@ class Tested:
 class Registrar:
     """Registers, approves and tests versions."""
 
-    def __init__(self, catalogue: Catalogue, runner: Runner, *, clock: Clock) -> None:
-        """Take what it works with."""
+    def __init__(
+        self, catalogue: Catalogue, runner: Runner, *, clock: Clock, allowances: Allowances | None = None
+    ) -> None:
+        """Take what it works with; `allowances` are what the user's rules approve in advance."""
         self._catalogue = catalogue
+        self._allowances = allowances or Allowances()
         self._runner = runner
         self._clock = clock
 
     async def register(self, name: str, draft: Draft, *, provenance: Provenance) -> Registration:
-        """Check a draft and register it as a new version.
+        """Check a draft and register it as a new version. What a rule of the user's allows it to reach is approved.
 
         Args:
             name: Of the capability, which exists.
@@ -94,10 +98,31 @@ class Registrar:
 
         Raises:
             UsageError: It was refused; nothing was registered. The message lists everything that is wrong.
+            Refused: Its build was cancelled.
             NoSandbox, SandboxError, StorageError: It could not be checked or stored; nothing was registered.
         """
         staged = await self._catalogue.stage(name, draft, provenance=provenance)
-        return await self.register_staged(staged)
+        try:
+            left = await self.approve_by_rule(name, staged.access_to_approve)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._catalogue.drop(staged)
+            raise
+        return await self.register_staged(replace(staged, access_to_approve=left))
+
+    async def approve_by_rule(self, name: str, missing: Access) -> Access:
+        """Approve the part of `missing` that a permission rule allows. Returns what is left to approve."""
+        if not missing:
+            return missing
+        capability = await self._catalogue.get(name)
+        granted = self._allowances.granted(capability.name, missing)
+        if granted:
+            await self._catalogue.approve(capability.id, granted)
+        return missing.without(granted)
+
+    def forbidden(self, name: str) -> str:
+        """The text of the permission rule that denies every call of a capability, or ""."""
+        return self._allowances.forbids(name)
 
     async def register_staged(
         self, staged: Staged, *, activate: bool = True, keep_failed: bool = False

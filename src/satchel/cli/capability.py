@@ -323,6 +323,18 @@ def repair(name: str, wish: str, given: str | None, no_wait: bool, as_json: bool
     return _say_built(_with_capabilities(ask), as_json=as_json)
 
 
+@capability.command()
+@click.argument("name", type=Text, metavar="NAME|BUILD_ID")
+@json_option
+def cancel(name: str, as_json: bool) -> None:
+    """Stop a build. Nothing of it is registered; a version that is in use stays in use."""
+    stopped = _with_capabilities(lambda parts, _: parts.builds.cancel(name))
+    if as_json:
+        say_json(capability_to_json(stopped))
+    else:
+        tell(f"The build of {stopped.name} is cancelled.")
+
+
 def _say_built(shown: dict[str, Any], *, as_json: bool) -> int:
     if as_json:
         say_json(shown)

@@ -51,7 +51,7 @@ _PROVIDER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMES_OF_SECRETS: Final = (".env_api_key", ".oauth_env_client_secret")
 """Settings that hold the name of a variable with a secret. A common mistake is to write the secret itself."""
-_RULE_PARTS: Final = ("action", "tool", "network", "write", "boxed")
+_RULE_PARTS: Final = ("action", "tool", "network", "write", "boxed", "secrets", "state")
 _RULE: Final = re.compile(r"[A-Za-z0-9_*-]+(\(.*\))?", re.DOTALL)
 # A control character or a lone surrogate in an address, a name or a path is a mistake or an attack.
 _NOT_TEXT: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -188,13 +188,15 @@ def _check_rule(table: object, path: KeyPath, where: Where) -> Rule:
         network=cast("tuple[str, ...]", values.get("network", ())),
         write=cast("tuple[str, ...]", values.get("write", ())),
         boxed=cast("bool | None", values.get("boxed")),
+        secrets=cast("tuple[str, ...]", values.get("secrets", ())),
+        state=bool(values.get("state")),
     )
     if options and values["action"] != "allow":
         raise ConfigError(
-            f"{where(path)}: network, write and boxed belong to a permission that allows. A rule that denies or asks "
-            "holds for every matching call."
+            f"{where(path)}: only a permission that allows has network, write, boxed, secrets and state. A rule that "
+            "denies or asks holds for every matching call."
         )
-    problem = options_problem(options)
+    problem = options_problem(options, tool=str(values["tool"]))
     if problem:
         raise ConfigError(f"{where(path)}: {problem}")
     return Rule(action=cast("RuleAction", values["action"]), tool=str(values["tool"]), options=options)

@@ -16,41 +16,51 @@ from satchel.errors import UsageError
 
 __all__ = ["RuleOptions", "host_problem", "options_problem", "path_problem", "rule_options", "rule_text"]
 
-_OPTION: Final = re.compile(r"(?:network|write|boxed)=[^\s()]*")
+_OPTION: Final = re.compile(r"(?:network|write|boxed|secrets|state)=[^\s()]*")
 _HOST: Final = re.compile(
     r"\*|(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?(?P<port>:\d{1,5})?|\[[0-9a-f:.]+\](?P<port6>:\d{1,5})?",
     re.IGNORECASE,
 )
+_SECRET: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CAPABILITY: Final = "cap_"
+"""The names of capabilities' tools begin with this."""
 _PLAIN: Final = "/~+:@!$&;*[]?"
 """Characters that stay as they are in a path: only white space, parentheses, commas, `%` and quotes need escaping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleOptions:
-    """What a rule says about the sandbox of the calls that it allows.
+    """What a rule says about the sandbox of the calls that it allows, and about what capabilities may reach.
 
     Attributes:
         network: Hosts that they may reach: `api.example.org`, `*.example.org:443`, or `*` for every public address.
         write: Files and folders outside the workspace, or protected ones in it, that they may write.
         boxed: Whether they run in the sandbox; None leaves it to the mode (`auto` boxes, `ask` does not).
+        secrets: Environment variables that capabilities may get.
+        state: Whether capabilities may keep files from one run to the next.
     """
 
     network: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     boxed: bool | None = None
+    secrets: tuple[str, ...] = ()
+    state: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.network or self.write or self.boxed is not None)
+        return self != RuleOptions()
 
 
 def rule_text(tool: str, options: RuleOptions) -> str:
     """Write a rule as one line."""
     words = [tool]
-    for name, values in (("network", options.network), ("write", options.write)):
+    named = (("network", options.network), ("write", options.write), ("secrets", options.secrets))
+    for name, values in named:
         if values:
             words.append(f"{name}={','.join(quote(value, safe=_PLAIN) for value in values)}")
     if options.boxed is not None:
         words.append(f"boxed={'true' if options.boxed else 'false'}")
+    if options.state:
+        words.append("state=true")
     return " ".join(words)
 
 
@@ -63,24 +73,29 @@ def rule_options(text: str) -> tuple[str, RuleOptions]:
     tool, words = _split(text)
     if not words:
         return text, RuleOptions()
-    network: list[str] = []
-    write: list[str] = []
-    boxed: bool | None = None
+    lists: dict[str, list[str]] = {"network": [], "write": [], "secrets": []}
+    switches: dict[str, bool] = {}
     for word in words:
         name, _, value = word.partition("=")
-        if name == "boxed":
+        if name in ("boxed", "state"):
             if value not in ("true", "false"):
-                raise UsageError(f"{word!r} is not allowed in the rule {text!r}: boxed is true or false.")
-            boxed = value == "true"
+                raise UsageError(f"{word!r} is not allowed in the rule {text!r}: {name} is true or false.")
+            switches[name] = value == "true"
             continue
         values = [unquote(part) for part in value.split(",") if part]
         if not values:
             raise UsageError(
                 f"{word!r} is not allowed in the rule {text!r}: it takes values separated by commas."
             )
-        (network if name == "network" else write).extend(values)
-    options = RuleOptions(network=tuple(network), write=tuple(write), boxed=boxed)
-    problem = options_problem(options)
+        lists[name].extend(values)
+    options = RuleOptions(
+        network=tuple(lists["network"]),
+        write=tuple(lists["write"]),
+        boxed=switches.get("boxed"),
+        secrets=tuple(lists["secrets"]),
+        state=switches.get("state", False),
+    )
+    problem = options_problem(options, tool=tool)
     if problem:
         raise UsageError(f"The rule {text!r} can't be used: {problem}")
     return tool, options
@@ -98,12 +113,15 @@ def _split(text: str) -> tuple[str, list[str]]:
         rest = parts[0].rstrip()
 
 
-def options_problem(options: RuleOptions) -> str:
-    """What is wrong with the options, as a sentence, or ""."""
+def options_problem(options: RuleOptions, *, tool: str) -> str:
+    """What is wrong with the options of a rule about `tool`, as a sentence, or ""."""
     problems: Sequence[str] = [
         *(host_problem(host) for host in options.network),
         *(path_problem(path) for path in options.write),
+        *(_secret_problem(name) for name in options.secrets),
     ]
+    if (options.secrets or options.state) and not tool.startswith(_CAPABILITY):
+        return "secrets and state belong to rules about capabilities, such as cap_weather_lookup or cap_*."
     if options.boxed is False and (options.network or options.write):
         return "Calls that run outside the sandbox reach everything: leave network and write out, or boxed = false."
     return next((problem for problem in problems if problem), "")
@@ -119,6 +137,10 @@ def host_problem(host: str) -> str:
             "public address."
         )
     return ""
+
+
+def _secret_problem(name: str) -> str:
+    return "" if _SECRET.fullmatch(name) else f"{name!r} is not the name of an environment variable."
 
 
 def path_problem(path: str) -> str:

@@ -984,4 +984,16 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         optional=True,
         doc="Whether matching calls run in the sandbox. If not set, they do in mode auto.",
     ),
+    Setting(
+        key="permissions.N.secrets",
+        kind="words",
+        default=(),
+        doc="Environment variables that matching capabilities (cap_NAME) may get, without a question.",
+    ),
+    Setting(
+        key="permissions.N.state",
+        kind="bool",
+        default=False,
+        doc="Whether matching capabilities may keep files from one run to the next, without a question.",
+    ),
 )

@@ -145,6 +145,10 @@ def _table_of(rule: Rule) -> dict[str, Any]:
         table["write"] = list(options.write)
     if options.boxed is not None:
         table["boxed"] = options.boxed
+    if options.secrets:
+        table["secrets"] = list(options.secrets)
+    if options.state:
+        table["state"] = True
     return table
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -18,11 +19,12 @@ import anyio
 from satchel.builder.builder import Builder
 from satchel.builder.executors import is_working, new_executor_id
 from satchel.builder.queue import BuildQueue
-from satchel.builder.records import Build, BuildMessage
+from satchel.builder.records import CANCELLED, Build, BuildMessage
 from satchel.builder.registering import Registering
 from satchel.builder.tasks import build_task, repair_task
 from satchel.builder.workshop import Workshop
 from satchel.capabilities.access import network_of
+from satchel.capabilities.allowances import Allowances
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar
 from satchel.capabilities.package import CASES
@@ -66,6 +68,7 @@ class Builds:
         queue: BuildQueue,
         catalogue: Catalogue,
         registrar: Registrar,
+        allowances: Allowances,
         sandbox: Callable[[], Awaitable[Sandbox]],
         layers: Layers,
     ) -> None:
@@ -74,6 +77,7 @@ class Builds:
         self.catalogue = catalogue
         self._parts = parts
         self._home = home
+        self._allowances = allowances
         self._registering = Registering(catalogue=catalogue, registrar=registrar)
         self._sandbox = sandbox
         self._layers = layers
@@ -91,9 +95,11 @@ class Builds:
 
         Raises:
             UsageError: The name or the schema is not acceptable, or there is no language model.
+            Refused: A permission rule denies the calls of this capability.
             ConfigError, ModelError: The model is unavailable.
             StorageError: The database failed.
         """
+        self._allowances.check(wanted.name)
         name = await self._model_name(model)
         requested = await self.catalogue.request(wanted, session_id=asked_by, model=name)
         if requested.is_new:
@@ -146,6 +152,44 @@ class Builds:
             task = repair_task(capability, wish=wish, failing_input=failing_input, error=error)
         await self._open(capability, requested.build_id, task, asked_by, model_name)
         return requested
+
+    async def cancel(self, name: str) -> Capability:
+        """Stop a build for good. Whoever runs it stops within a second or two, and nothing of it is registered.
+
+        The catalogue is told first: from then on the build can't register anything, whoever is killed.
+
+        Args:
+            name: The build's id, or the name of a capability that is being built.
+
+        Returns:
+            The capability after that: "failed", or as it was before if it has a version.
+
+        Raises:
+            NotFound: There is no such build or capability.
+            UsageError: It is not being built (any more).
+        """
+        capability = await self._being_built(name)
+        build_id = capability.build_id
+        reasons = [] if capability.version else [CANCELLED]
+        after = await self.catalogue.fail(capability.id, reasons, build_id=build_id)
+        if any(
+            version.provenance.build_id == build_id for version in await self.catalogue.versions(after.id)
+        ):
+            raise UsageError(
+                f"{after.name} was registered before it could be cancelled; it is {after.status}."
+            )
+        with suppress(NotFound):  # the program died before the build was stored
+            await self.queue.end(build_id, "failed", CANCELLED)
+        return after
+
+    async def _being_built(self, name: str) -> Capability:
+        capability = await self.catalogue.building(name) or await self.catalogue.find(name)
+        if capability is None:
+            build = await self.queue.get(name)
+            raise UsageError(f"The build {build.id} of {build.name} has ended ({build.status}).")
+        if not capability.build_id:
+            raise UsageError(f"{capability.name} is not being built; it is {capability.status}.")
+        return capability
 
     async def began(self, build_id: str, *, asked_by: str, model: ChatModel) -> None:
         """A tool has opened a build in the catalogue: have it built. May be called again for the same build."""
@@ -392,7 +436,7 @@ def _for_model(posted: BuildPosted) -> Posted:
         source=f"the Builder of {posted.capability}",
         text=posted.text or f"The build of {posted.capability} ended: {posted.status}.",
         # The reason of a failure may quote what the Builder read elsewhere.
-        untrusted=posted.kind == "error",
+        untrusted=posted.kind == "error" and posted.text != CANCELLED,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from satchel.builder.queue import BuildQueue
+from satchel.capabilities.allowances import Allowances
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar
 from satchel.capabilities.lookup import Lookup
@@ -67,13 +68,15 @@ class CapabilityParts:
             secret=settings.secret,
             clean=LogRedactor(redacts=settings.memory.redact, pool=parts.pool).redacted_text,
         )
-        registrar = Registrar(catalogue, runner, clock=clock)
+        allowances = Allowances(settings.permissions)
+        registrar = Registrar(catalogue, runner, clock=clock, allowances=allowances)
         builds = Builds(
             parts,
             home,
             queue=BuildQueue(home.database, clock=clock, user_id="default"),
             catalogue=catalogue,
             registrar=registrar,
+            allowances=allowances,
             sandbox=parts.sandboxes.get,
             layers=parts.sandboxes.layer,
         )
@@ -83,7 +86,9 @@ class CapabilityParts:
             runner=runner,
             registrar=registrar,
             lookup=lookup,
-            tools=CapabilityTools(catalogue, runner=runner, lookup=lookup, documents=documents),
+            tools=CapabilityTools(
+                catalogue, runner=runner, lookup=lookup, documents=documents, allowances=allowances
+            ),
             mover=Mover(catalogue, registrar),
             builds=builds,
         )

@@ -233,6 +233,21 @@ async def _skip(context: CommandContext, _rest: str) -> CommandResult:
     return _shown(notes=[f"The Builder of {question.capability} decides."])
 
 
+async def _cancel(context: CommandContext, rest: str) -> CommandResult:
+    builds = context.satchel.builds
+    if builds is None:
+        raise UsageError("Capabilities are unavailable.")
+    name = rest
+    if not name:
+        own = [b.name for b in await builds.queue.open_builds() if b.asked_by == context.session.id]
+        if len(own) != 1:
+            which = f"Name one of them: {', '.join(own)}." if own else "/cancel NAME cancels another's."
+            raise UsageError(f"This conversation has {counted(len(own), 'build')} under way. {which}")
+        name = own[0]
+    cancelled = await builds.cancel(name)
+    return _shown(notes=[f"The build of {cancelled.name} is cancelled."])
+
+
 async def _help(_context: CommandContext, rest: str) -> CommandResult:
     if rest:
         command = COMMANDS.get(rest.lstrip("/").lower())
@@ -520,6 +535,7 @@ COMMANDS: Mapping[str, SlashCommand] = {
         SlashCommand(
             name="skip", arguments="", help="Leave the question of a build to the Builder.", run=_skip
         ),
+        SlashCommand(name="cancel", arguments="[NAME]", help="Cancel a build.", run=_cancel),
         SlashCommand(name="new", arguments="", help="Start a new conversation.", run=_new),
         SlashCommand(name="private", arguments="", help="Start one that is not remembered.", run=_private),
         SlashCommand(

@@ -193,8 +193,12 @@ class Rule:
 
     @property
     def needs_box(self) -> bool:
-        """Whether what it allows runs in the sandbox in every mode."""
-        return bool(self.options.boxed or self.options.network or self.options.write)
+        """Whether what it allows runs in the sandbox in every mode.
+
+        A rule with secrets is about capabilities, which always do, and allows their calls.
+        """
+        options = self.options
+        return bool(options.boxed or options.network or options.write) and not options.secrets
 
 
 def parse_rule(action: RuleAction, text: str, options: RuleOptions | None = None) -> Rule:
@@ -214,7 +218,8 @@ def parse_rule(action: RuleAction, text: str, options: RuleOptions | None = None
     tool, options = rule_options(text.strip()) if options is None else (text.strip(), options)
     if options and action != "allow":
         raise UsageError(
-            f"{text!r} is no permission rule: only rules that allow have network, write and boxed."
+            f"{text!r} is no permission rule: only rules that allow have network, write, boxed, "
+            "secrets and state."
         )
     match = FORM.fullmatch(tool)
     if match is None:
