@@ -18,7 +18,7 @@ from satchel.builder.registering import Registering
 from satchel.builder.tasks import build_task
 from satchel.builder.workshop import Workshop
 from satchel.capabilities.access import network_of
-from satchel.capabilities.allowances import Allowances
+from satchel.capabilities.allowances import Allowances, Rules
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar
 from satchel.capabilities.records import Access, Capability, Wanted
@@ -189,7 +189,7 @@ class World:
         self.pool = ToolPool(workers=4)
         self.required: list[Sequence[str]] = []
         runner = Runner(catalogue, opened(self.sandbox), layers=self._layer, secret=lambda name: None)
-        self.registrar = Registrar(catalogue, runner, clock=clock, allowances=Allowances(rules))
+        self.registrar = Registrar(catalogue, runner, clock=clock, allowances=_gives(rules))
         self.settings = BuilderSettings(**{"question_wait_s": 0.0, **settings})
         self.before_log: Any = None
 
@@ -278,6 +278,13 @@ class World:
     def files(self, build: Build) -> dict[str, str]:
         folder = self.home / "builds" / build.id
         return {str(f.relative_to(folder)): f.read_text() for f in sorted(folder.rglob("*")) if f.is_file()}
+
+
+def _gives(rules: Sequence[Rule]) -> Rules:
+    async def give() -> Allowances:
+        return Allowances(rules)
+
+    return give
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from satchel.capabilities.allowances import Allowances
+from satchel.capabilities.allowances import Allowances, Rules
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar, Registration
 from satchel.capabilities.package import Draft
@@ -59,6 +59,13 @@ async def make_database(home: Path) -> None:
         place.write_bytes(_empty[0])
 
 
+def _gives(rules: Sequence[Rule]) -> Rules:
+    async def give() -> Allowances:
+        return Allowances(rules)
+
+    return give
+
+
 @asynccontextmanager
 async def open_catalogue(home: Path, *, clock: Clock | None = None) -> AsyncIterator[Catalogue]:
     clock = clock or ManualClock()
@@ -83,7 +90,7 @@ class Workbench:
         self.runner = Runner(
             catalogue, opened(self.sandbox), layers=self._layer, secret=lambda name: self.environ.get(name)
         )
-        self.registrar = Registrar(catalogue, self.runner, clock=clock, allowances=Allowances(rules))
+        self.registrar = Registrar(catalogue, self.runner, clock=clock, allowances=_gives(rules))
 
     async def _layer(self, requirements: Sequence[str]) -> Path | None:
         self.layers.append(requirements)

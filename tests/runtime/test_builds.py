@@ -27,7 +27,7 @@ QUESTION = Call(name="ask_user", input={"question": "Which greeting?", "options"
 BUILD = (
     Reply(calls=[Call(name="report_progress", input={"text": "I begin."}), QUESTION]),
     Reply(calls=[write("main.py", GREET), write("tests/cases.jsonl", CASES), tries()]),
-    Reply(calls=[register()]),
+    Reply(calls=[register(document="Say it with care.", tags=["greeting"])]),
 )
 
 
@@ -35,7 +35,8 @@ def thinks(request: ModelRequest) -> Reply | str:
     """The model of the conversation and that of the Builder."""
     rounds = sum(message.role == "assistant" for message in request.messages)
     if "You are the Builder" in request.system:
-        return BUILD[rounds]
+        repairs = "Repair the capability" in request.messages[0].text
+        return Reply(calls=[register()]) if repairs and rounds == 2 else BUILD[rounds]
     newest = request.messages[-1]
     results = [block.content for block in newest.blocks if isinstance(block, ToolResultBlock)]
     if results:
@@ -161,6 +162,11 @@ async def test_a_repair_gets_the_failing_input_and_becomes_a_new_version_beside_
         capability = await satchel.capabilities.catalogue.get("greet")
         assert (capability.version, capability.status) == (2, "active")
         assert (folder / "main.py").read_text() == edited, "what the user edited stays"
+        # What the Builder named only the first time is in the new version as well.
+        assert "Say it with care." in build.task
+        assert capability.tags == ("greeting",)
+        package = await satchel.capabilities.catalogue.registered("greet", 2)
+        assert "Say it with care." in package.document
 
 
 async def test_without_a_language_model_nothing_is_built_and_the_user_is_told_why(tmp_path: Path) -> None:

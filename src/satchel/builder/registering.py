@@ -9,8 +9,9 @@ from satchel.builder.records import Build
 from satchel.capabilities.access import sentences
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar, Registration
-from satchel.capabilities.package import Draft
+from satchel.capabilities.package import Draft, draft_of
 from satchel.capabilities.records import Access, Provenance
+from satchel.errors import UsageError
 
 __all__ = ["Registered", "Registering"]
 
@@ -52,14 +53,25 @@ class Registering:
         provenance = Provenance(build_id=build.id, session_id=build.asked_by, model=build.model)
         return _told(build, await self.registrar.register(build.capability_id, draft, provenance=provenance))
 
+    async def present(self, build: Build) -> Draft | None:
+        """What the active version is made of, with the user's edits; None if there is none, or they can't be read."""
+        capability = await self.catalogue.find(build.capability_id)
+        if capability is None or not capability.version:
+            return None
+        try:
+            package = await self.catalogue.on_disk(capability.id, capability.version)
+        except UsageError:
+            package = await self.catalogue.registered(capability.id, capability.version)
+        return draft_of(package)
+
     async def missing(self, build: Build, access: Access) -> Access:
         """The part of `access` that the user has not allowed, by an answer or by a permission rule."""
         missing = access.without(await self.catalogue.approved(build.capability_id))
         return await self.registrar.approve_by_rule(build.capability_id, missing)
 
-    def forbidden(self, build: Build) -> str:
+    async def forbidden(self, build: Build) -> str:
         """The text of the permission rule that denies every call of the capability, or ""."""
-        return self.registrar.forbidden(build.name)
+        return await self.registrar.forbidden(build.name)
 
     async def is_open(self, build: Build) -> bool:
         """Whether the build may still register a version: nobody cancelled it, and the capability is there."""

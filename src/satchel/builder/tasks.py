@@ -57,6 +57,7 @@ def build_task(wanted: Wanted) -> str:
 def repair_task(
     capability: Capability,
     *,
+    document: str = "",
     wish: str = "",
     failing_input: Mapping[str, Any] | None = None,
     error: str = "",
@@ -65,6 +66,7 @@ def repair_task(
 
     Args:
         capability: As it is; its files are in the working folder.
+        document: What users and models read about it.
         wish: What shall be different, in the user's words, or "".
         failing_input: An input with which it fails, or None.
         error: The message and the traceback of that failure.
@@ -77,6 +79,14 @@ def repair_task(
         "have edited them; keep what they did. Find the cause, correct it, and add a case that would have found it.",
         f"Its input schema:\n{_json(capability.input_schema)}",
     ]
+    parts.append(
+        "Register it with description and input_schema. What you leave out (document, output_schema, tags, hosts, "
+        "secrets, state, limits, files) stays as it is."
+    )
+    if document.strip():
+        parts.append(f"Its document; give it anew where your change makes it wrong:\n{document.strip()}")
+    if capability.output_schema:
+        parts.append(f"Its output schema:\n{_json(capability.output_schema)}")
     if capability.access.hosts:
         parts.append(f"Hosts that it may reach: {', '.join(capability.access.hosts)}.")
     if wish.strip():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from satchel.builder.asking import Asking, is_yes
@@ -27,6 +28,10 @@ _REGISTER_TIMEOUT_S: Final = 300.0
 _MOST_CODE: Final = 256_000
 _MOST_CASES: Final = 512_000
 _MOST_SUPPLEMENT: Final = 1_000_000
+_NAMED: Final = (
+    "description", "input_schema", "output_schema", "document", "tags", "hosts", "secrets", "state", "limits",
+)  # fmt: skip
+"""What a draft takes from the input of `register_capability` as it is."""
 _KEPT: Final = ("main.py", "requirements.txt", "tests/cases.jsonl")
 
 
@@ -259,26 +264,21 @@ class BuildTools:
         ]
         if code is None or cases is None:
             raise UsageError(f"{' and '.join(missing)} is missing in the working folder. Write it first.")
-        named = [str(path) for path in input.get("files", ())]
+        # What a repair does not name stays as it was.
+        before = await self._registering.present(self._build)
+        named = [str(path) for path in input.get("files", before.files if before is not None else ())]
         more = [path for path in named if path.removeprefix("./") not in _KEPT]
         files = await self._workshop.files(more) if more else {}
         if sum(map(len, files.values())) > 4 * _MOST_SUPPLEMENT:
             raise UsageError("The other files have more than 4,000,000 bytes together.")
-        return Draft(
-            code=code.decode("utf-8", "replace"),
-            cases=cases.decode("utf-8", "replace"),
-            description=str(input["description"]),
-            input_schema=input["input_schema"],
-            output_schema=input.get("output_schema", {}),
-            document=str(input.get("document", "")),
-            requirements=await self._workshop.requirements(),
-            tags=list(input.get("tags", ())),
-            hosts=list(input.get("hosts", ())),
-            secrets=list(input.get("secrets", ())),
-            state=input.get("state", False),
-            limits=input.get("limits", {}),
-            files={path: content for path, content in files.items() if path not in _KEPT},
-        )
+        made = {
+            "code": code.decode("utf-8", "replace"),
+            "cases": cases.decode("utf-8", "replace"),
+            "requirements": await self._workshop.requirements(),
+            **{name: input[name] for name in _NAMED if name in input},
+            "files": {path: content for path, content in files.items() if path not in _KEPT},
+        }
+        return Draft(**made) if before is None else replace(before, **made)
 
     async def _allow_hosts(self, hosts: Sequence[str], call_id: str) -> str:
         """Make hosts reachable if the user allows them. Returns why not, or ""."""
@@ -297,7 +297,7 @@ class BuildTools:
     async def _ask_for(self, access: Access, call_id: str) -> Access:
         """Ask the user to allow what is not allowed yet, once for the build. Returns what is still not allowed."""
         missing = await self._registering.missing(self._build, access)
-        if not missing or self._registering.forbidden(self._build):
+        if not missing or await self._registering.forbidden(self._build):
             return missing
         named = "|".join(f"{kind}={value}" for kind, value in missing.items)
         wishes = " ".join(sentences(missing, name=self._build.name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from satchel.capabilities.access import is_private
@@ -12,7 +12,7 @@ from satchel.errors import Refused
 from satchel.tools.box import host_covers
 from satchel.tools.patterns import matcher
 
-__all__ = ["Allowances"]
+__all__ = ["Allowances", "Rules", "no_rules"]
 
 _OWN = "cap_"
 """Only rules for tools that begin with this say what capabilities may reach; hosts of `bash` or `*` are not theirs."""
@@ -68,6 +68,15 @@ class Allowances:
             for rule in self.rules
             if rule.action == action and "(" not in rule.tool and matcher(rule.tool)(tool_name(name))
         ]
+
+
+Rules = Callable[[], Awaitable[Allowances]]
+"""Gives the rules that are in force now: the user may write one while a build goes on."""
+
+
+async def no_rules() -> Allowances:
+    """No rules."""
+    return Allowances()
 
 
 def _covers(own: str, host: str) -> bool:

@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 
 from satchel.capabilities.access import sentences
-from satchel.capabilities.allowances import Allowances
+from satchel.capabilities.allowances import Rules, no_rules
 from satchel.capabilities.cases import Case, CaseResult, judge
 from satchel.capabilities.catalogue import Catalogue, Staged
 from satchel.capabilities.package import Draft, Package, draft_of
@@ -80,11 +80,11 @@ class Registrar:
     """Registers, approves and tests versions."""
 
     def __init__(
-        self, catalogue: Catalogue, runner: Runner, *, clock: Clock, allowances: Allowances | None = None
+        self, catalogue: Catalogue, runner: Runner, *, clock: Clock, allowances: Rules = no_rules
     ) -> None:
-        """Take what it works with; `allowances` are what the user's rules approve in advance."""
+        """Take what it works with; `allowances` gives what the user's rules say now."""
         self._catalogue = catalogue
-        self._allowances = allowances or Allowances()
+        self._allowances = allowances
         self._runner = runner
         self._clock = clock
 
@@ -115,14 +115,14 @@ class Registrar:
         if not missing:
             return missing
         capability = await self._catalogue.get(name)
-        granted = self._allowances.granted(capability.name, missing)
+        granted = (await self._allowances()).granted(capability.name, missing)
         if granted:
             await self._catalogue.approve(capability.id, granted)
         return missing.without(granted)
 
-    def forbidden(self, name: str) -> str:
+    async def forbidden(self, name: str) -> str:
         """The text of the permission rule that denies every call of a capability, or ""."""
-        return self._allowances.forbids(name)
+        return (await self._allowances()).forbids(name)
 
     async def register_staged(
         self, staged: Staged, *, activate: bool = True, keep_failed: bool = False

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, Protocol
 
-from satchel.capabilities.allowances import Allowances
+from satchel.capabilities.allowances import Rules, no_rules
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.lookup import Lookup
 from satchel.capabilities.package import SKILL
@@ -144,7 +144,7 @@ class CapabilityTools:
         runner: Runner,
         lookup: Lookup,
         documents: Documents | None = None,
-        allowances: Allowances | None = None,
+        allowances: Rules = no_rules,
     ) -> None:
         """Read nothing yet.
 
@@ -153,13 +153,13 @@ class CapabilityTools:
             runner: Runs capabilities.
             lookup: Finds them.
             documents: What `read_docs` reads besides.
-            allowances: The user's rules; what they deny is not requested.
+            allowances: Gives the user's rules; what they deny is not requested.
         """
         self._catalogue = catalogue
         self._runner = runner
         self._lookup = lookup
         self._documents = documents
-        self._allowances = allowances or Allowances()
+        self._allowances = allowances
         self._version = -1
         self._active: dict[str, OwnTool] = {}
         self._own: tuple[Tool, ...] = (self._find(), self._request(), self._execute(), self._read())
@@ -269,7 +269,7 @@ class CapabilityTools:
                 description=input["description"],
                 input_schema=input.get("input_schema", {}),
             )
-            self._allowances.check(wanted.name)
+            (await self._allowances()).check(wanted.name)
             similar = None if input.get("distinct") else await self._lookup.similar(wanted)
             requested = await self._catalogue.request(
                 wanted, session_id=context.session_id, similar_id="" if similar is None else similar.id

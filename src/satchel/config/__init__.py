@@ -2,7 +2,7 @@
 
 from satchel.config.grants import Grant, grants_of
 from satchel.config.home import ensure_home
-from satchel.config.load import load, prepare_libraries, process_environ
+from satchel.config.load import load, own_rules, prepare_libraries, process_environ
 from satchel.config.masking import mask_address, mask_arguments, mask_text, masked_command
 from satchel.config.mcp_files import (
     ImportedServers,
@@ -86,6 +86,7 @@ __all__ = [
     "new_mcp_server",
     "plain_values",
     "prepare_libraries",
+    "own_rules",
     "process_environ",
     "project_files",
     "read_mcp_file",

@@ -42,7 +42,7 @@ from satchel.config.toml_file import TomlFile, read_toml
 from satchel.config.trust import SKILL_FOLDERS, TrustRecord, read_project, trust_record
 from satchel.errors import ConfigError
 
-__all__ = ["load", "prepare_libraries", "process_environ"]
+__all__ = ["load", "own_rules", "prepare_libraries", "process_environ"]
 
 _BY_VARIABLE: Final = {
     setting.env: setting for setting in SETTINGS if not re.search(r"\.(NAME|N)\.", setting.key)
@@ -196,6 +196,19 @@ def _find_project(cwd: Path, *, homes: set[Path]) -> Path | None:
 def _secrets(environ: Mapping[str, str], providers: Mapping[str, ProviderSettings]) -> dict[str, str]:
     names = {*(provider.env_api_key for provider in providers.values()), *_SEARCH_KEYS}
     return {name: environ[name] for name in names if environ.get(name)}
+
+
+def own_rules(path: Path) -> tuple[Rule, ...]:
+    """The permission rules in the user's own settings file as it is now; none if there is no file.
+
+    Args:
+        path: `Settings.config_path`.
+
+    Raises:
+        ConfigError: The file is invalid.
+    """
+    file = read_toml(path)
+    return () if file is None else check_rules(file.tables.get("permissions", []), file.where)
 
 
 @dataclass(slots=True, kw_only=True)

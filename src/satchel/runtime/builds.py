@@ -24,10 +24,10 @@ from satchel.builder.registering import Registering
 from satchel.builder.tasks import build_task, repair_task
 from satchel.builder.workshop import Workshop
 from satchel.capabilities.access import network_of
-from satchel.capabilities.allowances import Allowances
+from satchel.capabilities.allowances import Rules
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar
-from satchel.capabilities.package import CASES
+from satchel.capabilities.package import draft_of
 from satchel.capabilities.records import Access, Capability, Requested, Wanted
 from satchel.capabilities.running import Layers
 from satchel.clock import local_day
@@ -68,7 +68,7 @@ class Builds:
         queue: BuildQueue,
         catalogue: Catalogue,
         registrar: Registrar,
-        allowances: Allowances,
+        allowances: Rules,
         sandbox: Callable[[], Awaitable[Sandbox]],
         layers: Layers,
     ) -> None:
@@ -99,7 +99,7 @@ class Builds:
             ConfigError, ModelError: The model is unavailable.
             StorageError: The database failed.
         """
-        self._allowances.check(wanted.name)
+        (await self._allowances()).check(wanted.name)
         name = await self._model_name(model)
         requested = await self.catalogue.request(wanted, session_id=asked_by, model=name)
         if requested.is_new:
@@ -149,7 +149,13 @@ class Builds:
             )
             task = build_task(wanted)
         else:
-            task = repair_task(capability, wish=wish, failing_input=failing_input, error=error)
+            task = repair_task(
+                capability,
+                document=await self._document(capability),
+                wish=wish,
+                failing_input=failing_input,
+                error=error,
+            )
         await self._open(capability, requested.build_id, task, asked_by, model_name)
         return requested
 
@@ -355,6 +361,9 @@ class Builds:
     def _folder(self, build: Build) -> Path:
         return self._parts.settings.home / "builds" / build.id
 
+    async def _document(self, capability: Capability) -> str:
+        return draft_of(await self.catalogue.registered(capability.id, capability.version)).document
+
     async def _prepare(self, build: Build, workshop: Workshop) -> None:
         """Put the files of the active version into the folder, with what the user edited in them."""
         if build.kind != "repair":
@@ -366,10 +375,8 @@ class Builds:
             package = await self.catalogue.on_disk(capability.id, capability.version)
         except UsageError:
             package = await self.catalogue.registered(capability.id, capability.version)
-        wanted = {"main.py", "requirements.txt", CASES}
-        own = {"SKILL.md", "RUN.md", "manifest.json"}
         for path, content in package.files.items():
-            if path in wanted or path not in own:
+            if path not in ("SKILL.md", "RUN.md", "manifest.json"):
                 await workshop.write(path, content.decode("utf-8", "replace"))
 
     # Following and answering them

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from satchel.builder.queue import BuildQueue
-from satchel.capabilities.allowances import Allowances
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar
 from satchel.capabilities.lookup import Lookup
@@ -18,6 +18,7 @@ from satchel.runtime.builds import Builds
 from satchel.runtime.home import Home
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
+from satchel.runtime.rules import allowances_now
 
 __all__ = ["CapabilityParts"]
 
@@ -68,7 +69,7 @@ class CapabilityParts:
             secret=settings.secret,
             clean=LogRedactor(redacts=settings.memory.redact, pool=parts.pool).redacted_text,
         )
-        allowances = Allowances(settings.permissions)
+        allowances = partial(allowances_now, settings)
         registrar = Registrar(catalogue, runner, clock=clock, allowances=allowances)
         builds = Builds(
             parts,

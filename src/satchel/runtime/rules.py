@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
-from satchel.config import Mode, RuleOptions, Settings, add_permission
+from satchel.capabilities.allowances import Allowances
+from satchel.config import Mode, RuleOptions, Settings, add_permission, own_rules
 from satchel.config import Rule as WrittenRule
-from satchel.errors import UsageError
+from satchel.errors import ConfigError, UsageError
 from satchel.memory.redaction import redact
 from satchel.tools import Approver, ModeGate, Rule, parse_rule
 from satchel.tools.box import Boxing
 from satchel.tools.patterns import matcher
 
-__all__ = ["gate_for", "withheld_from_searches"]
+__all__ = ["allowances_now", "gate_for", "withheld_from_searches"]
+
+
+_log = logging.getLogger(__name__)
 
 
 def gate_for(
@@ -65,6 +70,19 @@ def gate_for(
         on_always=write_down,
         boxing=boxing,
     )
+
+
+async def allowances_now(settings: Settings) -> Allowances:
+    """What the rules say about capabilities: those of the settings, and those that the user has written since.
+
+    A worker lives on while the user edits the file. If that has become unreadable, the settings' rules hold.
+    """
+    try:
+        written = await anyio.to_thread.run_sync(own_rules, settings.config_path)
+    except ConfigError as error:
+        _log.warning("The permission rules are those that the program started with: %s", error)
+        written = ()
+    return Allowances(tuple(dict.fromkeys((*settings.permissions, *written))))
 
 
 def withheld_from_searches(settings: Settings) -> tuple[str, ...]:
