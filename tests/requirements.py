@@ -636,7 +636,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "cli:demo", "DESIGN 3.3", "demo shows remember, recall, act and forget with the real program, and needs no key."),
     built(4, "cli:tool", "DESIGN 3.3", "tool list, show, run and refresh."),
     built(3, "cli:memory:all-verbs", "DESIGN 3.3", "memory recall, edit, link, related, history, export, import, reindex, distill and doctor."),
-    built(9, "cli:capability", "DESIGN 3.3", "capability list, show, build, run, test, versions, activate, rollback, disable, enable, export, import, remove."),
+    built(9, "cli:capability", "DESIGN 3.3", "capability list, show, build, cancel, run, test, versions, activate, rollback, disable, enable, export, import, remove."),
     planned(12, "cli:serve", "DESIGN 3.3", "serve starts HTTP API, SSE, web pages and MCP."),
     planned(12, "cli:connect", "DESIGN 3.3", "connect sets up hooks, an MCP entry or a proxy in another agent after showing the change."),
     planned(12, "cli:service", "seed-2 phase 5", "service install, status and remove run the server as a systemd user unit."),

@@ -8,12 +8,12 @@ from pathlib import Path
 import satchel.builder.jobs
 import satchel.models.openai
 import satchel.sandbox.choice  # noqa: F401
-from satchel.config import load
+from satchel.config import Settings, load
 from satchel.runtime.worker import run_worker
 from tests.killing import serve, tell
 
 
-async def work(home: str, url: str) -> None:
+def settings_of(home: str, url: str) -> Settings:
     environ = {
         "SATCHEL_HOME": home,
         "HOME": home,
@@ -24,7 +24,11 @@ async def work(home: str, url: str) -> None:
         "SATCHEL_MEMORY_EMBEDDER": "none",
         "SATCHEL_SANDBOX_ALLOW_UNSAFE": "true",
     }
-    settings = load(environ, cwd=Path(home))
+    return load(environ, cwd=Path(home))
+
+
+async def work(home: str, url: str) -> None:
+    settings = settings_of(home, url)
     tell("up")
     await run_worker(settings, once=True, tell=lambda text: tell("said", text))
     tell("over")

@@ -406,7 +406,12 @@ async def test_a_host_is_asked_about_once_and_reached_only_if_the_user_says_yes(
             assert hosts == {tuple(HOSTS)}
             assert (build.status, capability.access.hosts) == ("active", tuple(HOSTS))
         else:
-            assert "the user has not allowed connections to api.example.org:443" in world.results[2]
+            told = (
+                f'They said: "{answer}".'
+                if answer
+                else "has not allowed connections to api.example.org:443 yet"
+            )
+            assert told in world.results[2]
             assert hosts == {()}
             assert (build.status, capability.status, capability.version) == ("proposed", "proposed", 0)
             assert "satchel capability approve greet" in build.outcome

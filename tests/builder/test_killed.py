@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from satchel.builder.queue import BuildQueue
-from satchel.builder.records import Build
+from satchel.builder.records import CANCELLED, Build
 from satchel.builder.tasks import build_task
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.records import Wanted
@@ -24,8 +24,10 @@ from satchel.events import Event, Observation
 from satchel.messages import ToolResultBlock
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply
+from satchel.runtime import Satchel
 from satchel.sessions import SessionStore
 from satchel.storage import Database
+from tests.builder.kill_worker import settings_of
 from tests.builder.world import CASES, GREET, SCHEMA, World, open_world, register, tries, write
 from tests.capabilities.world import make_database
 from tests.cli.conftest import serving
@@ -200,25 +202,29 @@ async def _request(home: Path) -> None:
     await make_database(home)
 
     async def use(queue: BuildQueue, catalogue: Catalogue, _: SessionStore) -> None:
-        now = SystemClock().now()
         for name in NAMES:
-            wanted = Wanted(name=name, description=f"Greet a city ({name}).")
-            requested = await catalogue.request(wanted)
-            build = Build(
-                id=requested.build_id,
-                capability_id=requested.capability.id,
-                name=name,
-                kind="build",
-                task=build_task(wanted),
-                asked_by="s1",
-                session_id=f"build-{requested.build_id}",
-                model="openai:m-1",
-                created_at=now,
-                updated_at=now,
-            )
-            await queue.add(build)
+            await _add(queue, catalogue, name)
 
     await _opened(home, use)
+
+
+async def _add(queue: BuildQueue, catalogue: Catalogue, name: str) -> None:
+    now = SystemClock().now()
+    wanted = Wanted(name=name, description=f"Greet a city ({name}).")
+    requested = await catalogue.request(wanted)
+    build = Build(
+        id=requested.build_id,
+        capability_id=requested.capability.id,
+        name=name,
+        kind="build",
+        task=build_task(wanted),
+        asked_by="s1",
+        session_id=f"build-{requested.build_id}",
+        model="openai:m-1",
+        created_at=now,
+        updated_at=now,
+    )
+    await queue.add(build)
 
 
 async def _open(home: Path) -> int:
@@ -265,3 +271,91 @@ async def _check_all(home: Path) -> None:
         assert attempts > len(NAMES) + 5, "most kills met a build"
 
     await _opened(home, use)
+
+
+CANCELS = 4
+
+
+@requirement("builder:cancel")
+def test_a_cancelled_build_stays_cancelled_whoever_is_killed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker is killed at a random moment around the cancelling; every second time the canceller dies half way."""
+    # The workers are those that are killed, and no others.
+    monkeypatch.setattr("satchel.runtime.builds.start_detached", lambda *_, **__: None)
+    chance = random.Random(SEED)
+    with serving(_never_ends) as server, Killing("tests.builder.kill_worker") as killing:
+        for number in range(CANCELS):
+            anyio.run(_request_one, tmp_path, f"greet_{number}")
+            canceller = threading.Thread(
+                target=anyio.run, args=(_cancel, tmp_path, server.url, f"greet_{number}", bool(number % 2))
+            )
+            canceller.start()
+            killing.round(after=2, later_s=chance.uniform(0.0, 2.0), home=str(tmp_path), url=server.url)
+            canceller.join()
+        # A last worker finds what is left.
+        killing.round(after=2, later_s=3.0, home=str(tmp_path), url=server.url)
+    anyio.run(_check_cancelled, tmp_path)
+
+
+def _never_ends(asked: Asked) -> Answer:
+    number = 100 * len(asked.body["messages"])
+    program = "import time; time.sleep(300)"
+    return calls(
+        ("write_file", {"path": "main.py", "content": GREET}),
+        ("write_file", {"path": "tests/cases.jsonl", "content": CASES}),
+        ("run_code", {"code": program, "timeout_s": 120}),
+        start=number,
+    )
+
+
+async def _request_one(home: Path, name: str) -> None:
+    await make_database(home)
+
+    async def use(queue: BuildQueue, catalogue: Catalogue, _: SessionStore) -> None:
+        await _add(queue, catalogue, name)
+
+    await _opened(home, use)
+
+
+async def _cancel(home: Path, url: str, name: str, half_way: bool) -> None:
+    async with Satchel.open(settings_of(str(home), url)) as satchel:
+        builds = satchel.builds
+        assert builds is not None
+        capability = await builds.catalogue.get(name)
+        # If the worker is killed before it begins, a build that waits is cancelled.
+        with anyio.move_on_after(2):
+            while (await builds.queue.get(capability.build_id)).status == "queued":  # noqa: ASYNC110 - a row is no event
+                await anyio.sleep(0.05)
+        if half_way:
+            await builds.catalogue.fail(name, [CANCELLED], build_id=capability.build_id)
+        else:
+            await builds.cancel(name)
+
+
+async def _check_cancelled(home: Path) -> None:
+    async def use(queue: BuildQueue, catalogue: Catalogue, _: SessionStore) -> None:
+        for number in range(CANCELS):
+            capability = await catalogue.get(f"greet_{number}")
+            assert (capability.status, capability.reasons) == ("failed", (CANCELLED,))
+            assert await catalogue.versions(capability.id) == ()
+            (build,) = await queue.of_capability(capability.id)
+            assert (build.status, build.outcome) == ("failed", CANCELLED)
+            assert [(m.type, m.text) for m in await queue.messages(build.id)] == [("error", CANCELLED)]
+
+    await _opened(home, use)
+    assert not [path for path in (home / "capabilities").rglob("*") if path.is_file()]
+    assert _working_in(home / "builds") == []
+
+
+def _working_in(folder: Path) -> list[str]:
+    """The processes that work in a folder, or below it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            place = (process / "cwd").readlink()
+        except OSError:
+            continue
+        if place.is_relative_to(folder):
+            found.append(process.name)
+    return found

@@ -114,3 +114,46 @@ async def test_ask_names_the_build_and_answers_its_question_in_the_session(tmp_p
         with anyio.fail_after(60):
             while "Hello, Rome!" not in (await ask("--session", first["session_id"], "Greet Rome"))["text"]:
                 pass
+
+
+@requirement("builder:cancel")
+def test_a_build_is_cancelled_in_the_conversation_and_its_question_is_gone(tmp_path: Path) -> None:
+    with (
+        serving(answer) as server,
+        workers_end(tmp_path / "home"),
+        terminal(tmp_path, "chat", "--plain", server=server, SATCHEL_SANDBOX_ALLOW_UNSAFE="true") as screen,
+    ):
+        screen.see("›")
+        screen.type("/cancel", ENTER)
+        screen.see("0 builds under way")
+        screen.type("Make yourself a tool that greets cities.", ENTER)
+        screen.see("greet asks: Which greeting?")
+        screen.type("/cancel", ENTER)
+        screen.see("The build of greet is cancelled.")
+        screen.see("It was cancelled by the user.")
+        screen.type("/skip", ENTER)
+        screen.see("No build asks you anything now.")
+        screen.type(CTRL_D)
+        assert screen.leave() == 0
+
+
+@requirement("builder:cancel")
+@pytest.mark.anyio
+async def test_the_command_line_cancels_by_name_and_by_build_and_says_why_it_can_not(tmp_path: Path) -> None:
+    with serving(answer) as server, workers_end(tmp_path / "home"):
+
+        async def run(*words: str) -> Any:
+            return await satchel(tmp_path, "capability", *words, server=server, environ=UNSAFE)
+
+        begun = await run("build", "greet", "Greet a city.", "--no-wait", "--json")
+        cancelled = await run("cancel", "cap_greet", "--json")
+        assert (cancelled.code, cancelled.json["status"]) == (0, "failed")
+        assert cancelled.json["reasons"] == ["It was cancelled by the user."]
+        again = await run("cancel", "greet")
+        assert (again.code, "is not being built" in again.err) == (2, True)
+        ended = await run("cancel", begun.json["build_id"])
+        assert (ended.code, "has ended (failed)" in ended.err) == (2, True)
+        assert (await run("cancel", "nothing")).code == 3
+        second = await run("build", "greet", "Greet a city.", "--no-wait", "--json")
+        assert second.json["build_id"] != begun.json["build_id"]
+        assert (await run("cancel", second.json["build_id"])).code == 0

@@ -153,10 +153,10 @@ async def test_a_repair_gets_the_failing_input_and_becomes_a_new_version_beside_
         folder = (await satchel.capabilities.catalogue.get("greet")).folder
         edited = GREET + "# by hand\n"
         (folder / "main.py").write_text(edited)
-        requested = await satchel.builds.repair("greet", wish="Shout.", failing_input={"city": "Köln"})
+        requested = await satchel.builds.repair("greet", wish="Shout.", failing_input={"city": "Köln \ud800"})
         assert requested.is_new
         build = await satchel.builds.queue.get(requested.build_id)
-        assert (build.kind, "Shout." in build.task, "Köln" in build.task) == ("repair", True, True)
+        assert (build.kind, "Shout." in build.task, "\\ud800" in build.task) == ("repair", True, True)
         async for _ in satchel.builds.follow(requested.build_id):
             pass
         capability = await satchel.capabilities.catalogue.get("greet")

@@ -101,4 +101,15 @@ def repair_task(
 
 
 def _json(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=1)
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    # A lone surrogate can't be sent; it may be what the program stumbles over.
+    return text if _is_encodable(text) else json.dumps(value, indent=1)
+
+
+def _is_encodable(text: str) -> bool:
+    """Whether a text has a form in UTF-8."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

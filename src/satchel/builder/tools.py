@@ -74,6 +74,8 @@ class BuildTools:
         self._asking = asking
         self._wait_s = wait_s
         self._registering = registering
+        # The hosts that the user refused, with their words; an answer is found again after an interruption.
+        self._said_no: dict[str, str] = {}
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -288,8 +290,14 @@ class BuildTools:
             await self._workshop.allow(wanted.hosts)
             return ""
         names = ", ".join(left.hosts)
+        said = next((words for host, words in self._said_no.items() if host in left.hosts), "")
+        if said:
+            return (
+                f"Not run: the user was asked about connections to {names} and did not allow them. They said: "
+                f'"{said}". Build it without them if that makes sense; otherwise stop and say why.'
+            )
         return (
-            f"Not run: the user has not allowed connections to {names}. Build it without them if that makes sense. "
+            f"Not run: the user has not allowed connections to {names} yet. Build it without them if that makes sense. "
             'Otherwise write the code so that its cases need no network (mark those that do with "network": true) and '
             "register it with these hosts, and the user can approve them later; or stop and say why."
         )
@@ -308,6 +316,7 @@ class BuildTools:
             otherwise="It stays forbidden until you approve it.",
         )
         if not is_yes(answer.text):
+            self._said_no.update(dict.fromkeys(missing.hosts, answer.text or ""))
             return missing
         await self._registering.allow(self._build, missing)
         return Access()

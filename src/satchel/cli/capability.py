@@ -219,7 +219,7 @@ def run(name: str, input: str, out: Path | None, as_json: bool) -> int:
     if outcome.ok:
         say(outcome.result or "")
         return 0
-    if outcome.traceback:
+    if outcome.traceback and outcome.status != "bad_input":
         tell(outcome.traceback.rstrip("\n"))
     tell(f"{outcome.capability}: {outcome.status}: {outcome.error}")
     for denial in outcome.denied:
