@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import threading
@@ -21,6 +22,7 @@ from satchel.models.scripted import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel, Session
 from tests.requirements import requirement
 from tests.runtime.world import opened
+from tests.sandbox.ordinary import ROOT, folder_of_a_user, python_of_a_user
 
 pytestmark = [
     pytest.mark.anyio,
@@ -261,6 +263,56 @@ async def test_the_same_commands_without_the_box_do_what_they_want(tmp_path: Pat
             if ATTACKS[name].won(tmp_path, said):
                 won.add(name)
     assert len(won) == 8
+
+
+@requirement("bash:boxed:hostile")
+def test_the_same_as_an_ordinary_user_whose_box_is_a_user_namespace() -> None:
+    """Root's box is made otherwise, so that what holds for one says nothing about the other."""
+    if os.geteuid() != 0:
+        pytest.skip("everything here ran as an ordinary user")
+    again("hostile_commands_in_auto")
+
+
+@requirement("bash:boxed:hostile")
+def test_on_landlock_an_executable_is_boxed_and_bash_asks() -> None:
+    """Landlock is for ordinary users."""
+    again("landlock_boxes")
+
+
+def again(chosen: str) -> None:
+    """Run tests of this file as an ordinary user."""
+    python, environ = python_of_a_user()
+    with folder_of_a_user() as folder:
+        ended = subprocess.run(
+            [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={folder}/t", "-k", chosen, __file__],
+            cwd=ROOT, env={**environ, "HOME": str(folder), "TMPDIR": str(folder)}, capture_output=True, timeout=120,
+        )  # fmt: skip
+    said = ended.stdout.decode()
+    assert ended.returncode == 0, said[-3000:] + ended.stderr.decode()[-1000:]
+    assert "1 passed" in said, said
+
+
+async def test_landlock_boxes_executables_and_bash_asks(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("Landlock is for ordinary users; see the test above")
+    tool = tmp_path / "home/tools/peek"
+    tool.parent.mkdir(parents=True)
+    tool.write_text(PEEK)
+    tool.chmod(0o755)
+    async with world(tmp_path, sandbox__backend="landlock") as one:
+        for secret in (".netrc", ".ssh/id_ed25519", "home/config.toml"):
+            said = await one.call("peek", path=f"{tmp_path}/{secret}")
+            assert "Permission denied" in said, said
+        await one.call("peek", path="x", write="out")
+        assert (one.work / "out").exists()
+        await one.call("peek", path="x", write=f"{tmp_path}/other/new")
+        assert not (tmp_path / "other/new").exists()
+        assert one.boxes == ["workspace"] * 5
+        assert one.asked == []
+        one.answer = "no"
+        await one.bash("echo x > .git/hooks/pre-commit")
+        assert len(one.asked) == 1
+        assert not (one.work / ".git/hooks/pre-commit").exists()
 
 
 # ---- What needs more

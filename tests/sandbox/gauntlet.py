@@ -1,6 +1,6 @@
 """Runs every attack against one backend, as whoever starts it, and prints what happened as JSON.
 
-    python -m tests.sandbox.gauntlet bubblewrap|landlock|unsafe run|bash FOLDER [OWNER]
+    python -m tests.sandbox.gauntlet bubblewrap|landlock|podman|unsafe run|bash FOLDER [OWNER]
 
 OWNER is the user that workspaces belong to. The folder is empty; the victims are made in it. The host's findings (a server that was reached, a file that changed, a
 process that was left) count as "THROUGH", whatever the attack says.
@@ -16,21 +16,38 @@ import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 
+from satchel.sandbox.backend import Backend
 from satchel.sandbox.bubblewrap import Bubblewrap
+from satchel.sandbox.containers import Containers
 from satchel.sandbox.landlock import Landlock
-from satchel.sandbox.local import LocalSandbox
 from satchel.sandbox.port import Limits, PythonEntry, RunSpec, WorkspaceBox
 from satchel.sandbox.process import run_process
 from satchel.sandbox.unsafe import Unsafe
 from tests.sandbox.attacks import ATTACKS, CANARY, Attack
 
-BACKENDS = {"bubblewrap": Bubblewrap, "landlock": Landlock, "unsafe": Unsafe}
+IMAGE = "SATCHEL_TEST_IMAGE"
+ENGINE_HOME = "SATCHEL_TEST_ENGINE_HOME"
+"""Where Podman has the image: HOME is that of the victims."""
+
+
+def podman() -> Containers:
+    environ = {**os.environ, "HOME": os.environ.get(ENGINE_HOME, os.environ["HOME"])}
+    return Containers("podman", environ=environ, image=os.environ[IMAGE])
+
+
+BACKENDS: Mapping[str, Callable[[], Backend]] = {
+    "bubblewrap": Bubblewrap,
+    "landlock": Landlock,
+    "podman": podman,
+    "unsafe": Unsafe,
+}
 LIMITS = Limits(
     wall_s=20, cpu_s=15, memory_mb=192, processes=32, file_mb=16, tmp_mb=48, output_kb=64, result_kb=256
 )
@@ -169,7 +186,7 @@ def _command_line(pid: int) -> str:
         return ""
 
 
-async def as_capability(sandbox: LocalSandbox, attack: Attack, victims: Victims) -> dict[str, Any]:
+async def as_capability(sandbox: Backend, attack: Attack, victims: Victims) -> dict[str, Any]:
     code_dir = victims.folder / "capabilities" / "own" / "-".join(attack.name.split("/"))
     code_dir.mkdir(parents=True, exist_ok=True)
     (code_dir / "main.py").write_text(attack.code)
@@ -189,7 +206,7 @@ async def as_capability(sandbox: LocalSandbox, attack: Attack, victims: Victims)
     }
 
 
-async def as_command(sandbox: LocalSandbox, attack: Attack, victims: Victims) -> dict[str, Any]:
+async def as_command(sandbox: Backend, attack: Attack, victims: Victims) -> dict[str, Any]:
     workspace = victims.folder / "workspace" / "-".join(attack.name.split("/"))
     workspace.mkdir(parents=True, exist_ok=True)
     if len(sys.argv) > 4:
@@ -224,7 +241,7 @@ async def as_command(sandbox: LocalSandbox, attack: Attack, victims: Victims) ->
 
 
 async def run_all(backend: str, way: str, folder: Path) -> dict[str, dict[str, Any]]:
-    sandbox = BACKENDS[backend]()
+    sandbox: Backend = BACKENDS[backend]()
     victims = Victims(folder, harmless=backend == "unsafe")
     found: dict[str, dict[str, Any]] = {}
     one = as_capability if way == "run" else as_command

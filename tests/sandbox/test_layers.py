@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from satchel.clock import ManualClock
 from satchel.config import SETTINGS
 from satchel.errors import SandboxError, UsageError
-from satchel.sandbox.layers import LayerLimits, Layers, Lock, find_uv
+from satchel.sandbox.layers import LayerLimits, Layers, Lock, _claimed, find_uv
 from satchel.sandbox.requirements import parse_requirements
 from tests.requirements import requirement
 
@@ -454,3 +454,45 @@ async def test_an_index_that_is_down_is_not_the_capabilitys_fault(place: Place) 
 
 def test_the_setting_that_a_message_names_exists() -> None:
     assert "sandbox.min_package_age_days" in {setting.key for setting in SETTINGS}
+
+
+# ---- Lock files
+
+
+async def test_no_lock_file_is_left_not_even_a_killed_ones(place: Place) -> None:
+    locks = place.folder / "locks"
+    locks.mkdir(parents=True)
+    (locks / "killed.lock").touch()
+    held = _claimed(locks / "held.lock")
+    assert held is not None
+    with held:
+        await place.layers()(["beta"])
+        assert [path.name for path in locks.glob("*.lock")] == ["held.lock"]
+
+
+EXCLUSIVELY = """
+import os, sys
+from pathlib import Path
+from satchel.sandbox.layers import _claimed, _release
+folder = Path(sys.argv[1])
+done = 0
+while done < 150:
+    if (file := _claimed(folder / "x.lock")) is None:
+        continue
+    inside = os.open(folder / "inside", os.O_CREAT | os.O_EXCL)  # fails if somebody else is here
+    os.close(inside)
+    os.unlink(folder / "inside")
+    _release(folder / "x.lock", file)
+    done += 1
+"""
+
+
+def test_a_lock_that_is_removed_when_it_is_free_still_lets_in_one_at_a_time(tmp_path: Path) -> None:
+    running = [
+        subprocess.Popen([sys.executable, "-c", EXCLUSIVELY, str(tmp_path)], stderr=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    for process in running:
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 0, said.decode()
+    assert [*tmp_path.iterdir()] == []

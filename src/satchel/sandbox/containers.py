@@ -17,6 +17,7 @@ from typing import Final, Literal
 import anyio
 
 from satchel.errors import NoSandbox
+from satchel.sandbox import seccomp
 from satchel.sandbox.backend import Audience, Backend, most_report_bytes
 from satchel.sandbox.bubblewrap import FIRST_UID, MOST_UIDS, give_to, own_uid, readable_by_all
 from satchel.sandbox.bwrap import find
@@ -51,7 +52,11 @@ INSIDE_LINE = "/run/courier.sock"
 INSIDE_PROXY = "/run/proxy.sock"
 ENDLESS = 1 << 40
 OTHER_TASKS = 1 << 15
-"""The kernel counts all processes of the user, in whatever container; the engine's own limit is the one that counts."""
+"""Where the kernel counts all processes of the user, in whatever container, its limit is of no use."""
+COUNTS_APART = (5, 14)
+"""The first Linux that counts the processes of a user namespace by themselves."""
+MOST_FILES = 20_000
+"""In /tmp, as in bubblewrap."""
 ANSWER_S = 20.0
 """For questions to the engine that start nothing."""
 PULL_S = 600.0
@@ -94,8 +99,18 @@ class Containers(Backend):
             cwd=INSIDE_FOLDER if scene.folder is not None else "/tmp",
             tmp="/tmp",
             socket=INSIDE_PROXY if scene.socket is not None else "",
-            other_tasks=OTHER_TASKS,
+            filter=seccomp.program(
+                seccomp.CAPABILITY if scene.socket is None else seccomp.CAPABILITY_WITH_PROXY
+            ),
+            other_tasks=HOST_PROCESSES if self._counts_apart() else OTHER_TASKS,
         )
+
+    def _counts_apart(self) -> bool:
+        """Whether the user of a container is one that has no processes elsewhere."""
+        if self._as_root:
+            return True
+        found = tuple(int(part) for part in os.uname().release.split(".")[:2] if part.isdigit())
+        return self.name == "podman" and found >= COUNTS_APART
 
     async def _play(
         self,
@@ -131,9 +146,26 @@ class Containers(Backend):
         return self._result(ended, audience, scene, entry, secrets)
 
     def _client(self, argv: list[str], scene: Scene) -> Boxed:
-        """The engine's client. Its own processes are not the container's, and count nothing."""
-        folders = (scene.out,) if scene.folder is None else (scene.out, scene.folder)
-        watch = Watch(memory_mb=ENDLESS, processes=ENDLESS, folders=folders, folders_mb=scene.limits.tmp_mb)
+        """The engine's client. Its own processes are not the container's, and count nothing.
+
+        Podman without root ignores its limits where control groups are of version 1, so they are watched as well.
+        """
+        limits = scene.limits
+        watch = Watch(
+            memory_mb=ENDLESS,
+            processes=ENDLESS,
+            folders=(scene.out,) if scene.folder is None else (scene.out, scene.folder),
+            folders_mb=limits.tmp_mb,
+        )
+        if self.name == "podman":
+            watch = replace(
+                watch,
+                memory_mb=limits.memory_mb,
+                processes=limits.processes + HOST_PROCESSES,
+                inside=("/tmp",),
+                files=MOST_FILES,
+                pid_file=_pid_file(scene),
+            )
         return Boxed(argv=argv, cwd=Path("/"), environ=self._environ, descriptors=(), watch=watch)
 
     def _argv(self, name: str, scene: Scene, line: Path, *, has_stdin: bool) -> list[str]:
@@ -174,7 +206,10 @@ class Containers(Backend):
             "/",
             *self._user(scene, line),
         ]
-        argv += ["--tmpfs", f"/tmp:rw,exec,nosuid,nodev,mode=1777,size={limits.tmp_mb}m"]
+        tmp = f"/tmp:rw,exec,nosuid,nodev,mode=1777,size={limits.tmp_mb}m"
+        # Podman takes no limit for the number of files, but says whom to watch.
+        argv += ["--tmpfs", tmp if self.name == "podman" else f"{tmp},nr_inodes={MOST_FILES}"]
+        argv += ["--pidfile", str(_pid_file(scene))] if self.name == "podman" else []
         argv += ["--interactive"] if has_stdin else []
         code_dir = scene.code_dir
         if code_dir is not None and self._as_root:
@@ -261,6 +296,11 @@ class Containers(Backend):
         return await run_process(
             [self._program, *words], cwd=Path("/"), environ=self._environ, timeout_s=limit_s
         )
+
+
+def _pid_file(scene: Scene) -> Path:
+    """Where Podman writes the number of the container's first process. Nothing in the container can."""
+    return scene.scratch / "container.pid"
 
 
 def _mount(source: Path | None, inside: str, *, writable: bool) -> list[str]:

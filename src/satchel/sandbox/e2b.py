@@ -66,7 +66,7 @@ class E2B(Backend):
     """See the module."""
 
     name = "e2b"
-    features = frozenset(Feature) - {Feature.HIDING, Feature.WORKSPACE}
+    features = frozenset(Feature) - {Feature.HIDING, Feature.SYSCALLS, Feature.WORKSPACE}
     proxied = False
 
     def __init__(

@@ -97,6 +97,7 @@ def pack(
     """
     plan: dict[str, object] = {
         "python": PYTHON,
+        "machine": os.uname().machine if scene.layer is not None else "",
         "uid": uid,
         "environ": dict(ENVIRON),
         "job": job,

@@ -88,6 +88,7 @@ class Places:
         cwd: The working folder, and HOME.
         uid: The user to become; 0 stays who one is.
         supervise: What the supervisor of Landlock needs; None without it.
+        filter: The filter of system calls that the guest loads itself; b"" where it is confined from outside.
         other_tasks: What the kernel's limit on processes counts besides those of this sandbox.
         limited: Whether the kernel's limits are set at all.
     """
@@ -99,6 +100,7 @@ class Places:
     socket: str
     uid: int = 0
     supervise: Mapping[str, object] | None = None
+    filter: bytes = b""
     other_tasks: int = 0
     limited: bool = True
 
@@ -139,6 +141,7 @@ def job_bytes(
     }
     job: dict[str, object] = {
         "supervise": None if places.supervise is None else dict(places.supervise),
+        "filter": places.filter,
         "uid": places.uid,
         "gid": places.uid,
         "socket": places.socket,
@@ -181,6 +184,7 @@ def command_job(
     return marshal.dumps(
         {
             "supervise": None if supervise is None else dict(supervise),
+            "filter": b"",
             "uid": 0 if owner is None else owner[0],
             "gid": 0 if owner is None else owner[1],
             "socket": socket,

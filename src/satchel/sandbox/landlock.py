@@ -128,10 +128,12 @@ class _Workspace:
             *top_folders(),
             *home_entries(spec.home.resolve()),
             *FACTS,
-            *spec.read_only,
             GUEST,
         ]
         readable = [piece for path in shown for piece in _without(Path(path).resolve(), hidden)]
+        for path in (path.resolve() for path in spec.read_only):
+            # The longer path decides: what was named stays visible in a folder that is hidden.
+            readable += _without(path, [one for one in hidden if one not in path.parents])
         self._rules = _rules(
             [*readable, *interpreter_folders()], [spec.workspace.resolve(), scratch, *spec.writable]
         )

@@ -330,25 +330,30 @@ class Layers:
 
     @asynccontextmanager
     async def _locked(self, name: str) -> AsyncIterator[None]:
-        """Hold a lock file, so that two processes don't do the same work at once."""
+        """Hold a lock file, so that two processes don't do the same work at once. It is removed afterwards."""
+        path = self._folder / "locks" / f"{name}.lock"
+        limit_s = self._limits.lock_s + self._limits.install_s
+        file = None
         try:
-            file = await self._in_thread(_opened, self._folder / "locks" / f"{name}.lock")
+            with anyio.move_on_after(limit_s):
+                while (file := _claimed(path)) is None:  # noqa: ASYNC110 - another process holds it
+                    await anyio.sleep(_LOOK_S)
         except OSError as error:
             raise SandboxError(f"{self._folder} can't be written to: {error.strerror}.") from error
-        with file:
-            limit_s = self._limits.lock_s + self._limits.install_s
-            with anyio.move_on_after(limit_s):
-                while not _is_ours(file):  # noqa: ASYNC110 - another process holds it
-                    await anyio.sleep(_LOOK_S)
-            if not _is_ours(file):
-                raise SandboxError(
-                    f"Another process has been installing the same packages for {limit_s:g} s."
-                )
+        if file is None:
+            raise SandboxError(f"Another process has been installing the same packages for {limit_s:g} s.")
+        try:
             yield
+        finally:
+            _release(path, file)
 
     def _collect(self, kept: str) -> None:
         """Remove what a killed process left half made, and the least recently used layers where they are too many."""
         now_s = self._clock.now().timestamp()
+        for path in (self._folder / "locks").glob("*.lock"):
+            # Nobody's: whoever made it was killed.
+            if (file := _claimed(path)) is not None:
+                _release(path, file)
         layers = []
         for entry in os.scandir(self._folder):
             idle_s = now_s - entry.stat(follow_symlinks=False).st_mtime
@@ -400,17 +405,25 @@ def _python_tag() -> tuple[str, ...]:
     return (sys.implementation.cache_tag or "", sysconfig.get_platform())
 
 
-def _opened(path: Path) -> BinaryIO:
+def _claimed(path: Path) -> BinaryIO | None:
+    """Make and lock a lock file; None if somebody else has it, now or a moment ago."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("wb")
-
-
-def _is_ours(file: BinaryIO) -> bool:
+    file = path.open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        # Whoever had it may have removed it since it was opened. A lock on what has no name keeps nobody out.
+        if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return file
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    file.close()
+    return None
+
+
+def _release(path: Path, file: BinaryIO) -> None:
+    """Remove a lock file while it is locked, so that nobody else's is removed, and unlock it."""
+    with file:
+        path.unlink(missing_ok=True)
 
 
 def _write_whole(path: Path, text: str) -> None:

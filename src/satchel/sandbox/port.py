@@ -423,6 +423,7 @@ class Watch:
         folders: Folders whose content together may have `folders_mb`, in MiB.
         disks: Paths whose disks may not lose more than `disk_mb` of their free space, in MiB.
         inside: File systems in memory, as paths in the sandbox, of which each may have `files` entries.
+        pid_file: A file that will name the process to look at, where it is no descendant of the one that was started.
         every_s: The time between two looks.
     """
 
@@ -434,6 +435,7 @@ class Watch:
     disk_mb: int = 0
     inside: tuple[str, ...] = ()
     files: int = 0
+    pid_file: Path | None = None
     every_s: float = 0.1
 
 

@@ -37,7 +37,7 @@ class Watchdog:
         """Take the process and its limits. The free space of the disk is noted now."""
         self.exceeded: Status | None = None
         self.peak_mb = 0
-        self._pid = pid
+        self._pid = pid if watch.pid_file is None else None
         self._watch = watch
         self._free_mb = {disk: _free_mb(disk) for disk in watch.disks}
 
@@ -49,13 +49,20 @@ class Watchdog:
             if self.exceeded is None:
                 await anyio.sleep(self._watch.every_s)
 
+    def _found(self) -> int | None:
+        """The process to look at, or None if it isn't there yet."""
+        if self._pid is None and self._watch.pid_file is not None:
+            self._pid = _named_in(self._watch.pid_file)
+        return self._pid
+
     def _look(self) -> Status | None:
         watch = self._watch
-        family = _descendants(self._pid)
+        pid = self._found()
+        family = _descendants(pid) if pid is not None else []
         used = [_use(pid) for pid in family]
         if sum(one.threads for one in used) > watch.processes:
             return Status.PROCESSES
-        memory_mb = (sum(one.memory_kb for one in used) + _use(self._pid).memory_kb) // 1024
+        memory_mb = (sum(one.memory_kb for one in used) + (_use(pid).memory_kb if pid else 0)) // 1024
         self.peak_mb = max(self.peak_mb, memory_mb)
         if memory_mb > watch.memory_mb:
             return Status.MEMORY
@@ -65,6 +72,14 @@ class Watchdog:
             return Status.DISK
         if any(before - _free_mb(disk) > watch.disk_mb for disk, before in self._free_mb.items()):
             return Status.DISK
+        return None
+
+
+def _named_in(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        # It isn't written yet.
         return None
 
 

@@ -37,6 +37,9 @@ def main() -> None:
     here = ".".join(str(number) for number in sys.version_info[:2])
     if here != plan["python"]:
         sys.exit(f"The template has Python {here}, and Satchel runs with {plan['python']}.")
+    machine = os.uname().machine
+    if plan["machine"] not in ("", machine):
+        sys.exit(f"The template is for {machine}, and the packages are for {plan['machine']}.")
     run = Run(plan)
     run.start()
     run.watch()

@@ -42,6 +42,12 @@ def main() -> None:
         os.setgroups([])
         os.setresgid(job["gid"], job["gid"], job["gid"])
         os.setresuid(job["uid"], job["uid"], job["uid"])
+    if job["filter"]:
+        sys.path.insert(0, here)
+        import confine
+
+        confine.restrict_calls(job["filter"])
+        sys.path.remove(here)
     if job["socket"]:
         sys.path.insert(0, here)
         import forwarder  # type: ignore[import-not-found]
