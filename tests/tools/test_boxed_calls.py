@@ -305,6 +305,33 @@ async def test_in_mode_ask_only_a_rule_that_says_so_boxes_a_command() -> None:
     assert not (await decided(gate("ask", allow("bash(make *) boxed=true")), bash("make; ./x"))).allowed
 
 
+@requirement("capabilities:approval-by-rule")
+@pytest.mark.parametrize(
+    ("rule", "allowed"),
+    [
+        ("cap_mail secrets=MAIL_KEY network=mail.example.org", True),
+        ("cap_mail", True),
+        ("cap_mail network=mail.example.org", False),
+        ("cap_mail state=true", False),
+        ("cap_other secrets=MAIL_KEY", False),
+    ],
+)
+async def test_a_rule_that_gives_a_capability_a_secret_allows_its_calls(rule: str, allowed: bool) -> None:
+    notes = Annotations(read_only=False, destructive=True, idempotent=False, open_world=False)
+    spec = ToolSpec(
+        name="cap_mail",
+        description="",
+        input_schema={},
+        source="capability",
+        annotations=notes,
+        vouched_for=True,
+    )
+    call = PlannedCall(call_id="c", spec=spec, input={})
+    modes: tuple[Mode, ...] = ("ask", "auto")
+    for mode in modes:
+        assert (await decided(gate(mode, allow(rule)), call)).allowed is allowed
+
+
 async def test_the_sandbox_is_not_tried_for_calls_that_it_does_not_concern() -> None:
     boxing = Boxing()
     await decided(gate("ask", boxing=boxing), bash("ls"))
@@ -321,6 +348,8 @@ async def test_the_sandbox_is_not_tried_for_calls_that_it_does_not_concern() -> 
         "mcp__hub__* network=127.0.0.1:8000",
         "bash(docker *) boxed=false",
         "bash(echo) network=evil.org)",
+        "cap_weather network=a.org secrets=WEATHER_KEY,OTHER state=true",
+        "cap_* state=true",
     ],
 )
 def test_a_rule_with_options_is_written_as_it_was_read(text: str) -> None:
@@ -344,7 +373,8 @@ def test_no_pattern_and_no_path_can_pass_for_an_option(
     "text",
     [
         "bash network=http://x", "bash network=", "bash write=a*", "bash boxed=maybe", "bash boxed=false network=a.org",
-        "bash network=a..b", "bash network=a.org:0",
+        "bash network=a..b", "bash network=a.org:0", "bash secrets=KEY", "bash state=true", "cap_x secrets=a-b",
+        "cap_x state=perhaps",
     ],
 )  # fmt: skip
 def test_an_option_that_says_nothing_sensible_is_an_error(text: str) -> None:

@@ -193,12 +193,14 @@ class Rule:
 
     @property
     def needs_box(self) -> bool:
-        """Whether what it allows runs in the sandbox in every mode.
+        """Whether it only says what a sandbox gives, so that by itself it allows no call outside of one.
 
-        A rule with secrets is about capabilities, which always do, and allows their calls.
+        A rule with secrets does allow calls: those of capabilities, which always run in a sandbox.
         """
         options = self.options
-        return bool(options.boxed or options.network or options.write) and not options.secrets
+        return (
+            bool(options.boxed or options.network or options.write or options.state) and not options.secrets
+        )
 
 
 def parse_rule(action: RuleAction, text: str, options: RuleOptions | None = None) -> Rule:
