@@ -521,6 +521,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "memory:capture:private", "DESIGN 5", "A private session is not captured."),
     built(3, "memory:capture:redacted", "DESIGN 5", "Secrets are redacted before anything is written."),
     built(3, "memory:capture:private-turn", "DESIGN 5", "A <private> turn is not captured."),
+    built(10, "memory:capture:own-lines", "issue 10", "A line of the user's that looks like a surfaced memory is kept, unless a memory would be shown in exactly these words."),
     built(3, "memory:distill:gate", "seed-2 §4.2", "A small model decides whether a window contains anything worth keeping."),
     built(3, "memory:distill:extract", "seed-2 §4.2", "A larger model extracts content, importance, memory_type and tags."),
     planned(11, "memory:distill:extractor", "seed-2 §4.2", "The extractor's model has a setting of its own; its default is the provider's middle model, never its largest."),

@@ -256,6 +256,28 @@ def test_the_echo_guard_leaves_what_people_write_alone(text: str) -> None:
     assert strip_injected(text) == text
 
 
+OWN_LINES = (
+    '- 2026-03-04, dentist in Basel: "bring the X-ray"',
+    '- 2026-03-04, Ann, noted by hand: "bring the X-ray"',
+    f'- 2026-05-08, Ann, session s1 turn 3: "{ALLERGY} She said so."',
+    f'- 2026-05-09, Ann, session s1 turn 3: "{ALLERGY}"',
+    '<satchel-memory>\n- 2026-03-04, dentist: "bring the X-ray"\n</satchel-memory>',
+    "What does <satchel-memory> mean in the log?",
+)
+
+
+@requirement("memory:capture:own-lines")
+@pytest.mark.parametrize("line", OWN_LINES)
+async def test_lines_of_the_user_that_look_like_a_surfaced_memory_are_kept(line: str) -> None:
+    async with Memory.open(":memory:", embedder="none") as memory:
+        await memory.add_episodes([said(3, ALLERGY)])
+        ids = await memory.add_episodes([said(4, line), said(5, f"My notes:\n{line}\nThat is all.")])
+        assert [(await memory.get(id)).content for id in ids] == [line, f"My notes:\n{line}\nThat is all."]
+        assert (await memory.check()).echoes == 0
+        await memory.repair()
+        assert [(await memory.get(id)).content for id in ids] == [line, f"My notes:\n{line}\nThat is all."]
+
+
 def test_the_estimate_of_tokens_is_rather_too_high() -> None:
     assert estimate_tokens("") == 0
     assert estimate_tokens("The quick brown fox jumps over the lazy dog.") == 13

@@ -37,6 +37,7 @@ from satchel.memory.checkup import Inspector
 from satchel.memory.comparing import Comparison, ask_model, judge_pair
 from satchel.memory.decay import DecayCycle
 from satchel.memory.deep import DeepAnswer, search_deeply
+from satchel.memory.echoes import may_repeat, said_only
 from satchel.memory.embedding import AskedWith, DenseArm
 from satchel.memory.filters import Filter, Filters, Visible, filter_of
 from satchel.memory.forgetting import forget_now, has_unkeyed, ids_to_forget, preview, rekey
@@ -390,7 +391,7 @@ class Memory(Keeper, Mover, Inspector):
             counted[session, turn] = position + 1
             draft = await self._draft(
                 id=id_at({"source_session": session, "source_turn": turn}, position),
-                content=strip_private(strip_injected(printable(episode.text))),
+                content=strip_private(await self._said_only(printable(episode.text))),
                 tags=(),
                 kind="episode",
                 tier="short_term",
@@ -422,6 +423,12 @@ class Memory(Keeper, Mover, Inspector):
         ids = await self._database.write(write)
         self._stored()
         return tuple(ids)
+
+    async def _said_only(self, text: str) -> str:
+        """The text without what Satchel itself put into the conversation."""
+        if not may_repeat(text):
+            return strip_injected(text)
+        return await self._database.read(lambda connection: said_only(connection, self._space, text))
 
     async def forget(
         self,

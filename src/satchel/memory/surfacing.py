@@ -20,6 +20,7 @@ from satchel.memory.records import Context, Hit, MemoryRecord
 from satchel.messages import Message
 
 __all__ = [
+    "TAGS",
     "Said",
     "block_of",
     "estimate_tokens",
@@ -40,13 +41,14 @@ _PREAMBLE = (
 )
 _HEAD = f"{_OPEN}\n{_PREAMBLE}\n"
 
-# One of our own lines, wherever it is pasted.
+# The frame is what is recognised: nobody else writes this sentence, and within it a line may say what it likes.
 _LINE = r'- \d{4}-\d\d-\d\d, [^\n"]{1,400}: "(?:[^"\\\n]|\\.)*"'
 _BLOCK = re.compile(
-    rf"[ \t]*{re.escape(_OPEN)}[ \t]*\r?\n?(?:[ \t]*{re.escape(_PREAMBLE)}[ \t]*\r?\n?)?"
-    rf"(?:[ \t]*{_LINE}[ \t]*\r?\n?)*(?:[ \t]*{re.escape(_CLOSE)}[ \t]*\r?\n?)?"
+    rf"[ \t]*(?:{re.escape(_OPEN)}[ \t]*\r?\n?)?[ \t]*{re.escape(_PREAMBLE)}[ \t]*(?:\r?\n|\Z)?"
+    rf"(?:[ \t]*{_LINE}[ \t]*(?:\r?\n|\Z)?)*(?:[ \t]*{re.escape(_CLOSE)}[ \t]*(?:\r?\n|\Z)?)?"
 )
-_BARE_LINE = re.compile(rf"^[ \t]*{_LINE}[ \t]*\r?\n?", re.MULTILINE)
+TAGS = re.compile(rf"^[ \t]*(?:{re.escape(_OPEN)}|{re.escape(_CLOSE)})[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
+"""The tags of a block, each on a line of its own."""
 
 _SENTENCE = re.compile(
     r"[^.!?\u2026\u3002\uff01\uff1f\u061f\u037e\n]+[.!?\u2026\u3002\uff01\uff1f\u061f\u037e]*"
@@ -112,16 +114,12 @@ def _content_text(content: object) -> str:
 
 
 def strip_injected(text: str) -> str:
-    """Take out the blocks that Satchel itself put into a conversation, so that they are never captured as
-    new.
+    """Take out the blocks that Satchel itself put into a conversation, so that they are never captured as new.
 
-    A block that lost its end is recognised by its lines, and so is a line alone; the words around them stay.
+    A block is recognised by its first sentence, also where it lost a tag or its end; the words around it stay. A line
+    alone stays: see `echoes`.
     """
-    if _OPEN in text:
-        text = _BLOCK.sub("", text)
-    if "- " in text:
-        text = _BARE_LINE.sub("", text)
-    return text
+    return _BLOCK.sub("", text) if _PREAMBLE in text else text
 
 
 def restates(one: str, other: str) -> bool:
