@@ -512,6 +512,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "memory:surface:recorded", "issue 2", "The JSON of ask lists the memories that were shown, with session, turn and score."),
     built(2, "memory:surface:instructions", "issue 3", "Instructions in stored text never reach the prompt as instructions, and can't end the block."),
     built(3, "memory:surface:restatements", "DESIGN 5", "Restatements are collapsed."),
+    built(10, "memory:surface:giant", "issue 10", "A memory of 16 MB costs surfacing no more than a long page does."),
     built(3, "memory:surface:measured", "issue 3", "Precision and recall of surfacing are measured on answerable and unanswerable questions."),
 
     # ---- Memory: capture and distilling (seed-2 §4.2, DESIGN 5)
@@ -547,6 +548,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(10, "memory:forget:same-words", "issue 10", "Forgetting words said in one turn keeps no later turn with the same words away."),
     built(10, "memory:forget:echoes", "issue 10", "Forgotten words leave the answers and facts that repeat them, and the receipt names these."),
     built(10, "memory:forget:unguessable", "issue 10", "No guess can be tested against what is kept of forgotten words."),
+    built(10, "memory:forget:giant", "issue 10", "A memory of 16 MB is forgotten like any other, with what repeats it."),
+    built(10, "memory:odd-texts", "issue 10", "Texts of one character, of emoji, from right to left, with NUL or lone surrogates are stored, found, shown, edited and forgotten."),
     built(3, "memory:history", "issue 3", "Every change is recorded with before, after, who and why, and can be undone."),
     built(3, "memory:export:round-trip", "DESIGN 5", "An export can be imported again without a difference."),
     built(3, "memory:import:mcp", "seed-2 §9.4", "The JSONL of the MCP reference memory server can be imported."),

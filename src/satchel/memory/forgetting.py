@@ -29,6 +29,10 @@ _MOST_NEEDLES: Final = 20
 """So many texts are looked for in all memories; more than that only where an echo is likely: in the same sessions, and
 in what agents said."""
 _MOST_IN_PATTERN: Final = 50
+_LONG_CHARS: Final = 5_000
+"""Longer texts are compared word by word, because an expression of a megabyte takes minutes."""
+_HEAD_WORDS: Final = 20
+_NOT_BLANK: Final = re.compile(r"\S+")
 _BASES: Final = ("derived_from", "confirmed_by")
 
 
@@ -184,7 +188,7 @@ def _replace_echoes(
         " ".join(text.split()): rid
         for rid, said in texts.items()
         for text in said
-        if estimate_tokens(text.strip()) >= _TELLING_TOKENS
+        if len(text) > _LONG_CHARS or estimate_tokens(text.strip()) >= _TELLING_TOKENS
     }
     if not owners:
         return [], []
@@ -217,7 +221,8 @@ def _replace_echoes(
 def _replacer(needles: Collection[str]) -> Callable[[str], tuple[str, str]]:
     """A function that gives a text without the needles, and the first needle that stood in it, or ""."""
     # The longest first, so that a shorter one does not leave the rest of a longer one.
-    ordered = sorted(needles, key=len, reverse=True)
+    ordered = sorted((needle for needle in needles if len(needle) <= _LONG_CHARS), key=len, reverse=True)
+    long = sorted((needle for needle in needles if len(needle) > _LONG_CHARS), key=len, reverse=True)
     patterns = [
         re.compile("|".join(r"\s+".join(map(re.escape, needle.split())) for needle in part))
         for part in (ordered[at : at + _MOST_IN_PATTERN] for at in range(0, len(ordered), _MOST_IN_PATTERN))
@@ -225,6 +230,11 @@ def _replacer(needles: Collection[str]) -> Callable[[str], tuple[str, str]]:
 
     def replace(text: str) -> tuple[str, str]:
         first = ""
+        for needle in long:
+            spans = list(_spans_of(needle, text)) if len(text) >= len(needle) else []
+            for start, end in reversed(spans):
+                text = text[:start] + FORGOTTEN + text[end:]
+            first = first or (needle if spans else "")
         for pattern in patterns:
             found = pattern.search(text)
             if found is not None:
@@ -233,6 +243,26 @@ def _replacer(needles: Collection[str]) -> Callable[[str], tuple[str, str]]:
         return text, first
 
     return replace
+
+
+def _spans_of(needle: str, text: str) -> Iterator[tuple[int, int]]:
+    """Where a long needle stands in a text, whatever the blanks between its words: an expression would be as long."""
+    words = needle.split()
+    head = re.compile(r"\s+".join(map(re.escape, words[:_HEAD_WORDS])))
+    at = 0
+    while (found := head.search(text, at)) is not None:
+        at = end = found.end()
+        rest = _NOT_BLANK.finditer(text, found.end())
+        for word in words[_HEAD_WORDS:]:
+            there = next(rest, None)
+            if there is None or not there[0].startswith(word):
+                break
+            end = there.start() + len(word)
+            if there.end() > end and word is not words[-1]:
+                break
+        else:
+            yield found.start(), end
+            at = end
 
 
 def _candidates(

@@ -16,6 +16,9 @@ MAX_PASSAGES = 128
 _MAX_CHARS = 1_000
 """Of a passage: twice what 80 words need, so that it cuts only where there are no words to cut by."""
 
+_READ_CHARS = 2 * MAX_PASSAGES * _MAX_CHARS
+"""What is further down in a text is in no passage."""
+
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
@@ -31,7 +34,7 @@ def passages(text: str, *, words: int = PASSAGE_WORDS) -> list[str]:
     parts: list[str] = []
     current: list[str] = []
     length = 0
-    for sentence in _SENTENCE_END.split(text):
+    for sentence in _SENTENCE_END.split(text[:_READ_CHARS]):
         size = len(sentence.split())
         if current and length + size > words:
             parts.append(" ".join(current))

@@ -80,7 +80,15 @@ from satchel.memory.reindexing import Reindexed, reindex
 from satchel.memory.relevance import CONSIDERED, judge, judge_by_words
 from satchel.memory.repository import Draft, place_hash, to_micros
 from satchel.memory.space import Space
-from satchel.memory.surfacing import Said, block_of, is_mere_question, restates, said_texts, strip_injected
+from satchel.memory.surfacing import (
+    Said,
+    block_of,
+    is_mere_question,
+    restates,
+    said_texts,
+    says,
+    strip_injected,
+)
 from satchel.memory.thread import OneThread
 from satchel.models.embedding import OwnEmbedding, as_embedder, open_embedder
 from satchel.models.port import ChatModel, Embedder
@@ -848,7 +856,7 @@ class Memory(Keeper, Mover, Inspector):
                 why = "no longer holds"
             elif decay.priority_now(hit.memory, now, cycles=passed.get(id)) < decay.FLOOR:
                 why = "faded: it was not used for long"
-            elif " ".join(hit.memory.content.split()) in known:
+            elif says(hit.memory.content, known):
                 why = "says what was just said"
             else:
                 why = "not relevant enough"
@@ -909,7 +917,7 @@ class Memory(Keeper, Mover, Inspector):
                 left_out.append((hit, "was shown in this session already"))
             elif exclude_session is not None and hit.memory.source.session == exclude_session:
                 left_out.append((hit, "was said in this session"))
-            elif " ".join(hit.memory.content.split()) in known:
+            elif says(hit.memory.content, known):
                 left_out.append((hit, "says what was just said"))
             elif is_mere_question(hit.memory):
                 left_out.append((hit, "only asks"))

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from satchel.errors import UsageError
@@ -27,6 +27,7 @@ __all__ = [
     "is_mere_question",
     "restates",
     "said_texts",
+    "says",
     "strip_injected",
 ]
 
@@ -55,6 +56,14 @@ _SENTENCE = re.compile(
 )
 _QUESTION_MARKS = frozenset("?\uff1f\u061f\u037e")
 
+_MOST_ASKED_CHARS = 5_000
+"""A longer memory tells something, whatever it asks."""
+_MOST_RESTATED_CHARS = 50_000
+_SLICE_CHARS = 20_000
+_SLICE_OVERLAP_CHARS = 1_000
+_SEARCHED_CHARS = 500_000
+"""So much of one memory is searched for its best passage, in 40 ms."""
+
 _MIN_WORDS_TOKENS = 12  # Fewer words of a memory than that say nothing.
 
 
@@ -64,7 +73,7 @@ def is_mere_question(memory: MemoryRecord) -> bool:
 
     A sentence counts as a question by its mark, in any script that has one.
     """
-    if memory.kind != "episode":
+    if memory.kind != "episode" or len(memory.content) > _MOST_ASKED_CHARS:
         return False
     sentences = [part for part in _SENTENCE.findall(memory.content) if part.strip(" \n\t\"')")]
     return bool(sentences) and all(part.rstrip(" \n\t\"')")[-1:] in _QUESTION_MARKS for part in sentences)
@@ -127,6 +136,9 @@ def restates(one: str, other: str) -> bool:
 
     Function words count here: "I like it" and "I don't like it" differ in nothing else.
     """
+    # Of two texts with nearly the same words, neither is much longer.
+    if max(len(one), len(other)) > _MOST_RESTATED_CHARS and one != other:
+        return False
     left, right = set(lexicon.words_of(one)), set(lexicon.words_of(other))
     shared = len(left & right)
     return shared > 0 and shared >= 0.8 * len(left | right)
@@ -178,12 +190,14 @@ def excerpt(content: str, stems: Iterable[int], max_tokens: int) -> str | None:
     """The words of a memory, or those of it that fit the question best, within a budget; None where it is too
     small.
     """
-    if estimate_tokens(quoted(content)) <= max_tokens:
+    # Quoting and counting read every character, which a text that can't fit need not pay for.
+    if len(content) <= max(_SLICE_CHARS, 8 * max_tokens) and estimate_tokens(quoted(content)) <= max_tokens:
         return content
     if max_tokens < _MIN_WORDS_TOKENS:
         return None
     wanted = set(stems)
-    best = max(passages(content, words=60), key=lambda part: len(wanted & set(lexicon.stems_of(part))))
+    near = _best_slice(content, wanted)
+    best = max(passages(near, words=60), key=lambda part: len(wanted & set(lexicon.stems_of(part))))
     words = best.split(" ")
     low, high = 0, len(words)
     while low < high:
@@ -193,6 +207,23 @@ def excerpt(content: str, stems: Iterable[int], max_tokens: int) -> str | None:
         else:
             high = middle - 1
     return "… " + " ".join(words[:low]) + " …" if low else None
+
+
+def _best_slice(content: str, wanted: set[int]) -> str:
+    """The part of a long text that has most of the stems; the first of several."""
+    if len(content) <= _SLICE_CHARS:
+        return content
+    starts = range(0, min(len(content), _SEARCHED_CHARS), _SLICE_CHARS - _SLICE_OVERLAP_CHARS)
+    slices = (content[start : start + _SLICE_CHARS] for start in starts)
+    return max(
+        slices, key=lambda part: len(wanted & set(map(lexicon.hash_stem, set(lexicon.words_of(part)))))
+    )
+
+
+def says(content: str, texts: Collection[str]) -> bool:
+    """Whether a memory says one of some texts, which have single blanks between their words, and no more."""
+    longest = max(map(len, texts), default=0)
+    return len(content) <= 2 * longest + 1_000 and " ".join(content.split()) in texts
 
 
 def block_of(hits: Sequence[Hit], *, stems: Iterable[int], budget_tokens: int, limit: int) -> Context:
