@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -127,3 +128,18 @@ async def test_a_command_reaches_the_allowed_host_and_its_own_servers(
         assert result.stdout.text.splitlines() == said, result.stderr.text
         assert (workspace / "made").stat().st_uid == (USER if owner == "another" else os.geteuid())
         assert [denial.target for denial in box.denied] == [f"localhost:{other}"]
+
+
+async def test_a_folder_that_becomes_a_link_while_the_box_starts_leads_nowhere(tmp_path: Path) -> None:
+    work, other = tmp_path / "home/work", tmp_path / "home/other"
+    for folder in (work / "sub/.git", other / ".git/hooks"):
+        folder.mkdir(parents=True)
+    async with Bubblewrap().box(WorkspaceBox(workspace=work, home=tmp_path / "home")) as box:
+        command = ["/bin/sh", "-c", "echo x > sub/.git/planted"]
+        boxed = box.enter(command, cwd=work, environ={"PATH": "/usr/bin:/bin"})
+        (work / "sub").rename(work / "old")
+        (work / "sub").symlink_to("../other")
+        subprocess.run(boxed.argv, pass_fds=boxed.descriptors, cwd=boxed.cwd, env=dict(boxed.environ))
+        for descriptor in boxed.descriptors:
+            os.close(descriptor)
+    assert not (other / ".git/planted").exists()

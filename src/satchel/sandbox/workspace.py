@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -184,7 +185,23 @@ class _Workspace:
         ]
         who = OF_ROOT if self._owner is not None else ROOT_HIDDEN if self._as_root else OF_A_USER
         start = [self._program, *who, *ALWAYS, *(NO_SYSCTL if self._as_root else ())]
+        workspace = spec.workspace.resolve()
+        held: list[int] = []
         for mount in sorted(mounts, key=lambda mount: (len(mount.path.parts), RANKS[mount.access])):
+            if (
+                mount.access in ("read", "write")
+                and mount.path != workspace
+                and mount.path.is_relative_to(workspace)
+            ):
+                found = _opened(workspace, mount.path)
+                if found is not None:
+                    held.append(found)
+                    start += [
+                        "--ro-bind-fd" if mount.access == "read" else "--bind-fd",
+                        str(found),
+                        str(mount.path),
+                    ]
+                continue
             start += [*parents(str(mount.path)), *self._arguments(mount)]
         start += ["--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
         for mount in mounts:
@@ -192,7 +209,7 @@ class _Workspace:
                 start += ["--remount-ro", str(mount.path)]
         environ = {name: value for name, value in environ.items() if name not in UNSET} | {"TMPDIR": "/tmp"}
         filter_fd = memory_file(seccomp.program(seccomp.WORKSPACE))
-        descriptors = [filter_fd]
+        descriptors = [filter_fd, *held]
         command = [PRLIMIT, f"--nproc={spec.processes}", f"--fsize={spec.file_mb << 20}", "--core=0", *argv]
         if self._owner is not None:
             uid, gid = self._owner
@@ -257,6 +274,26 @@ class _Workspace:
                 return ["--perms", "0111", "--tmpfs", path]
             return ["--ro-bind", str(self._nothing), path]
         return ["--ro-bind" if mount.access == "read" else "--bind", mount.source or path, path]
+
+
+def _opened(top: Path, path: Path) -> int | None:
+    """A descriptor of a path below a folder, without following links; None if one is on the way.
+
+    Another program in a box of the same folder may put a link there at any time.
+    """
+    folder = os.open(top, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in path.relative_to(top).parts:
+            below = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        if stat.S_ISLNK(os.fstat(folder).st_mode):
+            os.close(folder)
+            return None
+    except OSError:
+        os.close(folder)
+        return None
+    return folder
 
 
 def _own_names(network: Network) -> list[str]:
