@@ -184,8 +184,10 @@ async def test_a_store_opened_with_another_embedder_goes_over_to_it_in_the_backg
                 await memory.add("the boat is blue")
                 await memory.reindex()
         async with Memory.open(database, embedder=Counting("new"), user="ann", back_fill=False) as memory:
-            assert memory._dense is not None
-            await memory._dense.keep_up()  # What the background does, without waiting for it to be idle.
+            assert memory._space.dense is not None
+            await (
+                memory._space.dense.keep_up()
+            )  # What the background does, without waiting for it to be idle.
             assert memory.degraded is None
         assert await rows(database, MODELS) == [("old", "retired"), ("new", "active")]
         assert await rows(database, VECTORS) == [("new", 2), ("old", 2)]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from satchel.memory.graph import RELATIONS, Edge, Related, edge_to_json, related_to_json
     from satchel.memory.grouping import Grouped
     from satchel.memory.history import Change, change_to_json
+    from satchel.memory.memory import Memory
     from satchel.memory.records import (
         Context,
         Episode,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
         record_to_json,
     )
     from satchel.memory.reindexing import Calibration, Reindexed
-    from satchel.memory.store import Memory
     from satchel.memory.surfacing import Said, strip_injected
     from satchel.memory.transfer import (
         ExportReport,
@@ -166,7 +166,7 @@ __getattr__ = on_demand(
             "Calibration",
             "Reindexed",
         ),
-        "store": ("Memory",),
+        "memory": ("Memory",),
         "surfacing": (
             "Said",
             "strip_injected",

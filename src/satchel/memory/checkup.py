@@ -1,37 +1,31 @@
-"""What is wrong with a store, in numbers, and how it is mended: the part of `Memory` behind `satchel memory doctor`.
+"""What is wrong with a space, in numbers, and how it is repaired (`satchel memory doctor`).
 
-Duplicates, restatements, undated and faded memories are told and left alone: they are what was said. Injected text,
-secrets and indexes that don't fit the memories are defects.
+Duplicates, restatements, undated and faded memories are counted and left alone, because they are what was said.
+Injected text, secrets and indexes that don't fit the memories are defects.
 """
 
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, delete, exists, func, insert, or_, select, update
 
-from satchel.clock import Clock
-from satchel.memory import decay, lexicon, repository, transfer, vector_rows
+from satchel.memory import decay, lexicon, repository, transfer
 from satchel.memory.filters import Filter
 from satchel.memory.history import apply_fields, find_row, write_change
 from satchel.memory.redaction import find_secrets, redact
-from satchel.memory.repository import count_up, slices, to_micros
+from satchel.memory.repository import count_up, slices
 from satchel.memory.surfacing import strip_injected
 from satchel.memory.tables import changes, edges, memories, tags, tokens, uses, vectors, words
-from satchel.storage import Database
 
 if TYPE_CHECKING:
-    from satchel.memory.embedding import DenseArm
-    from satchel.memory.records import Receipt
+    from satchel.memory.forgetting import Forgetting
+    from satchel.memory.space import Space
 
-__all__ = ["Checkup", "Inspector", "Repaired", "TakenOut", "checkup_to_json"]
-
-T = TypeVar("T")
+__all__ = ["Checkup", "Inspection", "Repaired", "TakenOut", "checkup_to_json"]
 
 _SLICE = 500
 _DAY_MICROS = 86_400_000_000
@@ -172,36 +166,24 @@ class _Seen:
     shown_before: set[int] = field(default_factory=set)
 
 
-class Inspector(ABC):
-    """Looks at one user's memories in one scope, and mends them. `Memory` is one; it is not opened by itself."""
+class Inspection:
+    """Checks the memories of a space and repairs them."""
 
-    _database: Database
-    _space: int
-    _clock: Clock
-    _dense: DenseArm | None
-    _by_request: bool
+    def __init__(self, space: Space, forgetting: Forgetting) -> None:
+        """Take the space, and what forgets a memory that holds nothing but injected text."""
+        self._space = space
+        self._forgetting = forgetting
 
-    async def check(self, *, progress: Callable[[int, int], None] = lambda *_: None) -> Checkup:
-        """Look at every memory and at every index, and ask the embedder whether it serves.
-
-        Args:
-            progress: Told how many memories of how many were looked at.
-
-        Raises:
-            StorageError: The store could not be read.
-        """
+    async def check(self, *, progress: Callable[[int, int], None]) -> Checkup:
+        """Look at every memory and every index, and ask the embedder whether it serves; see `Memory.check`."""
         space = self._space
-        total = await self._database.read(
-            lambda connection: repository.count_rows(connection, space, Filter())
-        )
+        total = await space.read(repository.count_rows, Filter())
         seen = await self._looked_at(lambda done: progress(done, max(total, done)))
         secret_changes = len(await self._changes_with_secrets())
-        now = to_micros(self._clock.now())
-        stale, orphans = await self._database.read(
-            lambda connection: (_count_stale(connection, space, now), _count_orphans(connection))
-        )
+        stale = await space.read(_count_stale, space.now_micros())
+        orphans = await space.backend.read(_count_orphans)
         missing, embedder, trouble = await self._embedding()
-        database = (await self._database.doctor()).problems
+        database = (await space.backend.doctor()).problems
         found = Checkup(
             memories=seen.memories,
             facts=seen.facts,
@@ -225,30 +207,18 @@ class Inspector(ABC):
         )
         return _with_problems(found)
 
-    async def repair(
-        self, *, secrets: bool = False, progress: Callable[[int], None] = lambda _: None
-    ) -> Repaired:
-        """Mend what `check` finds: indexes, rows that belong to nothing, injected text, missing vectors.
-
-        Args:
-            secrets: Take secrets out too. That can't be undone: their words stay nowhere in the store.
-            progress: Told how many memories got vectors.
-
-        Raises:
-            StorageError: The store could not be written; what was mended is mended.
-        """
+    async def repair(self, *, secrets: bool, progress: Callable[[int], None]) -> Repaired:
+        """Repair what `check` finds; see `Memory.repair`."""
         space = self._space
-        orphans = await self._database.write(_remove_orphans)
+        orphans = await space.backend.write(_remove_orphans)
         seen = await self._looked_at(lambda _: None)
         broken = [*seen.missing, *seen.wrong]
         for part in slices(broken):
-            some = list(part)
-            await self._database.write(lambda connection: _reread(connection, space, some))  # noqa: B023 - awaited
+            await space.write(_reread, part)
         stripped = emptied = 0
         for id in seen.echo_ids:
-            gone = await self._database.write(lambda connection: self._strip(connection, id))  # noqa: B023
-            if gone:
-                await self.forget([id])
+            if await space.write(_strip, id, at=space.now_micros()):
+                await self._forgetting.forget([id])
                 emptied += 1
             else:
                 stripped += 1
@@ -256,17 +226,17 @@ class Inspector(ABC):
         redacted = 0
         if secrets:
             for id in seen.secret_ids:
-                found = await self._database.write(lambda connection: self._redact(connection, id))  # noqa: B023
+                found = await space.write(_redact, id, at=space.now_micros())
                 redacted += found is not None
                 taken += found or ()
             suspects = await self._changes_with_secrets()
-            await self._database.write(lambda connection: _redact_changes(connection, suspects))
+            await space.backend.write(lambda connection: _redact_changes(connection, suspects))
             if redacted or suspects:
-                await self._database.scrub()
+                await space.backend.scrub()
         embedded = 0
-        if self._dense is not None:
-            await self._dense.open()
-            embedded = await self._dense.fill(progress=progress)
+        if space.dense is not None:
+            await space.dense.open()
+            embedded = await space.dense.fill(progress=progress)
         return Repaired(
             reindexed=len(broken),
             orphans=orphans,
@@ -279,119 +249,106 @@ class Inspector(ABC):
 
     async def _looked_at(self, progress: Callable[[int], None]) -> _Seen:
         """Go through all memories, some at a time."""
+        space = self._space
         seen = _Seen()
-        now = to_micros(self._clock.now())
-        after = 0
-        while rows := await self._database.read(partial(_rows, space=self._space, after=after)):
-            await self._run(_look, rows, seen)
-            seen.faded += await self._database.read(
-                partial(self._count_faded, rids=[row.rid for row in rows], at=now)
+        now, after = space.now_micros(), 0
+        while rows := await space.read(_rows, after):
+            await space.thread.run(_look, rows, seen)
+            faded = await space.read(
+                repository.faded_rids,
+                [row.rid for row in rows],
+                at=now,
+                floor=decay.FLOOR,
+                by_request=space.by_request,
             )
+            seen.faded += len(faded)
             after = rows[-1].rid
             progress(seen.memories)
         return seen
 
-    def _count_faded(self, connection: Connection, rids: Sequence[int], at: int) -> int:
-        faded = repository.faded_rids(
-            connection, self._space, rids, at=at, floor=decay.FLOOR, by_request=self._by_request
-        )
-        return len(faded)
-
-    def _strip(self, connection: Connection, id: str) -> bool:
-        """Take injected text out of a memory; gives whether there is nothing else in it. It can be undone."""
-        row = find_row(connection, self._space, id)
-        content = strip_injected(row.content)
-        if not content.strip():
-            return True
-        if content != row.content:
-            apply_fields(connection, self._space, row, {"content": content})
-            write_change(
-                connection,
-                self._space,
-                memory_id=id,
-                action="edit",
-                at=to_micros(self._clock.now()),
-                who="doctor",
-                why="It held text that Satchel itself had put there.",
-                before={"content": row.content},
-                after={"content": content},
-            )
-        return False
-
-    def _redact(self, connection: Connection, id: str) -> list[TakenOut] | None:
-        """Take the secrets out of a memory; its history says that it was, and not what."""
-        row = find_row(connection, self._space, id)
-        content = redact(row.content)
-        quote = None if row.source_quote is None else redact(row.source_quote)
-        if content == row.content and quote == row.source_quote:
-            return None
-        taken = [
-            TakenOut(text=text[secret.start : secret.end], session=row.source_session, turn=row.source_turn)
-            for text in (row.content, row.source_quote or "")
-            for secret in find_secrets(text)
-        ]
-        if content != row.content:
-            apply_fields(connection, self._space, row, {"content": content})
-        connection.execute(update(memories).where(memories.c.rid == row.rid).values(source_quote=quote))
-        write_change(
-            connection,
-            self._space,
-            memory_id=id,
-            action="edit",
-            at=to_micros(self._clock.now()),
-            who="doctor",
-            why="Secrets were taken out for good.",
-            before={},
-            after={},
-        )
-        return taken
-
     async def _changes_with_secrets(self) -> list[int]:
         """The entries of histories that hold secrets."""
-        space = self._space
         found: list[int] = []
         after = 0
-        while True:
-            start = after
-            rows = await self._database.read(
-                lambda connection: connection.execute(
-                    select(changes.c.id, changes.c.why, changes.c.before, changes.c.after)
-                    .where(changes.c.space_id == space, changes.c.id > start)  # noqa: B023 - awaited
-                    .order_by(changes.c.id)
-                    .limit(_SLICE)
-                ).all()
-            )
-            if not rows:
-                return found
-            found += await self._run(_suspicious, rows)
+        while rows := await self._space.read(_changes_after, after):
+            found += await self._space.thread.run(_suspicious, rows)
             after = rows[-1].id
+        return found
 
     async def _embedding(self) -> tuple[int, str | None, str | None]:
-        dense = self._dense
+        space, dense = self._space, self._space.dense
         if dense is None:
             return 0, None, None
         await dense.open()
         # Whether it serves is only known by asking.
         await dense.question("Does it serve?")
-        model, space = dense.model, self._space
-        if model is None:
-            # It never answered: nothing is embedded yet.
-            missing = await self._database.read(
-                lambda connection: repository.count_rows(connection, space, Filter())
-            )
-        else:
-            missing = await self._database.read(
-                lambda connection: vector_rows.count_pending(connection, space, model)
-            )
+        # If it never answered, nothing is embedded yet.
+        missing = (
+            await space.read(repository.count_rows, Filter())
+            if dense.model is None
+            else await dense.pending()
+        )
         return missing, dense.embedder.info.id, dense.trouble
 
-    @abstractmethod
-    async def forget(self, ids: Any) -> Receipt:
-        """See `Memory.forget`."""
 
-    @abstractmethod
-    async def _run(self, function: Callable[..., T], *args: object) -> T:
-        """Run a function on memory's own thread."""
+def _changes_after(connection: Connection, space: int, after: int) -> Sequence[Any]:
+    return connection.execute(
+        select(changes.c.id, changes.c.why, changes.c.before, changes.c.after)
+        .where(changes.c.space_id == space, changes.c.id > after)
+        .order_by(changes.c.id)
+        .limit(_SLICE)
+    ).all()
+
+
+def _strip(connection: Connection, space: int, id: str, *, at: int) -> bool:
+    """Take injected text out of a memory; gives whether there is nothing else in it. It can be undone."""
+    row = find_row(connection, space, id)
+    content = strip_injected(row.content)
+    if not content.strip():
+        return True
+    if content != row.content:
+        apply_fields(connection, space, row, {"content": content})
+        write_change(
+            connection,
+            space,
+            memory_id=id,
+            action="edit",
+            at=at,
+            who="doctor",
+            why="It held text that Satchel itself had put there.",
+            before={"content": row.content},
+            after={"content": content},
+        )
+    return False
+
+
+def _redact(connection: Connection, space: int, id: str, *, at: int) -> list[TakenOut] | None:
+    """Take the secrets out of a memory; its history says that it was, and not what."""
+    row = find_row(connection, space, id)
+    content = redact(row.content)
+    quote = None if row.source_quote is None else redact(row.source_quote)
+    if content == row.content and quote == row.source_quote:
+        return None
+    taken = [
+        TakenOut(text=text[secret.start : secret.end], session=row.source_session, turn=row.source_turn)
+        for text in (row.content, row.source_quote or "")
+        for secret in find_secrets(text)
+    ]
+    if content != row.content:
+        apply_fields(connection, space, row, {"content": content})
+    connection.execute(update(memories).where(memories.c.rid == row.rid).values(source_quote=quote))
+    write_change(
+        connection,
+        space,
+        memory_id=id,
+        action="edit",
+        at=at,
+        who="doctor",
+        why="Secrets were taken out for good.",
+        before={},
+        after={},
+    )
+    return taken
 
 
 def _rows(connection: Connection, space: int, after: int) -> Sequence[Any]:

@@ -1,24 +1,30 @@
-"""Forgetting, as transactions: what goes, what goes with it, and what changes in the memories that stay."""
+"""Forgetting: what goes, what goes with it, and what changes in the memories that stay, in one transaction."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
-from satchel.memory import history, repository
+from satchel.errors import UsageError
+from satchel.memory import history, lexicon, repository
+from satchel.memory.checking import printable
 from satchel.memory.filters import Filter
 from satchel.memory.hashing import UNKEYED_BELOW, WordHasher
-from satchel.memory.records import Forgotten, Source
-from satchel.memory.repository import count_up, place_hash, slices
+from satchel.memory.records import Forgotten, Receipt, Source
+from satchel.memory.repository import count_up, place_hash, slices, to_micros
 from satchel.memory.surfacing import estimate_tokens
 from satchel.memory.tables import changes, earlier_words, edges, memories, spaces, tags, tombstones, vectors
 
-__all__ = ["FORGOTTEN", "Removed", "forget_now", "has_unkeyed", "ids_to_forget", "preview", "rekey"]
+__all__ = ["FORGOTTEN", "Forgetting", "has_unkeyed", "rekey"]
+
+if TYPE_CHECKING:
+    from satchel.memory.space import Space
 
 FORGOTTEN: Final = "[forgotten]"
 """Replaces forgotten words in the memories that repeated them, as it does in session logs."""
@@ -36,19 +42,77 @@ _NOT_BLANK: Final = re.compile(r"\S+")
 _BASES: Final = ("derived_from", "confirmed_by")
 
 
+class Forgetting:
+    """Forgets memories of a space, and says in a receipt what became of everything."""
+
+    def __init__(self, space: Space) -> None:
+        """Take the space."""
+        self._space = space
+
+    async def forget(
+        self,
+        ids: str | Iterable[str] = (),
+        *,
+        query: str | None = None,
+        session: str | None = None,
+        before: datetime | None = None,
+        scope: str | None = None,
+        dry_run: bool = False,
+    ) -> Receipt:
+        """Remove memories for good; see `Memory.forget`."""
+        space = self._space
+        now = space.clock.now()
+        wanted = [ids] if isinstance(ids, str) else list(ids)
+        if query is not None or session is not None or before is not None or scope is not None:
+            if wanted:
+                raise UsageError("Say which memories to forget by their ids or by conditions, not by both.")
+            if scope is not None and scope != space.scope:
+                raise UsageError(
+                    f"This memory's scope is {space.scope!r}, and not {scope!r}; nothing was removed."
+                )
+            having = None if query is None else await self._having(query)
+            fitting = Filter(session=session, until=space.aware(before))
+            wanted = await space.read(_ids_to_forget, fitting, having)
+        if dry_run:
+            removed = await space.write(_preview, wanted, to_micros(now), space.hasher)
+        else:
+            removed = await space.write_durably(_forget_now, wanted, to_micros(now), space.hasher)
+        # Also where nothing was there: an earlier call may have been interrupted right before this.
+        emptied = dry_run or await space.backend.scrub()
+        return Receipt(
+            forgotten=removed.forgotten,
+            missing=removed.missing,
+            echoes=removed.echoes,
+            still_said=removed.still_said,
+            requoted=removed.requoted,
+            reopened=removed.reopened,
+            forgotten_at=now,
+            log_emptied=emptied,
+            dry_run=dry_run,
+        )
+
+    async def _having(self, query: str) -> frozenset[int]:
+        """The rids of the memories that have every telling word of a text."""
+        stems = set(lexicon.stems_of(printable(query)))
+        if not stems:
+            raise UsageError("There is no telling word in this; nothing was removed.")
+        await self._space.refresh()
+        return await self._space.candidates.having(list(stems))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Removed:
+class _Removed:
     """What a transaction removed and changed; see `Receipt`."""
 
-    forgotten: list[Forgotten] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    echoes: list[str] = field(default_factory=list)
-    still_said: list[str] = field(default_factory=list)
-    requoted: list[str] = field(default_factory=list)
-    reopened: list[str] = field(default_factory=list)
+    forgotten: tuple[Forgotten, ...] = ()
+    missing: tuple[str, ...] = ()
+    echoes: tuple[str, ...] = ()
+    still_said: tuple[str, ...] = ()
+    requoted: tuple[str, ...] = ()
+    reopened: tuple[str, ...] = ()
 
 
-def ids_to_forget(
+def _ids_to_forget(
     connection: Connection, space: int, wanted: Filter, having: Collection[int] | None
 ) -> list[str]:
     """The ids of the memories that fit a filter, and are among the rids given where some are."""
@@ -58,18 +122,18 @@ def ids_to_forget(
     return repository.ids_of(connection, space, rids)
 
 
-def preview(connection: Connection, space: int, ids: Sequence[str], at: int, hasher: WordHasher) -> Removed:
-    """What `forget_now` would do: it is done, and taken back before anybody sees it."""
+def _preview(connection: Connection, space: int, ids: Sequence[str], at: int, hasher: WordHasher) -> _Removed:
+    """What `_forget_now` would do: it is done, and taken back before anybody sees it."""
     undone = connection.begin_nested()
     try:
-        return forget_now(connection, space, ids, at, hasher)
+        return _forget_now(connection, space, ids, at, hasher)
     finally:
         undone.rollback()
 
 
-def forget_now(
+def _forget_now(
     connection: Connection, space: int, ids: Sequence[str], at: int, hasher: WordHasher
-) -> Removed:
+) -> _Removed:
     """Remove memories with all that is known of them, their changes included, and leave tombstones.
 
     Facts that rest on nothing else go too. Where others repeat the words, the words are replaced; a fact that rests on
@@ -77,7 +141,7 @@ def forget_now(
     """
     going = _Going(connection, space, ids)
     if not going.rows:
-        return Removed(missing=going.missing)
+        return _Removed(missing=tuple(going.missing))
     changed = count_up(connection, space)
     texts = _texts_of(connection, space, going.rows)
     echoes, still_said = _replace_echoes(connection, space, going, texts)
@@ -87,13 +151,13 @@ def forget_now(
     ended = _ended_by(connection, space, going.rows)
     forgotten = _delete(connection, space, going, at=at, changed=changed, hasher=hasher)
     reopened = _reopen(connection, space, ended, at)
-    return Removed(
-        forgotten=forgotten,
-        missing=going.missing,
-        echoes=echoes,
-        still_said=still_said,
-        requoted=requoted,
-        reopened=reopened,
+    return _Removed(
+        forgotten=tuple(forgotten),
+        missing=tuple(going.missing),
+        echoes=tuple(echoes),
+        still_said=tuple(still_said),
+        requoted=tuple(requoted),
+        reopened=tuple(reopened),
     )
 
 

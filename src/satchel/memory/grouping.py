@@ -1,45 +1,42 @@
-"""What is done with a fact that is near another one: tied to it, or given its place; never merged, never removed.
+"""What is done with a fact that is near another one: it is tied to it or takes its place. Nothing is merged or removed.
 
-Which facts are still to be compared is read from the store, so that a crash loses nothing and a repeat changes nothing.
-Everything that is done stands in the history of both and can be undone.
+Which facts are still to be compared is a query, so that a crash loses nothing and a repeat changes nothing. Everything
+that is done is in the history of both and can be undone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, insert, select
 
 from satchel.errors import NotFound, UsageError
-from satchel.memory import lifecycle
-from satchel.memory.comparing import Comparison, judge_pair
+from satchel.memory import lifecycle, repository
+from satchel.memory.comparing import Comparison, ask_model, judge_pair
 from satchel.memory.records import Hit, MemoryRecord
 from satchel.memory.tables import compared, edges, memories, vectors
 
+if TYPE_CHECKING:
+    from satchel.memory.space import Space
+    from satchel.models.port import ChatModel
+
 __all__ = [
-    "CANDIDATE_COSINE",
-    "CANDIDATE_COVERAGE",
-    "MOST_CANDIDATES",
     "Grouped",
-    "PendingFact",
-    "count_pending_facts",
-    "in_order",
-    "pending_facts",
+    "Grouping",
     "with_later_words",
-    "write_findings",
 ]
 
-CANDIDATE_COSINE = 0.45
+_NEAR_COSINE = 0.45
 """From which a pair is compared. Far below seed-2's 0.85: a correction may share few words with what it corrects (0.52
 in "decided to use MySQL" and "switched to PostgreSQL", measured with MiniLM), and comparing decides, not the cosine."""
 
-CANDIDATE_COVERAGE = 0.5
+_NEAR_COVERAGE = 0.5
 """The same where no embedder serves: the share of a fact's telling words that the other one has."""
 
-MOST_CANDIDATES = 5
+_MOST_NEAR = 5
 """A fact is compared with so many that are nearest."""
 
 SURE = 0.8
@@ -47,13 +44,18 @@ SURE = 0.8
 With the embedder one of the eleven above was wrong on the reported half of the labelled set (benchmarks/compare.py);
 with words alone one of ten. `undo` takes it back."""
 
+_AT_ONCE = 32
+_MOST_RECENT = 256
+"""Facts that are compared before a search, so that it doesn't give what was corrected a moment ago: a millisecond each,
+a fifth of what their vectors take. More than that come from an import, and are compared in the background."""
+_EMBEDDED_FIRST = 1_024  # Memories: what has no vector is near nothing.
 _MOST_COMPARED_CHARS = 1_000  # Of two texts: statements, and no pages.
 _LIKELY = 0.5  # The confidence from which anything is tied at all.
 _RANK = {"outside": 0, "agent": 1, "user": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PendingFact:
+class _PendingFact:
     """A fact that was not compared yet; `vectors` are of the model in use, or None."""
 
     rid: int
@@ -80,14 +82,112 @@ class Grouped:
 
     def __add__(self, other: Grouped) -> Grouped:
         """Both together."""
-        return Grouped(
-            compared=self.compared + other.compared,
-            pairs=self.pairs + other.pairs,
-            restated=self.restated + other.restated,
-            elaborated=self.elaborated + other.elaborated,
-            contradicted=self.contradicted + other.contradicted,
-            superseded=self.superseded + other.superseded,
+        names = [one.name for one in fields(self)]
+        return Grouped(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+class Grouping:
+    """Compares the facts of a space with those near them."""
+
+    def __init__(self, space: Space) -> None:
+        """Take the space."""
+        self._space = space
+        self._seen = -1
+        self._since = 0  # The change up to which no fact is left to be compared.
+
+    async def compare(self, older: str, newer: str, *, model: ChatModel | None) -> Comparison:
+        """How a newer statement stands to an older one; see `Memory.compare`."""
+        if model is not None and older.strip() and newer.strip():
+            found = await ask_model(model, older, newer)
+            if found is not None:
+                return found
+        similarity: float | None = None
+        dense = self._space.dense
+        if dense is not None and older.strip() and newer.strip():
+            rows = await dense.vectors_of([older, newer])
+            similarity = None if rows is None else float(rows[0] @ rows[1])
+        return judge_pair(older, newer, similarity)
+
+    async def group(self, *, limit: int | None, model: ChatModel | None) -> Grouped:
+        """Compare facts until none is left, or `limit` were compared; see `Memory.group`."""
+        total = Grouped()
+        while limit is None or total.compared < limit:
+            most = _AT_ONCE if limit is None else min(_AT_ONCE, limit - total.compared)
+            done = await self.some(most, model=model)
+            if not done.compared:
+                break
+            total += done
+        return total
+
+    async def recent(self) -> None:
+        """Compare the facts that were stored a moment ago, if they are few: for whoever searches right after."""
+        changed = self._space.candidates.changed
+        if changed == self._seen:
+            return
+        pending = await self._count()
+        if 0 < pending <= _MOST_RECENT:
+            await self.some(_MOST_RECENT)
+            await self._space.refresh()
+            pending = await self._count()
+        if not pending:
+            self._since = changed
+        self._seen = self._space.candidates.changed
+
+    async def _count(self) -> int:
+        return await self._space.read(_count_pending, since=self._since, limit=_MOST_RECENT + 1)
+
+    async def some(self, most: int, *, model: ChatModel | None = None) -> Grouped:
+        """Compare some facts, the oldest, after embedding what has no vectors yet."""
+        space, dense = self._space, self._space.dense
+        if dense is not None:
+            await dense.open()
+        await space.refresh()
+        missing = space.candidates.count - space.candidates.embedded
+        # Finding what has no vector reads the whole space.
+        if dense is not None and missing:
+            await dense.fill(limit=min(_EMBEDDED_FIRST, missing))
+            await space.refresh()
+        serving = space.candidates.model if dense is not None and dense.trouble is None else None
+        facts = await space.read(_pending_facts, model=serving, limit=most, since=self._since)
+        if not facts:
+            return Grouped()
+        near = await space.candidates.near(
+            {fact.rid: (fact.content, fact.vectors) for fact in facts},
+            limit=_MOST_NEAR,
+            cosine=_NEAR_COSINE,
+            coverage=_NEAR_COVERAGE,
         )
+        wanted = {rid for found in near.values() for rid in found} | {fact.rid for fact in facts}
+        records = await space.read(repository.read_records, sorted(wanted))
+        findings = [(fact, await _compared(fact, near.get(fact.rid, {}), records, model)) for fact in facts]
+        at = space.now_micros()
+
+        def write(connection: Connection, space: int) -> Grouped:
+            total = Grouped()
+            for fact, found in findings:
+                total += _write_findings(connection, space, fact, found, at)
+            return total
+
+        return await space.write(write)
+
+
+async def _compared(
+    fact: _PendingFact,
+    near: Mapping[int, float | None],
+    records: Mapping[int, MemoryRecord],
+    model: ChatModel | None,
+) -> list[tuple[MemoryRecord, MemoryRecord, Comparison]]:
+    """The older one, the newer one, and how they stand, for each memory that is near a fact."""
+    findings = []
+    for rid, cosine in near.items():
+        if fact.rid not in records or rid not in records or records[rid].kind != "fact":
+            continue
+        older, newer = _in_order(records[rid], records[fact.rid], one_first=rid < fact.rid)
+        found = judge_pair(older.content, newer.content, cosine)
+        if model is not None and found.confidence < 1:
+            found = await ask_model(model, older.content, newer.content) or found
+        findings.append((older, newer, found))
+    return findings
 
 
 def _pending(space: int, since: int) -> Any:
@@ -103,14 +203,14 @@ def _pending(space: int, since: int) -> Any:
     )
 
 
-def count_pending_facts(connection: Connection, space: int, *, since: int, limit: int) -> int:
+def _count_pending(connection: Connection, space: int, *, since: int, limit: int) -> int:
     """How many facts that changed after `since` are to be compared, counted up to a limit."""
     return len(connection.execute(_pending(space, since).limit(limit)).all())
 
 
-def pending_facts(
-    connection: Connection, space: int, *, model: int | None, limit: int, since: int = 0
-) -> list[PendingFact]:
+def _pending_facts(
+    connection: Connection, space: int, *, model: int | None, limit: int, since: int
+) -> list[_PendingFact]:
     """The oldest facts that changed after `since` and are to be compared; with a model, those with its vectors."""
     query = _pending(space, since).add_columns(memories.c.id, memories.c.content)
     if model is not None:
@@ -119,7 +219,7 @@ def pending_facts(
         )
     rows = connection.execute(query.order_by(memories.c.rid).limit(limit)).all()
     return [
-        PendingFact(
+        _PendingFact(
             rid=row.rid,
             id=row.id,
             content=row.content,
@@ -159,7 +259,9 @@ def _takes_back(found: Comparison) -> bool:
     return found.relation == "corrects" and found.confidence >= SURE
 
 
-def in_order(one: MemoryRecord, other: MemoryRecord, *, one_first: bool) -> tuple[MemoryRecord, MemoryRecord]:
+def _in_order(
+    one: MemoryRecord, other: MemoryRecord, *, one_first: bool
+) -> tuple[MemoryRecord, MemoryRecord]:
     """The older and the newer of two; of those said in the same moment, in the order they were stored."""
 
     def since(record: MemoryRecord) -> datetime:
@@ -170,10 +272,10 @@ def in_order(one: MemoryRecord, other: MemoryRecord, *, one_first: bool) -> tupl
     return (one, other) if since(one) < since(other) else (other, one)
 
 
-def write_findings(
+def _write_findings(
     connection: Connection,
     space: int,
-    fact: PendingFact,
+    fact: _PendingFact,
     findings: Sequence[tuple[MemoryRecord, MemoryRecord, Comparison]],
     at: int,
 ) -> Grouped:

@@ -1,16 +1,18 @@
-"""What can be done to a memory that is stored: edit, link, supersede. Each is one transaction, kept in its history."""
+"""Changing what is stored: edit, link, supersede, undo, uses. Each change is one transaction, kept in the history."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
-
-from sqlalchemy import Connection
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from satchel.errors import UsageError
-from satchel.memory.graph import is_superseded_by
+from satchel.memory import checking, graph, history, repository
+from satchel.memory.graph import Edge, Related, is_superseded_by
 from satchel.memory.history import (
+    Change,
     apply_fields,
     find_row,
     own_supersession,
@@ -19,14 +21,186 @@ from satchel.memory.history import (
     undo_change,
     write_change,
 )
+from satchel.memory.records import MemoryRecord, MemoryType, Tier
+from satchel.memory.repository import to_micros
 
-__all__ = ["COMPARE", "checked_weight", "edit", "link", "supersede"]
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
-COMPARE = "compare"
-"""Who changes what by comparing, without having been told."""
+    from satchel.memory.space import Space
+
+__all__ = ["COMPARE", "KEEP", "Edits", "Lifecycle", "edit", "link", "supersede"]
+
+COMPARE: Final = "compare"
+"""Who makes the changes that follow from comparing facts."""
+
+KEEP: Final = "keep"
+"""Stands for "as it is" where None means something."""
+
+_MAX_DEPTH = 20
 
 
-def checked_weight(weight: float) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edits:
+    """Fields of a memory that are to change, before anything is checked; see `Memory.edit`."""
+
+    content: str | None = None
+    tags: Iterable[str] | None = None
+    tier: Tier | None = None
+    memory_type: MemoryType | None = None
+    importance: int | None = None
+    priority: float | None = None
+    decay_rate: float | None = None
+    speaker: str | None = None
+    said_at: datetime | None = None
+    valid_from: datetime | Literal["keep"] | None = KEEP
+    valid_to: datetime | Literal["keep"] | None = KEEP
+
+
+class Lifecycle:
+    """Changes the memories of a space and reads their histories and edges."""
+
+    def __init__(self, space: Space) -> None:
+        """Take the space."""
+        self._space = space
+
+    async def edit(self, id: str, edits: Edits, *, by: str, why: str) -> str | None:
+        """Change a memory; see `Memory.edit`."""
+        fields = await self._checked(edits)
+        return await self._space.write(
+            edit, id, fields, at=self._space.now_micros(), who=_name(by), why=_reason(why)
+        )
+
+    async def link(
+        self, source: str, target: str, relation: str, weight: float | None, *, by: str, why: str
+    ) -> str | None:
+        """Set the weight of an edge, or remove the edge with None; see `Memory.link`."""
+        return await self._space.write(
+            link,
+            source,
+            target,
+            checking.clean(relation, "relation").strip(),
+            None if weight is None else _checked_weight(weight),
+            at=self._space.now_micros(),
+            who=_name(by),
+            why=_reason(why),
+        )
+
+    async def edges(self, id: str) -> tuple[Edge, ...]:
+        """Return the edges of a memory; see `Memory.edges`."""
+
+        def read(connection: Connection, space: int) -> list[Edge]:
+            return graph.read_edges(connection, find_row(connection, space, id).rid)
+
+        return tuple(await self._space.read(read))
+
+    async def related(
+        self, id: str, depth: int, relations: Collection[str] | None, *, limit: int
+    ) -> tuple[Related, ...]:
+        """Return what edges lead to; see `Memory.related`."""
+        if not 1 <= depth <= _MAX_DEPTH or limit < 1:
+            raise UsageError(f"A walk has 1 to {_MAX_DEPTH} steps and a limit of 1 or more.")
+
+        def read(connection: Connection, space: int) -> list[Related]:
+            start = find_row(connection, space, id).rid
+            return graph.walk(connection, space, start, depth=depth, relations=relations, limit=limit)
+
+        return tuple(await self._space.read(read))
+
+    async def supersede(
+        self, older: str, newer: str, *, valid_to: datetime | None, by: str, why: str
+    ) -> str | None:
+        """Let a newer memory take the place of an older one; see `Memory.supersede`."""
+        return await self._space.write(
+            supersede,
+            older,
+            newer,
+            valid_to=self._space.micros(valid_to),
+            at=self._space.now_micros(),
+            who=_name(by),
+            why=_reason(why),
+        )
+
+    async def history(self, id: str) -> tuple[Change, ...]:
+        """Return every change of a memory; see `Memory.history`."""
+        return tuple(await self._space.read(history.read_changes, id))
+
+    async def undo(self, change_id: str, *, by: str, why: str) -> str:
+        """Take a change back; see `Memory.undo`."""
+        return await self._space.write(
+            undo_change, change_id, at=self._space.now_micros(), who=_name(by), why=_reason(why)
+        )
+
+    async def note_use(self, ids: Iterable[str]) -> None:
+        """Count that memories were used; see `Memory.note_use`."""
+        wanted = list(dict.fromkeys(ids))
+        at = self._space.now_micros()
+
+        def write(connection: Connection, space: int) -> None:
+            for part in repository.slices(wanted):
+                rids = repository.rids_of(connection, space, part)
+                if rids:
+                    repository.note_uses(connection, rids, at)
+
+        if wanted:
+            await self._space.write(write)
+
+    async def words_said(self, ids: Sequence[str]) -> tuple[tuple[MemoryRecord, tuple[str, ...]], ...]:
+        """Return memories with all the words they ever had; see `Memory.words_said`."""
+
+        def read(connection: Connection, space: int) -> list[tuple[MemoryRecord, tuple[str, ...]]]:
+            records = repository.records_by_id(connection, space, ids)
+            earlier = history.earlier_contents(connection, space, list(records))
+            return [
+                (record, tuple(dict.fromkeys((record.content, *earlier.get(id, ())))))
+                for id, record in records.items()
+            ]
+
+        return tuple(await self._space.read(read))
+
+    async def _checked(self, edits: Edits) -> dict[str, Any]:
+        """The fields by the names of `history.state_of`; what is not given is not in it."""
+        space = self._space
+        fields: dict[str, Any] = {}
+        if edits.content is not None:
+            fields["content"] = await space.redacted(checking.content_of(edits.content))
+            if not fields["content"]:
+                raise UsageError("There are no words in this; forget the memory if it shall go.")
+        if edits.tags is not None:
+            fields["tags"] = [await space.redacted(tag) for tag in checking.clean_tags(edits.tags)]
+        if edits.tier is not None:
+            fields["tier"] = checking.one_of(edits.tier, Tier, "tier")
+            fields["priority"] = checking.PRIORITY[edits.tier]
+            fields["decay_rate"] = checking.DECAY_RATE[edits.tier]
+        if edits.memory_type is not None:
+            fields["memory_type"] = checking.one_of(edits.memory_type, MemoryType, "memory type")
+        if edits.importance is not None:
+            fields["importance"] = checking.importance_of(edits.importance)
+        if edits.priority is not None:
+            fields["priority"] = checking.share_of(edits.priority, "priority")
+        if edits.decay_rate is not None:
+            fields["decay_rate"] = checking.share_of(edits.decay_rate, "decay rate")
+        if edits.speaker is not None:
+            fields["speaker"] = checking.printable(edits.speaker)[:200]
+        said = space.aware(edits.said_at)
+        if said is not None:
+            fields |= {"said_at": to_micros(said), "said_offset_min": repository.offset_minutes(said)}
+        if edits.valid_from != KEEP:
+            fields["valid_from"] = space.micros(edits.valid_from)
+        if edits.valid_to != KEEP:
+            fields["valid_to"] = space.micros(edits.valid_to)
+        return fields
+
+
+def _name(by: str) -> str:
+    return checking.clean(by, "name of who changes it")[:200]
+
+
+def _reason(why: str) -> str:
+    return checking.printable(why)[:2000]
+
+
+def _checked_weight(weight: float) -> float:
     """The weight of an edge.
 
     Raises:

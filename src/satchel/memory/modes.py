@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -91,7 +91,7 @@ def boosts_of(
 def score_by_meaning(
     connection: Connection,
     space: int,
-    cosines: dict[int, float],
+    cosines: Mapping[int, float],
     *,
     now: datetime,
     threshold: float,

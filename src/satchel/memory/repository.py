@@ -480,11 +480,11 @@ def ids_of(connection: Connection, space: int, rids: Sequence[int]) -> list[str]
 
 def rids_of(connection: Connection, space: int, ids: Sequence[str]) -> list[int]:
     """The rids of the memories with these ids, of those that are there."""
-    return list(
-        connection.execute(
-            select(memories.c.rid).where(memories.c.space_id == space, memories.c.id.in_(ids))
-        ).scalars()
-    )
+    found: list[int] = []
+    for part in slices(ids):
+        query = select(memories.c.rid).where(memories.c.space_id == space, memories.c.id.in_(part))
+        found.extend(connection.execute(query).scalars())
+    return found
 
 
 def _filtered(query: Select[Any], space: int, wanted: Filter) -> Select[Any]:
@@ -579,7 +579,7 @@ def faded_rids(
 
 
 def note_uses(connection: Connection, rids: Sequence[int], at: int) -> None:
-    """Count that these memories were shown to a model."""
+    """Count that these memories were shown to a model; a few hundred at most."""
     known = set(connection.execute(select(uses.c.rid).where(uses.c.rid.in_(rids))).scalars())
     found = connection.execute(
         select(memories.c.rid, spaces.c.requests)

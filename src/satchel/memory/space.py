@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.clock import Clock
+    from satchel.memory.embedding import DenseArm
     from satchel.memory.hashing import WordHasher
     from satchel.memory.ports import Backend, Candidates
     from satchel.memory.records import Moment
@@ -38,6 +39,7 @@ class Space:
         redacts: Whether secrets are removed before anything is stored.
         by_request: Whether decay counts chat requests instead of days.
         candidates: Finds memories by words and by meaning.
+        dense: The embedder and its vectors in the database; None to go by words alone.
         thread: For work that would block the event loop.
     """
 
@@ -46,6 +48,7 @@ class Space:
     scope: str
     backend: Backend
     candidates: Candidates
+    dense: DenseArm | None
     clock: Clock
     hasher: WordHasher
     thread: OneThread
@@ -63,6 +66,21 @@ class Space:
     ) -> T:
         """Run `statement(connection, space, …)` in a transaction that holds the space's lock."""
         return await self.backend.write(lambda connection: statement(connection, self.id, *args, **kwargs))
+
+    async def write_durably(
+        self, statement: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """The same, and return only when it is on the disk."""
+        return await self.backend.write(
+            lambda connection: statement(connection, self.id, *args, **kwargs), durable=True
+        )
+
+    async def refresh(self) -> None:
+        """Let `candidates` take in what this and other processes have changed since the last time."""
+        if self.dense is None:
+            await self.candidates.refresh()
+        else:
+            await self.candidates.refresh(model=self.dense.model, dimension=self.dense.dimension)
 
     def now_micros(self) -> int:
         """The time in microseconds since 1970."""

@@ -10,13 +10,13 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
-from sqlalchemy import Connection
 
-from satchel.clock import Clock, local_day
+from satchel.clock import local_day
 from satchel.errors import BudgetExceeded, ModelError, ModelRejected
+from satchel.memory.capture import NewMemory
 from satchel.memory.distill import ledger
 from satchel.memory.distill.asking import Asked, Unreadable, ask_extractor, ask_gate
 from satchel.memory.distill.checking import CheckedFact, check
@@ -26,7 +26,12 @@ from satchel.memory.records import Hit, MemoryRecord
 from satchel.memory.repository import Draft, to_micros
 from satchel.messages import Usage
 from satchel.models.port import ChatModel
-from satchel.storage import Database
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from satchel.memory.capture import Capture
+    from satchel.memory.space import Space
 
 __all__ = ["Distiller"]
 
@@ -47,44 +52,25 @@ class _Search(Protocol):
     async def __call__(self, query: str, *, limit: int, kind: Literal["fact"]) -> Sequence[Hit]: ...
 
 
-class _MakeDraft(Protocol):
-    async def __call__(self, **given: Any) -> Draft | None: ...
-
-
 class Distiller:
     """Draws facts from the episodes of one space."""
 
-    def __init__(
-        self,
-        database: Database,
-        space: int,
-        *,
-        clock: Clock,
-        owner: str,
-        search: _Search,
-        draft: _MakeDraft,
-    ) -> None:
+    def __init__(self, space: Space, capture: Capture, search: _Search) -> None:
         """Take what it works with.
 
         Args:
-            database: Where the memories are.
-            space: Whose.
-            clock: Tells the time.
-            owner: What makes the ids of facts differ between users and scopes.
-            search: Finds memories.
-            draft: Makes a memory ready to be written, as `Memory.add` does.
+            space: Whose memories.
+            capture: Makes a fact ready to be written, as `Memory.add` does.
+            search: Finds the facts that are known.
         """
-        self._database = database
         self._space = space
-        self._clock = clock
-        self._owner = owner
+        self._capture = capture
         self._search = search
-        self._draft = draft
         self._lock = anyio.Lock()
 
     async def status(self) -> DistillStatus:
         """How it is."""
-        return await self._database.read(lambda connection: ledger.read_status(connection, self._space))
+        return await self._space.read(ledger.read_status)
 
     async def is_due(self, *, every: int, after_s: float) -> bool:
         """Whether so many episodes wait, or one for so long, and the last failure is long enough ago.
@@ -92,17 +78,17 @@ class Distiller:
         Each failure doubles the pause, from a minute to an hour; it holds for every process, because it is counted
         from what is in the store.
         """
-        now = to_micros(self._clock.now())
+        now = self._space.now_micros()
         before = now - int(after_s * 1_000_000)
 
-        def look(connection: Connection) -> bool:
-            failures, failed_at = ledger.failing_since(connection, self._space)
+        def look(connection: Connection, space: int) -> bool:
+            failures, failed_at = ledger.failing_since(connection, space)
             pause_s = min(_FIRST_PAUSE_S * 2 ** (min(failures, 10) - 1), _LONGEST_PAUSE_S) if failures else 0
             if now < failed_at + int(pause_s * 1_000_000):
                 return False
-            return ledger.is_due(connection, self._space, every=every, before=before)
+            return ledger.is_due(connection, space, every=every, before=before)
 
-        return await self._database.read(look)
+        return await self._space.read(look)
 
     async def run(
         self,
@@ -120,9 +106,7 @@ class Distiller:
             stopped = ""
             skip: list[str] = []
             while not stopped:
-                episodes = await self._database.read(
-                    lambda connection: ledger.next_session(connection, self._space, skip=tuple(skip))
-                )
+                episodes = await self._space.read(ledger.next_session, skip=tuple(skip))
                 windows = list(windows_of(episodes))
                 if not windows:
                     break
@@ -148,9 +132,7 @@ class Distiller:
                         # What follows in this conversation waits with it; another one need not.
                         skip.append(window.session)
                         break
-            pending = await self._database.read(
-                lambda connection: ledger.count_pending(connection, self._space)
-            )
+            pending = await self._space.read(ledger.count_pending)
             return DistillReport(windows=tuple(results), usage=usage, pending=pending, stopped=stopped)
 
     async def _read(
@@ -180,10 +162,7 @@ class Distiller:
                     if draft is not None:
                         facts.append((checked, draft))
         except (Unreadable, ModelRejected) as error:
-            place = ledger.place_of(window)
-            tries = await self._database.read(
-                lambda connection: ledger.failures_of(connection, self._space, place)
-            )
+            tries = await self._space.read(ledger.failures_of, ledger.place_of(window))
             if tries + 1 < _ATTEMPTS:
                 return await self._failed(window, str(error), spent)
             return await self._written(window, [], (), spent, reason, error=str(error))
@@ -200,19 +179,16 @@ class Distiller:
         error: str = "",
     ) -> WindowResult:
         at, day = self._now()
-        written = await self._database.write(
-            lambda connection: ledger.write_window(
-                connection,
-                self._space,
-                window,
-                facts,
-                outcome="given_up" if error else "facts",
-                dropped=dropped,
-                error=error[:500],
-                spent=spent,
-                at=at,
-                day=day,
-            )
+        written = await self._space.write(
+            ledger.write_window,
+            window,
+            facts,
+            outcome="given_up" if error else "facts",
+            dropped=dropped,
+            error=error[:500],
+            spent=spent,
+            at=at,
+            day=day,
         )
         turns = [piece.turn for piece in window.new]
         if written is None:
@@ -237,11 +213,7 @@ class Distiller:
 
     async def _failed(self, window: Window, error: str, spent: Sequence[Asked]) -> WindowResult:
         at, day = self._now()
-        await self._database.write(
-            lambda connection: ledger.write_failure(
-                connection, self._space, window, error=error, spent=spent, at=at, day=day
-            )
-        )
+        await self._space.write(ledger.write_failure, window, error=error, spent=spent, at=at, day=day)
         turns = [piece.turn for piece in window.new]
         return WindowResult(
             session=window.session,
@@ -252,7 +224,7 @@ class Distiller:
         )
 
     def _now(self) -> tuple[int, str]:
-        now = self._clock.now()
+        now = self._space.clock.now()
         return to_micros(now), local_day(now)
 
     async def _known(self, window: Window) -> list[MemoryRecord]:
@@ -262,27 +234,27 @@ class Distiller:
 
     async def _draft_of(self, fact: CheckedFact) -> Draft | None:
         source, proposal = fact.source, fact.proposal
-        place = f"{self._owner}\n{source.session}\n{source.turn}\n{source.position}\n"
+        place = (
+            f"{self._space.user}\n{self._space.scope}\n{source.session}\n{source.turn}\n{source.position}\n"
+        )
         digest = hashlib.sha256((place + " ".join(fact.content.lower().split())).encode()).hexdigest()
-        return await self._draft(
-            id="f" + digest[:16],
-            content=fact.content,
-            tags=_clean(proposal.tags),
-            kind="fact",
-            tier=proposal.tier,
-            memory_type=proposal.memory_type,
-            importance=proposal.importance,
-            priority=None,
-            decay_rate=None,
-            speaker=source.speaker,
-            said_at=source.said_at,
-            valid_from=fact.valid_from,
-            valid_to=fact.valid_to,
-            session=source.session or None,
-            turn=source.turn if source.session else None,
-            position=None,
-            quote=fact.quote,
-            trust=fact.trust,
+        return await self._capture.draft(
+            NewMemory(
+                id="f" + digest[:16],
+                content=fact.content,
+                tags=_clean(proposal.tags),
+                tier=proposal.tier,
+                memory_type=proposal.memory_type,
+                importance=proposal.importance,
+                speaker=source.speaker,
+                said_at=source.said_at,
+                valid_from=fact.valid_from,
+                valid_to=fact.valid_to,
+                session=source.session or None,
+                turn=source.turn if source.session else None,
+                quote=fact.quote,
+                trust=fact.trust,
+            )
         )
 
 

@@ -1,0 +1,188 @@
+"""Storing: checks what is given, removes secrets, reads the words, and writes."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from satchel.errors import UsageError
+from satchel.memory import lexicon, repository
+from satchel.memory.checking import (
+    DECAY_RATE,
+    PRIORITY,
+    clean,
+    clean_tags,
+    content_of,
+    importance_of,
+    one_of,
+    printable,
+    share_of,
+    whole,
+)
+from satchel.memory.decay import EPISODE_DECAY_RATE
+from satchel.memory.echoes import may_repeat, said_only
+from satchel.memory.places import settle
+from satchel.memory.records import Episode, Kind, MemoryType, Moment, Tier, Trust
+from satchel.memory.redaction import strip_private
+from satchel.memory.repository import Draft, place_hash, to_micros
+from satchel.memory.space import INLINE_CHARS, Space
+from satchel.memory.surfacing import strip_injected
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+__all__ = ["Capture", "NewMemory"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMemory:
+    """A memory as it was given, before anything is checked; see `Memory.add`.
+
+    Attributes:
+        position: The place in its turn, counted from 0; only what was said has one.
+    """
+
+    content: str
+    id: str = ""
+    tags: Iterable[str] = ()
+    kind: Kind = "fact"
+    tier: Tier = "long_term"
+    memory_type: MemoryType = "general"
+    importance: int = 3
+    priority: float | None = None
+    decay_rate: float | None = None
+    speaker: str = ""
+    said_at: Moment | None = None
+    valid_from: Moment | None = None
+    valid_to: Moment | None = None
+    session: str | None = None
+    turn: int | None = None
+    position: int | None = None
+    quote: str | None = None
+    trust: Trust = "user"
+
+
+class Capture:
+    """Stores memories in a space."""
+
+    def __init__(self, space: Space) -> None:
+        """Take the space."""
+        self._space = space
+
+    async def add(self, new: NewMemory) -> str:
+        """Store one memory and return its id; see `Memory.add`."""
+        draft = await self.draft(new)
+        if draft is None:
+            raise UsageError("There are no words to remember in this; nothing was stored.")
+        ids = await self._space.write(repository.insert_drafts, [draft], fresh=True)
+        if not ids:
+            raise UsageError(
+                f"These words of session {new.session} were forgotten, and what is forgotten is not stored again from "
+                "the same source. Store them without the session if you mean to keep them."
+            )
+        return ids[0]
+
+    async def add_episodes(self, episodes: Iterable[Episode]) -> tuple[str, ...]:
+        """Store what was said, in one transaction; see `Memory.add_episodes`."""
+        counted: dict[tuple[str, int], int] = {}
+        drafts: list[Draft] = []
+        unplaced: set[int] = set()
+        for episode in episodes:
+            session, turn = clean(str(episode.session), "session"), whole(episode.turn, "turn")
+            position = episode.position
+            if position is None:
+                position = counted.get((session, turn), 0)
+            position = whole(position, "position")
+            counted[session, turn] = position + 1
+            draft = await self.draft(
+                NewMemory(
+                    content=strip_private(await self._said_only(printable(episode.text))),
+                    id=self._id_at({"source_session": session, "source_turn": turn}, position),
+                    kind="episode",
+                    tier="short_term",
+                    memory_type="conversation",
+                    decay_rate=EPISODE_DECAY_RATE,
+                    speaker=episode.speaker,
+                    said_at=episode.said_at,
+                    session=session,
+                    turn=turn,
+                    position=position,
+                    trust=episode.trust,
+                )
+            )
+            if draft is not None:
+                if episode.position is None:
+                    unplaced.add(len(drafts))
+                drafts.append(draft)
+
+        def write(connection: Connection, space: int) -> list[str]:
+            settled = settle(connection, space, drafts, unplaced, self._id_at) if unplaced else drafts
+            return repository.insert_drafts(connection, space, settled)
+
+        return tuple(await self._space.write(write)) if drafts else ()
+
+    async def _said_only(self, text: str) -> str:
+        """The text without what Satchel itself put into the conversation."""
+        return await self._space.read(said_only, text) if may_repeat(text) else strip_injected(text)
+
+    def _id_at(self, row: Mapping[str, Any], position: int) -> str:
+        """The id of an episode, which follows from its place in its conversation."""
+        place = f"{self._space.user}\n{self._space.scope}\n{row['source_session']}"
+        return "e" + place_hash(place, row["source_turn"], position)[:16]
+
+    async def draft(self, new: NewMemory) -> Draft | None:
+        """Check what was given and read its words. None if it has no words.
+
+        Raises:
+            UsageError: A value is out of range or unknown, or the memory would cease to hold before it begins to.
+        """
+        space = self._space
+        content = content_of(new.content)
+        if not content:
+            return None
+        content = await space.redacted(content)
+        tier: Tier = one_of(new.tier, Tier, "tier")
+        now = space.clock.now()
+        said_at = space.aware(new.said_at) or now
+        valid_from, valid_to = space.micros(new.valid_from), space.micros(new.valid_to)
+        if valid_from is not None and valid_to is not None and valid_to < valid_from:
+            raise UsageError(
+                f"It would cease to hold ({new.valid_to}) before it begins to ({new.valid_from}); nothing was stored."
+            )
+        tags = tuple([await space.redacted(tag) for tag in clean_tags(new.tags)])
+        placed = new.turn is not None and new.position is not None
+        return Draft(
+            id=new.id or "m" + secrets.token_hex(8),
+            tags=tags,
+            words=lexicon.read_text(content, tags)
+            if len(content) <= INLINE_CHARS
+            else await space.thread.run(lexicon.read_text, content, tags),
+            words_hash=None
+            if new.session is None
+            else space.hasher.words(new.session, content, turn=new.turn if placed else None),
+            row={
+                "kind": one_of(new.kind, Kind, "kind"),
+                "content": content,
+                "content_hash": repository.content_hash(content),
+                "tier": tier,
+                "memory_type": one_of(new.memory_type, MemoryType, "memory type"),
+                "importance": importance_of(new.importance),
+                "priority": PRIORITY[tier] if new.priority is None else share_of(new.priority, "priority"),
+                "decay_rate": DECAY_RATE[tier]
+                if new.decay_rate is None
+                else share_of(new.decay_rate, "decay rate"),
+                "speaker": printable(new.speaker)[:200],
+                "said_at": to_micros(said_at),
+                "said_offset_min": repository.offset_minutes(said_at),
+                "valid_from": valid_from,
+                "valid_to": valid_to,
+                "source_session": None if new.session is None else clean(new.session, "session"),
+                "source_turn": None if new.turn is None else whole(new.turn, "turn"),
+                "source_position": new.position,
+                "source_quote": None if new.quote is None else await space.redacted(printable(new.quote)),
+                "trust": one_of(new.trust, Trust, "trust"),
+                "created_at": to_micros(now),
+            },
+        )

@@ -1,0 +1,917 @@
+"""`Memory`: what a program that remembers needs, alone or inside the agent. It composes the services of this room."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
+
+import anyio
+
+from satchel.clock import Clock, SystemClock, local_day
+from satchel.config import process_environ
+from satchel.errors import UsageError
+from satchel.memory import distill, modes, repository, transfer
+from satchel.memory.array_candidates import ArrayCandidates
+from satchel.memory.capture import Capture, NewMemory
+from satchel.memory.checking import clean, clean_tags, one_of, printable
+from satchel.memory.checkup import Checkup, Inspection, Repaired
+from satchel.memory.comparing import Comparison
+from satchel.memory.decay import DecayCycle
+from satchel.memory.deep import DeepAnswer, search_deeply
+from satchel.memory.embedding import DenseArm
+from satchel.memory.filters import Filters
+from satchel.memory.forgetting import Forgetting, has_unkeyed, rekey
+from satchel.memory.graph import Edge, Related
+from satchel.memory.grouping import Grouped, Grouping
+from satchel.memory.hashing import KEY_FILE, WordHasher
+from satchel.memory.history import Change
+from satchel.memory.lifecycle import KEEP, Edits, Lifecycle
+from satchel.memory.records import (
+    Context,
+    Episode,
+    Hit,
+    Kind,
+    MemoryRecord,
+    MemoryType,
+    Mode,
+    Moment,
+    Recall,
+    Receipt,
+    Stats,
+    Tier,
+    Trust,
+)
+from satchel.memory.reindexing import Reindexed, reindex
+from satchel.memory.search import Search
+from satchel.memory.space import Space
+from satchel.memory.surface import Showing, Surface
+from satchel.memory.surfacing import Said
+from satchel.memory.thread import OneThread
+from satchel.memory.upkeep import BEFORE_SEARCH, BEFORE_SURFACING, Upkeep
+from satchel.models.embedding import OwnEmbedding, as_embedder, open_embedder
+from satchel.models.port import ChatModel, Embedder
+from satchel.storage import Database
+
+if TYPE_CHECKING:
+    from satchel.memory.distill import (
+        Asked,
+        Distiller,
+        DistillReport,
+        DistillStatus,
+        MaySpend,
+        SpentRow,
+        WindowResult,
+    )
+    from satchel.memory.transfer import ExportReport, ImportReport, ImportSource, Transfer, TransferProgress
+
+__all__ = ["Memory"]
+
+
+def _ignore(*_: object) -> None:
+    """Where nobody wants to know about progress."""
+
+
+class Memory:
+    """The memories of one user in one scope. Nothing of another user's or scope's is ever found or changed.
+
+    What was acknowledged survives the death of the process. Nothing is sent anywhere except to the embedder and the
+    models that were asked for. Several processes may have the same store open.
+    """
+
+    def __init__(self, space: Space) -> None:
+        """Use `open`."""
+        self.user = space.user
+        self.scope = space.scope
+        self._space = space
+        self._capture = Capture(space)
+        self._search = Search(space)
+        self._surface = Surface(space, self._search)
+        self._lifecycle = Lifecycle(space)
+        self._grouping = Grouping(space)
+        self._upkeep = Upkeep(space, self._grouping)
+        self._forgetting = Forgetting(space)
+        self._inspection = Inspection(space, self._forgetting)
+
+    @cached_property
+    def _distiller(self) -> Distiller:
+        return distill.Distiller(self._space, self._capture, self.search)
+
+    @cached_property
+    def _transfer(self) -> Transfer:
+        return transfer.Transfer(self._space)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        where: str | Path | Database,
+        *,
+        embedder: Embedder | OwnEmbedding | str | None = None,
+        user: str = "default",
+        scope: str = "default",
+        clock: Clock | None = None,
+        home: Path | None = None,
+        back_fill: bool = True,
+        redact: bool = True,
+        decay_cycle: DecayCycle = "day",
+    ) -> AsyncIterator[Memory]:
+        """Open a store, and close it at the end.
+
+        Args:
+            where: A path, an "sqlite:///" URL, ":memory:", or an open database, which stays open.
+            embedder: An `Embedder`, or anything with `embed(texts, role)`, awaited or not, that returns a row of
+                numbers for each text; it stays open. Or a name for `open_embedder`. None is the default, "minilm",
+                which is fetched once into `home`; "none" searches by words alone.
+            user: Whose memories.
+            scope: Which of them, by any name, such as "default" (the user's own), "project:NAME" or "session:ID". A
+                scope is a store of its own.
+            clock: Tells the time.
+            home: SATCHEL_HOME, for the embedding models and the key for hashes of what is forgotten. Without it, the
+                key is kept beside the database's file.
+            back_fill: Whether vectors are made in the background too, and not only before a search.
+            redact: Whether secrets are removed before anything is stored; see `satchel.memory.redaction`.
+            decay_cycle: What rates of decay count: days, or chat requests, which are the calls of `surface`.
+
+        Raises:
+            StorageError: The database can't be opened; see `Database.open`.
+            ConfigError: There is no such embedder or database.
+        """
+        clock = clock or SystemClock()
+        user, scope = clean(user, "user"), clean(scope, "scope")
+        by_request = one_of(decay_cycle, DecayCycle, "cycle of decay") == "request"
+        async with AsyncExitStack() as stack:
+            database = (
+                where
+                if isinstance(where, Database)
+                else await stack.enter_async_context(Database.open(where, clock=clock))
+            )
+            number = await database.read(lambda connection: repository.find_space(connection, user, scope))
+            if number is None:
+                number = await database.write(
+                    lambda connection: repository.open_space(connection, user, scope)
+                )
+            dense = None
+            if embedder != "none":
+                if embedder is None or isinstance(embedder, str):
+                    embedder = _named_embedder(embedder or "minilm", home, clock)
+                    stack.push_async_callback(embedder.aclose)
+                dense = DenseArm(as_embedder(embedder), database, number, clock)
+            hasher = WordHasher(_key_file(database, home))
+            await _bring_up_to_date(database, hasher)
+            thread = OneThread("satchel-memory")
+            stack.callback(thread.close)
+            memory = cls(
+                Space(
+                    id=number,
+                    user=user,
+                    scope=scope,
+                    backend=database,
+                    candidates=ArrayCandidates(database, number, thread),
+                    dense=dense,
+                    clock=clock,
+                    hasher=hasher,
+                    thread=thread,
+                    redacts=redact,
+                    by_request=by_request,
+                )
+            )
+            failure: Exception | None = None
+            async with anyio.create_task_group() as group:
+                if dense is not None and back_fill:
+                    group.start_soon(memory._upkeep.run, dense)
+                try:
+                    yield memory
+                except Exception as error:  # noqa: BLE001 - raised again below, bare: not in the task group's wrapper
+                    failure = error
+                group.cancel_scope.cancel()
+            if failure is not None:
+                raise failure
+
+    # Storing.
+
+    async def add(
+        self,
+        content: str,
+        *,
+        tags: Iterable[str] = (),
+        tier: Tier = "long_term",
+        kind: Kind = "fact",
+        memory_type: MemoryType = "general",
+        importance: int = 3,
+        priority: float | None = None,
+        decay_rate: float | None = None,
+        speaker: str = "",
+        said_at: Moment | None = None,
+        valid_from: Moment | None = None,
+        valid_to: Moment | None = None,
+        session: str | None = None,
+        turn: int | None = None,
+        quote: str | None = None,
+        trust: Trust = "user",
+    ) -> str:
+        """Store one memory, word for word.
+
+        Args:
+            content: Up to 16 million characters. NUL characters and lone surrogates become U+FFFD.
+            tags: More words to find it by.
+            tier: How long it is meant to matter.
+            kind: What it is.
+            memory_type: What it is about.
+            importance: 1 (trivial) to 5 (critical).
+            priority: 0 to 1; None takes the tier's own.
+            decay_rate: What the priority loses a day, 0 to 1; None takes the tier's own.
+            speaker: Who said it.
+            said_at: When; None takes the clock's time. A time without an offset is local.
+            valid_from: From when on it holds.
+            valid_to: Until when it holds.
+            session: The conversation that it comes from.
+            turn: The exchange in it.
+            quote: The words in it that it rests on.
+            trust: Whose words they are.
+
+        Returns:
+            Its id. It is in the store when this returns.
+
+        Raises:
+            UsageError: A value is empty, out of range or unknown, or its source was forgotten.
+            StorageError: It could not be written.
+        """
+        id = await self._capture.add(
+            NewMemory(
+                content=content,
+                tags=tags,
+                kind=kind,
+                tier=tier,
+                memory_type=memory_type,
+                importance=importance,
+                priority=priority,
+                decay_rate=decay_rate,
+                speaker=speaker,
+                said_at=said_at,
+                valid_from=valid_from,
+                valid_to=valid_to,
+                session=session,
+                turn=turn,
+                quote=quote,
+                trust=trust,
+            )
+        )
+        self._upkeep.stored()
+        return id
+
+    async def add_episodes(self, episodes: Iterable[Episode]) -> tuple[str, ...]:
+        """Store what was said, word for word, in one transaction.
+
+        An episode's id follows from user, scope, session, turn and position, so that storing it again changes nothing.
+        What Satchel itself injected is removed first. An episode without words, and one whose source was forgotten, is
+        left out.
+
+        Returns:
+            The ids of those that are in the store now, in the order given.
+
+        Raises:
+            UsageError: One is malformed; nothing was stored.
+            StorageError: They could not be written; nothing was stored.
+        """
+        ids = await self._capture.add_episodes(episodes)
+        self._upkeep.stored()
+        return ids
+
+    async def forget(
+        self,
+        ids: str | Iterable[str] = (),
+        *,
+        query: str | None = None,
+        session: str | None = None,
+        before: datetime | None = None,
+        scope: str | None = None,
+        dry_run: bool = False,
+    ) -> Receipt:
+        """Remove memories for good: the words, their vectors, index entries, edges, tags and changes, and every fact
+        that rests on nothing else. Where an agent's words or a fact repeat them, "[forgotten]" replaces them. What they
+        had superseded holds again.
+
+        A hash of where they came from is left, so that the same source can't bring them back. The words are overwritten
+        in the database's file and in its log. Copies elsewhere (session logs, backups) are up to the caller.
+
+        Args:
+            ids: Which ones; the receipt names those that are not there.
+            query: Instead: those that have every telling word of it, whatever its ending, in their words or tags; and
+                no others, however near in meaning.
+            session: Instead or besides: those that come from this conversation.
+            before: Instead or besides: those that were said before then.
+            scope: Everything in this memory's scope, which has to be named.
+            dry_run: Remove nothing, and say what would be removed.
+
+        Raises:
+            UsageError: Nothing says which ones, or ids and conditions are mixed, or the scope is another one.
+            StorageError: It could not be written; nothing was removed.
+        """
+        return await self._forgetting.forget(
+            ids, query=query, session=session, before=before, scope=scope, dry_run=dry_run
+        )
+
+    # Reading.
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        mode: Mode = "hybrid",
+        include_superseded: bool = False,
+        threshold: float = modes.SEMANTIC_THRESHOLD,
+        progress: Callable[[int, int], None] = _ignore,
+        **filters: Unpack[Filters],
+    ) -> tuple[Hit, ...]:
+        """Find memories, best first. What no longer holds is left out, unless it is asked for.
+
+        Memories that have no vector yet are embedded first, the newest 10,000 of them at most.
+
+        Args:
+            query: A question or some words; an empty one finds nothing.
+            limit: The most that are returned.
+            mode: "hybrid" goes by words and by meaning, and lets importance, recency and priority move a score by a
+                tenth each; "lexical" goes by words alone, "dense" by meaning alone; "semantic" is cosine x
+                importance / 3 x recency (seed-2), "keyword" is priority and what words and tags hit (seed-0).
+            include_superseded: Also what no longer holds.
+            threshold: In the mode "semantic", only scores above it are returned.
+            progress: Told how many memories were embedded, and of how many.
+            filters: Which ones, see `Filters`; with `as_of`, what was believed then.
+
+        Raises:
+            UsageError: The mode or a filter's value is unknown, or the limit is no positive number.
+            StorageError: The store could not be read.
+        """
+        if mode not in ("lexical", "keyword"):  # Words alone wake no embedder.
+            await self._upkeep.prepare(most=BEFORE_SEARCH, progress=progress)
+        return await self._search.hits(
+            query,
+            limit=limit,
+            mode=mode,
+            include_superseded=include_superseded,
+            threshold=threshold,
+            filters=filters,
+        )
+
+    async def surface(
+        self,
+        messages: Sequence[Said] | Said,
+        *,
+        budget_tokens: int = 500,
+        limit: int = 5,
+        exclude: Collection[str] = (),
+        exclude_session: str | None = None,
+        threshold: float | None = None,
+        as_of: datetime | None = None,
+        include_superseded: bool = False,
+    ) -> Context:
+        """Find what a model should be shown now: what bears on the last three messages, or nothing.
+
+        Args:
+            messages: The conversation, oldest first; its last three messages count, the newest most.
+            budget_tokens: The block is never longer, by an estimate that is rather too high.
+            limit: The most memories that are shown.
+            exclude: Ids that were shown already.
+            exclude_session: The conversation that is going on: what was said in it stands before the model anyway.
+            threshold: How sure to be, 0 to 1; None takes 0.5, where nine of ten messages that are shown something
+                are shown what helps.
+            as_of: What was believed then, instead of what holds now.
+            include_superseded: Also what no longer holds.
+
+        Returns:
+            The marked block and its memories, each with its relevance as score; empty where nothing is relevant.
+
+        Raises:
+            UsageError: A message is of no known form.
+            StorageError: The store could not be read.
+        """
+        await self._upkeep.prepare(most=BEFORE_SURFACING, with_gate=True)
+        showing = Showing(
+            budget_tokens=budget_tokens,
+            limit=limit,
+            exclude=exclude,
+            exclude_session=exclude_session,
+            threshold=threshold,
+            as_of=as_of,
+            include_superseded=include_superseded,
+        )
+        context = (await self._surface.shown(messages, showing)).context
+        await self._upkeep.note_shown([hit.memory.id for hit in context.memories])
+        return context
+
+    async def recall(
+        self,
+        messages: Sequence[Said] | Said,
+        *,
+        budget_tokens: int = 500,
+        limit: int = 5,
+        exclude: Collection[str] = (),
+        exclude_session: str | None = None,
+        threshold: float | None = None,
+    ) -> Recall:
+        """Say what `surface` would show now, and why not more. Nothing is counted as used.
+
+        Args:
+            messages: As in `surface`, and so is the rest.
+            budget_tokens: Of the block.
+            limit: The most memories that are shown.
+            exclude: Ids that were shown already.
+            exclude_session: The conversation that is going on.
+            threshold: How sure to be.
+
+        Raises:
+            UsageError: A message is of no known form.
+            StorageError: The store could not be read.
+        """
+        await self._upkeep.prepare(most=BEFORE_SEARCH, with_gate=True)
+        showing = Showing(
+            budget_tokens=budget_tokens,
+            limit=limit,
+            exclude=exclude,
+            exclude_session=exclude_session,
+            threshold=threshold,
+        )
+        return await self._surface.recall(messages, showing)
+
+    async def deep(
+        self,
+        question: str,
+        *,
+        model: ChatModel | None = None,
+        as_of: datetime | None = None,
+        tags: Iterable[str] = (),
+        progress: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None,
+    ) -> DeepAnswer:
+        """Answer a question from several angles at once; see `deep.search_deeply`.
+
+        Args:
+            question: What is asked.
+            model: A small one expands the question and writes the answer; None goes without.
+            as_of: What was believed then.
+            tags: Only memories with all of these.
+            progress: Told of each step: "expanding", "searching", "found".
+        """
+        return await search_deeply(
+            self, printable(question), model=model, as_of=as_of, tags=clean_tags(tags), progress=progress
+        )
+
+    async def get(self, id: str) -> MemoryRecord:
+        """Return one memory.
+
+        Raises:
+            NotFound: There is none with this id.
+        """
+        return await self._search.get(id)
+
+    async def list(
+        self, *, limit: int = 100, offset: int = 0, **filters: Unpack[Filters]
+    ) -> tuple[MemoryRecord, ...]:
+        """Return the memories that fit every filter given, those said last first.
+
+        Args:
+            limit: The most that are returned.
+            offset: How many to skip.
+            filters: Which ones, see `Filters`.
+
+        Raises:
+            UsageError: A filter's value is unknown.
+        """
+        return await self._search.list(filters, limit=limit, offset=offset)
+
+    async def count(self, **filters: Unpack[Filters]) -> int:
+        """Count the memories that fit every filter given; see `list`."""
+        return await self._search.count(filters)
+
+    async def stats(self) -> Stats:
+        """Count what is in the store."""
+        dense = self._space.dense
+        if dense is not None:
+            await dense.open()
+        model = None if dense is None or dense.model is None else (dense.model, dense.embedder.info.id)
+        return await self._space.read(repository.read_stats, model)
+
+    # Changing.
+
+    async def edit(
+        self,
+        id: str,
+        *,
+        content: str | None = None,
+        tags: Iterable[str] | None = None,
+        tier: Tier | None = None,
+        memory_type: MemoryType | None = None,
+        importance: int | None = None,
+        priority: float | None = None,
+        decay_rate: float | None = None,
+        speaker: str | None = None,
+        said_at: datetime | None = None,
+        valid_from: datetime | Literal["keep"] | None = KEEP,
+        valid_to: datetime | Literal["keep"] | None = KEEP,
+        by: str = "user",
+        why: str = "",
+    ) -> str | None:
+        """Change a memory; what is not given stays. The words it had before stay in its history.
+
+        Args:
+            id: Which one.
+            content: Its new words.
+            tags: All its tags.
+            tier: Also sets the tier's own priority and rate of decay, where none is given.
+            memory_type: What it is about.
+            importance: 1 to 5.
+            priority: 0 to 1.
+            decay_rate: 0 to 1.
+            speaker: Who said it.
+            said_at: When.
+            valid_from: From when on it holds; None removes it.
+            valid_to: Until when it holds; None removes it.
+            by: Who wants it.
+            why: What for; kept in the history.
+
+        Returns:
+            The change's id, for `undo`; None if nothing changed.
+
+        Raises:
+            NotFound: There is no such memory.
+            UsageError: A value is empty, out of range or unknown; nothing was changed.
+        """
+        edits = Edits(
+            content=content,
+            tags=tags,
+            tier=tier,
+            memory_type=memory_type,
+            importance=importance,
+            priority=priority,
+            decay_rate=decay_rate,
+            speaker=speaker,
+            said_at=said_at,
+            valid_from=valid_from,
+            valid_to=valid_to,
+        )
+        change = await self._lifecycle.edit(id, edits, by=by, why=why)
+        if content is not None:
+            self._upkeep.stored()
+        return change
+
+    async def link(
+        self,
+        source: str,
+        target: str,
+        relation: str = "related",
+        weight: float = 1.0,
+        *,
+        by: str = "user",
+        why: str = "",
+    ) -> str | None:
+        """Add an edge, as in "`source` elaborates `target`"; an edge that is there gets the weight.
+
+        Args:
+            source: Where the edge begins.
+            target: Where it ends.
+            relation: One of `graph.RELATIONS`, or any word.
+            weight: 0 (never followed) to 1.
+            by: Who wants it.
+            why: What for.
+
+        Returns:
+            The change's id, for `undo`; None if nothing changed.
+
+        Raises:
+            NotFound: One of the two is not there.
+            UsageError: They are the same, or the relation is empty, or the weight is out of range.
+        """
+        return await self._lifecycle.link(source, target, relation, weight, by=by, why=why)
+
+    async def unlink(
+        self, source: str, target: str, relation: str = "related", *, by: str = "user", why: str = ""
+    ) -> str | None:
+        """Remove an edge. Returns the change's id, or None if there was no such edge.
+
+        Raises:
+            NotFound: One of the two is not there.
+        """
+        return await self._lifecycle.link(source, target, relation, None, by=by, why=why)
+
+    async def supersede(
+        self, older: str, newer: str, *, valid_to: datetime | None = None, by: str = "user", why: str = ""
+    ) -> str | None:
+        """Let a newer memory take the place of an older one, which stays, with an end to its validity.
+
+        Search and surfacing leave out the older one from then on, unless they are asked `as_of` an earlier moment.
+
+        Args:
+            older: What no longer holds.
+            newer: What holds instead.
+            valid_to: Until when the older one held; None takes the time from which the newer one does.
+            by: Who says so.
+            why: What for.
+
+        Returns:
+            The change's id; `undo` brings the older one back. None if nothing changed.
+
+        Raises:
+            NotFound: One of the two is not there.
+            UsageError: They are the same, or somebody said before that it is the other way round.
+        """
+        return await self._lifecycle.supersede(older, newer, valid_to=valid_to, by=by, why=why)
+
+    async def undo(self, change_id: str, *, by: str = "user", why: str = "") -> str:
+        """Take a change back. That is a change itself: undoing it again brings the first one back.
+
+        Returns:
+            The id of the change that this is.
+
+        Raises:
+            NotFound: There is no such change.
+            UsageError: It was a storing or a forgetting, or what it changed was changed again since.
+        """
+        change = await self._lifecycle.undo(change_id, by=by, why=why)
+        self._upkeep.stored()
+        return change
+
+    async def note_use(self, ids: Iterable[str]) -> None:
+        """Count that memories were used now, which reinforces them; ids that are not there are left out."""
+        await self._lifecycle.note_use(ids)
+
+    async def history(self, id: str) -> tuple[Change, ...]:
+        """Return every change of a memory, oldest first; the first one is that it was stored.
+
+        Of a forgotten one only that is left, with a hash of its words.
+
+        Raises:
+            NotFound: Nothing is known of this id.
+        """
+        return await self._lifecycle.history(id)
+
+    async def words_said(self, ids: Sequence[str]) -> tuple[tuple[MemoryRecord, tuple[str, ...]], ...]:
+        """Return memories, each with all the words it ever had, the present ones first: what forgetting looks for."""
+        return await self._lifecycle.words_said(ids)
+
+    async def edges(self, id: str) -> tuple[Edge, ...]:
+        """Return the edges that begin or end at a memory, the strongest first.
+
+        Raises:
+            NotFound: There is no such memory.
+        """
+        return await self._lifecycle.edges(id)
+
+    async def related(
+        self, id: str, depth: int = 2, relations: Collection[str] | None = None, *, limit: int = 100
+    ) -> tuple[Related, ...]:
+        """Return what can be reached from a memory along edges in either direction: nearest first, then the strongest.
+
+        Args:
+            id: Where to begin.
+            depth: The most steps, 1 to 20.
+            relations: Which edges to follow; None for all.
+            limit: The most that are returned.
+
+        Raises:
+            NotFound: There is no such memory.
+            UsageError: The depth or the limit is out of range.
+        """
+        return await self._lifecycle.related(id, depth, relations, limit=limit)
+
+    async def compare(self, older: str, newer: str, *, model: ChatModel | None = None) -> Comparison:
+        """Say how a newer statement stands to an older one, with this memory's embedder.
+
+        Args:
+            older: What was said first.
+            newer: What was said later.
+            model: A language model to ask; if it doesn't answer, the comparison without one is returned.
+        """
+        return await self._grouping.compare(older, newer, model=model)
+
+    async def group(self, *, limit: int | None = None, model: ChatModel | None = None) -> Grouped:
+        """Compare facts that were not compared yet with those near them, and tie what belongs together.
+
+        A restatement is tied to what it restates. What is corrected with confidence is superseded; otherwise both are
+        tied as contradicting. Nothing is merged or removed, and `undo` takes everything back. It also goes on in the
+        background while nobody searches, and the last few are compared before a search.
+
+        Args:
+            limit: The most facts that are compared, or None for all.
+            model: A language model that is asked about each pair that is not clear.
+        """
+        return await self._grouping.group(limit=limit, model=model)
+
+    # Distilling.
+
+    async def distill(
+        self,
+        *,
+        model: ChatModel,
+        small_model: ChatModel | None = None,
+        most_windows: int | None = None,
+        may_spend: MaySpend | None = None,
+        progress: Callable[[WindowResult], None] = _ignore,
+    ) -> DistillReport:
+        """Draw facts from what was said and not yet read for them, window by window.
+
+        A small model says whether a window holds anything worth remembering; a larger one proposes facts, and is told
+        of those that are known. A fact is kept if its quote is in the words; the days that its date words mean are
+        worked out and written beside them. A fact rests on its episodes (`derived_from`), is trusted no more than they
+        are, and goes with them. Each window is one transaction: whatever interrupts a run, nothing is lost and nothing
+        doubled, and the next run goes on where it stopped.
+
+        Args:
+            model: Proposes the facts; never one that only recalls.
+            small_model: Judges what is worth it; None takes `model`.
+            most_windows: Stop after so many.
+            may_spend: Awaited before each window; raises `BudgetExceeded` where no more may be spent.
+            progress: Told of each window.
+
+        Returns:
+            What was read and stored, and why the run ended early, if it did, failing models included.
+
+        Raises:
+            UsageError: The model is "none".
+            StorageError: The store can't be used; what was written before stays.
+        """
+        small_model = model if small_model is None else small_model
+        if "none" in (model.provider, small_model.provider):
+            raise UsageError(
+                "Facts are drawn by a language model, and there is none. `satchel model list` helps."
+            )
+        report = await self._distiller.run(
+            model=model,
+            small_model=small_model,
+            most_windows=most_windows,
+            may_spend=may_spend,
+            progress=progress,
+        )
+        if report.facts:
+            self._upkeep.stored()
+        return report
+
+    async def distill_status(self) -> DistillStatus:
+        """What waits to be read for facts, what was read, what failed, and what it cost."""
+        return await self._distiller.status()
+
+    async def distill_is_due(self, *, every: int, after_s: float) -> bool:
+        """Whether so many messages wait to be read for facts, or one for so many seconds."""
+        return await self._distiller.is_due(every=every, after_s=after_s)
+
+    async def note_cost(self, asked: Sequence[Asked]) -> None:
+        """Count what calls of language models cost that were made for memory."""
+        await self._space.write(distill.add_usage, asked, local_day(self._space.clock.now()))
+
+    async def spent(self) -> tuple[SpentRow, ...]:
+        """What memory's own calls of language models cost, by local day and model, the newest day first."""
+        return tuple(await self._space.read(distill.read_spent))
+
+    # Moving.
+
+    async def export_to(
+        self,
+        where: str | Path | BinaryIO,
+        *,
+        progress: Callable[[int, int], None] = _ignore,
+        **filters: Unpack[Filters],
+    ) -> ExportReport:
+        """Write memories as JSON lines: everything but vectors and indexes, which are made anew.
+
+        What an empty store imports and exports again has the same bytes. What was forgotten is noted too (by hashes),
+        unless a filter chooses among the memories.
+
+        Args:
+            where: A path, which is replaced when all is written; or a stream of bytes, which stays open.
+            progress: Told how many of how many memories were written; called from another thread.
+            filters: Which ones, see `Filters`.
+
+        Raises:
+            StorageUnwritable: The file can't be written; what was there is untouched.
+            StorageError: The store could not be read.
+        """
+        return await self._transfer.export_to(where, progress=progress, filters=filters)
+
+    async def import_from(
+        self,
+        where: str | Path,
+        *,
+        source: ImportSource = "auto",
+        dry_run: bool = False,
+        progress: Callable[[TransferProgress], None] = _ignore,
+    ) -> ImportReport:
+        """Take in memories from a file, a folder or an archive; `docs/guides/moving.md` says what becomes of each.
+
+        What is in the store already stays as it is: ids follow from the files, so that importing again adds nothing,
+        and an interrupted import goes on when it is called again. What was forgotten is not taken in again from the
+        same source. Files are read as streams, whatever their size.
+
+        Args:
+            where: A file, a .zip, or a folder, which is searched with its subfolders.
+            source: What wrote it; "auto" looks at each file.
+            dry_run: Only count.
+            progress: Told after every batch.
+
+        Raises:
+            NotFound: There is nothing there.
+            UsageError: The source is unknown, or the one file is of no known format.
+            StorageError: It can't be read, or the store could not be written; what was reported is stored.
+        """
+        report = await self._transfer.import_from(where, source=source, dry_run=dry_run, progress=progress)
+        self._upkeep.stored()
+        return report
+
+    # Upkeep.
+
+    async def check(self, *, progress: Callable[[int, int], None] = _ignore) -> Checkup:
+        """Look at every memory and every index, and ask the embedder whether it serves.
+
+        Args:
+            progress: Told how many memories of how many were looked at.
+
+        Raises:
+            StorageError: The store could not be read.
+        """
+        return await self._inspection.check(progress=progress)
+
+    async def repair(self, *, secrets: bool = False, progress: Callable[[int], None] = _ignore) -> Repaired:
+        """Repair what `check` finds: indexes, rows that belong to nothing, injected text, missing vectors.
+
+        Args:
+            secrets: Remove secrets too. That can't be undone: their words stay nowhere in the store.
+            progress: Told how many memories got vectors.
+
+        Raises:
+            StorageError: The store could not be written; what was repaired stays repaired.
+        """
+        return await self._inspection.repair(secrets=secrets, progress=progress)
+
+    async def embed_pending(
+        self, *, limit: int | None = None, progress: Callable[[int], None] = _ignore
+    ) -> int:
+        """Give memories that have no vector yet one now, instead of leaving it to searches and the background.
+
+        Args:
+            limit: The most memories, or None for all.
+            progress: Told how many are done, now and then.
+
+        Returns:
+            How many were embedded; fewer than there are if the embedder fails, see `degraded`.
+        """
+        if self._space.dense is None:
+            return 0
+        await self._space.dense.open()
+        return await self._space.dense.fill(limit=limit, progress=progress)
+
+    async def reindex(
+        self,
+        *,
+        calibrate: bool = False,
+        drop_old: bool = False,
+        progress: Callable[[int, int], None] = _ignore,
+    ) -> Reindexed:
+        """Give every memory of the database the vectors that it lacks, those of all users and scopes.
+
+        The vectors of a new embedder are made beside the old ones, which serve other processes until all are there;
+        then the new embedder takes over in one transaction. An interrupted call goes on where it was.
+
+        Args:
+            calibrate: Show the embedder again the example messages that surfacing measures with. With an embedder that
+                is new to the store this happens by itself.
+            drop_old: Remove vectors of embedders out of use at once; otherwise they stay for a week.
+            progress: How many memories are done, and of how many.
+
+        Raises:
+            UsageError: The store goes by words alone.
+        """
+        if self._space.dense is None:
+            raise UsageError(
+                'There is no embedder (memory.embedder is "none"): name one to make vectors with.'
+            )
+        return await reindex(self._space.dense, calibrate=calibrate, drop_old=drop_old, progress=progress)
+
+    @property
+    def degraded(self) -> str | None:
+        """What does not serve as it should, in words for the user, or None: the embedder, most likely."""
+        return None if self._space.dense is None else self._space.dense.notice
+
+
+def _named_embedder(name: str, home: Path | None, clock: Clock) -> Embedder:
+    environ = process_environ()
+    home = home or Path(environ.get("SATCHEL_HOME") or Path.home() / ".satchel")
+    return open_embedder(name, home=home, environ=environ, clock=clock)
+
+
+async def _bring_up_to_date(database: Database, hasher: WordHasher) -> None:
+    """Redo what an older version derived: the words of the lexical index, and hashes without a key."""
+    if await database.read(repository.has_old_words):
+        while await database.write(lambda connection: repository.reread_words(connection, limit=500)):
+            pass
+    if await database.read(has_unkeyed):
+        await database.write(lambda connection: rekey(connection, hasher))
+        await database.scrub()
+
+
+def _key_file(database: Database, home: Path | None) -> Path | None:
+    """Where the key for hashes of forgotten words is kept; None for a database in memory that has no home."""
+    if home is not None:
+        return home / KEY_FILE
+    return None if database.is_in_memory else Path(database.place).parent / KEY_FILE

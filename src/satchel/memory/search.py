@@ -1,0 +1,224 @@
+"""Searching: reads only. What may not be shown is left out before anything is counted or limited."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, get_args
+
+from satchel.errors import NotFound, UsageError
+from satchel.memory import decay, modes, repository
+from satchel.memory.checking import printable
+from satchel.memory.filters import Filter, Filters, Visible, filter_of
+from satchel.memory.question import Question, read_question
+from satchel.memory.ranking import Found, Ranked
+from satchel.memory.records import Hit, MemoryRecord, Mode
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from satchel.memory.arrays import Floats
+    from satchel.memory.space import Space
+
+__all__ = ["Search"]
+
+
+class Search:
+    """Finds the memories of a space. It sees what was embedded and compared so far; `Upkeep.prepare` sees to that."""
+
+    def __init__(self, space: Space) -> None:
+        """Take the space."""
+        self._space = space
+
+    async def hits(
+        self,
+        query: str,
+        *,
+        limit: int,
+        mode: Mode,
+        include_superseded: bool,
+        threshold: float,
+        filters: Filters,
+    ) -> tuple[Hit, ...]:
+        """Find memories, best first; see `Memory.search`."""
+        if mode not in get_args(Mode):
+            raise UsageError(f"There is no search mode {mode!r}; the modes are {', '.join(get_args(Mode))}.")
+        if limit < 1:
+            raise UsageError(f"A search for {limit} memories finds nothing; ask for 1 or more.")
+        query = printable(query)
+        wanted = filter_of(filters, self._space.aware)
+        visible = await self.visible(
+            wanted, include_superseded=include_superseded or wanted.as_of is not None
+        )
+        if mode == "keyword":
+            return await self._by_keywords(query, visible, limit=limit)
+        if mode == "semantic":
+            return await self._by_meaning(query, visible, limit=limit, threshold=threshold)
+        _, found, _ = await self.find(
+            query, limit=limit, mode=mode, visible=visible, boosted=mode == "hybrid"
+        )
+        hits = await self.fetch([(ranked, ranked.score) for ranked in found.ranked])
+        return await self._with_factors(hits) if mode == "hybrid" else hits
+
+    async def get(self, id: str) -> MemoryRecord:
+        """Return one memory; see `Memory.get`."""
+        found = await self._space.read(repository.records_by_id, [id])
+        if id not in found:
+            raise NotFound(
+                f"There is no memory {id!r} of user {self._space.user!r} in scope {self._space.scope!r}."
+            )
+        return found[id]
+
+    async def list(self, filters: Filters, *, limit: int, offset: int) -> tuple[MemoryRecord, ...]:
+        """Return the memories that fit, the newest first; see `Memory.list`."""
+        wanted = filter_of(filters, self._space.aware)
+        return tuple(
+            await self._space.read(
+                repository.list_records, wanted, limit=max(0, limit), offset=max(0, offset)
+            )
+        )
+
+    async def count(self, filters: Filters) -> int:
+        """Count the memories that fit; see `Memory.count`."""
+        return await self._space.read(repository.count_rows, filter_of(filters, self._space.aware))
+
+    async def visible(
+        self, wanted: Filter, *, include_superseded: bool, without: Filter | None = None
+    ) -> Visible:
+        """Return which memories may be found.
+
+        Args:
+            wanted: Only what fits it.
+            include_superseded: Also what no longer holds.
+            without: Nothing that fits it.
+        """
+        now = self._space.now_micros()
+
+        def read(connection: Connection, space: int) -> Visible:
+            hidden: list[int] = []
+            if not include_superseded:
+                hidden += repository.expired_rids(connection, space, now)
+            if without is not None:
+                hidden += repository.matching_rids(connection, space, without)
+            return Visible(
+                allowed=None
+                if wanted.is_empty
+                else frozenset(repository.matching_rids(connection, space, wanted)),
+                hidden=frozenset(hidden),
+            )
+
+        return await self._space.read(read)
+
+    async def find(
+        self,
+        query: str,
+        *,
+        limit: int,
+        mode: Mode,
+        visible: Visible | None = None,
+        boosted: bool = False,
+        for_showing: bool = False,
+    ) -> tuple[Question, Found, Floats | None]:
+        """Return the question as it was read, what was found, and the question's vector, if there is one.
+
+        Args:
+            query: What is asked.
+            limit: The most that are returned.
+            mode: "hybrid", "lexical" or "dense".
+            visible: Which memories may be found; None for all.
+            boosted: Let importance, recency and priority move scores by a tenth each.
+            for_showing: Leave out what only asks the same, and give what has faded a score of 0.
+        """
+        space = self._space
+        candidates = space.candidates
+        dense = None if mode == "lexical" else space.dense
+        if dense is not None:
+            await dense.open()
+        await space.refresh()
+        question = read_question(query, candidates.speakers.items())
+        if not candidates.count or not query.strip():
+            return question, Found(), None
+        asked = None
+        if dense is not None:
+            asked = await dense.question(question.text)
+            if candidates.model is None and dense.model is not None:
+                # Its first answer told under which number the store knows it.
+                await space.refresh()
+            dense.waiting = 0 if asked is None else candidates.count - candidates.embedded
+        found = await candidates.find(
+            question,
+            asked,
+            mode=mode,
+            limit=limit,
+            visible=visible,
+            factors=self._boosts if boosted else self._zero_for_faded if for_showing else None,
+            for_showing=for_showing,
+        )
+        return question, found, None if asked is None else asked.vector
+
+    async def fetch(self, found: Sequence[tuple[Ranked, float]]) -> tuple[Hit, ...]:
+        """Read the memories that were found; those that were forgotten meanwhile are left out."""
+        return await self._hits([(ranked.rid, score, ranked.signals) for ranked, score in found])
+
+    async def requests_since(self, ids: Sequence[str]) -> Mapping[str, int]:
+        """Chat requests since each memory was last used; empty where decay counts days."""
+        return await self._space.read(repository.requests_since, ids) if self._space.by_request else {}
+
+    async def _boosts(self, rids: Sequence[int]) -> Mapping[int, float]:
+        return await self._space.read(
+            modes.boosts_of, rids, now=self._space.clock.now(), by_request=self._space.by_request
+        )
+
+    async def _zero_for_faded(self, rids: Sequence[int]) -> Mapping[int, float]:
+        faded = await self._space.read(
+            repository.faded_rids,
+            rids,
+            at=self._space.now_micros(),
+            floor=decay.FLOOR,
+            by_request=self._space.by_request,
+        )
+        return dict.fromkeys(faded, 0.0)
+
+    async def _hits(self, scored: Sequence[tuple[int, float, Mapping[str, float | None]]]) -> tuple[Hit, ...]:
+        records = await self._space.read(repository.read_records, [rid for rid, _, _ in scored])
+        return tuple(
+            Hit(memory=records[rid], score=round(score, 6), signals=signals)
+            for rid, score, signals in scored
+            if rid in records
+        )
+
+    async def _with_factors(self, hits: Sequence[Hit]) -> tuple[Hit, ...]:
+        """The same hits, with what importance, recency and priority multiplied their scores by."""
+        passed = await self.requests_since([hit.memory.id for hit in hits])
+        now = self._space.clock.now()
+
+        def factors(hit: Hit) -> dict[str, float | None]:
+            found = decay.boost_signals(hit.memory, now, cycles=passed.get(hit.memory.id))
+            return {f"times_{name}": round(factor, 6) for name, factor in found.items()}
+
+        return tuple(replace(hit, signals={**hit.signals, **factors(hit)}) for hit in hits)
+
+    async def _by_keywords(self, query: str, visible: Visible, *, limit: int) -> tuple[Hit, ...]:
+        scored = await self._space.read(
+            modes.score_by_keywords,
+            modes.keywords_of(query),
+            now=self._space.clock.now(),
+            by_request=self._space.by_request,
+            only=visible.allowed,
+            without=visible.hidden,
+        )
+        return await self._hits([(found.rid, found.score, found.signals) for found in scored[:limit]])
+
+    async def _by_meaning(
+        self, query: str, visible: Visible, *, limit: int, threshold: float
+    ) -> tuple[Hit, ...]:
+        _, found, vector = await self.find(query, limit=1, mode="dense")
+        if vector is None or not found.ranked:
+            return ()
+        scored = await self._space.read(
+            modes.score_by_meaning,
+            await self._space.candidates.cosines(vector, visible=visible),
+            now=self._space.clock.now(),
+            threshold=threshold,
+        )
+        return await self._hits([(found.rid, found.score, found.signals) for found in scored[:limit]])

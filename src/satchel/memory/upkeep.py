@@ -1,0 +1,119 @@
+"""What memory does besides storing and reading: it embeds, compares and counts uses, in the background and before a
+search. Reads never write; they ask for this first, and go on without it where the database is busy.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import anyio
+
+from satchel.errors import SatchelError, StorageLocked
+from satchel.memory import repository
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from satchel.memory.embedding import DenseArm
+    from satchel.memory.grouping import Grouping
+    from satchel.memory.space import Space
+
+__all__ = ["BEFORE_SEARCH", "BEFORE_SURFACING", "Upkeep"]
+
+_log = logging.getLogger(__name__)
+
+BEFORE_SEARCH = 10_000
+"""The most memories that are embedded before a search: a minute or two, once, after an import. What is complete is
+worth more than what is quick. Above that the newest are embedded, and the user is told of the rest."""
+BEFORE_SURFACING = 1_024
+"""The same before a turn, which somebody waits for: five seconds."""
+_GROUP_AT_ONCE = 32
+_IDLE_S = 2.0
+"""A program that stores something and ends at once need not load a model for it."""
+
+
+class Upkeep:
+    """Keeps what is derived from the memories of a space up to date."""
+
+    def __init__(self, space: Space, grouping: Grouping) -> None:
+        """Take what it works on. Nothing happens before `run` or `prepare`."""
+        self._space = space
+        self._grouping = grouping
+        self._busy_at = float("-inf")
+        self._wake = anyio.Event()
+
+    def stored(self) -> None:
+        """Something was stored or changed; `run` embeds it when the program is idle."""
+        self._busy_at = anyio.current_time()
+        self._wake.set()
+
+    async def prepare(
+        self, *, most: int, progress: Callable[[int, int], None] = lambda *_: None, with_gate: bool = False
+    ) -> None:
+        """Embed what has no vectors and compare what is new, before a search; do neither if the database is locked.
+
+        Args:
+            most: Embed at most so many memories, the newest.
+            progress: Told how many are done, and of how many.
+            with_gate: Also let the embedder see the example messages that surfacing measures with, once for each store.
+        """
+        self._busy_at = anyio.current_time()
+        # What is derived is worth less than an answer: the next search makes it.
+        with suppress(StorageLocked):
+            await self._embed(most, progress, with_gate=with_gate)
+            await self._grouping.recent()
+
+    async def note_shown(self, ids: Sequence[str]) -> None:
+        """Count that memories were shown to a model, and a request where decay counts those."""
+        if not ids and not self._space.by_request:
+            return
+        at = self._space.now_micros()
+
+        def note(connection: Connection, space: int) -> None:
+            if self._space.by_request:
+                repository.count_request(connection, space)
+            if ids:
+                repository.note_uses(connection, repository.rids_of(connection, space, ids), at)
+
+        # That a memory was used is worth less than the memory.
+        with suppress(StorageLocked):
+            await self._space.write(note)
+
+    async def run(self, dense: DenseArm) -> None:
+        """Embed and compare in the background whenever something was stored, until this is cancelled."""
+        while True:
+            await anyio.sleep(_IDLE_S)
+            self._wake = anyio.Event()
+            try:
+                await dense.keep_up()
+                await self._group_when_idle()
+            except SatchelError as error:
+                dense.trouble = str(error)
+            except Exception:  # noqa: BLE001 - A background job: a defect in it must not end what the user is doing.
+                _log.exception("Embedding memories in the background failed.")
+            await self._wake.wait()
+
+    async def _embed(self, most: int, progress: Callable[[int, int], None], *, with_gate: bool) -> None:
+        dense, candidates = self._space.dense, self._space.candidates
+        if dense is not None:
+            await dense.open()
+        await self._space.refresh()
+        missing = min(candidates.count - candidates.embedded, most)
+        if dense is None or not candidates.count:
+            return
+        if missing and await dense.fill(limit=missing, progress=lambda done: progress(done, missing)):
+            await self._space.refresh()
+        if with_gate:
+            await dense.gate()
+
+    async def _group_when_idle(self) -> None:
+        """Compare what was not, a little at a time, and not while somebody searches or stores."""
+        while True:
+            if anyio.current_time() - self._busy_at >= _IDLE_S:
+                done = await self._grouping.some(_GROUP_AT_ONCE)
+                if not done.compared:
+                    return
+            await anyio.sleep(_IDLE_S / 10)
