@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import numpy as np
 
+from satchel.errors import StorageError
 from satchel.memory import repository
+from satchel.memory.candidates.shelf import Shelf, Stocked
+from satchel.memory.candidates.stamps import Stamped, publish_stamp, read_stale, read_stamp, speakers_of
 from satchel.memory.index import Index
 from satchel.memory.question import Question, read_question
 from satchel.memory.ranking import Factors, Found, Scores, choose, rank, score, top, within_reach
 from satchel.memory.vector_rows import read_tokens
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from satchel.memory.arrays import Floats, Ints
     from satchel.memory.embedding import AskedWith
     from satchel.memory.filters import Visible
@@ -22,21 +29,46 @@ if TYPE_CHECKING:
     from satchel.memory.records import Mode
     from satchel.memory.thread import OneThread
 
-__all__ = ["ArrayCandidates"]
+__all__ = ["LEAST_KEPT", "ArrayCandidates"]
 
 _MOST_COMPARED_CHARS = 20_000
+
+LEAST_KEPT = 2_000
+"""The fewest memories that are worth a file. Fewer are read from the database in 0.1 s."""
+_LEAST_UNKEPT = 1_000
+_UNKEPT_SHARE = 8
+"""The file is written again once an eighth of it has changed: whoever reads it then reads at most so much besides."""
 
 
 class ArrayCandidates:
     """The memories of one space as arrays. Only `thread` touches them: what changes them and what reads never meet."""
 
-    def __init__(self, backend: Backend, space: int, thread: OneThread) -> None:
-        """Nothing is read before the first `refresh`."""
+    def __init__(
+        self,
+        backend: Backend,
+        space: int,
+        thread: OneThread,
+        *,
+        shelf: Shelf | None = None,
+        least_kept: int = LEAST_KEPT,
+    ) -> None:
+        """Nothing is read before the first `refresh`.
+
+        Args:
+            backend: The database.
+            space: The id of the space.
+            thread: Where the arrays are.
+            shelf: Where they are kept for the next process; None keeps them nowhere.
+            least_kept: The fewest memories that are worth a file.
+        """
         self._backend = backend
         self._space = space
         self._thread = thread
+        self._shelf = shelf
+        self._least_kept = least_kept
         self._index = Index()
         self._refreshing = anyio.Lock()
+        self._gave_up = False  # After the file could not be written, until the next process.
 
     @property
     def changed(self) -> int:
@@ -66,23 +98,135 @@ class ArrayCandidates:
     async def refresh(self, *, model: int | None = None, dimension: int = 0) -> None:
         """See `ports.Candidates`."""
         async with self._refreshing:
+            if self._index.needs_rebuild:
+                self._index = Index()
             index = self._index
-            if index.needs_rebuild:
-                index = self._index = Index()
+            is_new = not index.changed
+            if is_new or (model is not None and index.model != model):
+                index = self._index = await self._from_shelf(model) or index
             if model is not None:
                 index.dimension = dimension
                 index.use_model(model)
-            changes = await self._backend.read(
-                lambda connection: repository.load_changes(
+
+            def read(connection: Connection) -> tuple[repository.Changes | None, set[str]]:
+                changes = repository.load_changes(
                     connection,
                     self._space,
                     since=index.changed,
                     model=index.model,
                     vectors_since=index.vectors_changed,
                 )
-            )
+                if not is_new or not index.changed:
+                    return changes, set()
+                # A file has numbers for names. Nobody else has this index yet.
+                stale = () if changes is None else {*changes.gone, *(row.rid for row in changes.memories)}
+                return changes, speakers_of(connection, index.first_rids(without=stale))
+
+            changes, names = await self._backend.read(read)
+            if names:
+                await self._thread.run(index.name_speakers, names)
             if changes is not None:
                 await self._thread.run(index.apply, changes)
+            await self._keep()
+
+    # The file beside the database.
+
+    async def _from_shelf(self, model: int | None) -> Index | None:
+        """An index of what is on the shelf, with the vectors of a model; None where it can't be used."""
+        shelf = self._shelf
+        if shelf is None or not await self._thread.run(lambda: shelf.exists):
+            return None
+        said = await self._stamped(model)
+
+        def load() -> Index | None:
+            stock = shelf.load(stamp=said.stamp, changed=said.changed)
+            if stock is None or (self._index.changed and stock.model != said.model):
+                return None
+            return Index.of(
+                stock.arrays,
+                changed=stock.changed,
+                model=model if stock.model == said.model else None,
+                dimension=stock.dimension,
+            )
+
+        return await self._thread.run(load)
+
+    async def _stamped(self, model: int | None) -> Stamped:
+        return await self._backend.read(lambda connection: read_stamp(connection, self._space, model))
+
+    async def _keep(self, *, anew: bool = False) -> bool:
+        """Put the arrays on the shelf where much has changed, and use what is there from then on.
+
+        Args:
+            anew: Even if nothing has changed.
+
+        Returns:
+            Whether they were put there.
+        """
+        shelf, index = self._shelf, self._index
+        enough = max(_LEAST_UNKEPT, index.alive_count // _UNKEPT_SHARE)
+        if (
+            shelf is None
+            or index.alive_count < self._least_kept
+            or (index.unkept < enough and not anew)
+            or self._gave_up
+        ):
+            return False
+        said = await self._stamped(index.model)
+        if not said.is_active:
+            return False  # The vectors of the model in use are worth more than ours.
+        stock = Stocked(changed=index.changed, model=said.model, dimension=index.dimension, arrays={})
+        stamp = secrets.token_hex(16)
+        with shelf.writing() as alone:
+            if not alone:
+                return False
+            written = await self._thread.run(lambda: shelf.write(stock, index.freeze(), stamp=stamp))
+            kept = False
+            if written:
+                with suppress(
+                    StorageError
+                ):  # The arrays are worth less than whatever has the database locked.
+                    kept = await self._backend.write(
+                        lambda connection: publish_stamp(
+                            connection, self._space, stamp, changed=index.changed
+                        )
+                    )
+            if not kept or not await self._thread.run(shelf.publish):
+                shelf.drop_unfinished()
+                self._gave_up = not written
+                return False
+        # What is mapped is shared with other processes, and the system may drop it where memory runs short.
+        names = list(index.speaker_numbers)
+        kept_index = await self._from_shelf(index.model)
+        if kept_index is not None:
+            kept_index.name_speakers(names)
+            self._index = kept_index
+        return True
+
+    async def scrub(self, *, before: str | None = None) -> bool:
+        """See `ports.Candidates`."""
+        shelf = self._shelf
+        if shelf is None or not await self._thread.run(lambda: shelf.exists):
+            return True
+        since = await self._thread.run(shelf.changed)
+        stale = await self._backend.read(lambda connection: read_stale(connection, self._space, since or 0))
+        return await self._thread.run(lambda: shelf.scrub(stale, before=before))
+
+    async def tidy(self) -> None:
+        """See `ports.Candidates`."""
+        shelf = self._shelf
+        if shelf is not None and await self._thread.run(lambda: shelf.exists):
+            said = await self._stamped(None)
+            if not await self._thread.run(shelf.has_stamp, said.stamp):
+                await self._thread.run(shelf.discard)
+
+    async def rebuild(self) -> None:
+        """See `ports.Candidates`."""
+        async with self._refreshing:
+            if self._shelf is not None:
+                await self._thread.run(self._shelf.discard)
+            self._index = Index()
+            self._gave_up = False
 
     async def find(
         self,

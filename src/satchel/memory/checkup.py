@@ -232,6 +232,7 @@ class Inspection:
             suspects = await self._changes_with_secrets()
             await space.backend.write(lambda connection: _redact_changes(connection, suspects))
             if redacted or suspects:
+                await space.candidates.scrub()
                 await space.backend.scrub()
         embedded = 0
         if space.dense is not None:

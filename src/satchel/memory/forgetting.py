@@ -13,6 +13,7 @@ from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from satchel.errors import UsageError
 from satchel.memory import history, lexicon, repository
+from satchel.memory.candidates.stamps import renew_stamp
 from satchel.memory.checking import printable
 from satchel.memory.filters import Filter
 from satchel.memory.hashing import UNKEYED_BELOW, WordHasher
@@ -78,7 +79,8 @@ class Forgetting:
         else:
             removed = await space.write_durably(_forget_now, wanted, to_micros(now), space.hasher)
         # Also where nothing was there: an earlier call may have been interrupted right before this.
-        emptied = dry_run or await space.backend.scrub()
+        erased = dry_run or await space.candidates.scrub(before=removed.stamp_before)
+        emptied = dry_run or (await space.backend.scrub() and erased)
         return Receipt(
             forgotten=removed.forgotten,
             missing=removed.missing,
@@ -102,7 +104,11 @@ class Forgetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Removed:
-    """What a transaction removed and changed; see `Receipt`."""
+    """What a transaction removed and changed; see `Receipt`.
+
+    Attributes:
+        stamp_before: The stamp that kept arrays had until then; see `candidates.stamps`.
+    """
 
     forgotten: tuple[Forgotten, ...] = ()
     missing: tuple[str, ...] = ()
@@ -110,6 +116,7 @@ class _Removed:
     still_said: tuple[str, ...] = ()
     requoted: tuple[str, ...] = ()
     reopened: tuple[str, ...] = ()
+    stamp_before: str | None = None
 
 
 def _ids_to_forget(
@@ -158,6 +165,7 @@ def _forget_now(
         still_said=tuple(still_said),
         requoted=tuple(requoted),
         reopened=tuple(reopened),
+        stamp_before=renew_stamp(connection, space),
     )
 
 

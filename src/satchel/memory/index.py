@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from satchel.memory.arrays import Floats, Ints, distinct
+from satchel.memory.candidates.array_file import NewColumn
 from satchel.memory.candidates.columns import Column
 from satchel.memory.candidates.entries import Entries, EntryArrays, Postings, Spread, SpreadCounts
-from satchel.memory.candidates.vectors import Cosines, Vectors
+from satchel.memory.candidates.vectors import Cosines, VectorArrays, Vectors
 from satchel.memory.lexicon import ASKED
 from satchel.memory.repository import Changes
 from satchel.memory.sittings import Sittings, label_of, seat
@@ -110,6 +111,7 @@ class Index:
         model: The id of the embedding model whose vectors these are, or None.
         dimension: Of its vectors.
         alive_count: The number of memories; `embedded_count` is how many of them have a vector.
+        unkept: How many rows and vectors came or went since the arrays were read from a file.
     """
 
     def __init__(self) -> None:
@@ -130,7 +132,74 @@ class Index:
         self._after = Column(np.int64)
         self._next_sitting = 0
         self._derived: dict[str, Any] = {}
+        self.unkept = 0
         self._clear_vectors()
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Any], *, changed: int, model: int | None, dimension: int) -> Index:
+        """An index of what `freeze` gave, as it was read from a file.
+
+        Args:
+            arrays: By name; large ones are used where they are.
+            changed: The change that they are complete up to.
+            model: Of their vectors, or None to leave them out.
+            dimension: Of the vectors.
+        """
+        index = cls()
+        count = len(arrays["rid"])
+        for name, column in index._columns.items():
+            column.extend(np.ones(count) if name == "alive" else arrays[name])
+        index._has_vector.extend(np.zeros(count, dtype=np.bool_))
+        index._entries = Entries(
+            EntryArrays(arrays["entry_stem"], arrays["entry_row"], arrays["entry_count"])
+        )
+        index.rows.append(index.rids, 0)
+        index.alive_count = count
+        index._seat(np.arange(count, dtype=np.int64))
+        index.changed = changed
+        if model is not None:
+            index.model, index.dimension, index.vectors_changed = model, dimension, changed
+            if len(arrays["matrix"]):
+                index._vectors = Vectors(
+                    dimension, VectorArrays(arrays["matrix"], arrays["vector_row"], arrays["vector_start"])
+                )
+            index._has_vector.values[arrays["vector_row"]] = True
+            index.embedded_count = len(arrays["vector_row"])
+        return index
+
+    def freeze(self) -> dict[str, NewColumn]:
+        """What is alive, as the columns of a file, in the order of rids. Words are in it as hashes of stems, and names
+        as hashes. Nothing may change until the columns are written.
+        """
+        alive = np.flatnonzero(self.alive)
+        rows = alive[np.argsort(self.rids[alive], kind="stable")]
+        number = np.full(len(self), -1, dtype=np.int32)
+        number[rows] = np.arange(len(rows), dtype=np.int32)
+        columns = {
+            name: NewColumn.of(self._values(name)[rows], np.dtype(dtype).newbyteorder("<").str)
+            for name, dtype in _COLUMNS.items()
+            if name != "alive"
+        }
+        columns |= self._entries.freeze(number)
+        vectors = Vectors(self.dimension) if self._vectors is None else self._vectors
+        # Rows of a model that was changed are not among them.
+        return columns | vectors.freeze(np.where(self._has_vector.values, number, -1))
+
+    def first_rids(self, *, without: Iterable[int]) -> list[int]:
+        """One memory of each speaker, leaving out some memories."""
+        speakers = self.speakers
+        rows = np.flatnonzero(
+            self.alive & (speakers >= 0) & ~np.isin(self.rids, np.fromiter(without, dtype=np.int64))
+        )
+        rows = rows[np.argsort(speakers[rows], kind="stable")]
+        is_first = np.ones(len(rows), dtype=np.bool_)
+        is_first[1:] = speakers[rows[1:]] != speakers[rows[:-1]]
+        return [int(rid) for rid in self.rids[rows[is_first]]]
+
+    def name_speakers(self, names: Iterable[str]) -> None:
+        """Take in the names of speakers."""
+        # A new mapping: the old one may be read by another thread now.
+        self._speakers = {**self._speakers, **{name: number_of(name) for name in names}}
 
     def _clear_vectors(self) -> None:
         self._vectors: Vectors | None = None
@@ -156,6 +225,7 @@ class Index:
             self._derived.clear()
             died = self._kill([*changes.gone, *(row.rid for row in changes.memories)])
             born = self._append(changes.memories)
+            self.unkept += len(died) + len(born)
             self._seat(distinct(np.concatenate([died, born])))
         self.changed = changes.changed
         if self.model is not None:
@@ -202,8 +272,7 @@ class Index:
         self.alive_count += len(found)
         names = {row.speaker for row in found if row.speaker} - self._speakers.keys()
         if names:
-            # A new mapping: the old one may be read by another thread now.
-            self._speakers = {**self._speakers, **{name: number_of(name) for name in sorted(names)}}
+            self.name_speakers(names)
         return np.arange(first, first + len(found), dtype=np.int64)
 
     def _append_vectors(self, found: Sequence[Any]) -> None:
@@ -220,6 +289,7 @@ class Index:
         self._vectors.append(rows)
         have[[row for row, _ in rows]] = True
         self.embedded_count += len(rows)
+        self.unkept += len(rows)
         self._derived.pop("vectors_in_order", None)
 
     def _seat(self, changed: Ints) -> None:

@@ -16,6 +16,7 @@ from satchel.config import process_environ
 from satchel.errors import UsageError
 from satchel.memory import distill, modes, repository, transfer
 from satchel.memory.array_candidates import ArrayCandidates
+from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.capture import Capture, NewMemory
 from satchel.memory.checking import clean, clean_tags, one_of, printable
 from satchel.memory.checkup import Checkup, Inspection, Repaired
@@ -164,13 +165,15 @@ class Memory:
             await _bring_up_to_date(database, hasher)
             thread = OneThread("satchel-memory")
             stack.callback(thread.close)
+            candidates = ArrayCandidates(database, number, thread, shelf=_shelf(database, number))
+            await candidates.tidy()
             memory = cls(
                 Space(
                     id=number,
                     user=user,
                     scope=scope,
                     backend=database,
-                    candidates=ArrayCandidates(database, number, thread),
+                    candidates=candidates,
                     dense=dense,
                     clock=clock,
                     hasher=hasher,
@@ -886,7 +889,10 @@ class Memory:
             raise UsageError(
                 'There is no embedder (memory.embedder is "none"): name one to make vectors with.'
             )
-        return await reindex(self._space.dense, calibrate=calibrate, drop_old=drop_old, progress=progress)
+        await self._space.candidates.rebuild()
+        done = await reindex(self._space.dense, calibrate=calibrate, drop_old=drop_old, progress=progress)
+        await self._space.refresh()
+        return done
 
     @property
     def degraded(self) -> str | None:
@@ -915,3 +921,8 @@ def _key_file(database: Database, home: Path | None) -> Path | None:
     if home is not None:
         return home / KEY_FILE
     return None if database.is_in_memory else Path(database.place).parent / KEY_FILE
+
+
+def _shelf(database: Database, space: int) -> Shelf | None:
+    """Where the arrays of a space are kept: beside the database's file."""
+    return None if database.is_in_memory else Shelf(Path(f"{database.place}.arrays"), space)

@@ -151,3 +151,22 @@ class Candidates(Protocol):
             coverage: See `cosine`.
         """
         ...
+
+    async def scrub(self, *, before: str | None = None) -> bool:
+        """Overwrite what was forgotten, and what has changed, wherever arrays are kept outside of the database.
+
+        Args:
+            before: The stamp that `forget_now` replaced, see `candidates.stamps`; None where nothing was forgotten.
+
+        Returns:
+            Whether nothing of it is left.
+        """
+        ...
+
+    async def tidy(self) -> None:
+        """Remove what is kept and does not belong to this database, such as what an interrupted forgetting left."""
+        ...
+
+    async def rebuild(self) -> None:
+        """Forget what was derived; the next `refresh` derives it anew."""
+        ...

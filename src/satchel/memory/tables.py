@@ -63,6 +63,8 @@ spaces = Table(
     Column("changed", BigInteger, nullable=False),
     # Chat requests so far: the cycles of `decay` where those count and not days.
     Column("requests", BigInteger, nullable=False, server_default=text("0")),
+    # The stamp of the file that its arrays are kept in; see `candidates.stamps`.
+    Column("arrays", Text),
     UniqueConstraint("user_id", "scope", name="uq_memory_spaces_user_scope"),
 )
 

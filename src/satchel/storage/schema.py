@@ -14,6 +14,7 @@ REVISIONS: tuple[str, ...] = (
     "0007_keyed_hashes",
     "0008_capabilities",
     "0009_builds",
+    "0010_arrays",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from satchel.memory.arrays import Floats, Ints
+from satchel.memory.candidates.array_file import NewColumn
 from satchel.memory.candidates.columns import Column
 from satchel.memory.lexicon import ASKED
 
@@ -80,6 +81,23 @@ class Entries:
             yield self._base
         yield EntryArrays(self._stem.values, self._row.values, self._count.values)
 
+    def freeze(self, number: Any) -> dict[str, NewColumn]:
+        """All entries as the columns of a file.
+
+        Args:
+            number: The new number of each row, or -1 for those that are left out.
+        """
+        parts = [_renumbered(part, number) for part in self.parts()]
+        stems, rows, counts = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        if (rows[1:] < rows[:-1]).any():
+            order = np.argsort(rows, kind="stable")
+            stems, rows, counts = stems[order], rows[order], counts[order]
+        return {
+            "entry_stem": NewColumn.of(stems, "<u4"),
+            "entry_row": NewColumn.of(rows, "<i4"),
+            "entry_count": NewColumn.of(counts, "<u2"),
+        }
+
     def postings(self, stem: int, alive: Any) -> Postings:
         """The living rows that have a stem.
 
@@ -112,6 +130,14 @@ def _having(part: EntryArrays, stem: int) -> Postings:
     return Postings(
         rows=rows, counts=(counts & (ASKED - 1)).astype(np.float32), asked=rows[(counts & ASKED) != 0]
     )
+
+
+def _renumbered(part: EntryArrays, number: Any) -> EntryArrays:
+    rows = number[part.rows]
+    kept = rows >= 0
+    if kept.all():
+        return EntryArrays(part.stems, rows, part.counts)
+    return EntryArrays(part.stems[kept], rows[kept], part.counts[kept])
 
 
 def _joined(found: list[Postings]) -> Postings:

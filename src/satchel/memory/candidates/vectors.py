@@ -8,10 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from satchel.memory.arrays import Floats
+from satchel.memory.candidates.array_file import NewColumn
 from satchel.memory.candidates.columns import Column
 from satchel.models.embedding import product
 
 __all__ = ["Cosines", "VectorArrays", "Vectors"]
+
+
+_ROWS_AT_ONCE = 4096
+"""Of a matrix that is written to a file: 6 MB."""
 
 
 class Cosines(NamedTuple):
@@ -81,6 +86,29 @@ class Vectors:
         if len(self._matrix):
             yield VectorArrays(self._matrix.values, self._rows.values, self._starts.values)
 
+    def freeze(self, number: Any) -> dict[str, NewColumn]:
+        """The vectors as the columns of a file.
+
+        Args:
+            number: The new number of each row, or -1 for those that are left out.
+        """
+        parts = list(self.parts())
+        rows, starts = self._rows_and_starts() if parts else (np.empty(0, np.int32), np.empty(0, np.int64))
+        new = number[rows]
+        ends = np.append(starts[1:], sum(len(part.matrix) for part in parts))
+        order = np.argsort(new, kind="stable")
+        order = order[new[order] >= 0]
+        counts = (ends - starts)[order]
+        firsts = np.cumsum(counts) - counts
+        sources = np.repeat(starts[order] - firsts, counts) + np.arange(int(counts.sum()))
+        return {
+            "matrix": NewColumn(
+                dtype="<f4", shape=(len(sources), self.dimension), chunks=_gathered(parts, sources)
+            ),
+            "vector_row": NewColumn.of(new[order], "<i4"),
+            "vector_start": NewColumn.of(firsts, "<i8"),
+        }
+
     def cosines(self, query: Floats) -> Cosines:
         """Compare a query with every vector; shape (d,), unit length."""
         products = [product(part.matrix, query) for part in self.parts()]
@@ -101,3 +129,15 @@ class Vectors:
                 np.concatenate([part.starts + offset for part, offset in zip(parts, offsets, strict=False)]),
             )
         return self._places
+
+
+def _gathered(parts: Sequence[VectorArrays], sources: Any) -> Iterator[Any]:
+    """Rows of all matrices by their numbers, some at a time."""
+    offset = np.cumsum([0, *(len(part.matrix) for part in parts)])
+    for at in range(0, len(sources), _ROWS_AT_ONCE):
+        wanted = sources[at : at + _ROWS_AT_ONCE]
+        rows = np.empty((len(wanted), parts[0].matrix.shape[1]), dtype=np.float32)
+        for part, first in zip(parts, offset.tolist(), strict=False):
+            here = (wanted >= first) & (wanted < first + len(part.matrix))
+            rows[here] = part.matrix[wanted[here] - first]
+        yield rows
