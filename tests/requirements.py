@@ -562,6 +562,12 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "memory:two-processes", "issue 3", "Two processes can write to one store at once without losing anything."),
     built(10, "memory:candidates:concurrent", "issue 10 §2", "A search counts memories while another thread takes in changes."),
     built(10, "memory:candidates:counts", "issue 10 §2", "Counting what is embedded takes no longer after something was forgotten."),
+    built(10, "memory:arrays:same", "issue 10 §1", "Arrays that are kept beside the database give the results of the database alone."),
+    built(10, "memory:arrays:damaged", "issue 10 §1", "A damaged or unfinished file of arrays is made anew and changes no result."),
+    built(10, "memory:arrays:other-history", "issue 10 §1", "The file of an older, newer or other database is not believed."),
+    built(10, "memory:arrays:forgotten", "issue 10 §2", "Nothing of what was forgotten is left in the file of arrays, whatever interrupts forgetting."),
+    built(10, "memory:arrays:full-disk", "issue 10 §1", "A full disk keeps no arrays and changes no result."),
+    built(10, "memory:arrays:races", "issue 10 §1", "Processes that write, read and erase the arrays at once lose nothing and leave nothing."),
     built(10, "memory:candidates:incremental", "issue 10 §4", "Arrays that took in changes one by one find exactly what new ones find."),
 
     # ---- Storage (DESIGN 9)
