@@ -295,7 +295,7 @@ async def test_what_is_forgotten_while_another_process_writes_the_file_is_not_in
 
     async with Memory.open(path, embedder=Wordy(), back_fill=False) as memory:
         ids += [await memory.add(text) for text in TEXTS]
-        memory._candidates.__class__ = Slow
+        memory._space.candidates.__class__ = Slow
         assert [hit.memory.id for hit in await memory.search("harbour boat", limit=1)] == [ids[0]]
     if kept(path).exists():  # It was given up once, and written later.
         assert hash_stem("zerlina").to_bytes(4, "little") not in kept(path).read_bytes()
