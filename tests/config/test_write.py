@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satchel.config import load, set_value, write_initial
+from satchel.config import Rule, add_permission, load, set_value, write_initial
 from satchel.errors import ConfigError, StorageUnwritable
 from tests.requirements import requirement
 
@@ -140,3 +141,19 @@ def test_a_model_of_an_unknown_provider_is_refused_when_it_is_set(tmp_path: Path
     write_initial(
         tmp_path / "new.toml", {key: "foo:m", "providers.foo.base_url": "https://api.example.com/v1"}
     )
+
+
+@requirement("permissions:remembered")
+@given(st.text(max_size=40) | st.just("cat > a.py <<'EOF'\nprint(1)\n\tprint(2)\nEOF"))
+def test_a_rule_is_read_back_as_it_was_written_or_not_written(
+    tmp_path_factory: pytest.TempPathFactory, command: str
+) -> None:
+    home = tmp_path_factory.mktemp("home")
+    rule = Rule(action="allow", tool=f"bash({command})")
+    try:
+        add_permission(home / "config.toml", rule)
+    except ConfigError:
+        assert not (home / "config.toml").exists()
+        assert re.search(r"[\x00-\x08\x0b-\x1f\x7f]", command), "only control characters are refused"
+    else:
+        assert load({}, cwd=home, home=home).permissions == (rule,)

@@ -52,9 +52,12 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMES_OF_SECRETS: Final = (".env_api_key", ".oauth_env_client_secret")
 """Settings that hold the name of a variable with a secret. A common mistake is to write the secret itself."""
 _RULE_PARTS: Final = ("action", "tool", "network", "write", "boxed", "secrets", "state")
+_RULE_TOOL: Final = "permissions.N.tool"
 _RULE: Final = re.compile(r"[A-Za-z0-9_*-]+(\(.*\))?", re.DOTALL)
 # A control character or a lone surrogate in an address, a name or a path is a mistake or an attack.
 _NOT_TEXT: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+# The command that a rule is about may have several lines.
+_NOT_LINES: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 def setting_named(key: str, where: str) -> Setting:
@@ -244,7 +247,7 @@ def _fits(setting: Setting, value: object) -> bool:
         case "text":
             return (
                 isinstance(value, str)
-                and not _NOT_TEXT.search(value)
+                and not (_NOT_LINES if setting.key == _RULE_TOOL else _NOT_TEXT).search(value)
                 and (not setting.choices or value in setting.choices)
             )
         case "table":

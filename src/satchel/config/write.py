@@ -13,6 +13,7 @@ from satchel.config.check import (
     Value,
     check_provider,
     check_provider_alone,
+    check_rules,
     check_tables,
     check_value,
     setting_named,
@@ -112,7 +113,7 @@ def add_permission(path: Path, rule: Rule) -> None:
         rule: The rule.
 
     Raises:
-        ConfigError: The file is invalid; it is unchanged.
+        ConfigError: The file is invalid, or the rule would make it so; it is unchanged.
         StorageUnwritable: The file can't be written; it is unchanged.
     """
     import tomlkit  # noqa: PLC0415  see set_value
@@ -126,6 +127,7 @@ def add_permission(path: Path, rule: Rule) -> None:
             rules = tomlkit.aot()
             document.append("permissions", rules)
         table = _table_of(rule)
+        check_rules([table], lambda _: "This rule can't be kept in a settings file")
         if any(dict(other) == table for other in rules):
             return
         written = tomlkit.table()
