@@ -500,6 +500,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:deep:fuse", "seed-0 retrieval", "Its searches run concurrently; results are fused, deduplicated and capped at 10."),
     built(3, "memory:deep:synthesise", "seed-0 retrieval", "It answers with citations."),
     built(3, "memory:deep:progress", "seed-0 retrieval", "It reports expanding, searching and found."),
+    built(10, "memory:deep:citations", "issue 10", "Deep memory cites ids of every form, drops citations of what was not found, and its prompt names the tier."),
+    built(10, "memory:as-of:words", "issue 10", "as_of returns no words that were written after that moment."),
     built(3, "memory:graph:depth", "seed-0 graph", "Related memories are found breadth-first to depth N; cycles do no harm."),
 
     # ---- Memory: surfacing (seed-2 §4.3, §4.5; DESIGN 5)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import pytest
 
+from satchel.clock import ManualClock
 from satchel.errors import ModelUnavailable
-from satchel.memory import Hit, Memory
+from satchel.memory import Hit, Memory, Mode
 from satchel.memory.toolset import MemoryTools
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.scripted import Reply, ScriptedModel
@@ -41,7 +44,7 @@ async def test_a_small_model_expands_and_answers_and_cites_only_what_was_found(t
             ]
         )
         found = await memory.deep("What should the user eat?", model=model, progress=progress)
-        assert found.text == f"Thai food [{thai}], no peanuts [{nuts}] ."
+        assert found.text == f"Thai food [{thai}], no peanuts [{nuts}]."
         assert (found.cited, found.by_model) == ((thai, nuts), True)
         assert found.angles == ("What should the user eat?", "cuisine", "allergy peanuts", "Thai")
         ids = [hit.memory.id for hit in found.hits]
@@ -126,3 +129,65 @@ async def test_no_schema_of_memorys_tools_has_a_choice_at_its_top() -> None:
         "forget_memory",
     ]
     assert not any({"anyOf", "oneOf", "allOf"} & set(tool.spec.input_schema) for tool in tools)
+
+
+@requirement("memory:deep:citations")
+async def test_ids_of_every_form_are_cited_and_inventions_are_not(tmp_path: Path) -> None:
+    exported = tmp_path / "m.jsonl"
+    async with Memory.open(tmp_path / "m.db", embedder="none") as memory:
+        await memory.add("User loves Thai cuisine", tier="short_term")
+        await memory.add("Thai basil grows on the balcony")
+        await memory.export_to(exported)
+    lines = [json.loads(line) for line in exported.read_text().splitlines()]
+    ids = iter(["note-7", "3f2504e0-4f89-41d3-9a0c-0305e82c3301"])
+    renamed = [{**line, "id": next(ids)} if "content" in line else line for line in lines]
+    exported.write_text("".join(json.dumps(line) + "\n" for line in renamed))
+    async with Memory.open(tmp_path / "n.db", embedder="none") as memory:
+        await memory.import_from(exported)
+        known = {record.id for record in await memory.list()}
+        assert known == {"note-7", "3f2504e0-4f89-41d3-9a0c-0305e82c3301"}
+        answer = (
+            "Thai [note-7], basil [id: 3f2504e0-4f89-41d3-9a0c-0305e82c3301; note-7] [note-9] [f0123456789abcdef] [1], "
+            "see [sic] [the menu](https://example.org) [x, y]."
+        )
+        model = ScriptedModel([Reply(text='[["Thai"]]'), Reply(text=answer)])
+        found = await memory.deep("What Thai things does the user love?", model=model)
+        assert found.text == (
+            "Thai [note-7], basil [3f2504e0-4f89-41d3-9a0c-0305e82c3301][note-7], "
+            "see [sic] [the menu](https://example.org) [x, y]."
+        )
+        assert found.cited == ("note-7", "3f2504e0-4f89-41d3-9a0c-0305e82c3301")
+        prompt = model.requests[-1].messages[0].text
+        assert re.search(r"\[note-7\] .*, short_term: \"User loves", prompt)
+        assert re.search(r"\[3f2504e0.*, long_term: \"Thai basil", prompt)
+
+
+@requirement("memory:as-of:words")
+async def test_what_was_believed_at_a_moment_holds_no_words_written_later() -> None:
+    clock = ManualClock(datetime(2026, 3, 1, tzinfo=UTC))
+    async with Memory.open(":memory:", embedder=HashingEmbedder(), clock=clock) as memory:
+        flat = await memory.add("Mara rents a flat in Bern", tags=["home"])
+        tied = await memory.add("The landlord is Mr Frei")
+        await memory.link(flat, tied, "related")
+        clock.advance(31 * 86_400)
+        then = clock.now()
+        clock.advance(61 * 86_400)
+        await memory.edit(flat, content="Mara rents a flat in Basel", tags=["home", "moved"], importance=5)
+        await memory.edit(tied, content="The landlord is Ms Blum")
+        clock.advance(30 * 86_400)
+        await memory.edit(flat, content="Mara rents a flat in Chur")
+        for mode in get_args(Mode):
+            hits = await memory.search("Mara flat", as_of=then, mode=mode, threshold=-1.0)
+            assert [hit.memory.content for hit in hits if hit.memory.id == flat] == [
+                "Mara rents a flat in Bern"
+            ]
+        (listed,) = await memory.list(as_of=then, tags=["home"])
+        assert (listed.content, listed.tags, listed.importance) == ("Mara rents a flat in Bern", ("home",), 3)
+        shown = (await memory.surface("Where does Mara rent a flat?", as_of=then, threshold=0.0)).text
+        assert "Bern" in shown
+        found = await memory.deep("Where does Mara rent a flat?", as_of=then.replace(tzinfo=None))
+        texts = {hit.memory.content for hit in found.hits}
+        assert texts == {"Mara rents a flat in Bern", "The landlord is Mr Frei"}
+        (middle,) = await memory.list(as_of=datetime(2026, 6, 2, tzinfo=UTC), tags=["home"])
+        assert (middle.content, middle.importance) == ("Mara rents a flat in Basel", 5)
+        assert (await memory.search("Mara flat"))[0].memory.content == "Mara rents a flat in Chur"

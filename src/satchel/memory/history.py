@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -17,13 +17,14 @@ from sqlalchemy import Connection, delete, insert, or_, select, update
 from satchel.errors import NotFound, UsageError
 from satchel.memory import lexicon
 from satchel.memory.hashing import WordHasher
-from satchel.memory.records import Forgotten
-from satchel.memory.repository import content_hash, count_up, from_micros, slices
+from satchel.memory.records import Forgotten, MemoryRecord
+from satchel.memory.repository import content_hash, count_up, from_micros, slices, to_micros
 from satchel.memory.tables import changes, compared, earlier_words, edges, memories, tags, vectors, words
 
 __all__ = [
     "Change",
     "apply_fields",
+    "as_written",
     "change_to_json",
     "drop_changes",
     "earlier_contents",
@@ -50,6 +51,8 @@ _FIELDS = (
     "valid_from",
     "valid_to",
 )
+_WRITTEN = frozenset({"content", "tags", "speaker", "tier", "memory_type", "importance"})
+"""What an edit writes that is shown with a memory."""
 _INDEXED = frozenset({"content", "tags", "speaker", "said_at", "said_offset_min"})
 """What the index in memory holds of a memory: a change of these is told to every process."""
 
@@ -402,6 +405,36 @@ def earlier_contents(connection: Connection, space: int, ids: Sequence[str]) -> 
                 if content is not None and content not in found.setdefault(id, []):
                     found[id].append(content)
     return found
+
+
+def as_written(
+    connection: Connection, space: int, records: Sequence[MemoryRecord], moment: datetime
+) -> list[MemoryRecord]:
+    """Memories as they stood at a moment: what edits wrote later is not in them."""
+    later: dict[str, dict[str, Any]] = {}
+    for part in slices([record.id for record in records]):
+        rows = connection.execute(
+            select(changes.c.memory_id, changes.c.before)
+            .where(
+                changes.c.space_id == space,
+                changes.c.memory_id.in_(part),
+                changes.c.at > to_micros(moment),
+            )
+            .order_by(changes.c.id)
+        )
+        for id, before in rows:
+            for name, value in json.loads(before).items():
+                if name in _WRITTEN:
+                    later.setdefault(id, {}).setdefault(name, value)
+    return [
+        replace(
+            record,
+            **{name: tuple(value) if name == "tags" else value for name, value in later[record.id].items()},
+        )
+        if record.id in later
+        else record
+        for record in records
+    ]
 
 
 def drop_changes(

@@ -460,8 +460,21 @@ class Memory:
             progress: Told of each step: "expanding", "searching", "found".
         """
         return await search_deeply(
-            self, printable(question), model=model, as_of=as_of, tags=clean_tags(tags), progress=progress
+            self,
+            printable(question),
+            model=model,
+            as_of=self._space.aware(as_of),
+            tags=clean_tags(tags),
+            progress=progress,
         )
+
+    async def as_written(self, memories: Sequence[MemoryRecord], moment: Moment) -> tuple[MemoryRecord, ...]:
+        """Return memories as they stood at a moment, without what edits wrote later.
+
+        Raises:
+            UsageError: The moment is no time.
+        """
+        return await self._search.as_written(memories, self._space.aware(moment))
 
     async def get(self, id: str) -> MemoryRecord:
         """Return one memory.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 from satchel.errors import NotFound, UsageError
-from satchel.memory import decay, modes, repository
+from satchel.memory import decay, history, modes, repository
 from satchel.memory.checking import printable
 from satchel.memory.filters import Filter, Filters, Visible, filter_of
 from satchel.memory.question import Question, read_question
@@ -15,6 +15,8 @@ from satchel.memory.ranking import Found, Ranked
 from satchel.memory.records import Hit, MemoryRecord, Mode
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from sqlalchemy import Connection
 
     from satchel.memory.arrays import Floats
@@ -51,14 +53,29 @@ class Search:
             wanted, include_superseded=include_superseded or wanted.as_of is not None
         )
         if mode == "keyword":
-            return await self._by_keywords(query, visible, limit=limit)
-        if mode == "semantic":
-            return await self._by_meaning(query, visible, limit=limit, threshold=threshold)
-        _, found, _ = await self.find(
-            query, limit=limit, mode=mode, visible=visible, boosted=mode == "hybrid"
-        )
-        hits = await self.fetch([(ranked, ranked.score) for ranked in found.ranked])
-        return await self._with_factors(hits) if mode == "hybrid" else hits
+            hits = await self._by_keywords(query, visible, limit=limit)
+        elif mode == "semantic":
+            hits = await self._by_meaning(query, visible, limit=limit, threshold=threshold)
+        else:
+            _, found, _ = await self.find(
+                query, limit=limit, mode=mode, visible=visible, boosted=mode == "hybrid"
+            )
+            hits = await self.fetch([(ranked, ranked.score) for ranked in found.ranked])
+            hits = await self._with_factors(hits) if mode == "hybrid" else hits
+        return await self.hits_as_of(hits, wanted.as_of)
+
+    async def as_written(
+        self, memories: Sequence[MemoryRecord], moment: datetime | None
+    ) -> tuple[MemoryRecord, ...]:
+        """Memories as they stood at a moment; see `Memory.as_written`. None is now."""
+        if moment is None or not memories:
+            return tuple(memories)
+        return tuple(await self._space.read(history.as_written, memories, moment))
+
+    async def hits_as_of(self, hits: Sequence[Hit], moment: datetime | None) -> tuple[Hit, ...]:
+        """The same hits, with their memories as they stood at a moment; None is now."""
+        then = await self.as_written([hit.memory for hit in hits], moment)
+        return tuple(replace(hit, memory=memory) for hit, memory in zip(hits, then, strict=True))
 
     async def get(self, id: str) -> MemoryRecord:
         """Return one memory; see `Memory.get`."""
@@ -72,11 +89,10 @@ class Search:
     async def list(self, filters: Filters, *, limit: int, offset: int) -> tuple[MemoryRecord, ...]:
         """Return the memories that fit, the newest first; see `Memory.list`."""
         wanted = filter_of(filters, self._space.aware)
-        return tuple(
-            await self._space.read(
-                repository.list_records, wanted, limit=max(0, limit), offset=max(0, offset)
-            )
+        found = await self._space.read(
+            repository.list_records, wanted, limit=max(0, limit), offset=max(0, offset)
         )
+        return await self.as_written(found, wanted.as_of)
 
     async def count(self, filters: Filters) -> int:
         """Count the memories that fit; see `Memory.count`."""

@@ -71,9 +71,11 @@ class Surface:
         if not passing:
             return Surfaced()
         sure = {ranked.rid for ranked, _ in passing}
+        near = [(ranked, 0.0) for ranked in considered if ranked.rid not in sure]
+        moment = self._space.aware(showing.as_of)
         hits = with_later_words(
-            await self._search.fetch(passing),
-            await self._search.fetch([(ranked, 0.0) for ranked in considered if ranked.rid not in sure]),
+            await self._search.hits_as_of(await self._search.fetch(passing), moment),
+            await self._search.hits_as_of(await self._search.fetch(near), moment),
         )
         known = _without_blanks(text for _, text in said)
         reasons = [(hit, _says_nothing_new(hit, known)) for hit in hits]
