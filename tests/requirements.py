@@ -514,6 +514,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "memory:surface:recorded", "issue 2", "The JSON of ask lists the memories that were shown, with session, turn and score."),
     built(2, "memory:surface:instructions", "issue 3", "Instructions in stored text never reach the prompt as instructions, and can't end the block."),
     built(3, "memory:surface:restatements", "DESIGN 5", "Restatements are collapsed."),
+    built(10, "memory:surface:filters-first", "DESIGN 5", "What may not be shown takes no place from what may, and a limit above five shows more than five."),
     built(10, "memory:surface:giant", "issue 10", "A memory of 16 MB costs surfacing no more than a long page does."),
     built(3, "memory:surface:measured", "issue 3", "Precision and recall of surfacing are measured on answerable and unanswerable questions."),
 

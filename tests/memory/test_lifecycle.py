@@ -235,6 +235,7 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "spent",
                 "note",
                 "words",
+                "as",
                 "embed",
             }
             known |= {"distill", "reindex", "checkup", "check", "repair", "export", "calibrate", "import"}

@@ -278,6 +278,47 @@ async def test_lines_of_the_user_that_look_like_a_surfaced_memory_are_kept(line:
         assert [(await memory.get(id)).content for id in ids] == [line, f"My notes:\n{line}\nThat is all."]
 
 
+ALLERGIES = tuple(
+    f"Mara is allergic to {what}, she told {whom}."
+    for what, whom in zip(
+        ("shellfish", "walnuts", "pollen", "penicillin", "wool", "latex", "kiwi", "soy"),
+        ("Ann", "Ben", "Carla", "Dora", "Emil", "Fritz", "Gina", "Hugo"),
+        strict=True,
+    )
+)
+
+
+@requirement("memory:surface:filters-first")
+@pytest.mark.parametrize("embedder", [HashingEmbedder(), "none"], ids=["vectors", "words"])
+async def test_what_may_not_be_shown_takes_no_place_from_what_may(embedder: HashingEmbedder | str) -> None:
+    """Neither what was shown before, nor this session's own turns, nor what only asks or was just said."""
+    question = "What is Mara allergic to?"
+    async with Memory.open(":memory:", embedder=embedder) as memory:
+        ids = [await memory.add(text) for text in ALLERGIES]
+        own = [said(turn, f"{question[:-1]}, Mara allergic {turn}?!", session="now") for turn in range(6)]
+        own += [said(turn, f"Mara is allergic to it, {turn}.", session="now") for turn in range(6, 12)]
+        await memory.add_episodes([*own, *(said(turn, question, session="old") for turn in range(6))])
+        shown_before: list[str] = []
+        for _ in range(4):
+            context = await memory.surface(question, exclude=shown_before, exclude_session="now", limit=2)
+            assert [hit.memory.id for hit in context.memories if hit.memory.id not in ids] == []
+            shown_before += [hit.memory.id for hit in context.memories]
+        assert sorted(shown_before) == sorted(ids)
+        recalled = await memory.recall(question, exclude=ids)
+        assert not {hit.memory.id for hit in recalled.context.memories} & set(ids)
+        assert "was shown in this session already" in {why for _, why in recalled.left_out}
+
+
+@requirement("memory:surface:filters-first")
+async def test_a_limit_above_five_shows_more_than_five() -> None:
+    async with Memory.open(":memory:", embedder=HashingEmbedder()) as memory:
+        for text in ALLERGIES:
+            await memory.add(text)
+        for limit in (1, 5, 7, 50):
+            context = await memory.surface("What is Mara allergic to?", limit=limit, budget_tokens=2_000)
+            assert len(context.memories) == min(limit, len(ALLERGIES))
+
+
 def test_the_estimate_of_tokens_is_rather_too_high() -> None:
     assert estimate_tokens("") == 0
     assert estimate_tokens("The quick brown fox jumps over the lazy dog.") == 13

@@ -24,7 +24,7 @@ from satchel.memory.ranking import Found, Ranked
 __all__ = ["CONSIDERED", "Gate", "examples", "examples_hash", "judge", "judge_by_words"]
 
 CONSIDERED = 5
-"""Hits that are judged, best first; what is further down was never worth showing."""
+"""Hits that are judged, best first, unless more may be shown; what is further down was hardly ever worth showing."""
 
 # Fitted by logistic regression on 123 messages over a store of facts and conversations, a third of them with
 # nothing
@@ -113,7 +113,9 @@ class Gate:
         return float(question @ self.weights) + self.bias
 
 
-def judge(found: Found, gate: Gate, question: Floats, *, at_least: float = 0.5) -> list[tuple[Ranked, float]]:
+def judge(
+    found: Found, gate: Gate, question: Floats, *, at_least: float = 0.5, most: int = CONSIDERED
+) -> list[tuple[Ranked, float]]:
     """Choose what is worth showing.
 
     Args:
@@ -121,11 +123,12 @@ def judge(found: Found, gate: Gate, question: Floats, *, at_least: float = 0.5) 
         gate: The embedder's.
         question: The vector that was searched with.
         at_least: How sure to be, 0 to 1.
+        most: Hits that are judged.
 
     Returns:
         What to show, surest first, each with how sure it is; nothing where nothing is.
     """
-    hits = [hit for hit in found.ranked[:CONSIDERED] if hit.cosine is not None]
+    hits = [hit for hit in found.ranked[:most] if hit.cosine is not None]
     if not hits:
         return []
     chance = gate.vectors @ question
@@ -165,11 +168,13 @@ def _is_about(hit: Ranked) -> bool:
     return hit.coverage > 0.99 and hit.telling >= _TWO_TELLING
 
 
-def judge_by_words(ranked: Sequence[Ranked], *, at_least: float = 0.5) -> list[tuple[Ranked, float]]:
+def judge_by_words(
+    ranked: Sequence[Ranked], *, at_least: float = 0.5, most: int = CONSIDERED
+) -> list[tuple[Ranked, float]]:
     """Choose what is worth showing where no embedder serves: what has most of the question's telling
     words.
     """
-    sure = [(hit, _by_words(hit)) for hit in ranked[:CONSIDERED]]
+    sure = [(hit, _by_words(hit)) for hit in ranked[:most]]
     return sorted((pair for pair in sure if pair[1] >= at_least), key=lambda pair: -pair[1])
 
 

@@ -12,7 +12,7 @@ from satchel.memory.filters import Filter, Visible
 from satchel.memory.grouping import with_later_words
 from satchel.memory.records import Context, Hit, Recall
 from satchel.memory.relevance import CONSIDERED, judge, judge_by_words
-from satchel.memory.repository import rids_of
+from satchel.memory.repository import read_records, rids_of
 from satchel.memory.surfacing import Said, block_of, is_mere_question, restates, said_texts, says
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ __all__ = ["Showing", "Surface", "Surfaced"]
 
 _MESSAGES = 3  # The last messages of the conversation count (DESIGN 5).
 _SURE_ENOUGH = 0.5
+_SPARE = 10  # Hits beyond those that are judged: some of them only ask, or say what was just said.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,16 @@ class Surfaced:
     left_out: tuple[tuple[Hit, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """What is worth showing, surest first; all that was judged, best first; and what says nothing new."""
+
+    question: Question
+    passing: Sequence[tuple[Ranked, float]]
+    considered: Sequence[Ranked]
+    left_out: tuple[tuple[Hit, str], ...]
+
+
 class Surface:
     """Chooses what of a space a model is shown before a turn."""
 
@@ -63,35 +74,28 @@ class Surface:
             return Surfaced()
         visible = await self._visible(showing)
         at_least = _SURE_ENOUGH if showing.threshold is None else showing.threshold
-        question, passing, considered = await self._judged(said[-1][1], at_least, visible)
-        if not passing and len(said) > 1:
+        known = _without_blanks(text for _, text in said)
+        most = max(CONSIDERED, showing.limit)
+        found = await self._judged(said[-1][1], known, at_least=at_least, visible=visible, most=most)
+        if not found.passing and len(said) > 1:
             # "And what can she eat?" means something only after what came before.
             together = "\n".join(text for _, text in said)
-            question, passing, considered = await self._judged(together, at_least, visible)
-        if not passing:
-            return Surfaced()
-        sure = {ranked.rid for ranked, _ in passing}
-        near = [(ranked, 0.0) for ranked in considered if ranked.rid not in sure]
+            found = await self._judged(together, known, at_least=at_least, visible=visible, most=most)
+        if not found.passing:
+            return Surfaced(left_out=found.left_out)
+        sure = {ranked.rid for ranked, _ in found.passing}
+        near = [(ranked, 0.0) for ranked in found.considered if ranked.rid not in sure]
         moment = self._space.aware(showing.as_of)
-        hits = with_later_words(
-            await self._search.hits_as_of(await self._search.fetch(passing), moment),
+        fresh = with_later_words(
+            await self._search.hits_as_of(await self._search.fetch(found.passing), moment),
             await self._search.hits_as_of(await self._search.fetch(near), moment),
         )
-        known = _without_blanks(text for _, text in said)
-        reasons = [(hit, _says_nothing_new(hit, known)) for hit in hits]
-        fresh = [hit for hit, reason in reasons if not reason]
         context = block_of(
-            fresh, stems=question.stems, budget_tokens=showing.budget_tokens, limit=showing.limit
+            fresh, stems=found.question.stems, budget_tokens=showing.budget_tokens, limit=showing.limit
         )
         shown = {hit.memory.id for hit in context.memories}
-        return Surfaced(
-            context=context,
-            left_out=tuple(
-                (hit, reason or _no_room(hit, context))
-                for hit, reason in reasons
-                if hit.memory.id not in shown
-            ),
-        )
+        no_room = [(hit, _no_room(hit, context)) for hit in fresh if hit.memory.id not in shown]
+        return Surfaced(context=context, left_out=(*found.left_out, *no_room))
 
     async def recall(self, messages: Sequence[Said] | Said, showing: Showing) -> Recall:
         """Say what would be shown, and why not more; see `Memory.recall`."""
@@ -144,20 +148,36 @@ class Surface:
         return replace(visible, hidden=visible.hidden.union(excluded))
 
     async def _judged(
-        self, text: str, at_least: float, visible: Visible
-    ) -> tuple[Question, Sequence[tuple[Ranked, float]], Sequence[Ranked]]:
-        """What is worth showing for a text, surest first; and everything that was judged, best first."""
+        self, text: str, known: Collection[str], *, at_least: float, visible: Visible, most: int
+    ) -> _Judged:
+        """Judge the `most` memories that fit a text best and say something new."""
         question, found, vector = await self._search.find(
-            text, limit=CONSIDERED, mode="hybrid", visible=visible, for_showing=True
+            text, limit=most + _SPARE, mode="hybrid", visible=visible, for_showing=True
         )
-        found = replace(found, ranked=tuple(hit for hit in found.ranked if hit.score > 0))
+        ranked = [hit for hit in found.ranked if hit.score > 0]
+        records = await self._space.read(read_records, [hit.rid for hit in ranked])
+        considered: list[Ranked] = []
+        left_out: list[tuple[Hit, str]] = []
+        for one in ranked:
+            if one.rid not in records or len(considered) == most:
+                continue
+            hit = Hit(memory=records[one.rid], score=round(one.score, 6), signals=one.signals)
+            reason = _says_nothing_new(hit, known)
+            if reason:
+                left_out.append((hit, reason))
+            else:
+                considered.append(one)
+        found = replace(found, ranked=tuple(considered))
         dense = self._space.dense
-        gate = None if vector is None or dense is None or not found.ranked else await dense.gate()
-        if gate is None or vector is None:
-            passing = judge_by_words(found.ranked, at_least=at_least)
-        else:
-            passing = judge(found, gate, vector, at_least=at_least)
-        return question, passing, found.ranked[:CONSIDERED]
+        gate = None if vector is None or dense is None or not considered else await dense.gate()
+        return _Judged(
+            question=question,
+            passing=judge_by_words(considered, at_least=at_least, most=most)
+            if gate is None or vector is None
+            else judge(found, gate, vector, at_least=at_least, most=most),
+            considered=considered,
+            left_out=tuple(left_out),
+        )
 
 
 def _says_nothing_new(hit: Hit, known: Collection[str]) -> str:
