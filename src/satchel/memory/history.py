@@ -426,15 +426,12 @@ def as_written(
             for name, value in json.loads(before).items():
                 if name in _WRITTEN:
                     later.setdefault(id, {}).setdefault(name, value)
-    return [
-        replace(
-            record,
-            **{name: tuple(value) if name == "tags" else value for name, value in later[record.id].items()},
-        )
-        if record.id in later
-        else record
-        for record in records
-    ]
+
+    def then(record: MemoryRecord) -> MemoryRecord:
+        fields: dict[str, Any] = later.get(record.id, {})
+        return replace(record, **{**fields, "tags": tuple(fields.get("tags", record.tags))})
+
+    return [then(record) for record in records]
 
 
 def drop_changes(
