@@ -1,0 +1,288 @@
+"""The languages: their words and phrases, read from data files, and the parser that finds the phrases in a text.
+
+A file has `[words]`, tables of a symbol's words by their value, and rules, one a line:
+
+    symbol: pattern -> meaning name=value
+
+A pattern has words, `<symbol>` or `<symbol:argument>` (without a value where the argument is `_`), `[what may be left
+out]` and `(one | another)`; what stands before `^` must be there and is no part of the phrase. The meaning is a method
+of `meanings.Said`; its arguments are what the symbols mean and the values behind it. Without a meaning, that of the one
+symbol is taken. A text is searched for the symbol `mention`, from each token on for the longest one; of two rules for
+the same tokens the first one counts. A search never goes farther than `_LONGEST` tokens, so that a text takes linear
+time.
+
+`common` are words by which the language is known, `joins` and `breaks` words between two dates (see `resolving.py`),
+and `[signs]` regular expressions about a clause, in which `¤` stands for the date (see `tenses.py`).
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
+
+from satchel.memory.dates.spans import NO_PHRASE
+
+__all__ = ["LANGUAGES", "Language", "Phrase", "Token", "language", "tokens_of"]
+
+LANGUAGES: Final = ("en", "de", "es", "fr", "zh")
+
+_LONGEST: Final = 24
+"""Tokens in a phrase; the longest range of two full dates has 16."""
+_APOSTROPHE: Final = "['\N{RIGHT SINGLE QUOTATION MARK}]"
+_TOKEN: Final = re.compile(
+    r"[\u3007\u3400-\u9fff]|\d+|(?:[^\W\d_\u3007\u3400-\u9fff]+[\u0300-\u036f]*)+|[^\w\s]|_"
+)
+_SIGNS: Final = str.maketrans("\u2018\u2019\u2010\u2011\u2012\u2013\u2014\uff5e~\u3001", "''-------,")
+_PATTERN: Final = re.compile(r"<(\w+)(?::(\w+))?>|([\[\]()|^])|([^\s<>\[\]()|^]+)")
+_DIGITS: Final[Mapping[str, tuple[int, int, int, int]]] = {
+    "int": (1, 4, 1, 9999),
+    "d": (1, 2, 1, 31),
+    "dd": (2, 2, 0, 99),
+    "yyyy": (4, 4, 1500, 2199),
+    "digits": (1, 9, 0, 999_999_999),
+}
+"""The symbols that stand for digits: the least and most characters, the least and greatest number."""
+
+
+class Token(NamedTuple):
+    """A word, a number, a sign or a Chinese character; `word` is in lower case and without accents."""
+
+    word: str
+    start: int
+    end: int
+
+
+class Phrase(NamedTuple):
+    """A phrase that was found: its tokens from `start` up to `end`, and what it means."""
+
+    start: int
+    end: int
+    value: Any
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The tokens of a text, in order; white space is none."""
+    return [Token(_normal(match.group()), match.start(), match.end()) for match in _TOKEN.finditer(text)]
+
+
+def _normal(word: str) -> str:
+    if word.isascii():
+        return "-" if word == "~" else word.lower()
+    folded = unicodedata.normalize("NFKD", word.translate(_SIGNS)).lower()
+    return "".join(char for char in folded if not unicodedata.combining(char))
+
+
+@dataclass(slots=True)
+class _Node:
+    """A state after the first elements of some rules."""
+
+    words: dict[str, _Node] = field(default_factory=dict)
+    symbols: dict[tuple[str, str], _Node] = field(default_factory=dict)
+    marked: _Node | None = None
+    ends: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
+
+    def after(self, element: str) -> _Node:
+        """The state after one more element, made if it isn't there."""
+        if element == "^":
+            self.marked = self.marked or _Node()
+            return self.marked
+        if element.startswith("<"):
+            symbol, _, name = element[1:-1].partition(":")
+            return self.symbols.setdefault((symbol, name), _Node())
+        return self.words.setdefault(element, _Node())
+
+
+class Language:
+    """One language: its words, its phrases, and the patterns of its tenses."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.signs: Mapping[str, re.Pattern[str]] = {
+            name: re.compile(pattern.replace("'", _APOSTROPHE), re.IGNORECASE | re.VERBOSE | re.DOTALL)
+            for name, pattern in data["signs"].items()
+        }
+        self.order: Any = data.get("order")
+        self.joins = frozenset(token.word for token in tokens_of(data["joins"]))
+        self.breaks = frozenset(token.word for token in tokens_of(data["breaks"]))
+        self._data = data
+
+    @cached_property
+    def vocabulary(self) -> frozenset[str]:
+        """Every word that speaks for this language: the common ones and those of dates."""
+        common = {token.word for token in tokens_of(self._data["common"])}
+        return frozenset(word for word in common | self._words.keys() | self._literals if word.isalpha())
+
+    @cached_property
+    def _words(self) -> dict[str, list[tuple[tuple[str, ...], str, Any]]]:
+        """Words with their symbol and value, by their first token."""
+        found: dict[str, list[tuple[tuple[str, ...], str, Any]]] = {}
+        for symbol, values in self._data["words"].items():
+            for value, forms in values.items():
+                meant = int(value) if value.lstrip("-").isdigit() else value
+                for form in forms.split(","):
+                    words = tuple(token.word for token in tokens_of(form))
+                    found.setdefault(words[0], []).append((words, symbol, meant))
+        return found
+
+    @cached_property
+    def _rules(self) -> dict[str, _Node]:
+        heads: dict[str, _Node] = {}
+        for priority, line in enumerate(self._data["grammar"]["rules"].splitlines()):
+            head, _, rest = line.partition(":")
+            pattern, _, meaning = rest.partition("->")
+            if not pattern or head.startswith("#"):
+                continue
+            name, *constants = meaning.split() or [""]
+            given = dict(constant.split("=") for constant in constants)
+            end = (priority, name, {key: _constant(value) for key, value in given.items()})
+            for elements in _expanded(_PATTERN.finditer(pattern)):
+                node = heads.setdefault(head.strip(), _Node())
+                for element in elements:
+                    node = node.after(element)
+                node.ends.append(end)
+        return heads
+
+    @cached_property
+    def _literals(self) -> set[str]:
+        """The words that stand in the rules themselves."""
+        found: set[str] = set()
+        nodes = list(self._rules.values())
+        while nodes:
+            node = nodes.pop()
+            found |= node.words.keys()
+            nodes += [*node.words.values(), *node.symbols.values(), *([node.marked] if node.marked else [])]
+        return found
+
+    @cached_property
+    def _firsts(self) -> frozenset[str]:
+        """The words that a mention can begin with; "0" stands for all digits."""
+        found: set[str] = set()
+        seen: set[str] = set()
+        heads = ["mention"]
+        while heads:
+            head = heads.pop()
+            if head in seen:
+                continue
+            seen.add(head)
+            if head in self._rules:
+                node = self._rules[head]
+                found |= node.words.keys()
+                heads += [symbol for symbol, _ in node.symbols]
+            elif head in _DIGITS:
+                found.add("0")
+            else:
+                found |= {
+                    first for first, words in self._words.items() if any(s == head for _, s, _ in words)
+                }
+        return frozenset(found)
+
+    def can_begin(self, token: Token) -> bool:
+        """Whether a mention can begin with the token."""
+        return ("0" if token.word.isdecimal() else token.word) in self._firsts
+
+    def find(self, tokens: list[Token], at: int, meanings: object) -> Phrase | None:
+        """The longest mention that begins with the token `at`; `meanings` has a method for each one in the rules."""
+        found = _Search(self._rules, self._words, tokens, at + _LONGEST, meanings).symbol("mention", at)
+        return max(found, key=lambda phrase: phrase.end, default=None)
+
+
+def _constant(value: str) -> int | str:
+    return int(value) if value.lstrip("-").isdigit() else value
+
+
+def _expanded(parts: Iterator[re.Match[str]]) -> list[list[str]]:
+    """Every sequence of elements that a pattern allows, up to its closing bracket."""
+    branches: list[list[str]] = []
+    current: list[list[str]] = [[]]
+    for part in parts:
+        symbol, name, sign, words = part.groups()
+        if sign in ("[", "("):
+            inner = _expanded(parts) + ([[]] if sign == "[" else [])
+            current = [left + right for left in current for right in inner]
+        elif sign in ("]", ")"):
+            break
+        elif sign == "|":
+            branches += current
+            current = [[]]
+        else:
+            elements = [f"<{symbol}:{name or symbol}>"] if symbol else None
+            elements = elements or ([sign] if sign else [token.word for token in tokens_of(words)])
+            current = [left + elements for left in current]
+    return branches + current
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search for phrases from one token on; what was found for a symbol at a place is kept."""
+
+    rules: Mapping[str, _Node]
+    words: Mapping[str, list[tuple[tuple[str, ...], str, Any]]]
+    tokens: list[Token]
+    limit: int
+    meanings: object
+    found: dict[tuple[str, int], list[Phrase]] = field(default_factory=dict)
+
+    def symbol(self, symbol: str, at: int) -> list[Phrase]:
+        """Every phrase for a symbol from a token on, one for each end."""
+        key = (symbol, at)
+        if key not in self.found:
+            if at >= min(self.limit, len(self.tokens)):
+                return []
+            if symbol in self.rules:
+                best: dict[int, tuple[int, Phrase]] = {}
+                self._walk(self.rules[symbol], at, at, {}, best)
+                self.found[key] = [phrase for _, phrase in best.values()]
+            else:
+                self.found[key] = list(self._terminals(symbol, at))
+        return self.found[key]
+
+    def _terminals(self, symbol: str, at: int) -> Iterator[Phrase]:
+        word = self.tokens[at].word
+        if symbol in _DIGITS:
+            shortest, longest, least, greatest = _DIGITS[symbol]
+            if shortest <= len(word) <= longest and word.isdecimal() and least <= int(word) <= greatest:
+                yield Phrase(at, at + 1, int(word))
+            return
+        for words, of, value in self.words.get(word, ()):
+            if of == symbol and words == tuple(token.word for token in self.tokens[at : at + len(words)]):
+                yield Phrase(at, at + len(words), value)
+
+    def _walk(
+        self,
+        node: _Node,
+        start: int,
+        at: int,
+        arguments: dict[str, Any],
+        best: dict[int, tuple[int, Phrase]],
+    ) -> None:
+        for priority, name, constants in node.ends:
+            if at in best and best[at][0] <= priority:
+                continue
+            try:
+                value = getattr(self.meanings, name or "same")(**arguments, **constants)
+            except (ValueError, OverflowError):
+                value = None  # 31 April, or before year 1
+            if value is not NO_PHRASE:
+                best[at] = (priority, Phrase(start, at, value))
+        if node.marked is not None:
+            self._walk(node.marked, at, at, arguments, best)
+        if at < min(self.limit, len(self.tokens)):
+            follower = node.words.get(self.tokens[at].word)
+            if follower is not None:
+                self._walk(follower, start, at + 1, arguments, best)
+            for (symbol, name), after in node.symbols.items():
+                for phrase in self.symbol(symbol, at):
+                    more = arguments if name == "_" else {**arguments, name: phrase.value}
+                    self._walk(after, phrase.start if start == at else start, phrase.end, more, best)
+
+
+@lru_cache(maxsize=len(LANGUAGES))
+def language(name: str) -> Language:
+    """One of `LANGUAGES`, read once."""
+    data = (files("satchel.memory.dates") / "languages" / f"{name}.toml").read_text(encoding="utf-8")
+    return Language(tomllib.loads(data))

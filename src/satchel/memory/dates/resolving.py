@@ -1,0 +1,225 @@
+"""Finds the dates of a text, and resolves each against the day it was said on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+from satchel.errors import UsageError
+from satchel.memory.dates.grammar import LANGUAGES, Language, Phrase, Token, language, tokens_of
+from satchel.memory.dates.meanings import Order, Said
+from satchel.memory.dates.spans import NO_MENTION, Cycle, Span, Value
+from satchel.memory.dates.tenses import clause_around, tense_of
+
+__all__ = ["ResolvedDate", "resolve_dates"]
+
+_MONTH_FIRST: Final = frozenset({"US", "PH", "CN", "TW", "JP", "KR", "HU"})
+"""Countries that write the month before the day; Canada does both."""
+_LOCALE: Final = re.compile(r"[a-z]{2,3}(?:[-_][a-z]{4})?[-_]([a-z]{2})(?![a-z])", re.IGNORECASE)
+_NEAR: Final = 6
+"""Tokens between a time and what happens in it."""
+_LEAST_AROUND: Final = 7
+"""Days of a time that others can lie in."""
+_SENTENCE_ENDS: Final = frozenset(".!?;\u3002")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedDate:
+    """A date that was spoken of.
+
+    Attributes:
+        text: The words, as they stand.
+        offset: Where they begin, in characters.
+        start: The first day meant, or None where it can't be known.
+        end: The last day meant, included; None exactly where `start` is.
+    """
+
+    text: str
+    offset: int
+    start: date | None
+    end: date | None
+
+
+def resolve_dates(text: str, said_at: datetime | date | str, *, locale: str = "") -> tuple[ResolvedDate, ...]:
+    """Find the dates that a text speaks of and resolve each against the day it was said on.
+
+    Args:
+        text: What was said; any length.
+        said_at: When: a local date or time, or either as ISO 8601. The calendar date in it counts, its offset is not
+            converted; a bare date leaves the hour open, and nights are then read as said in the daytime.
+        locale: The user's, as "en_GB" or "en-GB.UTF-8"; of it only the country counts. It decides the order of day and
+            month in digits where the language doesn't, and holidays and seasons that differ between countries.
+
+    Returns:
+        The mentions in the order of the text, none overlapping another; of several readings of one place the longest.
+
+    Raises:
+        UsageError: `said_at` is no date.
+    """
+    at, has_hour = _moment(said_at)
+    country = _country(locale)
+    tokens = tokens_of(text)
+    mentions: list[tuple[Language, Phrase]] = []
+    at_token = 0
+    for index, spoken in enumerate(_languages(tokens)):
+        if index < at_token or not spoken.can_begin(tokens[index]):
+            continue
+        said = Said(at=at, has_hour=has_hour, country=country, orders=_orders(spoken, country))
+        phrase = spoken.find(tokens, index, said)
+        if phrase is None or not _stands_alone(text, tokens[phrase.start].start, tokens[phrase.end - 1].end):
+            continue
+        if isinstance(phrase.value, Cycle) and phrase.value.weak:
+            continue
+        at_token = phrase.end
+        if phrase.value is not NO_MENTION:
+            mentions.append((spoken, phrase))
+    unclear = _unclear(tokens, mentions)
+    clauses = {
+        spoken: [match.end() for match in spoken.signs["clause"].finditer(text)] for spoken, _ in mentions
+    }
+    resolved: list[ResolvedDate] = []
+    before: Phrase | None = None
+    for spoken, phrase in mentions:
+        start, end = tokens[phrase.start].start, tokens[phrase.end - 1].end
+        end -= text[end - 1] == "."
+        span = _inside(phrase, before, tokens, spoken) if before is not None else None
+        if span is not None:
+            start = resolved.pop().offset
+        elif phrase not in unclear:
+            clause = clause_around(text, start, end, clauses[spoken])
+            span = _picked(phrase.value, clause, spoken, at.date())
+        first, last = (span.first, span.last) if span is not None else (None, None)
+        resolved.append(ResolvedDate(text=text[start:end], offset=start, start=first, end=last))
+        before = phrase
+    return tuple(resolved)
+
+
+def _inside(phrase: Phrase, before: Phrase, tokens: list[Token], spoken: Language) -> Span | None:
+    """The days of a phrase inside the longer time named shortly before: "next week I'm away from Monday to Friday"."""
+    container, between = before.value, tokens[before.end : phrase.start]
+    if (
+        not isinstance(phrase.value, Cycle)
+        or not isinstance(container, Span)
+        or container.days < _LEAST_AROUND
+    ):
+        return None
+    if not 0 < len(between) <= _NEAR or any(token.word in spoken.breaks for token in between):
+        return None
+    return phrase.value.inside(container)
+
+
+def _picked(value: Value, clause: str, spoken: Language, today: date) -> Span | None:
+    """The days that a phrase means in its clause."""
+    if value is None or (isinstance(value, Span) and not value.lasting):
+        return value
+    tense = tense_of(clause, spoken.signs)
+    if isinstance(value, Span):
+        return None if tense == "past" else value
+    # A birthday comes every year, and a year of birth is not the last one.
+    return (
+        None if spoken.signs["yearly"].search(clause) and value.period == "year" else value.pick(tense, today)
+    )
+
+
+def _unclear(tokens: list[Token], mentions: list[tuple[Language, Phrase]]) -> set[Phrase]:
+    """The phrases next to another one that together say what no rule knows ("Friday in January")."""
+    found: set[Phrase] = set()
+    for (spoken, left), (_, right) in pairwise(mentions):
+        between = tokens[left.end : right.start]
+        if len(between) <= 2 and all(token.word in spoken.joins for token in between):
+            found |= {left, right}
+    return found
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether a phrase is no part of a longer word, number, path or version."""
+    before, after = text[max(start - 2, 0) : start], text[end : end + 2]
+    if _is_latin(text[start]) and before:  # noqa: SIM102
+        if _is_latin(before[-1]) or (before[-1] in "/.-" and _is_latin(before[0])):
+            return False
+    if _is_latin(text[end - 1]) and after:
+        return not (
+            _is_latin(after[0])
+            or (after[0] in "-/.:," and text[end - 1].isdecimal() and after[1:].isdecimal())
+        )
+    return True
+
+
+def _is_latin(char: str) -> bool:
+    """Whether it is part of a word in a script that puts spaces between words."""
+    return (char.isalnum() or char == "_") and not _is_chinese(char)
+
+
+def _is_chinese(char: str) -> bool:
+    return "\u3400" <= char <= "\u9fff" or char == "\u3007"
+
+
+@lru_cache(maxsize=1)
+def _speakers() -> dict[str, tuple[Language, ...]]:
+    """The languages that have a word."""
+    found: dict[str, tuple[Language, ...]] = {}
+    for name in LANGUAGES:
+        for word in language(name).vocabulary:
+            found[word] = (*found.get(word, ()), language(name))
+    return found
+
+
+def _languages(tokens: list[Token]) -> Iterator[Language]:
+    """The language of each token: that which most words of its sentence speak for, and of the text where they tie."""
+    speakers = _speakers()
+    english, chinese = language("en"), language("zh")
+    sentences: list[tuple[int, dict[Language, float]]] = []
+    total: dict[Language, float] = {english: 0.0}
+    size, votes = 0, dict[Language, float]()
+    for token in tokens:
+        size += 1
+        speaking = speakers.get(token.word, ())
+        for speaker in speaking:
+            votes[speaker] = votes.get(speaker, 0.0) + 1 / len(speaking)
+        if token.word in _SENTENCE_ENDS:
+            sentences.append((size, votes))
+            size, votes = 0, dict[Language, float]()
+    sentences.append((size, votes))
+    for _, votes in sentences:
+        for speaker, vote in votes.items():
+            if speaker is not chinese:
+                total[speaker] = total.get(speaker, 0.0) + vote
+    index = 0
+    for size, votes in sentences:
+        spoken = max(total, key=lambda speaker: (votes.get(speaker, 0.0), total[speaker]))
+        for token in tokens[index : index + size]:
+            index += 1
+            after = tokens[index].word if token.word.isdecimal() and index < len(tokens) else token.word
+            yield chinese if _is_chinese(after[0]) else spoken
+
+
+def _orders(spoken: Language, country: str) -> frozenset[Order]:
+    """The orders of day and month in digits that the language and the country have."""
+    found: set[Order] = {spoken.order} if spoken.order is not None else set()
+    if country and country != "CA":
+        found.add("mdy" if country in _MONTH_FIRST else "dmy")
+    return frozenset(found)
+
+
+def _country(locale: str) -> str:
+    match = _LOCALE.match(locale)
+    return match[1].upper() if match else ""
+
+
+def _moment(said_at: datetime | date | str) -> tuple[datetime, bool]:
+    """The local time, and whether more than the day is known."""
+    if isinstance(said_at, str):
+        try:
+            said_at = datetime.fromisoformat(said_at) if len(said_at) > 10 else date.fromisoformat(said_at)
+        except ValueError as error:
+            raise UsageError(
+                f"{said_at!r} is no date: give it as 2026-11-21 or 2026-11-21T18:30:00+01:00."
+            ) from error
+    if isinstance(said_at, datetime):
+        return said_at.replace(tzinfo=None), True
+    return datetime.combine(said_at, time()), False
