@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 
 from satchel.errors import UsageError
 from satchel.memory import resolve_dates
+from tests.requirements import requirement
 
 SATURDAY = "2026-11-21T14:00:00+01:00"
 WEDNESDAY = "2026-11-18T14:00:00+01:00"
@@ -217,3 +221,178 @@ def test_any_text_on_any_day_gives_ordered_mentions_that_stand_in_the_text(text:
         assert (text + " today and 3 weeks ago, in May")[mention.offset : reached] == mention.text
         assert (mention.start is None) == (mention.end is None)
         assert mention.start is None or mention.end is None or mention.start <= mention.end
+
+
+TABLE = [
+    [field.strip() for field in line.split("|")]
+    for line in (Path(__file__).parent / "data" / "dates.txt").read_text(encoding="utf-8").splitlines()
+    if line and not line.startswith("#")
+]
+"""Phrases in five languages: language, moment and locale, text, and what it means."""
+MOMENTS = {"wed": WEDNESDAY, "sat": SATURDAY}
+
+
+def meaning(text: str, said_at: str, locale: str = "") -> str:
+    """What a phrase means, as the table writes it."""
+    found = resolve_dates(text, said_at, locale=locale)
+    days = [f"{f.start} .. {f.end}" if f.start != f.end else f"{f.start or 'unknown'}" for f in found]
+    return ", ".join(days) or "none"
+
+
+@requirement("memory:dates:verbs", "memory:dates:languages", "memory:dates:parts", "memory:dates:ranges")
+@pytest.mark.parametrize(("language", "moment", "text", "expected"), TABLE, ids=[row[2] for row in TABLE])
+def test_a_phrase_of_the_table_means_what_it_says(
+    language: str, moment: str, text: str, expected: str
+) -> None:
+    at, _, locale = moment.partition("@")
+    assert meaning(text, MOMENTS.get(at.strip(), at.strip()), locale) == expected, language
+
+
+@requirement("memory:dates:order")
+def test_digits_are_read_in_the_order_of_the_language_or_of_the_user_s_country() -> None:
+    assert meaning("The exam is on 5/2.", WEDNESDAY) == "unknown"
+    assert meaning("The exam is on 5/2.", WEDNESDAY, "en_GB.UTF-8") == "2027-02-05"
+    assert meaning("The exam is on 5/2.", WEDNESDAY, "en-US") == "2027-05-02"
+    assert meaning("Die Prüfung ist am 5.2.", WEDNESDAY) == "2027-02-05"
+    assert meaning("El examen es el 5/2.", WEDNESDAY, "es_US") == "unknown"  # language and country disagree
+
+
+@requirement("memory:dates:birthday")
+def test_a_birthday_without_a_year_is_unknown_and_one_with_a_year_is_that_day() -> None:
+    assert meaning("Her birthday is May 5th.", WEDNESDAY) == "unknown"
+    assert meaning("She was born on May 5th, 1990.", WEDNESDAY) == "1990-05-05"
+    assert meaning("Her birthday was yesterday.", WEDNESDAY) == "2026-11-17"
+
+
+@given(st.sampled_from(TABLE), st.sampled_from([str.lower, str.upper, str.title, str.swapcase]))
+def test_capitals_change_nothing(row: list[str], change: Callable[[str], str]) -> None:
+    language, moment, text, expected = row
+    at, _, locale = moment.partition("@")
+    changed = change(text)
+    if len(changed) == len(text):  # "ß" has no capital of its own
+        assert meaning(changed, MOMENTS.get(at.strip(), at.strip()), locale) == expected, language
+
+
+@given(st.sampled_from(TABLE), st.sampled_from([" ", "  ", "\t", "\n", " \n ", "\u00a0", "\u2003 "]))
+def test_white_space_changes_nothing(row: list[str], space: str) -> None:
+    language, moment, text, expected = row
+    at, _, locale = moment.partition("@")
+    changed = space + space.join(text.split(" ")) + space
+    assert meaning(changed, MOMENTS.get(at.strip(), at.strip()), locale) == expected, language
+
+
+WORDS = [
+    "in",
+    "on",
+    "the",
+    "of",
+    "from",
+    "to",
+    "last",
+    "next",
+    "this",
+    "first",
+    "second",
+    "half",
+    "day",
+    "days",
+    "before",
+    "after",
+    "between",
+    "until",
+    "may",
+    "march",
+    "5",
+    "5/2",
+    "2026",
+    "12",
+    "monday",
+    "week",
+    "weeks",
+    "year",
+    "ago",
+    "two",
+    "am",
+    "bis",
+    "vom",
+    "ersten",
+    "nächsten",
+    "hace",
+    "de",
+    "la",
+    "semana",
+    "que",
+    "viene",
+    "il",
+    "y",
+    "a",
+    "dans",
+    "trois",
+    "jours",
+    "le",
+    "du",
+    "au",
+    "月",
+    "日",
+    "年",
+    "前",
+    "后",
+    "下周",
+    "三",
+    "的",
+    "到",
+    "every",
+    "birthday",
+    ",",
+    ".",
+    "-",
+    "/",
+]
+
+
+@given(
+    st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join),
+    st.dates(),
+    st.sampled_from(["", "en_US", "de_AT"]),
+)
+def test_any_row_of_date_words_gives_ranges_that_begin_before_they_end(
+    text: str, day: date, locale: str
+) -> None:
+    reached = 0
+    for found in resolve_dates(text, day, locale=locale):
+        assert found.offset >= reached
+        reached = found.offset + len(found.text)
+        assert text[found.offset : reached] == found.text
+        assert (found.start is None) == (found.end is None)
+        assert found.start is None or found.end is None or found.start <= found.end
+
+
+@requirement("memory:dates:linear")
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "1",
+        "in ",
+        "in in on ",
+        "day before ",
+        "first half of ",
+        "May 5 to ",
+        "5/5/",
+        "on Friday, ",
+        "月",
+        "昨天",
+        "ge ",
+        "bin ",
+    ],
+)
+def test_a_hostile_text_takes_linear_time(unit: str) -> None:
+    def cost(size: int) -> float:
+        text = unit * (size // len(unit))
+        started = time.process_time()
+        resolve_dates(text, WEDNESDAY)
+        return time.process_time() - started
+
+    resolve_dates("on Friday", WEDNESDAY)  # reads the grammars
+    small = min(cost(4_000) for _ in range(3))
+    # Eight times the text, at most 24 times the time, for the noise of a loaded machine; quadratic would be 64 times.
+    assert cost(32_000) <= 24 * small + 0.05

@@ -159,36 +159,50 @@ class Language:
         return found
 
     @cached_property
-    def _firsts(self) -> frozenset[str]:
-        """The words that a mention can begin with; "0" stands for all digits."""
-        found: set[str] = set()
-        seen: set[str] = set()
-        heads = ["mention"]
-        while heads:
-            head = heads.pop()
-            if head in seen:
-                continue
-            seen.add(head)
-            if head in self._rules:
-                node = self._rules[head]
-                found |= node.words.keys()
-                heads += [symbol for symbol, _ in node.symbols]
-            elif head in _DIGITS:
-                found.add("0")
-            else:
-                found |= {
-                    first for first, words in self._words.items() if any(s == head for _, s, _ in words)
-                }
-        return frozenset(found)
+    def _begun(self) -> Mapping[str, frozenset[str]]:
+        """The symbols that can begin with a word; "0" stands for all digits."""
+        begun: dict[str, set[str]] = {"0": set(_DIGITS)}
+        for word, meant in self._words.items():
+            begun.setdefault(_key(word), set()).update(symbol for _, symbol, _ in meant)
+        above: dict[str, set[str]] = {}
+        for head, node in self._rules.items():
+            for word in node.words:
+                begun.setdefault(_key(word), set()).add(head)
+            for symbol, _ in node.symbols:
+                above.setdefault(symbol, set()).add(head)
+        for symbols in begun.values():
+            more = list(symbols)
+            while more:
+                added = above.get(more.pop(), set()) - symbols
+                symbols |= added
+                more += added
+        return {word: frozenset(symbols) for word, symbols in begun.items()}
+
+    @cached_property
+    def dated(self) -> frozenset[str]:
+        """The words of which every mention has one, besides digits: neither common nor numbers and the like."""
+        light = {
+            word
+            for word, meant in self._words.items()
+            if all(of in self._data["light"] for _, of, _ in meant)
+        }
+        common = {token.word for token in tokens_of(self._data["common"])}
+        words = self._words.keys() | self._literals
+        return frozenset(word for word in words if word.isalpha()) - light - common
 
     def can_begin(self, token: Token) -> bool:
         """Whether a mention can begin with the token."""
-        return ("0" if token.word.isdecimal() else token.word) in self._firsts
+        return "mention" in self._begun.get(_key(token.word), ())
 
     def find(self, tokens: list[Token], at: int, meanings: object) -> Phrase | None:
         """The longest mention that begins with the token `at`; `meanings` has a method for each one in the rules."""
-        found = _Search(self._rules, self._words, tokens, at + _LONGEST, meanings).symbol("mention", at)
+        limit = min(at + _LONGEST, len(tokens))
+        found = _Search(self._rules, self._words, self._begun, tokens, limit, meanings).symbol("mention", at)
         return max(found, key=lambda phrase: phrase.end, default=None)
+
+
+def _key(word: str) -> str:
+    return "0" if word.isdecimal() else word
 
 
 def _constant(value: str) -> int | str:
@@ -222,6 +236,7 @@ class _Search:
 
     rules: Mapping[str, _Node]
     words: Mapping[str, list[tuple[tuple[str, ...], str, Any]]]
+    begun: Mapping[str, frozenset[str]]
     tokens: list[Token]
     limit: int
     meanings: object
@@ -231,8 +246,6 @@ class _Search:
         """Every phrase for a symbol from a token on, one for each end."""
         key = (symbol, at)
         if key not in self.found:
-            if at >= min(self.limit, len(self.tokens)):
-                return []
             if symbol in self.rules:
                 best: dict[int, tuple[int, Phrase]] = {}
                 self._walk(self.rules[symbol], at, at, {}, best)
@@ -271,14 +284,16 @@ class _Search:
                 best[at] = (priority, Phrase(start, at, value))
         if node.marked is not None:
             self._walk(node.marked, at, at, arguments, best)
-        if at < min(self.limit, len(self.tokens)):
-            follower = node.words.get(self.tokens[at].word)
-            if follower is not None:
-                self._walk(follower, start, at + 1, arguments, best)
-            for (symbol, name), after in node.symbols.items():
-                for phrase in self.symbol(symbol, at):
-                    more = arguments if name == "_" else {**arguments, name: phrase.value}
-                    self._walk(after, phrase.start if start == at else start, phrase.end, more, best)
+        if at >= self.limit:
+            return
+        word = self.tokens[at].word
+        if word in node.words:
+            self._walk(node.words[word], start, at + 1, arguments, best)
+        begun = self.begun.get(_key(word), frozenset())
+        for (symbol, name), after in node.symbols.items() if begun else ():
+            for phrase in self.symbol(symbol, at) if symbol in begun else ():
+                more = arguments if name == "_" else {**arguments, name: phrase.value}
+                self._walk(after, phrase.start if start == at else start, phrase.end, more, best)
 
 
 @lru_cache(maxsize=len(LANGUAGES))

@@ -205,10 +205,12 @@ class Said:
             else None
         )
 
-    def strong(self, date: Value, of: str = "") -> Value:
+    def strong(self, date: Value, least_days: int = 1, most_days: int = 366) -> Value:
         """A date whose company shows that it is one: "in" before "may", "on" before "sat"."""
-        if isinstance(date, Cycle) and date.weak and of and date.period != of:
-            return NO_PHRASE
+        if isinstance(date, Cycle) and date.weak:
+            longest = max(span.days for span in date.around(self.today))
+            if longest > most_days or longest < least_days:
+                return NO_PHRASE
         return replace(date, weak=False) if isinstance(date, Cycle) else date
 
     def winter(self, year: int, until: int) -> Value:

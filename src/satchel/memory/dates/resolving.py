@@ -14,13 +14,15 @@ from satchel.errors import UsageError
 from satchel.memory.dates.grammar import LANGUAGES, Language, Phrase, Token, language, tokens_of
 from satchel.memory.dates.meanings import Order, Said
 from satchel.memory.dates.spans import NO_MENTION, Cycle, Span, Value
-from satchel.memory.dates.tenses import clause_around, tense_of
+from satchel.memory.dates.tenses import Clauses
 
 __all__ = ["ResolvedDate", "resolve_dates"]
 
 _MONTH_FIRST: Final = frozenset({"US", "PH", "CN", "TW", "JP", "KR", "HU"})
 """Countries that write the month before the day; Canada does both."""
 _LOCALE: Final = re.compile(r"[a-z]{2,3}(?:[-_][a-z]{4})?[-_]([a-z]{2})(?![a-z])", re.IGNORECASE)
+_LEAD: Final = 6
+"""Tokens of a mention before the first one of its own words: "between the first and the last"."""
 _NEAR: Final = 6
 """Tokens between a time and what happens in it."""
 _LEAST_AROUND: Final = 7
@@ -65,9 +67,9 @@ def resolve_dates(text: str, said_at: datetime | date | str, *, locale: str = ""
     country = _country(locale)
     tokens = tokens_of(text)
     mentions: list[tuple[Language, Phrase]] = []
-    at_token = 0
-    for index, spoken in enumerate(_languages(tokens)):
-        if index < at_token or not spoken.can_begin(tokens[index]):
+    reached = 0
+    for index, spoken in _beginnings(tokens):
+        if index < reached:
             continue
         said = Said(at=at, has_hour=has_hour, country=country, orders=_orders(spoken, country))
         phrase = spoken.find(tokens, index, said)
@@ -75,24 +77,24 @@ def resolve_dates(text: str, said_at: datetime | date | str, *, locale: str = ""
             continue
         if isinstance(phrase.value, Cycle) and phrase.value.weak:
             continue
-        at_token = phrase.end
+        reached = phrase.end
         if phrase.value is not NO_MENTION:
             mentions.append((spoken, phrase))
     unclear = _unclear(tokens, mentions)
+    places = [_place(phrase, text, tokens) for _, phrase in mentions]
     clauses = {
-        spoken: [match.end() for match in spoken.signs["clause"].finditer(text)] for spoken, _ in mentions
+        spoken: Clauses(text, places, spoken.signs)
+        for spoken in {spoken for spoken, phrase in mentions if _needs_tense(phrase.value)}
     }
     resolved: list[ResolvedDate] = []
     before: Phrase | None = None
-    for spoken, phrase in mentions:
-        start, end = tokens[phrase.start].start, tokens[phrase.end - 1].end
-        end -= text[end - 1] == "."
+    for (spoken, phrase), place in zip(mentions, places, strict=True):
+        start, end = place
         span = _inside(phrase, before, tokens, spoken) if before is not None else None
         if span is not None:
             start = resolved.pop().offset
         elif phrase not in unclear:
-            clause = clause_around(text, start, end, clauses[spoken])
-            span = _picked(phrase.value, clause, spoken, at.date())
+            span = _picked(phrase.value, clauses.get(spoken), place, at.date())
         first, last = (span.first, span.last) if span is not None else (None, None)
         resolved.append(ResolvedDate(text=text[start:end], offset=start, start=first, end=last))
         before = phrase
@@ -113,17 +115,26 @@ def _inside(phrase: Phrase, before: Phrase, tokens: list[Token], spoken: Languag
     return phrase.value.inside(container)
 
 
-def _picked(value: Value, clause: str, spoken: Language, today: date) -> Span | None:
+def _place(phrase: Phrase, text: str, tokens: list[Token]) -> tuple[int, int]:
+    """Where a phrase begins and ends, without the full stop of its sentence."""
+    end = tokens[phrase.end - 1].end
+    return tokens[phrase.start].start, end - (text[end - 1] == ".")
+
+
+def _needs_tense(value: Value) -> bool:
+    return isinstance(value, Cycle) or (isinstance(value, Span) and value.lasting)
+
+
+def _picked(value: Value, clauses: Clauses | None, place: tuple[int, int], today: date) -> Span | None:
     """The days that a phrase means in its clause."""
-    if value is None or (isinstance(value, Span) and not value.lasting):
-        return value
-    tense = tense_of(clause, spoken.signs)
+    if clauses is None or not _needs_tense(value):
+        return value if isinstance(value, Span) else None
+    tense = clauses.tense(*place)
     if isinstance(value, Span):
         return None if tense == "past" else value
-    # A birthday comes every year, and a year of birth is not the last one.
-    return (
-        None if spoken.signs["yearly"].search(clause) and value.period == "year" else value.pick(tense, today)
-    )
+    if not isinstance(value, Cycle) or (value.period == "year" and clauses.comes_yearly(*place)):
+        return None
+    return value.pick(tense, today)
 
 
 def _unclear(tokens: list[Token], mentions: list[tuple[Language, Phrase]]) -> set[Phrase]:
@@ -167,6 +178,28 @@ def _speakers() -> dict[str, tuple[Language, ...]]:
         for word in language(name).vocabulary:
             found[word] = (*found.get(word, ()), language(name))
     return found
+
+
+def _beginnings(tokens: list[Token]) -> Iterator[tuple[int, Language]]:
+    """The tokens that a mention can begin with, and their language: few, since a date has words of its own."""
+    dated = _dated()
+    places = [i for i, token in enumerate(tokens) if token.word in dated or token.word.isdecimal()]
+    if not places:
+        return
+    following = iter(places)
+    place: int | None = next(following)
+    for index, spoken in enumerate(_languages(tokens)):
+        while place is not None and place < index:
+            place = next(following, None)
+        if place is None:
+            return
+        if place - index <= _LEAD and spoken.can_begin(tokens[index]):
+            yield index, spoken
+
+
+@lru_cache(maxsize=1)
+def _dated() -> frozenset[str]:
+    return frozenset().union(*(language(name).dated for name in LANGUAGES))
 
 
 def _languages(tokens: list[Token]) -> Iterator[Language]:
