@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock", "local_day"]
+__all__ = ["Clock", "ManualClock", "SystemClock", "in_zone_of", "local_day"]
 
 
 def local_day(at: datetime) -> str:
     """The day that budgets, usage and records of calls count by, as "2026-11-21": in the zone of the time."""
     return f"{at:%Y-%m-%d}"
+
+
+def in_zone_of(aware: datetime, at: datetime) -> datetime:
+    """A naive time in the zone of another time, with the offset that the zone has on the naive time's own day.
+
+    A time that was stored or read from the system clock only has an offset. If the system's zone had that offset at
+    that time, it is taken for the zone; otherwise, and before 1970, the offset itself.
+    """
+    is_system = isinstance(aware.tzinfo, timezone) and aware.astimezone().utcoffset() == aware.utcoffset()
+    return at.astimezone() if is_system and at.year >= 1970 else at.replace(tzinfo=aware.tzinfo)
 
 
 class Clock(Protocol):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
+from satchel.clock import in_zone_of
 from satchel.memory import checking
 from satchel.memory.redaction import may_hold_secrets, redact
 from satchel.memory.repository import to_micros
@@ -87,7 +88,7 @@ class Space:
         return to_micros(self.clock.now())
 
     def aware(self, moment: Moment | None) -> datetime | None:
-        """A time with its offset. A time without one is local: it takes the clock's offset.
+        """A time with its offset. A time without one is in the clock's zone, with the offset of its own day.
 
         Raises:
             UsageError: It isn't a time.
@@ -95,7 +96,7 @@ class Space:
         if moment is None:
             return None
         at = checking.moment_of(moment)
-        return at if at.utcoffset() is not None else at.replace(tzinfo=self.clock.now().tzinfo)
+        return at if at.utcoffset() is not None else in_zone_of(self.clock.now(), at)
 
     def micros(self, moment: Moment | None) -> int | None:
         """The same in microseconds since 1970."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from typing import Final, Literal
 
+from satchel.clock import in_zone_of
 from satchel.memory.dates import ResolvedDate, resolve_dates
 from satchel.memory.distill.asking import Proposal
 from satchel.memory.distill.windows import Piece, Window
@@ -73,9 +74,8 @@ def check(proposal: Proposal, window: Window, known: Sequence[MemoryRecord]) -> 
     said_at = sources[0].said_at
     since = _range_of(proposal.since, meant, said_at, "began")
     until = _range_of(proposal.until, meant, said_at, "will end")
-    zone = said_at.tzinfo
-    valid_from = None if since is None else datetime.combine(since[0], time(), zone)
-    valid_to = None if until is None else _day_after(until[1], zone)
+    valid_from = None if since is None else in_zone_of(said_at, datetime.combine(since[0], time()))
+    valid_to = None if until is None else _day_after(until[1], said_at)
     if valid_from is not None and valid_to is not None and valid_to <= valid_from:
         valid_from = valid_to = None
     return CheckedFact(
@@ -92,10 +92,10 @@ def check(proposal: Proposal, window: Window, known: Sequence[MemoryRecord]) -> 
     )
 
 
-def _day_after(day: date, zone: object) -> datetime | None:
+def _day_after(day: date, said_at: datetime) -> datetime | None:
     if day == date.max:
         return None
-    return datetime.combine(day + timedelta(days=1), time(), zone)  # type: ignore[arg-type]
+    return in_zone_of(said_at, datetime.combine(day + timedelta(days=1), time()))
 
 
 def _quoted(proposal: Proposal, window: Window) -> tuple[str, tuple[Piece, ...]] | str:
