@@ -126,9 +126,8 @@ class Grouping:
             return
         pending = await self._count()
         if 0 < pending <= _MOST_RECENT:
-            await self.some(_MOST_RECENT)
+            pending -= (await self.some(_MOST_RECENT)).compared
             await self._space.refresh()
-            pending = await self._count()
         if not pending:
             self._since = changed
         self._seen = self._space.candidates.changed

@@ -415,13 +415,15 @@ class Index:
     def take_tokens(self, found: Mapping[int, bytes]) -> dict[int, Bag]:
         """Keep what was read for these rids; gives it by row. Where there is too much, what was kept first goes."""
         taken: dict[int, Bag] = {}
+        kept = self._bags
         for row, packed in zip(self.rows.of(found).tolist(), found.values(), strict=True):
-            if row >= 0:
-                self._drop_bag(row)
-                bag = taken[row] = self._bags[row] = unpack(packed)
-                self._bag_bytes += _size(bag)
-        while self._bags and self._bag_bytes > _MAX_BAG_BYTES:
-            self._drop_bag(next(iter(self._bags)))
+            if row >= 0 and row not in kept:
+                taken[row] = kept[row] = unpack(packed)
+                self._bag_bytes += len(packed)
+            elif row >= 0:  # Another search was first.
+                taken[row] = kept[row]
+        while kept and self._bag_bytes > _MAX_BAG_BYTES:
+            self._drop_bag(next(iter(kept)))
         return taken
 
     def _drop_bag(self, row: int) -> None:
@@ -431,7 +433,8 @@ class Index:
 
 
 def _size(bag: Bag) -> int:
-    return len(bag.asks) + len(bag.vectors) + 8 * len(bag.counts)
+    """Of what `unpack` was given."""
+    return 2 + 2 * len(bag.counts) + len(bag.asks) + len(bag.vectors)
 
 
 @lru_cache(maxsize=4096)

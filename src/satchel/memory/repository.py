@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
@@ -398,18 +400,20 @@ _RECORD = (
 )
 
 
-def _records(
-    connection: Connection, query: Select[Any], *, space: int | None = None
-) -> dict[int, MemoryRecord]:
-    """The memories that a query over `_RECORD` gives, by rid, in its order; those of one space, if it is given."""
-    rows = [row for row in connection.execute(query) if space is None or row.space_id == space]
+_RECORDS = Prepared(_RECORD.where(memories.c.rid.in_(listed(bindparam("rids")))).order_by(memories.c.rid))
+_RecordRow = namedtuple("_RecordRow", [column.key for column in _RECORD.selected_columns])  # type: ignore[misc]
+_TAGS = Prepared(
+    select(tags.c.rid, tags.c.tag)
+    .where(tags.c.rid.in_(listed(bindparam("rids"))))
+    .order_by(tags.c.rid, tags.c.position)
+)
+
+
+def _records(connection: Connection, rows: Sequence[Any]) -> dict[int, MemoryRecord]:
+    """The memories of rows that have the columns of `_RECORD`, by rid, in their order."""
     tagged: dict[int, list[str]] = {}
-    for part in slices([row.rid for row in rows]):
-        found = connection.execute(
-            select(tags.c.rid, tags.c.tag).where(tags.c.rid.in_(part)).order_by(tags.c.rid, tags.c.position)
-        )
-        for rid, tag in found:
-            tagged.setdefault(rid, []).append(tag)
+    for rid, tag in _TAGS.run(connection, {"rids": json.dumps([row.rid for row in rows])}):
+        tagged.setdefault(rid, []).append(tag)
     return {row.rid: _record(row, tuple(tagged.get(row.rid, ()))) for row in rows}
 
 
@@ -448,19 +452,17 @@ def _record(row: Any, tagged: tuple[str, ...]) -> MemoryRecord:
 
 def read_records(connection: Connection, space: int, rids: Sequence[int]) -> dict[int, MemoryRecord]:
     """The memories with these rids, by rid."""
-    found: dict[int, MemoryRecord] = {}
-    for part in slices(rids):
-        # By rid alone: given the space too, SQLite walks all of its memories by an index of the space.
-        records = _records(connection, _RECORD.where(memories.c.rid.in_(part)), space=space)
-        found.update(records)
-    return found
+    # By rid alone: given the space too, SQLite walks all of its memories by an index of the space.
+    rows: Iterator[Any] = map(_RecordRow._make, _RECORDS.run(connection, {"rids": json.dumps(list(rids))}))
+    return _records(connection, [row for row in rows if row.space_id == space])
 
 
 def records_by_id(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, MemoryRecord]:
     """The memories with these ids, by id."""
     found: dict[str, MemoryRecord] = {}
     for some in slices(ids):
-        records = _records(connection, _RECORD.where(memories.c.space_id == space, memories.c.id.in_(some)))
+        query = _RECORD.where(memories.c.space_id == space, memories.c.id.in_(some))
+        records = _records(connection, connection.execute(query).all())
         found.update((record.id, record) for record in records.values())
     return found
 
@@ -531,7 +533,7 @@ def list_records(
         .limit(limit)
         .offset(offset)
     )
-    return list(_records(connection, query).values())
+    return list(_records(connection, connection.execute(query).all()).values())
 
 
 def count_rows(connection: Connection, space: int, wanted: Filter) -> int:

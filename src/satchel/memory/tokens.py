@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -54,7 +55,7 @@ class Bag(NamedTuple):
         vectors: int8, row after row.
     """
 
-    counts: Ints
+    counts: Sequence[int]
     asks: bytes
     vectors: bytes
 
@@ -102,15 +103,14 @@ def _is_filler(text: str, start: int, end: int) -> bool:
 
 def unpack(packed: bytes) -> Bag:
     """What `pack` packed."""
-    passages = int.from_bytes(packed[:2], "little")
-    head = 2 + 2 * passages
+    passages = packed[0] | packed[1] << 8
     if passages == 1:  # Most memories; a search unpacks hundreds.
-        total = int.from_bytes(packed[2:head], "little")
-        counts = np.array([total], dtype=np.int64)
-    else:
-        counts = np.frombuffer(packed[2:head], dtype="<u2").astype(np.int64)
-        total = int(counts.sum())
-    return Bag(counts=counts, asks=packed[head : head + total], vectors=packed[head + total :])
+        total = packed[2] | packed[3] << 8
+        return Bag((total,), packed[4 : 4 + total], packed[4 + total :])
+    head = 2 + 2 * passages
+    counts = np.frombuffer(packed[2:head], dtype="<u2").tolist()
+    total = sum(counts)
+    return Bag(counts, packed[head : head + total], packed[head + total :])
 
 
 class QuestionTokens(NamedTuple):
@@ -235,7 +235,7 @@ def _compare(wanted: Matrix, bags: Sequence[Bag]) -> Iterator[tuple[Any, Any, An
     passages); of all its tokens, of those outside of questions, and of those in questions.
     """
     for block in _blocks(bags):
-        counts = np.concatenate([bag.counts for bag in block])
+        counts = np.fromiter(chain.from_iterable(bag.counts for bag in block), dtype=np.int64)
         starts = np.cumsum(counts) - counts
         asks = np.frombuffer(b"".join(bag.asks for bag in block), dtype=np.bool_)
         stored = np.frombuffer(b"".join(bag.vectors for bag in block), dtype=np.int8)
