@@ -113,6 +113,24 @@ async def test_a_fact_leads_back_to_the_turn_with_its_quote_and_has_its_dates_wo
         assert {gone.id for gone in receipt.forgotten} == {flight, record.id}
 
 
+@requirement("memory:dates:order")
+@pytest.mark.parametrize(
+    ("locale", "content"),
+    [
+        ("", "The exam is on 5/2."),
+        ("en_GB", "The exam is on 5/2 (2027-02-05)."),
+        ("en_US", "The exam is on 5/2 (2027-05-02)."),
+    ],
+)
+async def test_the_user_s_locale_orders_day_and_month_in_a_fact(locale: str, content: str) -> None:
+    model = answering(facts(fact("The exam is on 5/2.", "The exam is on 5/2")))
+    clock = ManualClock(at=WEDNESDAY)
+    async with Memory.open(":memory:", embedder="none", clock=clock, locale=locale) as memory:
+        await memory.add_episodes([said(1, "The exam is on 5/2.")])
+        await memory.distill(model=model)
+        assert await contents(memory) == [content]
+
+
 @requirement("memory:distill:gate")
 async def test_what_the_gate_refuses_never_reaches_the_larger_model_and_is_not_read_again() -> None:
     small, large = answering("", gate=NO), answering("")

@@ -162,6 +162,7 @@ class MemorySettings:
     embedder: str = "minilm"
     redact: bool = True
     decay_cycle: Literal["day", "request"] = "day"
+    locale: str = ""
     distill: Literal["auto", "off"] = "auto"
     distill_every: int = 10
     distill_after_s: float = 600.0
@@ -586,6 +587,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         choices=("day", "request"),
         doc="The unit of the rate at which memories fade until they are no longer shown automatically: "
         "days, or messages to the model. Search still finds faded memories.",
+    ),
+    Setting(
+        key="memory.locale",
+        kind="text",
+        default="",
+        doc='Where you live, as "en_GB" or "en_US": it decides whether 5/2 is in February or in May, and which '
+        "holidays and seasons are meant. Without it, such dates are unknown unless the language decides. "
+        "The locale of the system isn't used, because en_US is so often only its default.",
     ),
     Setting(
         key="memory.distill",

@@ -119,6 +119,7 @@ class Memory:
         back_fill: bool = True,
         redact: bool = True,
         decay_cycle: DecayCycle = "day",
+        locale: str = "",
     ) -> AsyncIterator[Memory]:
         """Open a store, and close it at the end.
 
@@ -136,6 +137,7 @@ class Memory:
             back_fill: Whether vectors are made in the background too, and not only before a search.
             redact: Whether secrets are removed before anything is stored; see `satchel.memory.redaction`.
             decay_cycle: What rates of decay count: days, or chat requests, which are the calls of `surface`.
+            locale: The user's, as "en_GB"; see `resolve_dates`.
 
         Raises:
             StorageError: The database can't be opened; see `Database.open`.
@@ -180,6 +182,7 @@ class Memory:
                     thread=thread,
                     redacts=redact,
                     by_request=by_request,
+                    locale=locale,
                 )
             )
             failure: Exception | None = None

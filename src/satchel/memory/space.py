@@ -39,6 +39,7 @@ class Space:
         id: Its number in the database.
         redacts: Whether secrets are removed before anything is stored.
         by_request: Whether decay counts chat requests instead of days.
+        locale: The user's, as "en_GB"; "" where it isn't known.
         candidates: Finds memories by words and by meaning.
         dense: The embedder and its vectors in the database; None to go by words alone.
         thread: For work that would block the event loop.
@@ -55,6 +56,7 @@ class Space:
     thread: OneThread
     redacts: bool
     by_request: bool
+    locale: str
 
     async def read(
         self, statement: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs

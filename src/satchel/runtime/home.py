@@ -107,6 +107,7 @@ class Home:
                     home=settings.home,
                     redact=settings.memory.redact,
                     decay_cycle=settings.memory.decay_cycle,
+                    locale=settings.memory.locale,
                     scope=scope,
                 )
                 try:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
-from typing import Final, Literal
+from functools import partial
+from typing import Final, Literal, TypeAlias
 
 from satchel.clock import in_zone_of
 from satchel.memory.dates import ResolvedDate, resolve_dates
@@ -15,6 +16,8 @@ from satchel.memory.distill.windows import Piece, Window
 from satchel.memory.records import MemoryRecord, Trust
 
 __all__ = ["TRUST_RANK", "CheckedFact", "check", "find_quote"]
+
+_Resolve: TypeAlias = Callable[[str, datetime | date], Sequence[ResolvedDate]]
 
 TRUST_RANK: Final[Mapping[Trust, int]] = {"outside": 0, "agent": 1, "user": 2}
 
@@ -53,8 +56,10 @@ class CheckedFact:
         return self.sources[0]
 
 
-def check(proposal: Proposal, window: Window, known: Sequence[MemoryRecord]) -> CheckedFact | str:
-    """Hold a proposal against the words.
+def check(
+    proposal: Proposal, window: Window, known: Sequence[MemoryRecord], *, locale: str = ""
+) -> CheckedFact | str:
+    """Hold a proposal against the words; `locale` is the user's (see `resolve_dates`).
 
     Returns:
         What may be stored, or why nothing is.
@@ -67,13 +72,14 @@ def check(proposal: Proposal, window: Window, known: Sequence[MemoryRecord]) -> 
     quote, sources = found
     if all(piece.trust == "outside" for piece in sources) and _OF_USER.match(proposal.content):
         return "it says of the user, as if it were so, what only somebody outside says"
-    meant = _dates_in(window, sources, quote)
-    content = _with_days(proposal.content, sources[0], meant)
+    resolve = partial(resolve_dates, locale=locale)
+    meant = _dates_in(window, sources, quote, resolve)
+    content = _with_days(proposal.content, sources[0], meant, resolve)
     if content is None:
         return "it names a day that nobody said"
     said_at = sources[0].said_at
-    since = _range_of(proposal.since, meant, said_at, "began")
-    until = _range_of(proposal.until, meant, said_at, "will end")
+    since = _range_of(proposal.since, meant, said_at, "began", resolve)
+    until = _range_of(proposal.until, meant, said_at, "will end", resolve)
     valid_from = None if since is None else in_zone_of(said_at, datetime.combine(since[0], time()))
     valid_to = None if until is None else _day_after(until[1], said_at)
     if valid_from is not None and valid_to is not None and valid_to <= valid_from:
@@ -166,33 +172,42 @@ def _key(words: str) -> str:
     return " ".join(words.lower().split())
 
 
-def _dates_in(window: Window, sources: Sequence[Piece], quote: str) -> dict[str, ResolvedDate]:
+def _dates_in(
+    window: Window, sources: Sequence[Piece], quote: str, resolve: _Resolve
+) -> dict[str, ResolvedDate]:
     """What the date words of a window mean, by the words; those of the fact's own sources win."""
     meant: dict[str, ResolvedDate] = {}
     for piece in (*sources, *reversed(window.pieces)):
-        for found in resolve_dates(piece.text, piece.said_at):
+        for found in resolve(piece.text, piece.said_at):
             meant.setdefault(_key(found.text), found)
     # Read alone, the quote may tell another tense than read in its text ("Anna wrote that she will leave in June"):
     # what has two readings is not known.
-    for alone in resolve_dates(quote, sources[0].said_at):
+    for alone in resolve(quote, sources[0].said_at):
         key = _key(alone.text)
         if key in meant and (meant[key].start, meant[key].end) != (alone.start, alone.end):
             meant[key] = replace(alone, start=None, end=None)
     return meant
 
 
-def _with_days(content: str, source: Piece, meant: Mapping[str, ResolvedDate]) -> str | None:
+def _with_days(
+    content: str, source: Piece, meant: Mapping[str, ResolvedDate], resolve: _Resolve
+) -> str | None:
     """The fact with the days that its date words mean; None where it names a day that the conversation does not."""
     parts: list[str] = []
     at = 0
-    for found in resolve_dates(content, source.said_at):
+    for found in resolve(content, source.said_at):
         end = found.offset + len(found.text)
         known = meant.get(_key(found.text))
-        if known is None and found.start is not None and found.end is not None and _is_absolute(found):
+        if (
+            known is None
+            and found.start is not None
+            and found.end is not None
+            and _is_absolute(found, resolve)
+        ):
             said = [m for m in meant.values() if m.start is not None and m.end is not None]
             if not any(m.start <= found.start and found.end <= m.end for m in said):  # type: ignore[operator]
                 return None
-        if known is None or known.start is None or known.end is None or _is_absolute(found):
+        if known is None or known.start is None or known.end is None or _is_absolute(found, resolve):
             continue
         days = f"{known.start}" if known.start == known.end else f"{known.start} to {known.end}"
         if days in content:
@@ -202,14 +217,18 @@ def _with_days(content: str, source: Piece, meant: Mapping[str, ResolvedDate]) -
     return "".join([*parts, content[at:]])
 
 
-def _is_absolute(found: ResolvedDate) -> bool:
+def _is_absolute(found: ResolvedDate, resolve: _Resolve) -> bool:
     """Whether the words mean the same whenever they are said."""
-    alone = [resolve_dates(found.text, day) for day in (date(1990, 3, 14), date(2031, 8, 30))]
+    alone = [resolve(found.text, day) for day in (date(1990, 3, 14), date(2031, 8, 30))]
     return all(len(read) == 1 and (read[0].start, read[0].end) == (found.start, found.end) for read in alone)
 
 
 def _range_of(
-    words: str, meant: Mapping[str, ResolvedDate], said_at: datetime, tense: Literal["began", "will end"]
+    words: str,
+    meant: Mapping[str, ResolvedDate],
+    said_at: datetime,
+    tense: Literal["began", "will end"],
+    resolve: _Resolve,
 ) -> tuple[date, date] | None:
     """The days that the words for a time mean, where the conversation has them and they can be known."""
     wanted = _key(words)
@@ -223,7 +242,7 @@ def _range_of(
                 return found.start, found.end
             # What has been so since March began in the last one; what holds until Friday ends on the next.
             for sentence in (f"It {tense} {found.text}", f"It {tense} in {found.text}"):
-                for read in resolve_dates(sentence, said_at):
+                for read in resolve(sentence, said_at):
                     if read.start is not None and read.end is not None:
                         return read.start, read.end
             return None

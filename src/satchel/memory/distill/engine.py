@@ -147,7 +147,7 @@ class Distiller:
             if verdict.worth:
                 known = await self._known(window)
                 for proposal in await ask_extractor(model, window, known, spent):
-                    checked = check(proposal, window, known)
+                    checked = check(proposal, window, known, locale=self._space.locale)
                     if isinstance(checked, str):
                         dropped.append(checked)
                         continue
