@@ -108,6 +108,8 @@ class Language:
         }
         self.order: Any = data.get("order")
         self.joins = frozenset(token.word for token in tokens_of(data["joins"]))
+        self.ranges = frozenset(token.word for token in tokens_of(data["ranges"]))
+        self.moving = frozenset(token.word for token in tokens_of(data["moving"]))
         self.breaks = frozenset(token.word for token in tokens_of(data["breaks"]))
         self._data = data
 

@@ -13,7 +13,7 @@ from typing import Final
 from satchel.errors import UsageError
 from satchel.memory.dates.grammar import LANGUAGES, Language, Phrase, Token, language, tokens_of
 from satchel.memory.dates.meanings import Order, Said
-from satchel.memory.dates.spans import NO_MENTION, Cycle, Span, Value
+from satchel.memory.dates.spans import NO_MENTION, PERIODS, Cycle, Span, Value
 from satchel.memory.dates.tenses import Clauses
 
 __all__ = ["ResolvedDate", "resolve_dates"]
@@ -25,6 +25,10 @@ _LEAD: Final = 6
 """Tokens of a mention before the first one of its own words: "between the first and the last"."""
 _NEAR: Final = 6
 """Tokens between a time and what happens in it."""
+_LIST: Final = 3
+"""Tokens between two dates of a list: ", and the"."""
+_JOIN: Final = 2
+"""Tokens that join two dates."""
 _LEAST_AROUND: Final = 7
 """Days of a time that others can lie in."""
 _SENTENCE_ENDS: Final = frozenset(".!?;\u3002")
@@ -83,7 +87,7 @@ def resolve_dates(text: str, said_at: datetime | date | str, *, locale: str = ""
     unclear = _unclear(tokens, mentions)
     places = [_place(phrase, text, tokens) for _, phrase in mentions]
     clauses = {
-        spoken: Clauses(text, places, spoken.signs)
+        spoken: Clauses(text, [_with_dot(text, *place) for place in places], spoken.signs)
         for spoken in {spoken for spoken, phrase in mentions if _needs_tense(phrase.value)}
     }
     resolved: list[ResolvedDate] = []
@@ -121,6 +125,12 @@ def _place(phrase: Phrase, text: str, tokens: list[Token]) -> tuple[int, int]:
     return tokens[phrase.start].start, end - (text[end - 1] == ".")
 
 
+def _with_dot(text: str, start: int, end: int) -> tuple[int, int]:
+    """A place with its dot where the sentence goes on: "am 31.12. feiern wir"."""
+    rest = text[end : end + 3].split()
+    return start, end + (len(rest) > 1 and rest[0] == "." and rest[1].islower())
+
+
 def _needs_tense(value: Value) -> bool:
     return isinstance(value, Cycle) or (isinstance(value, Span) and value.lasting)
 
@@ -140,11 +150,29 @@ def _picked(value: Value, clauses: Clauses | None, place: tuple[int, int], today
 def _unclear(tokens: list[Token], mentions: list[tuple[Language, Phrase]]) -> set[Phrase]:
     """The phrases next to another one that together say what no rule knows ("Friday in January")."""
     found: set[Phrase] = set()
+    for spoken, phrase in mentions:
+        before = {token.word for token in tokens[max(phrase.start - _NEAR, 0) : phrase.start]}
+        if tokens[phrase.start].word in spoken.ranges and before & spoken.moving:
+            found.add(phrase)  # moved from Friday to Monday
     for (spoken, left), (_, right) in pairwise(mentions):
-        between = tokens[left.end : right.start]
-        if len(between) <= 2 and all(token.word in spoken.joins for token in between):
+        between = [token.word for token in tokens[left.end : right.start]]
+        is_list = 1 <= len(between) <= _LIST and between[0] in spoken.breaks
+        if len(between) <= _JOIN and spoken.joins.issuperset(between):
             found |= {left, right}
+        elif is_list and isinstance(left.value, Cycle) and _is_longer(right.value, left.value):
+            found.add(left)  # the 5th and the 6th of May
+        elif (
+            len(between) == 1 and is_list and isinstance(left.value, Span) and isinstance(right.value, Cycle)
+        ):
+            found.add(right)  # May 2023 and June
     return found
+
+
+def _is_longer(value: Value, cycle: Cycle) -> bool:
+    """Whether a date is fixed by more than a cycle."""
+    return isinstance(value, Span) or (
+        isinstance(value, Cycle) and PERIODS.index(value.period) > PERIODS.index(cycle.period)
+    )
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:

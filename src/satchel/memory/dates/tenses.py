@@ -25,7 +25,8 @@ class Clauses:
     Of the signs of a language, `clause` finds where clauses end; `past`, `future` and `present` find verbs, and a
     present one counts where there is no other. Where a language has them: `auxiliary`, before which a verb that looks
     past is none; `since`, after which everything is past; `arranged`, after which everything is still to come, unless
-    there is `planned`; and `perfect`, which is past though a present form stands nearer.
+    there is `planned`; `perfect`, which is past though a present form stands nearer; and `unclear`, which says nothing
+    about what became of it ("I wanted to come on Monday").
     """
 
     def __init__(
@@ -76,6 +77,8 @@ class Clauses:
         """The tense around a date: that of the last verb before it in its clause, or of the first one after it."""
         left, right = self._bounds(start, end)
         before = self._text[left:start]
+        if self._has("unclear", self._text[left:right]):
+            return "unknown"
         if self._has("since", before):
             return "past"
         if self._has("arranged", before):
