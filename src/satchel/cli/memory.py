@@ -135,6 +135,11 @@ def add(
     show_default=True,
     help="How memories are ranked; hybrid uses words and meaning.",
 )
+@click.option(
+    "--threshold",
+    type=float,
+    help="Only scores above this. Without it, the mode semantic takes 0.45, and the others show all.",
+)
 @filter_options
 @click.option("--superseded", is_flag=True, help="Include memories that are no longer valid.")
 @scope_option
@@ -143,6 +148,7 @@ def search(
     query: tuple[str, ...],
     limit: int,
     mode: Mode,
+    threshold: float | None,
     superseded: bool,
     scope: str,
     as_json: bool,
@@ -156,6 +162,7 @@ def search(
             " ".join(query),
             limit=limit,
             mode=mode,
+            threshold=threshold,
             include_superseded=superseded,
             progress=line,
             **wanted,

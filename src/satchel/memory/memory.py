@@ -14,7 +14,7 @@ import anyio
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import UsageError
-from satchel.memory import distill, modes, repository, transfer
+from satchel.memory import distill, repository, transfer
 from satchel.memory.array_candidates import ArrayCandidates
 from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.capture import Capture, NewMemory
@@ -330,7 +330,8 @@ class Memory:
         limit: int = 10,
         mode: Mode = "hybrid",
         include_superseded: bool = False,
-        threshold: float = modes.SEMANTIC_THRESHOLD,
+        threshold: float | None = None,
+        relevant_only: bool = False,
         progress: Callable[[int, int], None] = _ignore,
         **filters: Unpack[Filters],
     ) -> tuple[Hit, ...]:
@@ -345,7 +346,11 @@ class Memory:
                 tenth each; "lexical" goes by words alone, "dense" by meaning alone; "semantic" is cosine x
                 importance / 3 x recency (seed-2), "keyword" is priority and what words and tags hit (seed-0).
             include_superseded: Also what no longer holds.
-            threshold: In the mode "semantic", only scores above it are returned.
+            threshold: Only scores above it are returned. None takes 0.45 in the mode "semantic" (seed-2) and all in the
+                others, where a score orders the hits of one question and says little beside another's.
+            relevant_only: In the modes "hybrid", "lexical" and "dense", leave out what is found only because something
+                always is nearest: memories that share no telling word with the query, and whose meaning is no nearer
+                to it than that of two unrelated messages.
             progress: Told how many memories were embedded, and of how many.
             filters: Which ones, see `Filters`; with `as_of`, what was believed then.
 
@@ -361,6 +366,7 @@ class Memory:
             mode=mode,
             include_superseded=include_superseded,
             threshold=threshold,
+            relevant_only=relevant_only,
             filters=filters,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
@@ -39,7 +40,8 @@ class Search:
         limit: int,
         mode: Mode,
         include_superseded: bool,
-        threshold: float,
+        threshold: float | None = None,
+        relevant_only: bool = False,
         filters: Filters,
     ) -> tuple[Hit, ...]:
         """Find memories, best first; see `Memory.search`."""
@@ -55,14 +57,27 @@ class Search:
         if mode == "keyword":
             hits = await self._by_keywords(query, visible, limit=limit)
         elif mode == "semantic":
-            hits = await self._by_meaning(query, visible, limit=limit, threshold=threshold)
+            least = modes.SEMANTIC_THRESHOLD if threshold is None else threshold
+            return await self.hits_as_of(
+                await self._by_meaning(query, visible, limit=limit, threshold=least), wanted.as_of
+            )
         else:
             _, found, _ = await self.find(
                 query, limit=limit, mode=mode, visible=visible, boosted=mode == "hybrid"
             )
-            hits = await self.fetch([(ranked, ranked.score) for ranked in found.ranked])
+            ranked = await self._relevant(found.ranked) if relevant_only else found.ranked
+            hits = await self.fetch([(one, one.score) for one in ranked])
             hits = await self._with_factors(hits) if mode == "hybrid" else hits
+        if threshold is not None:
+            hits = tuple(hit for hit in hits if hit.score > threshold)
         return await self.hits_as_of(hits, wanted.as_of)
+
+    async def _relevant(self, found: Sequence[Ranked]) -> Sequence[Ranked]:
+        """What has a telling word of the question, or is nearer to it in meaning than unrelated messages are."""
+        dense = self._space.dense
+        gate = None if dense is None or not found else await dense.gate()
+        nearest = math.inf if gate is None else gate.mean + gate.deviation
+        return [one for one in found if one.coverage > 0 or (one.cosine or -1.0) > nearest]
 
     async def as_written(
         self, memories: Sequence[MemoryRecord], moment: datetime | None

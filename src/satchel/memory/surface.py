@@ -108,7 +108,6 @@ class Surface:
             limit=2 * CONSIDERED,
             mode="hybrid",
             include_superseded=True,
-            threshold=0,
             filters={},
         )
         passed = await self._search.requests_since([hit.memory.id for hit in near])
