@@ -467,7 +467,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:types", "seed-2 §4.1", "memory_type is decision, insight, fact, preference, project, conversation or general."),
     built(3, "memory:edges", "seed-2 §4.1", "Edges are related, supersedes, contradicts, elaborates, restates, derived_from, or any word, with a weight."),
     built(3, "memory:access", "seed-2 §4.1", "Using a memory updates last_accessed and access_count."),
-    planned(10, "memory:access:recency", "seed-0 scoring", "The recency that moves a score counts from the last use, as in seed-0, or a decision says why not."),
+    built(10, "memory:access:recency", "seed-0 scoring", "The recency that moves a score counts from the last use, as in seed-0, or a decision says why not."),
     built(3, "memory:tiers:defaults", "seed-0 tiers", "short_term decays by 0.02 a cycle and starts at 0.5-0.6; long_term decays by 0.005 and starts at 0.8-0.9."),
     built(3, "memory:decay:when-read", "DESIGN 5", "Decay is computed when read; no request updates every row."),
     built(3, "memory:decay:floor", "seed-0 tiers", "Below priority 0.05 a memory is no longer surfaced, but search still finds it."),
@@ -546,7 +546,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:distill:existing", "seed-2 §4.2", "The extractor sees existing memories."),
     built(3, "memory:dedup:threshold", "seed-2 §4.2", "Similarity above a threshold (0.45; seed-2 has 0.85) makes a pair a candidate, and comparing decides."),
     built(3, "memory:dedup:grouped", "DESIGN 5", "Near-duplicates are grouped and never merged away; everything is reversible."),
-    planned(10, "memory:dedup:importance", "seed-2 §4.2", "A fact's importance rises when it is restated, or a decision says why not."),
+    built(10, "memory:dedup:importance", "seed-2 §4.2", "A fact's importance rises when it is restated, or a decision says why not."),
     built(3, "memory:supersede", "DESIGN 5", "A correction sets valid_to of the old memory."),
     built(3, "memory:compare", "issue 3", "compare returns restates, corrects, elaborates, related or unrelated, with a confidence."),
 

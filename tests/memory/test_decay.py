@@ -115,3 +115,21 @@ async def test_of_two_that_fit_alike_the_important_one_comes_first_and_says_why(
         assert [hit.signals["times_importance"] for hit in hits] == [1.1, 0.9]
         assert boost(hits[0].memory, NOON) == pytest.approx(1.1 * 1.1 * 1.07)
         assert priority_now(hits[0].memory, NOON + timedelta(days=1000)) == 0 < FLOOR
+
+
+@requirement("memory:access:recency", "memory:dedup:importance")
+async def test_use_moves_priority_and_not_recency_and_restating_moves_no_importance() -> None:
+    """As docs/decisions/0030-recency-and-importance.md has it."""
+    clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    async with Memory.open(":memory:", embedder="none", clock=clock) as memory:
+        used, unused = await memory.add("The boat is blue"), await memory.add("The boat is old")
+        clock.advance(60 * 86_400)
+        await memory.note_use([used])
+        of = {hit.memory.id: hit.signals for hit in await memory.search("boat")}
+        assert of[used]["times_recency"] == of[unused]["times_recency"] == 0.95
+        assert (of[used]["times_priority"] or 0) > (of[unused]["times_priority"] or 0)
+        by_keywords = {hit.memory.id: hit.signals for hit in await memory.search("boat", mode="keyword")}
+        assert (by_keywords[used]["recency"], by_keywords[unused]["recency"]) == (0.2, 0.0)
+        again = await memory.add("The boat is blue.", importance=4)
+        assert (await memory.group()).restated == 1
+        assert [(await memory.get(id)).importance for id in (used, again)] == [3, 4]
