@@ -7,8 +7,9 @@ byte for byte, and the provider's cache of the prefix stays valid.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
 
 from satchel.events import (
     Action,
@@ -33,6 +34,7 @@ from satchel.messages import (
     Message,
     Origin,
     TextBlock,
+    ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
     Usage,
@@ -333,6 +335,31 @@ class Conversation:
             }
         )
 
+    def rewrite(self, clean: Callable[[str], str]) -> None:
+        """Replace words in everything that a model was and will be shown, because they were forgotten."""
+
+        def rewritten(message: Message) -> Message:
+            return replace(message, blocks=tuple(_rewritten(block, clean) for block in message.blocks))
+
+        self._messages = [rewritten(message) for message in self._messages]
+        pending = (_rewritten(call, clean) for call in self._pending.values())
+        self._pending = {call.id: call for call in pending if isinstance(call, ToolUseBlock)}
+        results = (_rewritten(result, clean) for result in self._results.values())
+        self._results = {
+            result.tool_use_id: result for result in results if isinstance(result, ToolResultBlock)
+        }
+        self._after_results = tuple(_rewritten(block, clean) for block in self._after_results)
+        # The ids stay: what was forgotten can't be surfaced again.
+        self._surfaced = {id: clean(text) for id, text in self._surfaced.items()}
+        if self.turn is not None:
+            self.turn.start = replace(self.turn.start, message=rewritten(self.turn.start.message))
+            if self.turn.answer is not None:
+                blocks = tuple(_rewritten(block, clean) for block in self.turn.answer.blocks)
+                self.turn.answer = replace(self.turn.answer, blocks=blocks)
+            if self.turn.final is not None:
+                self.turn.final = replace(self.turn.final, text=clean(self.turn.final.text))
+        self.size = sum(map(size_of_message, self._messages))
+
     def _say(self, blocks: tuple[Block, ...]) -> None:
         """Add to what the user's side says now: to the same message, and after results that are still due."""
         if self._pending:
@@ -347,3 +374,24 @@ class Conversation:
     def _append(self, message: Message) -> None:
         self._messages.append(message)
         self.size += size_of_message(message)
+
+
+def _rewritten(block: Block, clean: Callable[[str], str]) -> Block:
+    match block:
+        case TextBlock():
+            return replace(block, text=clean(block.text))
+        case ToolResultBlock():
+            return replace(block, content=clean(block.content))
+        case ToolUseBlock(input=None):
+            return replace(block, unparsed=clean(block.unparsed))
+        case ToolUseBlock():
+            written = json.dumps(block.input, ensure_ascii=False)
+            shown = clean(written)
+            try:
+                return block if shown == written else replace(block, input=json.loads(shown))
+            except ValueError:
+                return replace(block, input={})
+        case ThinkingBlock():
+            shown = clean(block.text)
+            # The signature is over the words that are gone; a provider would refuse the block.
+            return block if shown == block.text else replace(block, text=shown, signature="")

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from satchel.errors import StorageError
-from satchel.models import ModelRequest, Reply, ScriptedModel
+from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from tests.requirements import requirement
 from tests.runtime.world import opened
 
@@ -136,3 +136,49 @@ async def test_many_sessions_close_together_while_another_process_holds_the_data
     for session in sessions:
         assert session.path is not None
         assert '"type":"turn_end"' in session.path.read_text()
+
+
+SAID = "My locker code is tangerine seven."
+
+
+@requirement("memory:forget:running-session")
+async def test_what_a_turn_forgets_is_in_no_later_prompt_nor_in_any_file(tmp_path: Path) -> None:
+    """The turn reads the words, forgets them, and repeats them; then it goes on, and is compacted and resumed."""
+    wanted: list[str] = []
+
+    def reply(request: ModelRequest) -> Reply:
+        said, last = str(request.messages), str(request.messages[-1])
+        if "summary" in request.system.lower() or "summar" in last.lower():
+            return Reply(text=f"Summary: {'tangerine' if 'tangerine' in said else 'nothing'}.")
+        if "Removed for good" in last:
+            return Reply(text=f"I have forgotten this: {SAID}")
+        if "ToolResultBlock" in last:
+            return Reply(calls=[Call(name="forget_memory", input={"ids": wanted})])
+        if "Forget" in last:
+            return Reply(calls=[Call(name="recall_memory", input={"query": "locker code"})])
+        return Reply(text="Noted.")
+
+    model = ScriptedModel(reply)
+    async with opened(tmp_path, model, agent__mode="bypass") as satchel:
+        assert satchel.memory is not None
+        session, other = await satchel.session(), await satchel.session()
+        await session.run_turn(SAID)
+        await other.run_turn("What is my locker code?")
+        wanted += [memory.id for memory in await satchel.memory.list()]
+        turn = await session.run_turn(f"Forget this: {SAID}")
+        assert turn.status == "done"
+        at = len(model.requests)
+        await session.compact()
+        await session.run_turn("What is next?")
+        await other.run_turn("And now?")
+        await other.compact()
+        assert at < len(model.requests)
+        assert [n for n, r in enumerate(model.requests[at - 1 :]) if "tangerine" in str(r)] == []
+        assert "tangerine" not in str(await satchel.memory.list())
+        ids = session.id
+    async with opened(tmp_path, model) as satchel:
+        resumed = await satchel.session(ids)
+        await resumed.run_turn("Go on.")
+        assert "tangerine" not in str(model.requests[-1])
+    held = [file for file in tmp_path.rglob("*") if file.is_file() and b"tangerine" in file.read_bytes()]
+    assert held == []

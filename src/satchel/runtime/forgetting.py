@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,13 +61,26 @@ class ForgetReceipt:
 
 
 async def forget(
-    ids: Sequence[str], *, memory: Memory, sessions: SessionStore, backups: Sequence[Path] = ()
+    ids: Sequence[str],
+    *,
+    memory: Memory,
+    sessions: SessionStore,
+    backups: Sequence[Path] = (),
+    on_words: Callable[[Sequence[Words], Sequence[str]], None] = lambda *_: None,
 ) -> ForgetReceipt:
     """Forget memories by their ids.
 
     The logs are redacted first. After a crash in between, the memory is still in the store and can be forgotten again;
     in the other order, words could remain in a log with no memory that leads to them. Words that a memory had before it
     was edited are removed too.
+
+    Args:
+        ids: The memories.
+        memory: Where they are.
+        sessions: Whose logs may hold their words.
+        backups: Files that may hold them too.
+        on_words: Called with the words and the ids of all that goes, before the logs are redacted, so that nobody
+            writes the words again.
 
     Raises:
         StorageError: The store failed.
@@ -81,6 +94,8 @@ async def forget(
         for text in (*texts, *await _as_logged(record, sessions))
         if text.strip()
     ]
+    if words:
+        on_words(words, [record.id for record, _ in found])
     logs = (
         await sessions.redact(words, memory_ids=[record.id for record, _ in found]) if words else Redaction()
     )

@@ -19,7 +19,7 @@ from satchel.runtime.capture import catch_up
 from satchel.runtime.copies import copies_of, note_copy
 from satchel.runtime.forgetting import ForgetReceipt, forget
 from satchel.runtime.notices import NoticeBoard
-from satchel.sessions import SessionStore, UsageRow
+from satchel.sessions import SessionStore, UsageRow, Words
 from satchel.storage import Database
 
 __all__ = ["Home", "untrusted_project"]
@@ -39,6 +39,7 @@ class Home:
         notices: What the user should know, such as parts that are unavailable.
         database: None if it can't be opened.
         embedder: Memory's embedder, or "none". It loads nothing before it is used.
+        on_forgotten: Called with the words that are being forgotten and the ids of their memories.
         on_redacted: Called with the id of each session from whose log `forget` removed words.
     """
 
@@ -62,6 +63,7 @@ class Home:
         self.database = database
         self.embedder = embedder
         self.on_redacted: list[Callable[[str], Awaitable[None]]] = []
+        self.on_forgotten: list[Callable[[Sequence[Words], Sequence[str]], None]] = []
 
     @classmethod
     @asynccontextmanager
@@ -203,13 +205,23 @@ class Home:
             if dry_run:
                 return ForgetReceipt(store=planned)
             wanted = [gone.id for gone in planned.forgotten]
-        receipt = await forget(wanted, memory=self.memory, sessions=self.sessions, backups=self._backups())
+        receipt = await forget(
+            wanted,
+            memory=self.memory,
+            sessions=self.sessions,
+            backups=self._backups(),
+            on_words=self._words_forgotten,
+        )
         if self.database is not None and not receipt.is_empty:
             await forget_inputs(self.database)
         for entry in receipt.logs.sessions:
             for reload in self.on_redacted:
                 await reload(entry.session_id)
         return receipt
+
+    def _words_forgotten(self, words: Sequence[Words], ids: Sequence[str]) -> None:
+        for tell in self.on_forgotten:
+            tell(words, ids)
 
     def _backups(self) -> list[Path]:
         location = self.settings.database_location

@@ -74,6 +74,15 @@ class LogRedactor:
         self._redacts = redacts
         self._pool = pool
         self._hidden: list[re.Pattern[str]] = []
+        self._forgotten: list[Clean] = []
+
+    def forget(self, clean: Clean) -> None:
+        """Take forgotten words out of the events that follow, until `end_turn`."""
+        self._forgotten.append(clean)
+
+    def end_turn(self) -> None:
+        """What is said from now on was not said before it was forgotten: it is kept."""
+        self._forgotten.clear()
 
     async def redacted(self, events: Sequence[Event]) -> Sequence[Event]:
         """The same events, as the log may hold them."""
@@ -102,12 +111,15 @@ class LogRedactor:
             (self._redacts and (len(text) > _INLINE_CHARS or may_hold_secrets(text)))
             or "<" in text
             or any(part.search(text) for part in self._hidden)
+            or any(clean(text) != text for clean in self._forgotten)
         )
 
     def _clean(self, text: str) -> str:
         text = hide_private(text)
         for part in self._hidden:
             text = part.sub(PRIVATE, text)
+        for clean in self._forgotten:
+            text = clean(text)
         return redact(text) if self._redacts else text
 
 

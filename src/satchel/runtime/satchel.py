@@ -64,7 +64,7 @@ from satchel.runtime.session_options import (
 from satchel.runtime.sinks import HistorySink
 from satchel.runtime.spill import spill_into
 from satchel.runtime.tooling import Tooling, external_tools, mcp_tools, workspaces
-from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow
+from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow, Words, live_redactor
 from satchel.tools import FunctionOrTool, Registry, Toolset, toolset_of
 from satchel.tools.external import ExternalTools
 from satchel.tools.mcp import McpToolset
@@ -198,6 +198,7 @@ class Satchel:
         )
         satchel = cls(parts, home, Tooling(parts, home), Distilling(parts, home), hubs)
         home.on_redacted.append(satchel._reload)
+        home.on_forgotten.append(satchel._forget_words)
         return satchel
 
     # Shortcuts to the parts
@@ -583,6 +584,11 @@ class Satchel:
 
     def _redactor(self) -> LogRedactor:
         return LogRedactor(redacts=self.settings.memory.redact, pool=self.parts.pool)
+
+    def _forget_words(self, words: Sequence[Words], ids: Sequence[str]) -> None:
+        redact = live_redactor(words)
+        for hub in self._hubs.values():
+            hub.forget_words(redact, ids)
 
     async def _reload(self, session_id: str) -> None:
         hub = self._hubs.get(session_id)

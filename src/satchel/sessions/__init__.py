@@ -8,7 +8,7 @@ from satchel.sessions.inbox import InboxEntry
 from satchel.sessions.index import LogFile, SearchHit
 from satchel.sessions.journal import Journal
 from satchel.sessions.log import Log, Skipped
-from satchel.sessions.redaction import FORGOTTEN, Redacted, Redaction, Words
+from satchel.sessions.redaction import FORGOTTEN, Redacted, Redaction, Words, live_redactor
 from satchel.sessions.store import SessionStore
 from satchel.sessions.summary import SessionInfo, UsageRow, title_of
 
@@ -27,6 +27,7 @@ __all__ = [
     "Skipped",
     "UsageRow",
     "Words",
+    "live_redactor",
     "info_to_json",
     "title_of",
     "to_json",

@@ -16,7 +16,16 @@ from typing import Any
 from satchel.sessions.journal import sync_folder, unwritable
 from satchel.sessions.log import read_lines
 
-__all__ = ["FORGOTTEN", "Redacted", "Redaction", "Words", "rewriting_path", "inbox_redactor", "redact_log"]
+__all__ = [
+    "FORGOTTEN",
+    "Redacted",
+    "Redaction",
+    "Words",
+    "inbox_redactor",
+    "live_redactor",
+    "redact_log",
+    "rewriting_path",
+]
 
 FORGOTTEN = "[forgotten]"
 _QUOTE_CHARS = 12
@@ -238,6 +247,30 @@ def inbox_redactor(words: Sequence[Words]) -> Callable[[str, str], str]:
     def redact(session_id: str, text: str) -> str:
         matcher = _Scope(session_id, words, ()).matcher_for(None, b"")
         return matcher.subn(text)[0] if matcher is not None else text
+
+    return redact
+
+
+def live_redactor(words: Sequence[Words]) -> Callable[[str, str, bool], str]:
+    """A function that removes the words from what a program has of a session in memory.
+
+    It takes the session's id, the text, and whether one of the memories was surfaced in the session, which may have
+    brought all of the words into it.
+    """
+    matchers: dict[tuple[str, bool], _Matcher | None] = {}
+
+    def redact(session_id: str, text: str, is_surfaced: bool) -> str:
+        key = (session_id, is_surfaced)
+        if key not in matchers:
+            telling = {
+                stripped
+                for one in words
+                if is_surfaced or one.session in (None, session_id) or len(one.text) >= _QUOTE_CHARS
+                if (stripped := one.text.strip())
+            }
+            matchers[key] = _Matcher(telling) if telling else None
+        matcher = matchers[key]
+        return text if matcher is None else matcher.subn(text)[0]
 
     return redact
 
