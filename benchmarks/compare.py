@@ -20,7 +20,7 @@ from satchel.memory.comparing import FEATURES, Relation, compare, features_of, j
 
 HERE = Path(__file__).parent
 PAIRS = HERE.parent / "tests" / "memory" / "data" / "pairs.json"
-WEIGHTS = HERE.parent / "src" / "satchel" / "memory" / "comparison_weights.json"
+WEIGHTS = HERE.parent / "src" / "satchel" / "memory" / "data" / "comparison_weights.json"
 RELATIONS = list(get_args(Relation))
 RIDGE = 0.008
 

@@ -543,6 +543,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(10, "memory:dates:linear", "issue 10", "Resolving never raises and takes linear time on any text."),
     built(10, "memory:dates:offset", "issue 10 §3", "A naive time takes the offset that its own day has in the zone."),
     built(3, "memory:distill:crash", "DESIGN 5", "A crash loses nothing, and a repetition changes nothing."),
+    built(10, "memory:claims:once", "issue 10", "Of several processes, one embeds, compares and distils each memory; the work of a dead process is taken by another."),
+    built(10, "memory:reads:no-writes", "issue 10", "Searching and surfacing go on while another process locks the database."),
     built(3, "memory:distill:existing", "seed-2 §4.2", "The extractor sees existing memories."),
     built(3, "memory:dedup:threshold", "seed-2 §4.2", "Similarity above a threshold (0.45; seed-2 has 0.85) makes a pair a candidate, and comparing decides."),
     built(3, "memory:dedup:grouped", "DESIGN 5", "Near-duplicates are grouped and never merged away; everything is reversible."),

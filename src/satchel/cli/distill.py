@@ -104,6 +104,8 @@ class _Progress:
 
 def _report_text(report: DistillReport) -> str:
     if not report.windows:
+        if report.pending and not report.stopped:
+            return f"Another process is reading the pending messages ({report.pending})."
         return report.stopped or "Nothing is pending: all messages have been read."
     confirmed = sum(len(window.confirmed) for window in report.windows)
     dropped = sum(len(window.dropped) for window in report.windows)

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -26,6 +25,7 @@ from satchel.clock import SystemClock
 from satchel.config import process_environ
 from satchel.errors import EmbedderError, ModelError
 from satchel.memory import lexicon
+from satchel.memory.data_files import read_lines, read_text_file
 from satchel.messages import Message, TextBlock
 from satchel.models.embedding import find_weights, open_embedder
 from satchel.models.port import ChatModel, Completion, Embedder, ModelRequest
@@ -86,10 +86,7 @@ _SMALL_NUMBERS = {
         ]
     )
 }
-_NEGATIONS = frozenset(
-    {"not", "no", "never", "none", "nothing", "nobody", "neither", "without", "cannot", "t"}
-    | {"nicht", "kein", "keine", "nie", "sans", "pas", "ne", "jamais", "nunca"}
-)
+_NEGATIONS = frozenset(read_lines("negations.txt"))
 _CHANGE = re.compile(
     r"\b(?:no longer|any ?more|instead|actually|now|changed|switch(?:ed)?|moved|replaced|left|quit|stopped|cancel+ed"
     r"|postponed|rescheduled|delayed|raised|lowered|went (?:up|down)|upgraded|updated|took over|taken over|turned"
@@ -317,7 +314,7 @@ def _names(text: str) -> set[str]:
 @cache
 def _weights() -> Mapping[str, Mapping[str, Mapping[str, float]]]:
     """Two models, "meaning" and "words", each with the weights of every relation."""
-    text = resources.files(__package__).joinpath("comparison_weights.json").read_text(encoding="utf-8")
+    text = read_text_file("comparison_weights.json")
     weights: Mapping[str, Mapping[str, Mapping[str, float]]] = json.loads(text)
     return weights
 

@@ -6,43 +6,43 @@ changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
 import anyio
 import numpy as np
 
 from satchel.clock import Clock
-from satchel.errors import EmbedderError, EmbedderMismatch
+from satchel.errors import EmbedderError, EmbedderMismatch, StorageLocked
 from satchel.memory import vector_rows
-from satchel.memory.arrays import Floats
 from satchel.memory.passages import passages
+from satchel.memory.question import AskedWith
 from satchel.memory.relevance import Gate, examples, examples_hash
 from satchel.memory.repository import to_micros
 from satchel.memory.tokens import pack
 from satchel.memory.vector_rows import Embedded, Pending
 from satchel.models.port import Embedder, EmbedRole, TokenEmbedder
-from satchel.storage import Database
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from satchel.memory.ports import Backend, Claims
     from satchel.models.port import TokenVectors, Vectors
 
-__all__ = ["AskedWith", "DenseArm"]
+__all__ = ["DenseArm"]
 
 _BATCH = (
     64  # Memories embedded and written together: a second of work, so that little is lost and others get in.
 )
 _BATCH_CHARS = 200_000  # And not more text than that: a few entries of 1 MB each are many passages.
 _RETRY_S = 30.0  # An embedder that failed is left alone for so long.
+_OTHERS_S = 5.0
+"""How long the vectors that other processes are making are waited for, counted from the last batch of one's own."""
+_POLL_S = 0.02
+_LOCKED_S = 1.0
 _KEEP_RETIRED_MICROS = 7 * 86_400_000_000
 """Vectors of a model that is no longer in use are kept for a week: whoever changes his mind need not wait again."""
-
-
-class AskedWith(NamedTuple):
-    """What an embedder made of a question: a vector, shape (d,), and its tokens where it gives any."""
-
-    vector: Floats
-    tokens: TokenVectors | None
 
 
 class DenseArm:
@@ -54,7 +54,9 @@ class DenseArm:
         waiting: How many memories the last search could not compare by meaning, since they are not embedded yet.
     """
 
-    def __init__(self, embedder: Embedder, database: Database, space: int, clock: Clock) -> None:
+    def __init__(
+        self, embedder: Embedder, database: Backend, space: int, clock: Clock, claims: Claims
+    ) -> None:
         """Nothing is loaded before the first call."""
         self.embedder = embedder
         self.trouble: str | None = None
@@ -64,6 +66,7 @@ class DenseArm:
         self._database = database
         self._space = space
         self._clock = clock
+        self._claims = claims
         self._retry_at = float("-inf")
         # Held for one batch at a time: a question that comes in the middle of a long fill waits for one.
         self._filling = anyio.Lock()
@@ -196,9 +199,12 @@ class DenseArm:
                 return None
             vectors = found[0]
             packed = vectors.astype("<f4").tobytes()
-            await self._database.write(
-                lambda connection: vector_rows.write_examples(connection, model, name, packed)
-            )
+            # Without them the next process asks the embedder again.
+            with suppress(StorageLocked):
+                await self._database.write(
+                    lambda connection: vector_rows.write_examples(connection, model, name, packed),
+                    wait_s=_LOCKED_S,
+                )
         self._gate = Gate.calibrate(vectors)
         return self._gate
 
@@ -208,27 +214,37 @@ class DenseArm:
         limit: int | None = None,
         everywhere: bool = False,
         progress: Callable[[int], None] = lambda _: None,
+        wait_s: float | None = None,
     ) -> int:
-        """Embed memories that have no vectors yet, the newest first.
+        """Embed memories that have no vectors yet, the newest first, and wait for what other processes are embedding.
 
         Args:
             limit: At most so many, or None for all; what is left waits for the next call.
             everywhere: Those of all users and scopes of the database, not of this space alone. What is derived is
                 no secret, and only when all are done does a model take over.
             progress: Told how many are done, after each batch.
+            wait_s: How long to wait for a lock before each batch; None for as long as the database is set to.
 
         Returns:
             How many were embedded.
+
+        Raises:
+            StorageLocked: The database was locked for longer.
         """
-        done = 0
-        space = None if everywhere else self._space
+        done, waited_s = 0, 0.0
         while limit is None or done < limit:
-            async with self._filling:
-                pending = await self._pending(space, _BATCH if limit is None else min(_BATCH, limit - done))
-                if not pending or not await self._fill_batch(pending):
+            most = _BATCH if limit is None else min(_BATCH, limit - done)
+            async with self._filling, self._taken(None if everywhere else self._space, most, wait_s) as batch:
+                if batch and not await self._fill_batch(batch):
                     break
-            done += len(pending)
-            progress(done)
+            if batch:
+                done, waited_s = done + len(batch), 0.0
+                progress(done)
+            elif waited_s < _OTHERS_S and await self._claims.is_held(self._work):
+                await anyio.sleep(_POLL_S)
+                waited_s += _POLL_S
+            else:
+                break
         if self._replaces is not None and self.trouble is None:
             await self.take_over()
         return done
@@ -255,18 +271,37 @@ class DenseArm:
             lambda connection: vector_rows.count_pending(connection, space, model)
         )
 
-    async def _pending(self, space: int | None, limit: int) -> list[Pending]:
+    @property
+    def _work(self) -> str:
+        return f"embed {self.model}"
+
+    @asynccontextmanager
+    async def _taken(
+        self, space: int | None, most: int, wait_s: float | None
+    ) -> AsyncIterator[Sequence[Pending]]:
+        """Memories without vectors that no other process embeds meanwhile."""
         if self.model is None:
             # The dimension, and so the model's record, comes with its first answer.
             await self._embed(["dimension"], "document", with_tokens=False)
         model = self.model
         if model is None:
-            return []
-        return await self._database.read(
-            lambda connection: vector_rows.pending_vectors(
-                connection, space, model, limit=limit, max_chars=_BATCH_CHARS
+            yield ()
+            return
+
+        def find(connection: Connection, held: Collection[str]) -> list[Pending]:
+            return vector_rows.pending_vectors(
+                connection,
+                space,
+                model,
+                limit=most,
+                max_chars=_BATCH_CHARS,
+                without=[int(rid) for rid in held],
             )
-        )
+
+        async with self._claims.take(
+            self._work, find, name=lambda memory: str(memory.rid), wait_s=wait_s
+        ) as batch:
+            yield batch
 
     async def _fill_batch(self, pending: Sequence[Pending]) -> bool:
         cut = [passages(memory.content) for memory in pending]

@@ -6,11 +6,12 @@ that is done is in the history of both and can be undone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import anyio
 from sqlalchemy import Connection, insert, select
 
 from satchel.errors import NotFound, UsageError
@@ -44,6 +45,8 @@ SURE = 0.8
 With the embedder one of the eleven above was wrong on the reported half of the labelled set (benchmarks/compare.py);
 with words alone one of ten. `undo` takes it back."""
 
+_WORK = "compare"
+_POLL_S = 0.02
 _AT_ONCE = 32
 _MOST_RECENT = 256
 """Facts that are compared before a search, so that it doesn't give what was corrected a moment ago: a millisecond each,
@@ -119,14 +122,25 @@ class Grouping:
             total += done
         return total
 
-    async def recent(self) -> None:
-        """Compare the facts that were stored a moment ago, if they are few: for whoever searches right after."""
+    async def recent(self, *, wait_s: float) -> None:
+        """Compare the facts that were stored a moment ago, if they are few: for whoever searches right after.
+
+        Args:
+            wait_s: How long to wait for a lock, and for what other processes are comparing.
+
+        Raises:
+            StorageLocked: The database was locked for longer.
+        """
         changed = self._space.candidates.changed
         if changed == self._seen:
             return
         pending = await self._count()
         if 0 < pending <= _MOST_RECENT:
-            pending -= (await self.some(_MOST_RECENT)).compared
+            pending -= (await self.some(_MOST_RECENT, wait_s=wait_s)).compared
+            waited_s = 0.0
+            while pending and waited_s < wait_s and await self._space.claims.is_held(_WORK):
+                await anyio.sleep(_POLL_S)
+                pending, waited_s = await self._count(), waited_s + _POLL_S
             await self._space.refresh()
         if not pending:
             self._since = changed
@@ -135,8 +149,19 @@ class Grouping:
     async def _count(self) -> int:
         return await self._space.read(_count_pending, since=self._since, limit=_MOST_RECENT + 1)
 
-    async def some(self, most: int, *, model: ChatModel | None = None) -> Grouped:
-        """Compare some facts, the oldest, after embedding what has no vectors yet."""
+    async def some(
+        self, most: int, *, model: ChatModel | None = None, wait_s: float | None = None
+    ) -> Grouped:
+        """Compare some facts, the oldest, after embedding what has no vectors yet.
+
+        Args:
+            most: So many at most.
+            model: Asked about pairs that are not clear.
+            wait_s: How long to wait for a lock; None for as long as the database is set to.
+
+        Raises:
+            StorageLocked: The database was locked for longer.
+        """
         space, dense = self._space, self._space.dense
         if dense is not None:
             await dense.open()
@@ -144,12 +169,21 @@ class Grouping:
         missing = space.candidates.count - space.candidates.embedded
         # Finding what has no vector reads the whole space.
         if dense is not None and missing:
-            await dense.fill(limit=min(_EMBEDDED_FIRST, missing))
+            await dense.fill(limit=min(_EMBEDDED_FIRST, missing), wait_s=wait_s)
             await space.refresh()
         serving = space.candidates.model if dense is not None and dense.trouble is None else None
-        facts = await space.read(_pending_facts, model=serving, limit=most, since=self._since)
-        if not facts:
-            return Grouped()
+
+        def find(connection: Connection, held: Collection[str]) -> list[_PendingFact]:
+            return _pending_facts(
+                connection, space.id, model=serving, limit=most, since=self._since, without=held
+            )
+
+        async with space.claims.take(_WORK, find, name=lambda fact: str(fact.rid), wait_s=wait_s) as facts:
+            return await self._tie(facts, model) if facts else Grouped()
+
+    async def _tie(self, facts: Sequence[_PendingFact], model: ChatModel | None) -> Grouped:
+        """Compare these facts with what is near them, and tie what belongs together."""
+        space = self._space
         near = await space.candidates.near(
             {fact.rid: (fact.content, fact.vectors) for fact in facts},
             limit=_MOST_NEAR,
@@ -208,14 +242,25 @@ def _count_pending(connection: Connection, space: int, *, since: int, limit: int
 
 
 def _pending_facts(
-    connection: Connection, space: int, *, model: int | None, limit: int, since: int
+    connection: Connection,
+    space: int,
+    *,
+    model: int | None,
+    limit: int,
+    since: int,
+    without: Collection[str],
 ) -> list[_PendingFact]:
-    """The oldest facts that changed after `since` and are to be compared; with a model, those with its vectors."""
+    """The oldest facts that changed after `since` and are to be compared; with a model, those with its vectors.
+
+    Those whose rids are in `without` are being compared already.
+    """
     query = _pending(space, since).add_columns(memories.c.id, memories.c.content)
     if model is not None:
         query = query.add_columns(vectors.c.vectors).join(
             vectors, (vectors.c.rid == memories.c.rid) & (vectors.c.model_id == model)
         )
+    if without:
+        query = query.where(memories.c.rid.not_in([int(rid) for rid in without]))
     rows = connection.execute(query.order_by(memories.c.rid).limit(limit)).all()
     return [
         _PendingFact(

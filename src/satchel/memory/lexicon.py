@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
 import numpy as np
 import Stemmer
+
+from satchel.memory.data_files import read_lines, read_text_file
 
 __all__ = [
     "ASKED",
@@ -42,207 +43,7 @@ QUESTION = 2
 ASKED = 0x8000
 """The bit of `WordList.counts` for a stem that stands in a question."""
 
-# Function words and light verbs of English: they carry no topic, and BM25 over conversations is better
-# without them (LoCoMo, r@10: .57 with them, .63 without).
-_STOP = frozenset(
-    [
-        "a",
-        "about",
-        "above",
-        "after",
-        "again",
-        "against",
-        "all",
-        "also",
-        "am",
-        "an",
-        "and",
-        "any",
-        "anyone",
-        "anything",
-        "are",
-        "aren",
-        "as",
-        "at",
-        "be",
-        "because",
-        "been",
-        "before",
-        "being",
-        "below",
-        "between",
-        "both",
-        "but",
-        "by",
-        "can",
-        "cannot",
-        "could",
-        "couldn",
-        "d",
-        "did",
-        "didn",
-        "do",
-        "does",
-        "doesn",
-        "doing",
-        "don",
-        "done",
-        "down",
-        "during",
-        "each",
-        "ever",
-        "every",
-        "few",
-        "for",
-        "from",
-        "further",
-        "get",
-        "gets",
-        "getting",
-        "give",
-        "gives",
-        "go",
-        "going",
-        "got",
-        "had",
-        "hadn",
-        "has",
-        "hasn",
-        "have",
-        "haven",
-        "having",
-        "he",
-        "her",
-        "here",
-        "hers",
-        "herself",
-        "him",
-        "himself",
-        "his",
-        "how",
-        "i",
-        "if",
-        "in",
-        "into",
-        "is",
-        "isn",
-        "it",
-        "its",
-        "itself",
-        "just",
-        "kind",
-        "ll",
-        "like",
-        "m",
-        "made",
-        "make",
-        "makes",
-        "many",
-        "may",
-        "me",
-        "might",
-        "mightn",
-        "more",
-        "most",
-        "much",
-        "must",
-        "mustn",
-        "my",
-        "myself",
-        "need",
-        "no",
-        "nor",
-        "not",
-        "now",
-        "of",
-        "off",
-        "on",
-        "once",
-        "one",
-        "only",
-        "or",
-        "other",
-        "ought",
-        "our",
-        "ours",
-        "ourselves",
-        "out",
-        "over",
-        "own",
-        "re",
-        "s",
-        "same",
-        "shall",
-        "shan",
-        "she",
-        "should",
-        "shouldn",
-        "so",
-        "some",
-        "someone",
-        "something",
-        "such",
-        "t",
-        "tell",
-        "than",
-        "that",
-        "the",
-        "their",
-        "theirs",
-        "them",
-        "themselves",
-        "then",
-        "there",
-        "these",
-        "they",
-        "thing",
-        "things",
-        "this",
-        "those",
-        "through",
-        "to",
-        "too",
-        "under",
-        "until",
-        "up",
-        "upon",
-        "us",
-        "use",
-        "used",
-        "using",
-        "ve",
-        "very",
-        "was",
-        "wasn",
-        "way",
-        "we",
-        "were",
-        "weren",
-        "what",
-        "whatever",
-        "when",
-        "where",
-        "whether",
-        "which",
-        "while",
-        "who",
-        "whom",
-        "whose",
-        "why",
-        "will",
-        "with",
-        "won",
-        "would",
-        "wouldn",
-        "yes",
-        "yet",
-        "you",
-        "your",
-        "yours",
-        "yourself",
-        "yourselves",
-    ]
-)
+_STOP = frozenset(read_lines("stop_words.txt"))
 
 _WORD = re.compile(r"[^\W_]+")
 _CAMEL = re.compile(r"[a-z][A-Z]")
@@ -254,12 +55,7 @@ _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
 _TIME = re.compile(
-    r"\b(?:yesterday|today|tonight|tomorrow|last|next|ago|weeks?|weekend|months?|years?|days?|morning|night|evening"
-    r"|recently|just|since|soon|upcoming|mon|tues|wednes|thurs|fri|satur|sun"
-    r"|monday|tuesday|wednesday|thursday|friday|saturday|sunday"
-    r"|january|february|march|april|may|june|july|august|september|october|november|december"
-    r"|(?:19|20)\d\d|\d+(?:st|nd|rd|th))\b",
-    re.IGNORECASE,
+    rf"\b(?:{'|'.join(read_lines('time_words.txt'))}|(?:19|20)\d\d|\d+(?:st|nd|rd|th))\b", re.IGNORECASE
 )
 
 # A question mark at the end, before closing quotes and what describes an attached picture: "How so? [photo: a
@@ -367,8 +163,8 @@ def hash_stem(word: str) -> int:
 
 @cache
 def _common() -> dict[int, float]:
-    """The shares of `common_words.json`, by hash."""
-    text = resources.files(__package__).joinpath("common_words.json").read_text(encoding="utf-8")
+    """The shares of `data/common_words.json`, by hash."""
+    text = read_text_file("common_words.json")
     return {zlib.crc32(stem.encode()) or 1: share for stem, share in json.loads(text).items()}
 
 

@@ -20,6 +20,7 @@ from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.capture import Capture, NewMemory
 from satchel.memory.checking import clean, clean_tags, one_of, printable
 from satchel.memory.checkup import Checkup, Inspection, Repaired
+from satchel.memory.claims import TableClaims
 from satchel.memory.comparing import Comparison
 from satchel.memory.decay import DecayCycle
 from satchel.memory.deep import DeepAnswer, search_deeply
@@ -157,12 +158,13 @@ class Memory:
                 number = await database.write(
                     lambda connection: repository.open_space(connection, user, scope)
                 )
+            claims = TableClaims(database, clock)
             dense = None
             if embedder != "none":
                 if embedder is None or isinstance(embedder, str):
                     embedder = _named_embedder(embedder or "minilm", home, clock)
                     stack.push_async_callback(embedder.aclose)
-                dense = DenseArm(as_embedder(embedder), database, number, clock)
+                dense = DenseArm(as_embedder(embedder), database, number, clock, claims)
             hasher = WordHasher(_key_file(database, home))
             await _bring_up_to_date(database, hasher)
             thread = OneThread("satchel-memory")
@@ -175,6 +177,7 @@ class Memory:
                     user=user,
                     scope=scope,
                     backend=database,
+                    claims=claims,
                     candidates=candidates,
                     dense=dense,
                     clock=clock,

@@ -4,21 +4,21 @@ today; another database brings others.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.memory.arrays import Floats
-    from satchel.memory.embedding import AskedWith
     from satchel.memory.filters import Visible
-    from satchel.memory.question import Question
+    from satchel.memory.question import AskedWith, Question
     from satchel.memory.ranking import Found
     from satchel.memory.records import Mode
     from satchel.storage import DatabaseReport
 
-__all__ = ["Backend", "Candidates", "FactorsOf"]
+__all__ = ["Backend", "Candidates", "Claims", "FactorsOf"]
 
 T = TypeVar("T")
 
@@ -37,7 +37,9 @@ class Backend(Protocol):
         """
         ...
 
-    async def write(self, function: Callable[[Connection], T], *, durable: bool = False) -> T:
+    async def write(
+        self, function: Callable[[Connection], T], *, durable: bool = False, wait_s: float | None = None
+    ) -> T:
         """Run `function` in a transaction and commit, or change nothing if it raises.
 
         Writers of one space run one after the other, in every process: SQLite locks the whole database.
@@ -45,6 +47,7 @@ class Backend(Protocol):
         Args:
             function: Makes the changes; it may run again if the database was locked.
             durable: Return only when the change is on the disk.
+            wait_s: How long to wait for other writers; None for as long as the database is set to.
 
         Raises:
             StorageError: The database can't be written; nothing was changed.
@@ -57,6 +60,39 @@ class Backend(Protocol):
 
     async def doctor(self) -> DatabaseReport:
         """Check the files and the engine of the database."""
+        ...
+
+
+class Claims(Protocol):
+    """Takes pieces of work, such as memories to embed, so that no two processes do the same piece at the same time.
+
+    What there is to do is a query over the store; a claim only says who is doing it now. It holds while its process
+    lives and renews it, so that the work of a dead process is taken by another.
+    """
+
+    def take(
+        self,
+        work: str,
+        find: Callable[[Connection, Collection[str]], Sequence[T]],
+        *,
+        name: Callable[[T], str],
+        wait_s: float | None = None,
+    ) -> AbstractAsyncContextManager[Sequence[T]]:
+        """Take pieces of work for the time of an `async with` block; none if there is nothing left to take.
+
+        Args:
+            work: What is done: "embed 1", "compare", "distill".
+            find: Returns pieces that are to be done, given the names of those that somebody is doing.
+            name: Names a piece. The name is stored: it must not contain anything that was said.
+            wait_s: As in `Backend.write`.
+
+        Raises:
+            StorageError: The claims can't be read or written.
+        """
+        ...
+
+    async def is_held(self, work: str) -> bool:
+        """Whether somebody is doing a piece of this work now."""
         ...
 
 

@@ -6,10 +6,15 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
+from typing import TYPE_CHECKING, NamedTuple
 
 from satchel.memory import lexicon
 
-__all__ = ["NamedDate", "Question", "date_closeness", "read_question"]
+if TYPE_CHECKING:
+    from satchel.memory.arrays import Floats
+    from satchel.models.port import TokenVectors
+
+__all__ = ["AskedWith", "NamedDate", "Question", "date_closeness", "read_question"]
 
 MAX_QUERY_CHARS = 20_000
 """A longer query is a document; what it asks stands in its beginning."""
@@ -61,6 +66,13 @@ class NamedDate:
     year: int | None = None
     month: int | None = None
     day: int | None = None
+
+
+class AskedWith(NamedTuple):
+    """What an embedder made of a question: a vector, shape (d,), and its tokens where it gives any."""
+
+    vector: Floats
+    tokens: TokenVectors | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

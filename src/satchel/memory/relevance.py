@@ -14,11 +14,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
 import numpy as np
 
 from satchel.memory.arrays import Floats, Matrix
+from satchel.memory.data_files import read_lines
 from satchel.memory.ranking import Found, Ranked
 
 __all__ = ["CONSIDERED", "Gate", "examples", "examples_hash", "judge", "judge_by_words"]
@@ -54,8 +54,7 @@ _RIDGE = 1.0
 @cache
 def examples() -> tuple[tuple[str, bool], ...]:
     """Example messages, and whether memory can help with them."""
-    text = resources.files(__package__).joinpath("example_messages.txt").read_text(encoding="utf-8")
-    return tuple((line[2:], line[0] == "+") for line in text.splitlines() if line)
+    return tuple((line[2:], line[0] == "+") for line in read_lines("example_messages.txt"))
 
 
 @cache

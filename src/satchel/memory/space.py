@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from satchel.clock import Clock
     from satchel.memory.embedding import DenseArm
     from satchel.memory.hashing import WordHasher
-    from satchel.memory.ports import Backend, Candidates
+    from satchel.memory.ports import Backend, Candidates, Claims
     from satchel.memory.records import Moment
     from satchel.memory.thread import OneThread
 
@@ -37,6 +37,7 @@ class Space:
 
     Attributes:
         id: Its number in the database.
+        claims: Divides work between processes.
         redacts: Whether secrets are removed before anything is stored.
         by_request: Whether decay counts chat requests instead of days.
         locale: The user's, as "en_GB"; "" where it isn't known.
@@ -50,6 +51,7 @@ class Space:
     scope: str
     backend: Backend
     candidates: Candidates
+    claims: Claims
     dense: DenseArm | None
     clock: Clock
     hasher: WordHasher

@@ -21,6 +21,7 @@ from sqlalchemy import (
 
 __all__ = [
     "changes",
+    "claims",
     "compared",
     "distill_windows",
     "distilled",
@@ -363,4 +364,14 @@ earlier_words = Table(
         autoincrement=False,
     ),
     Column("words_hash", Text, primary_key=True),
+)
+
+# Which process is doing which piece of work until when; see `claims.TableClaims`.
+claims = Table(
+    "memory_claims",
+    metadata,
+    Column("work", Text, primary_key=True),
+    Column("piece", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("until", BigInteger, nullable=False),
 )

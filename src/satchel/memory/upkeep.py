@@ -31,6 +31,8 @@ worth more than what is quick. Above that the newest are embedded, and the user 
 BEFORE_SURFACING = 1_024
 """The same before a turn, which somebody waits for: five seconds."""
 _GROUP_AT_ONCE = 32
+_LOCKED_S = 2.0
+"""How long a reader's upkeep waits for another process that locks the database."""
 _IDLE_S = 2.0
 """A program that stores something and ends at once need not load a model for it."""
 
@@ -64,7 +66,7 @@ class Upkeep:
         # What is derived is worth less than an answer: the next search makes it.
         with suppress(StorageLocked):
             await self._embed(most, progress, with_gate=with_gate)
-            await self._grouping.recent()
+            await self._grouping.recent(wait_s=_LOCKED_S)
 
     async def note_shown(self, ids: Sequence[str]) -> None:
         """Count that memories were shown to a model, and a request where decay counts those."""
@@ -80,7 +82,9 @@ class Upkeep:
 
         # That a memory was used is worth less than the memory.
         with suppress(StorageLocked):
-            await self._space.write(note)
+            await self._space.backend.write(
+                lambda connection: note(connection, self._space.id), wait_s=_LOCKED_S
+            )
 
     async def run(self, dense: DenseArm) -> None:
         """Embed and compare in the background whenever something was stored, until this is cancelled."""
@@ -104,7 +108,9 @@ class Upkeep:
         missing = min(candidates.count - candidates.embedded, most)
         if dense is None or not candidates.count:
             return
-        if missing and await dense.fill(limit=missing, progress=lambda done: progress(done, missing)):
+        if missing and await dense.fill(
+            limit=missing, progress=lambda done: progress(done, missing), wait_s=_LOCKED_S
+        ):
             await self._space.refresh()
         if with_gate:
             await dense.gate()

@@ -8,7 +8,7 @@ that is new to a store is built up beside the one in use, and takes over in one 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -174,7 +174,13 @@ def count_pending(connection: Connection, space: int | None, model: int) -> int:
 
 
 def pending_vectors(
-    connection: Connection, space: int | None, model: int, *, limit: int, max_chars: int
+    connection: Connection,
+    space: int | None,
+    model: int,
+    *,
+    limit: int,
+    max_chars: int,
+    without: Collection[int] = (),
 ) -> list[Pending]:
     """The newest memories without vectors of a model: what was said last is asked for first.
 
@@ -184,11 +190,14 @@ def pending_vectors(
         model: The model.
         limit: At most so many.
         max_chars: Stop after so much text; one memory is given in any case.
+        without: Rids of memories that somebody is embedding already.
     """
     columns = select(memories.c.rid, memories.c.space_id, memories.c.content, memories.c.content_hash)
     # In the order of an index of the space, so that nothing is sorted to find the newest few.
     newest = [memories.c.rid.desc()] if space is None else [memories.c.changed.desc(), memories.c.rid.desc()]
     query = _without_vectors(columns, space, model).order_by(*newest).limit(limit)
+    if without:
+        query = query.where(memories.c.rid.not_in(without))
     found: list[Pending] = []
     chars = 0
     for rid, owner, content, hash in connection.execute(query):

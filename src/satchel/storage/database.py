@@ -7,7 +7,7 @@ import math
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,7 +137,9 @@ class Database:
         """
         return await self._run(self._read_pool, self._read, function)
 
-    async def write(self, function: Callable[[Connection], T], *, durable: bool = False) -> T:
+    async def write(
+        self, function: Callable[[Connection], T], *, durable: bool = False, wait_s: float | None = None
+    ) -> T:
         """Run `function` on the writing thread and commit, or change nothing if it raises.
 
         A caller that is cancelled meanwhile waits until the transaction has ended.
@@ -145,12 +147,18 @@ class Database:
         Args:
             function: Makes the changes. It may run again if the database was locked at its start.
             durable: Return only when the change is on the disk, not only in the operating system's cache.
+            wait_s: How long to wait for other writes, of this process too; None means `lock_timeout_s` for those of
+                other processes and no limit for those of this one.
 
         Raises:
             StorageError: The database is unusable; nothing was changed.
+            StorageLocked: Others were writing for too long; nothing was changed.
         """
-        deadline = time.monotonic() + self._lock_timeout_s
-        return await self._run(self._write_pool, self._write, function, durable, deadline)
+        limit_s = self._lock_timeout_s if wait_s is None else min(wait_s, self._lock_timeout_s)
+        deadline = time.monotonic() + limit_s
+        return await self._finished(
+            self._write_pool.submit(self._write, function, durable, deadline), wait_s=wait_s
+        )
 
     async def scrub(self) -> bool:
         """Remove deleted data from the write-ahead log, too.
@@ -165,10 +173,19 @@ class Database:
         return await self._run(self._read_pool, self._doctor)
 
     async def _run(self, pool: ThreadPoolExecutor, function: Callable[..., T], *args: object) -> T:
+        return await self._finished(pool.submit(function, *args))
+
+    async def _finished(self, future: Future[T], *, wait_s: float | None = None) -> T:
+        running = asyncio.wrap_future(future)
         # Shielded, because a caller must not continue while its transaction is running; otherwise "cancelled" would
         # mean "perhaps later".
-        running = asyncio.wrap_future(pool.submit(function, *args))
         with anyio.CancelScope(shield=True):
+            if wait_s is not None:
+                await asyncio.wait([running], timeout=wait_s)
+                if future.cancel():  # It was still waiting for its turn.
+                    raise StorageLocked(
+                        f"Others wrote to {self.place} for {wait_s:g} s; nothing was written."
+                    )
             await running
         return running.result()
 
@@ -224,11 +241,12 @@ class Database:
             connection = self._connection("IMMEDIATE")
             self._check_same_file()
             # A write that has already waited long enough tries only once.
-            is_late = time.monotonic() >= min(deadline, self._give_up_at)
+            left_ms = max(0, round((min(deadline, self._give_up_at) - time.monotonic()) * 1000))
+            is_late = left_ms < self._busy_timeout_ms
             if durable:
                 self._pragma(connection, "synchronous=FULL")
             if is_late:
-                self._pragma(connection, "busy_timeout=0")
+                self._pragma(connection, f"busy_timeout={left_ms}")
             try:
                 with self._begin(connection, deadline):
                     return function(connection)

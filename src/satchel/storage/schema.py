@@ -15,6 +15,7 @@ REVISIONS: tuple[str, ...] = (
     "0008_capabilities",
     "0009_builds",
     "0010_arrays",
+    "0011_claims",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

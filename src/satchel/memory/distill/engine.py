@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
@@ -21,7 +21,7 @@ from satchel.memory.distill import ledger
 from satchel.memory.distill.asking import Asked, Unreadable, ask_extractor, ask_gate
 from satchel.memory.distill.checking import CheckedFact, check
 from satchel.memory.distill.records import DistillReport, DistillStatus, WindowResult
-from satchel.memory.distill.windows import Window, windows_of
+from satchel.memory.distill.windows import Piece, Window, windows_of
 from satchel.memory.records import Hit, MemoryRecord
 from satchel.memory.repository import Draft, to_micros
 from satchel.messages import Usage
@@ -50,6 +50,21 @@ _LONGEST_PAUSE_S = 3600.0
 
 class _Search(Protocol):
     async def __call__(self, query: str, *, limit: int, kind: Literal["fact"]) -> Sequence[Hit]: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One run: how it is done, and what came of it so far."""
+
+    model: ChatModel
+    small_model: ChatModel
+    most_windows: int | None
+    may_spend: MaySpend | None
+    progress: Callable[[WindowResult], None]
+    results: list[WindowResult] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    skip: list[str] = field(default_factory=list)
+    stopped: str = ""
 
 
 class Distiller:
@@ -101,39 +116,56 @@ class Distiller:
     ) -> DistillReport:
         """Read what waits; see `Memory.distill`."""
         async with self._lock:
-            results: list[WindowResult] = []
-            usage = Usage()
-            stopped = ""
-            skip: list[str] = []
-            while not stopped:
-                episodes = await self._space.read(ledger.next_session, skip=tuple(skip))
-                windows = list(windows_of(episodes))
-                if not windows:
-                    break
-                for window in windows:
-                    if most_windows is not None and len(results) >= most_windows:
-                        stopped = f"{most_windows} windows were read, and that is as many as one run takes."
+            run = _Run(
+                model=model,
+                small_model=small_model,
+                most_windows=most_windows,
+                may_spend=may_spend,
+                progress=progress,
+            )
+            while not run.stopped:
+
+                def find(connection: Connection, held: Collection[str]) -> list[list[Piece]]:
+                    found = ledger.next_session(connection, self._space.id, skip=run.skip, held=held)
+                    return [found] if found else []
+
+                async with self._space.claims.take("distill", find, name=self._claim_name) as sessions:
+                    windows = [window for episodes in sessions for window in windows_of(episodes)]
+                    if not windows:
                         break
-                    spent: list[Asked] = []
-                    try:
-                        if may_spend is not None:
-                            await may_spend()
-                        result = await self._read(window, model, small_model, spent)
-                    except BudgetExceeded as error:
-                        stopped = str(error)
-                        break
-                    except ModelError as error:
-                        stopped = str(error)
-                        result = await self._failed(window, stopped, spent)
-                    usage = sum((asked.usage for asked in spent), usage)
-                    results.append(result)
-                    progress(result)
-                    if result.outcome == "failed":
-                        # What follows in this conversation waits with it; another one need not.
-                        skip.append(window.session)
-                        break
+                    await self._read_session(windows, run)
             pending = await self._space.read(ledger.count_pending)
-            return DistillReport(windows=tuple(results), usage=usage, pending=pending, stopped=stopped)
+            return DistillReport(
+                windows=tuple(run.results), usage=run.usage, pending=pending, stopped=run.stopped
+            )
+
+    def _claim_name(self, episodes: Sequence[Piece]) -> str:
+        return ledger.claim_name(self._space.id, episodes[0].session)
+
+    async def _read_session(self, windows: Sequence[Window], run: _Run) -> None:
+        """Read the windows of one session, until it ends or something stops the run."""
+        for window in windows:
+            if run.most_windows is not None and len(run.results) >= run.most_windows:
+                run.stopped = f"{run.most_windows} windows were read, and that is as many as one run takes."
+                return
+            spent: list[Asked] = []
+            try:
+                if run.may_spend is not None:
+                    await run.may_spend()
+                result = await self._read(window, run.model, run.small_model, spent)
+            except BudgetExceeded as error:
+                run.stopped = str(error)
+                return
+            except ModelError as error:
+                run.stopped = str(error)
+                result = await self._failed(window, run.stopped, spent)
+            run.usage = sum((asked.usage for asked in spent), run.usage)
+            run.results.append(result)
+            run.progress(result)
+            if result.outcome == "failed":
+                # What follows in this conversation waits with it; another one need not.
+                run.skip.append(window.session)
+                return
 
     async def _read(
         self, window: Window, model: ChatModel, small_model: ChatModel, spent: list[Asked]

@@ -5,7 +5,8 @@ Every function runs inside a transaction of `storage.Database`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from satchel.messages import Usage
 __all__ = [
     "add_usage",
     "Written",
+    "claim_name",
     "failures_of",
     "is_due",
     "next_session",
@@ -86,21 +88,37 @@ def count_pending(connection: Connection, space: int) -> int:
     return int(connection.execute(select(func.count()).select_from(_waiting(space).subquery())).scalar_one())
 
 
-def next_session(connection: Connection, space: int, *, skip: Sequence[str]) -> list[Piece]:
+def claim_name(space: int, session: str) -> str:
+    """Names the work on a session, without its own name."""
+    return hashlib.sha256(f"{space}\n{session}".encode()).hexdigest()[:32]
+
+
+def next_session(
+    connection: Connection, space: int, *, skip: Sequence[str], held: Collection[str]
+) -> list[Piece]:
     """What waits of the session whose words have waited longest, in order, after a few that were read already.
 
     Args:
         connection: In a transaction.
         space: Whose.
         skip: Sessions that are left alone in this run.
+        held: The claims on sessions that are being read, see `claim_name`.
     """
-    oldest = _waiting(space).with_only_columns(memories.c.source_session)
+    name = func.coalesce(memories.c.source_session, "")
+    waiting = _waiting(space).with_only_columns(memories.c.source_session)
     if skip:
-        oldest = oldest.where(func.coalesce(memories.c.source_session, "").not_in(list(skip)))
-    first = connection.execute(oldest.order_by(memories.c.rid).limit(1)).first()
-    if first is None:
+        waiting = waiting.where(name.not_in(list(skip)))
+    # Without the others' claims the first row is enough; it is found without sorting.
+    oldest = (
+        waiting.group_by(name).order_by(func.min(memories.c.rid))
+        if held
+        else waiting.order_by(memories.c.rid)
+    )
+    sessions = connection.execute(oldest.limit(len(held) + 1)).scalars()
+    free = [session for session in sessions if claim_name(space, session or "") not in held]
+    if not free:
         return []
-    session = first[0]
+    session = free[0]
     here = memories.c.source_session.is_(None) if session is None else memories.c.source_session == session
     order = (memories.c.source_turn, memories.c.source_position, memories.c.rid)
     columns = (memories, _READ.label("read"))

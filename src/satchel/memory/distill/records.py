@@ -54,7 +54,7 @@ class DistillReport:
     Attributes:
         windows: What was read, in order.
         usage: Of all calls of both models.
-        pending: Episodes that still wait.
+        pending: Episodes that still wait; without a reason in `stopped`, another process is reading them.
         stopped: Why the run ended before all was read, or "".
     """
 

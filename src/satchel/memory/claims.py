@@ -1,0 +1,166 @@
+"""`ports.Claims` as rows of a table: which process is doing which piece of work now."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import anyio
+from sqlalchemy import Connection, delete, insert, select, update
+
+from satchel.errors import StorageError
+from satchel.memory.repository import slices, to_micros
+from satchel.memory.tables import claims
+
+if TYPE_CHECKING:
+    from satchel.clock import Clock
+    from satchel.memory.ports import Backend
+
+__all__ = ["TableClaims"]
+
+T = TypeVar("T")
+
+_LEASE_S: Final = 60.0
+"""How long a claim holds that nobody renews. It matters for processes in other containers; one that died here is
+recognised at once."""
+_RENEWED_EVERY_S: Final = 15.0
+
+
+class TableClaims:
+    """Claims of one process on the work of a database."""
+
+    def __init__(self, backend: Backend, clock: Clock) -> None:
+        """Take where the claims are kept; the clock tells when one ends."""
+        self._backend = backend
+        self._clock = clock
+        self._owner = f"{_place()} {os.getpid()} {secrets.token_hex(8)}"
+
+    @asynccontextmanager
+    async def take(
+        self,
+        work: str,
+        find: Callable[[Connection, Collection[str]], Sequence[T]],
+        *,
+        name: Callable[[T], str],
+        wait_s: float | None = None,
+    ) -> AsyncIterator[Sequence[T]]:
+        """See `ports.Claims`."""
+        pieces = await self._claim(work, find, name, wait_s)
+        if not pieces:
+            yield ()
+            return
+        names = [name(piece) for piece in pieces]
+        failure: Exception | None = None
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._keep, work, names)
+                try:
+                    yield pieces
+                except Exception as error:  # noqa: BLE001 - raised again below, bare: not in the task group's wrapper
+                    failure = error
+                group.cancel_scope.cancel()
+        finally:
+            # A claim that can't be released ends with its lease.
+            with anyio.CancelScope(shield=True), suppress(StorageError):
+                await self._backend.write(
+                    lambda connection: _release(connection, work, names, owner=self._owner)
+                )
+        if failure is not None:
+            raise failure
+
+    async def is_held(self, work: str) -> bool:
+        """See `ports.Claims`."""
+        return bool(await self._backend.read(lambda connection: _held(connection, work, self._micros())))
+
+    async def _claim(
+        self,
+        work: str,
+        find: Callable[[Connection, Collection[str]], Sequence[T]],
+        name: Callable[[T], str],
+        wait_s: float | None,
+    ) -> Sequence[T]:
+        def look(connection: Connection) -> Sequence[T]:
+            return find(connection, _held(connection, work, self._micros()))
+
+        def claim(connection: Connection) -> Sequence[T]:
+            now = self._micros()
+            held = _held(connection, work, now)
+            pieces = find(connection, held)
+            names = [name(piece) for piece in pieces]
+            _release(connection, work, names)  # Those of the dead.
+            if names:
+                until = now + round(_LEASE_S * 1_000_000)
+                row = {"work": work, "owner": self._owner, "until": until}
+                connection.execute(insert(claims), [{**row, "piece": piece} for piece in names])
+            return pieces
+
+        # Most of the time there is nothing to do, and then nothing is written.
+        if not await self._backend.read(look):
+            return ()
+        return await self._backend.write(claim, wait_s=wait_s)
+
+    async def _keep(self, work: str, names: Sequence[str]) -> None:
+        """Renew a claim while its work goes on."""
+        while True:
+            await anyio.sleep(_RENEWED_EVERY_S)
+            until = self._micros() + round(_LEASE_S * 1_000_000)
+
+            def renew(connection: Connection, until: int = until) -> None:
+                for part in slices(names):
+                    connection.execute(
+                        update(claims)
+                        .where(claims.c.work == work, claims.c.piece.in_(part), claims.c.owner == self._owner)
+                        .values(until=until)
+                    )
+
+            with suppress(StorageError):
+                await self._backend.write(renew)
+
+    def _micros(self) -> int:
+        return to_micros(self._clock.now())
+
+
+def _held(connection: Connection, work: str, now: int) -> frozenset[str]:
+    """The pieces that somebody alive is doing."""
+    # A lease that ends later than any lease can was given before the clock was set back.
+    latest = now + 2 * round(_LEASE_S * 1_000_000)
+    rows = connection.execute(
+        select(claims.c.piece, claims.c.owner).where(
+            claims.c.work == work, claims.c.until > now, claims.c.until <= latest
+        )
+    ).all()
+    dead = {owner for owner in {row.owner for row in rows} if _is_dead(owner)}
+    return frozenset(row.piece for row in rows if row.owner not in dead)
+
+
+def _release(connection: Connection, work: str, names: Sequence[str], *, owner: str | None = None) -> None:
+    """Remove claims; those of one owner, or of whoever had them."""
+    for part in slices(names):
+        gone = delete(claims).where(claims.c.work == work, claims.c.piece.in_(part))
+        connection.execute(gone if owner is None else gone.where(claims.c.owner == owner))
+
+
+def _place() -> str:
+    """Names what process numbers belong to: the machine and, where there is one, its container."""
+    with suppress(OSError):
+        return f"{socket.gethostname()} {Path('/proc/self/ns/pid').readlink()}"
+    return socket.gethostname()
+
+
+def _is_dead(owner: str) -> bool:
+    """Whether a process is known to have ended. Those elsewhere are never known to."""
+    place, pid, _ = owner.rsplit(" ", 2)
+    if place != _place():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

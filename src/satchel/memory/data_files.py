@@ -1,0 +1,17 @@
+"""Word lists and examples that are kept as text in `data`: one entry a line; a line that starts with # is a comment."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+__all__ = ["read_lines", "read_text_file"]
+
+
+def read_text_file(name: str) -> str:
+    """The text of a file in `data`."""
+    return resources.files(__package__).joinpath("data", name).read_text(encoding="utf-8")
+
+
+def read_lines(name: str) -> list[str]:
+    """The entries of a file in `data`, in its order."""
+    return [line for line in read_text_file(name).splitlines() if line and not line.startswith("#")]
