@@ -36,9 +36,10 @@ from unittest import mock
 
 import anyio
 
-from satchel.memory import Episode, Memory, Mode, ranking
+from satchel.memory import Episode, Memory, Mode
+from satchel.memory.candidates import ranking
+from satchel.memory.candidates.weights import WITH_TOKENS, WITHOUT_TOKENS
 from satchel.memory.embedding import DenseArm
-from satchel.memory.weights import WITH_TOKENS, WITHOUT_TOKENS
 
 CUTS = (5, 10, 20)
 OWN = tuple(Path(__file__).parent / "data" / f"own_{name}.json" for name in ("long", "facts", "surface"))

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satchel.memory import Episode, Memory
+from satchel.memory.candidates.tokens import Bag, QuestionTokens, match, pack, unpack, weigh
+from satchel.memory.candidates.weights import SIGNALS, WITH_TOKENS, WITHOUT_TOKENS
 from satchel.memory.lexicon import ASKED, hash_stem, question_spans, read_text
-from satchel.memory.tokens import Bag, QuestionTokens, match, pack, unpack, weigh
-from satchel.memory.weights import SIGNALS, WITH_TOKENS, WITHOUT_TOKENS
 from tests.memory.embedders import Wordy, tokens_of
 from tests.requirements import requirement
 

@@ -15,13 +15,13 @@ import numpy as np
 
 from satchel.clock import Clock
 from satchel.errors import EmbedderError, EmbedderMismatch, StorageLocked
-from satchel.memory import vector_rows
+from satchel.memory.candidates import vector_rows
+from satchel.memory.candidates.tokens import pack
+from satchel.memory.candidates.vector_rows import Embedded, Pending
 from satchel.memory.passages import passages
 from satchel.memory.question import AskedWith
 from satchel.memory.relevance import Gate, examples, examples_hash
 from satchel.memory.repository import to_micros
-from satchel.memory.tokens import pack
-from satchel.memory.vector_rows import Embedded, Pending
 from satchel.models.port import Embedder, EmbedRole, TokenEmbedder
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import UsageError
 from satchel.memory import distill, repository, transfer
-from satchel.memory.array_candidates import ArrayCandidates
+from satchel.memory.candidates.engine import ArrayCandidates
 from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.capture import Capture, NewMemory
 from satchel.memory.checking import clean, clean_tags, one_of, printable

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from satchel.memory.arrays import Floats
+    from satchel.memory.candidates.arrays import Floats
+    from satchel.memory.candidates.ranking import Found
     from satchel.memory.filters import Visible
     from satchel.memory.question import AskedWith, Question
-    from satchel.memory.ranking import Found
     from satchel.memory.records import Mode
     from satchel.storage import DatabaseReport
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from satchel.memory import lexicon
 
 if TYPE_CHECKING:
-    from satchel.memory.arrays import Floats
+    from satchel.memory.candidates.arrays import Floats
     from satchel.models.port import TokenVectors
 
 __all__ = ["AskedWith", "NamedDate", "Question", "date_closeness", "read_question"]

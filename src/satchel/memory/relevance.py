@@ -17,9 +17,9 @@ from functools import cache
 
 import numpy as np
 
-from satchel.memory.arrays import Floats, Matrix
+from satchel.memory.candidates.arrays import Floats, Matrix
+from satchel.memory.candidates.ranking import Found, Ranked
 from satchel.memory.data_files import read_lines
-from satchel.memory.ranking import Found, Ranked
 
 __all__ = ["CONSIDERED", "Gate", "examples", "examples_hash", "judge", "judge_by_words"]
 

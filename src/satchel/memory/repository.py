@@ -16,9 +16,9 @@ from sqlalchemy import BindParameter, Connection, bindparam, case, func, insert,
 from sqlalchemy.sql import Select
 
 from satchel.memory import lexicon
+from satchel.memory.candidates.sittings import OPENING_CHARS
 from satchel.memory.filters import Filter
 from satchel.memory.records import MemoryRecord, Source, Stats
-from satchel.memory.sittings import OPENING_CHARS
 from satchel.memory.tables import (
     earlier_words,
     memories,

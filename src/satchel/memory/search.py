@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, get_args
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory import decay, history, modes, repository
+from satchel.memory.candidates.ranking import Found, Ranked
 from satchel.memory.checking import printable
 from satchel.memory.filters import Filter, Filters, Visible, filter_of
 from satchel.memory.question import Question, read_question
-from satchel.memory.ranking import Found, Ranked
 from satchel.memory.records import Hit, MemoryRecord, Mode
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from satchel.memory.arrays import Floats
+    from satchel.memory.candidates.arrays import Floats
     from satchel.memory.space import Space
 
 __all__ = ["Search"]

@@ -16,8 +16,8 @@ from satchel.memory.repository import read_records, rids_of
 from satchel.memory.surfacing import Said, block_of, is_mere_question, restates, said_texts, says
 
 if TYPE_CHECKING:
+    from satchel.memory.candidates.ranking import Ranked
     from satchel.memory.question import Question
-    from satchel.memory.ranking import Ranked
     from satchel.memory.search import Search
     from satchel.memory.space import Space
 

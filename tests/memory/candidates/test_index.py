@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satchel.memory.index import Index
+from satchel.memory.candidates.index import Index
+from satchel.memory.candidates.ranking import choose, rank, score
 from satchel.memory.lexicon import read_text
 from satchel.memory.question import read_question
-from satchel.memory.ranking import choose, rank, score
 from satchel.memory.repository import Changes
 from tests.requirements import requirement
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from satchel.memory import Memory, array_candidates
+from satchel.memory import Memory
+from satchel.memory.candidates import engine
 from satchel.memory.candidates import shelf as shelves
 from satchel.memory.candidates.array_file import ArrayFile, DamagedFile
 from satchel.memory.candidates.shelf import Shelf
@@ -44,10 +45,8 @@ QUESTIONS = (
 
 @pytest.fixture(autouse=True)
 def _small_stores_are_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        array_candidates.ArrayCandidates.__init__, "__kwdefaults__", {"shelf": None, "least_kept": 3}
-    )
-    monkeypatch.setattr(array_candidates, "_LEAST_UNKEPT", 3)
+    monkeypatch.setattr(engine.ArrayCandidates.__init__, "__kwdefaults__", {"shelf": None, "least_kept": 3})
+    monkeypatch.setattr(engine, "_LEAST_UNKEPT", 3)
 
 
 async def answers(path: Path, *, embedder: Any = None) -> list[list[tuple[str, float]]]:
@@ -221,7 +220,7 @@ async def test_forgetting_that_was_interrupted_before_the_file_was_erased_is_fin
         async def nothing(*_: object, **__: object) -> bool:
             return True
 
-        interrupted.setattr(array_candidates.ArrayCandidates, "scrub", nothing)
+        interrupted.setattr(engine.ArrayCandidates, "scrub", nothing)
         async with Memory.open(path, embedder="none") as memory:
             await memory.forget(ids[3])
     assert hash_stem("zerlina").to_bytes(4, "little") in kept(path).read_bytes()
@@ -284,7 +283,7 @@ async def test_what_is_forgotten_while_another_process_writes_the_file_is_not_in
     path = tmp_path / "satchel.db"
     ids: list[str] = []
 
-    class Slow(array_candidates.ArrayCandidates):
+    class Slow(engine.ArrayCandidates):
         """Lets somebody else forget while the file is written, before it is put in place."""
 
         async def _stamped(self, model: int | None) -> Any:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from satchel.memory.arrays import Floats, Ints
 from satchel.memory.candidates.array_file import NewColumn
+from satchel.memory.candidates.arrays import Floats, Ints
 from satchel.memory.candidates.columns import Column
 from satchel.memory.lexicon import ASKED
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from satchel.memory.arrays import Floats
 from satchel.memory.candidates.array_file import NewColumn
+from satchel.memory.candidates.arrays import Floats
 from satchel.memory.candidates.columns import Column
 from satchel.models.embedding import product
 

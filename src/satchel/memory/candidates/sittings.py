@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from satchel.memory.arrays import Ints
+from satchel.memory.candidates.arrays import Ints
 
 __all__ = ["OPENING_CHARS", "Sittings", "label_of", "seat"]
 

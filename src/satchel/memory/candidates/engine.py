@@ -12,17 +12,17 @@ import numpy as np
 
 from satchel.errors import StorageError
 from satchel.memory import repository
+from satchel.memory.candidates.index import Index
+from satchel.memory.candidates.ranking import Factors, Found, Scores, choose, rank, score, top, within_reach
 from satchel.memory.candidates.shelf import Shelf, Stocked
 from satchel.memory.candidates.stamps import Stamped, publish_stamp, read_stale, read_stamp, speakers_of
-from satchel.memory.index import Index
+from satchel.memory.candidates.vector_rows import read_tokens
 from satchel.memory.question import AskedWith, Question, read_question
-from satchel.memory.ranking import Factors, Found, Scores, choose, rank, score, top, within_reach
-from satchel.memory.vector_rows import read_tokens
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from satchel.memory.arrays import Floats, Ints
+    from satchel.memory.candidates.arrays import Floats, Ints
     from satchel.memory.filters import Visible
     from satchel.memory.ports import Backend, FactorsOf
     from satchel.memory.records import Mode

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from satchel.memory.arrays import Floats, Ints, Matrix
+from satchel.memory.candidates.arrays import Floats, Ints, Matrix
 from satchel.memory.lexicon import hash_stem, question_spans, words_of
 from satchel.models.embedding import product
 

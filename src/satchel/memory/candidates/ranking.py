@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from satchel.memory.arrays import Floats, Ints, distinct
+from satchel.memory.candidates.arrays import Floats, Ints, distinct
 from satchel.memory.candidates.entries import Spread
-from satchel.memory.index import Index
+from satchel.memory.candidates.index import Index
+from satchel.memory.candidates.tokens import Bag, match, weigh
+from satchel.memory.candidates.weights import WITH_TOKENS, WITHOUT_TOKENS
 from satchel.memory.lexicon import QUESTION, TIME_WORDS, commonness
 from satchel.memory.question import Question, date_closeness
 from satchel.memory.records import Mode
-from satchel.memory.tokens import Bag, match, weigh
-from satchel.memory.weights import WITH_TOKENS, WITHOUT_TOKENS
 
 if TYPE_CHECKING:
     from satchel.models.port import TokenVectors

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from satchel.memory.arrays import Floats, Ints, distinct
 from satchel.memory.candidates.array_file import NewColumn
+from satchel.memory.candidates.arrays import Floats, Ints, distinct
 from satchel.memory.candidates.columns import Column
 from satchel.memory.candidates.entries import Entries, EntryArrays, Postings, Spread, SpreadCounts
+from satchel.memory.candidates.sittings import Sittings, label_of, seat
+from satchel.memory.candidates.tokens import Bag, unpack
 from satchel.memory.candidates.vectors import Cosines, VectorArrays, Vectors
 from satchel.memory.lexicon import ASKED
 from satchel.memory.repository import Changes
-from satchel.memory.sittings import Sittings, label_of, seat
-from satchel.memory.tokens import Bag, unpack
 
 __all__ = ["Index", "Rows"]
 
