@@ -576,6 +576,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "memory:two-processes", "issue 3", "Two processes can write to one store at once without losing anything."),
     built(10, "memory:candidates:concurrent", "issue 10 §2", "A search counts memories while another thread takes in changes."),
     built(10, "memory:candidates:counts", "issue 10 §2", "Counting what is embedded takes no longer after something was forgotten."),
+    built(10, "memory:candidates:lru", "issue 10 §1", "The arrays of many users take a bounded amount of memory, and searches find the same."),
     built(10, "memory:arrays:same", "issue 10 §1", "Arrays that are kept beside the database give the results of the database alone."),
     built(10, "memory:arrays:damaged", "issue 10 §1", "A damaged or unfinished file of arrays is made anew and changes no result."),
     built(10, "memory:arrays:other-history", "issue 10 §1", "The file of an older, newer or other database is not believed."),

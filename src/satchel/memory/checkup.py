@@ -54,6 +54,7 @@ class Checkup:
         orphans: Rows of indexes that belong to nothing, by table.
         embedder: The id of the embedder in use, or None; `embedder_trouble` is why it does not serve, or None.
         database: What is wrong with the file itself.
+        arrays: What is wrong with the file of arrays, or None; it is derived, and no result depends on it.
         problems: What should be mended, in words; empty when all is well.
         notes: What is yet to be done, and will be by itself.
         echo_ids: The memories with injected text; `secret_ids`, those with secrets.
@@ -76,6 +77,7 @@ class Checkup:
     embedder: str | None = None
     embedder_trouble: str | None = None
     database: tuple[str, ...] = ()
+    arrays: str | None = None
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     echo_ids: tuple[str, ...] = ()
@@ -141,6 +143,7 @@ def checkup_to_json(found: Checkup) -> dict[str, Any]:
         "embedder": found.embedder,
         "embedder_trouble": found.embedder_trouble,
         "database": list(found.database),
+        "arrays": found.arrays,
         "echo_ids": list(found.echo_ids),
         "secret_ids": list(found.secret_ids),
         "problems": list(found.problems),
@@ -202,6 +205,7 @@ class Inspection:
             embedder=embedder,
             embedder_trouble=trouble,
             database=database,
+            arrays=await space.candidates.trouble(),
             echo_ids=tuple(seen.echo_ids),
             secret_ids=tuple(seen.secret_ids),
         )
@@ -211,6 +215,8 @@ class Inspection:
         """Repair what `check` finds; see `Memory.repair`."""
         space = self._space
         orphans = await space.backend.write(_remove_orphans)
+        if await space.candidates.trouble() is not None:
+            await space.candidates.rebuild()
         seen = await self._looked_at(lambda _: None)
         broken = [*seen.missing, *seen.wrong]
         for part in slices(broken):
@@ -584,4 +590,6 @@ def _with_problems(found: Checkup) -> Checkup:
         notes.append(
             f"{found.vectors_missing:,} {have} yet; the next search makes them, and so does mending."
         )
+    if found.arrays is not None:
+        notes.append(f"{found.arrays} The next search makes it anew, and so does mending.")
     return replace(found, problems=tuple(problems), notes=tuple(notes))

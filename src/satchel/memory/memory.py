@@ -170,6 +170,7 @@ class Memory:
             thread = OneThread("satchel-memory")
             stack.callback(thread.close)
             candidates = ArrayCandidates(database, number, thread, shelf=_shelf(database, number))
+            stack.callback(candidates.close)
             await candidates.tidy()
             memory = cls(
                 Space(

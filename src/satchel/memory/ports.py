@@ -203,6 +203,10 @@ class Candidates(Protocol):
         """Remove what is kept and does not belong to this database, such as what an interrupted forgetting left."""
         ...
 
+    async def trouble(self) -> str | None:
+        """What is wrong with what is kept, in words for the user, or None. It never changes a result."""
+        ...
+
     async def rebuild(self) -> None:
         """Forget what was derived; the next `refresh` derives it anew."""
         ...

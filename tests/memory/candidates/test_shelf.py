@@ -151,6 +151,22 @@ async def test_a_damaged_file_changes_no_result(damage: Callable[[Path], object]
     assert await answers(path) == expected
 
 
+@requirement("memory:arrays:damaged")
+async def test_doctor_names_a_damaged_file_and_mending_removes_it(tmp_path: Path) -> None:
+    path = tmp_path / "satchel.db"
+    await stored(path)
+    async with Memory.open(path, embedder=Wordy(), back_fill=False) as memory:
+        assert (await memory.check()).notes == ()
+    flip(kept(path), 0.6)
+    async with Memory.open(path, embedder=Wordy(), back_fill=False) as memory:
+        found = await memory.check()
+        assert found.problems == ()
+        assert [note.startswith(f"{kept(path)} is damaged") for note in found.notes] == [True]
+        await memory.repair()
+        assert (await memory.check()).arrays is None
+    assert await answers(path) == await answers(without_file(path, tmp_path))
+
+
 @requirement("memory:arrays:other-history")
 async def test_the_file_of_another_history_of_the_database_is_not_believed(tmp_path: Path) -> None:
     path = tmp_path / "satchel.db"

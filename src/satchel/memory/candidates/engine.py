@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -12,6 +13,7 @@ import numpy as np
 
 from satchel.errors import StorageError
 from satchel.memory import repository
+from satchel.memory.candidates.cache import cache_of
 from satchel.memory.candidates.index import Index
 from satchel.memory.candidates.ranking import Factors, Found, Scores, choose, rank, score, top, within_reach
 from satchel.memory.candidates.shelf import Shelf, Stocked
@@ -37,6 +39,18 @@ LEAST_KEPT = 2_000
 _LEAST_UNKEPT = 1_000
 _UNKEPT_SHARE = 8
 """The file is written again once an eighth of it has changed: whoever reads it then reads at most so much besides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What is known of the arrays as they were refreshed last, also when they were let go; see `Index`."""
+
+    changed: int = 0
+    count: int = 0
+    embedded: int = 0
+    model: int | None = None
+    dimension: int = 0
+    speakers: Mapping[str, int] = field(default_factory=dict)
 
 
 class ArrayCandidates:
@@ -65,34 +79,51 @@ class ArrayCandidates:
         self._thread = thread
         self._shelf = shelf
         self._least_kept = least_kept
+        self._cache = cache_of(backend)
         self._index = Index()
+        self._known = _Known()
         self._refreshing = anyio.Lock()
         self._gave_up = False  # After the file could not be written, until the next process.
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._cache.remove(self)
+        self._index = Index()
+
+    def let_go(self) -> None:
+        """Drop the arrays to make room for those of others. What is known of them stays."""
+        self._index = Index()
 
     @property
     def changed(self) -> int:
         """See `ports.Candidates`."""
-        return self._index.changed
+        return self._known.changed
 
     @property
     def count(self) -> int:
         """See `ports.Candidates`."""
-        return self._index.alive_count
+        return self._known.count
 
     @property
     def embedded(self) -> int:
         """See `ports.Candidates`."""
-        return self._index.embedded_count
+        return self._known.embedded
 
     @property
     def model(self) -> int | None:
         """See `ports.Candidates`."""
-        return self._index.model
+        return self._known.model
 
     @property
     def speakers(self) -> Mapping[str, int]:
         """See `ports.Candidates`."""
-        return self._index.speaker_numbers
+        return self._known.speakers
+
+    async def _loaded(self) -> Index:
+        """The arrays; loaded again where they were let go since the last `refresh`."""
+        if self._known.changed and not self._index.changed:
+            await self.refresh(model=self._known.model, dimension=self._known.dimension)
+        return self._index
 
     async def refresh(self, *, model: int | None = None, dimension: int = 0) -> None:
         """See `ports.Candidates`."""
@@ -127,6 +158,16 @@ class ArrayCandidates:
             if changes is not None:
                 await self._thread.run(index.apply, changes)
             await self._keep()
+            index = self._index
+            self._known = _Known(
+                changed=index.changed,
+                count=index.alive_count,
+                embedded=index.embedded_count,
+                model=index.model,
+                dimension=index.dimension,
+                speakers=index.speaker_numbers,
+            )
+            self._cache.note_use(self, index.size_bytes)
 
     # The file beside the database.
 
@@ -219,12 +260,21 @@ class ArrayCandidates:
             if not await self._thread.run(shelf.has_stamp, said.stamp):
                 await self._thread.run(shelf.discard)
 
+    async def trouble(self) -> str | None:
+        """See `ports.Candidates`."""
+        shelf = self._shelf
+        if shelf is None or not await self._thread.run(lambda: shelf.exists):
+            return None
+        said = await self._stamped(None)
+        return await self._thread.run(shelf.trouble, said.stamp)
+
     async def rebuild(self) -> None:
         """See `ports.Candidates`."""
         async with self._refreshing:
             if self._shelf is not None:
                 await self._thread.run(self._shelf.discard)
             self._index = Index()
+            self._known = _Known()
             self._gave_up = False
 
     async def find(
@@ -239,7 +289,7 @@ class ArrayCandidates:
         for_showing: bool = False,
     ) -> Found:
         """See `ports.Candidates`."""
-        index = self._index
+        index = await self._loaded()
         vector, tokens = (None, None) if asked is None else asked
         chosen = await self._thread.run(
             lambda: choose(
@@ -277,7 +327,7 @@ class ArrayCandidates:
 
     async def cosines(self, vector: Floats, *, visible: Visible) -> Mapping[int, float]:
         """See `ports.Candidates`."""
-        index = self._index
+        index = await self._loaded()
 
         def compare() -> dict[int, float]:
             cosines = index.cosines(vector)
@@ -292,7 +342,7 @@ class ArrayCandidates:
 
     async def having(self, stems: Sequence[int]) -> frozenset[int]:
         """See `ports.Candidates`."""
-        index = self._index
+        index = await self._loaded()
 
         def read() -> frozenset[int]:
             rows = set.intersection(*(set(index.postings(stem)[0].tolist()) for stem in stems))
@@ -304,7 +354,7 @@ class ArrayCandidates:
         self, texts: Mapping[int, tuple[str, bytes | None]], *, limit: int, cosine: float, coverage: float
     ) -> Mapping[int, Mapping[int, float | None]]:
         """See `ports.Candidates`."""
-        index = self._index
+        index = await self._loaded()
 
         def compare() -> dict[int, Mapping[int, float | None]]:
             return {

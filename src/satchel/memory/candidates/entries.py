@@ -81,6 +81,11 @@ class Entries:
             yield self._base
         yield EntryArrays(self._stem.values, self._row.values, self._count.values)
 
+    @property
+    def size_bytes(self) -> int:
+        """Of the entries."""
+        return sum(array.nbytes for part in self.parts() for array in part)
+
     def freeze(self, number: Any) -> dict[str, NewColumn]:
         """All entries as the columns of a file.
 

@@ -6,6 +6,7 @@ import hashlib
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,8 @@ __all__ = ["Index", "Rows"]
 _DAY_MICROS = 86_400_000_000
 _MINUTE_MICROS = 60_000_000
 
-_MAX_BAG_BYTES = 32 << 20
-"""Of token vectors that are kept: those of 25,000 turns. The others are read when they are compared, 8 µs each."""
+_MAX_BAG_BYTES = 16 << 20
+"""Of token vectors that are kept: those of 12,000 turns. The others are read when they are compared, 8 µs each."""
 
 MAX_SPREAD_BYTES = 32 << 20
 """Of what `SpreadCounts` keeps: the commonest 80 stems of 100,000 rows, or thousands of others."""
@@ -234,6 +235,13 @@ class Index:
             self.vectors_changed = changes.changed
 
     @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes, with what is mapped."""
+        columns = sum(int(column.values.nbytes) for column in self._columns.values())
+        vectors = 0 if self._vectors is None else self._vectors.size_bytes
+        return columns + self._entries.size_bytes + vectors + self._bag_bytes
+
+    @property
     def dead_count(self) -> int:
         """Rows that are no memories any more."""
         return len(self) - self.alive_count
@@ -422,8 +430,10 @@ class Index:
                 self._bag_bytes += len(packed)
             elif row >= 0:  # Another search was first.
                 taken[row] = kept[row]
-        while kept and self._bag_bytes > _MAX_BAG_BYTES:
-            self._drop_bag(next(iter(kept)))
+        if self._bag_bytes > _MAX_BAG_BYTES:
+            # Many at once: finding the first one passes over all that were taken out before it.
+            for row in list(islice(kept, len(kept) // 4 + 1)):
+                self._drop_bag(row)
         return taken
 
     def _drop_bag(self, row: int) -> None:

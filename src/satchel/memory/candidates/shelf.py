@@ -225,6 +225,21 @@ class Shelf:
         except (DamagedFile, OSError):
             return False
 
+    def trouble(self, stamp: str | None) -> str | None:
+        """Why the file is not believed, in words for the user; None where it is, or where there is none."""
+        if not self.path.exists():
+            return None
+        try:
+            with self._locked(fcntl.LOCK_SH):
+                file = ArrayFile.open(self.path)
+        except (FileNotFoundError, _LockBusy):
+            return None
+        except (DamagedFile, OSError) as error:
+            return f"{self.path} is damaged: {error}"
+        if self._read(file.facts, stamp) is None:
+            return f"{self.path} belongs to another state of the database."
+        return None
+
     def discard(self) -> bool:
         """Remove the file; gives whether it is gone. A process that has mapped it keeps what it has."""
         try:

@@ -109,6 +109,11 @@ class Vectors:
             "vector_start": NewColumn.of(firsts, "<i8"),
         }
 
+    @property
+    def size_bytes(self) -> int:
+        """Of the matrix."""
+        return sum(part.matrix.nbytes for part in self.parts())
+
     def cosines(self, query: Floats) -> Cosines:
         """Compare a query with every vector; shape (d,), unit length."""
         products = [product(part.matrix, query) for part in self.parts()]

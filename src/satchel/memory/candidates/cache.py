@@ -1,0 +1,53 @@
+"""How much memory the arrays of many spaces may take together: those that were not used for longest are let go."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from satchel.memory.ports import Backend
+
+__all__ = ["ArrayCache", "Owner", "cache_of"]
+
+MOST_BYTES = 1 << 30
+"""Of all spaces of a database in one process: five of 100,000 memories, or some thousand of a few hundred."""
+
+
+class Owner(Protocol):
+    """Has arrays that it can load again."""
+
+    def let_go(self) -> None:
+        """Drop the arrays; the next use loads them again."""
+        ...
+
+
+class ArrayCache:
+    """Which spaces have arrays in memory, those used last at the end. It is used by one event loop."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        """Start empty."""
+        self.most_bytes = most_bytes
+        self._sizes: dict[Owner, int] = {}
+
+    def note_use(self, owner: Owner, size_bytes: int) -> None:
+        """A space was used; others let go of their arrays where there is too much. The one in use keeps its own."""
+        self._sizes.pop(owner, None)
+        self._sizes[owner] = size_bytes
+        total = sum(self._sizes.values())
+        for other in list(self._sizes):
+            if total <= self.most_bytes or other is owner:
+                break
+            total -= self._sizes.pop(other)
+            other.let_go()
+
+    def remove(self, owner: Owner) -> None:
+        """A space was closed."""
+        self._sizes.pop(owner, None)
+
+
+_caches: WeakKeyDictionary[Backend, ArrayCache] = WeakKeyDictionary()
+
+
+def cache_of(backend: Backend) -> ArrayCache:
+    """The cache that all spaces of a database share in this process."""
+    return _caches.setdefault(backend, ArrayCache())

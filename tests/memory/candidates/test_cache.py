@@ -1,0 +1,57 @@
+"""Many users in one process: how much memory their arrays may take together."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from satchel.memory import Memory
+from satchel.memory.candidates.cache import cache_of
+from satchel.memory.candidates.engine import ArrayCandidates
+from satchel.memory.candidates.index import Index
+from satchel.memory.lexicon import hash_stem
+from satchel.storage import Database
+from tests.memory.embedders import Wordy
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+
+@requirement("memory:candidates:lru")
+async def test_users_whose_arrays_were_let_go_find_what_they_found_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[int] = []
+    apply = Index.apply
+
+    def counted(index: Index, changes: object) -> None:
+        loads.append(len(index))
+        apply(index, changes)  # type: ignore[arg-type]
+
+    async with Database.open(tmp_path / "satchel.db") as database, AsyncExitStack() as stack:
+        users = [
+            await stack.enter_async_context(
+                Memory.open(database, user=name, embedder=Wordy(), back_fill=False, home=tmp_path)
+            )
+            for name in ("ann", "bob", "eve")
+        ]
+        for user in users:
+            for text in ("a boat in the harbour", f"the violin of {user.user}", "a copper kettle"):
+                await user.add(text, speaker=user.user)
+        before = [await user.search("harbour violin of ann") for user in users]
+        monkeypatch.setattr(Index, "apply", counted)
+        assert [await user.search("harbour violin of ann") for user in users] == before
+        assert loads == []
+        cache_of(database).most_bytes = 1
+        for _ in range(2):
+            assert [await user.search("harbour violin of ann") for user in users] == before
+        assert len(loads) >= 5
+        # One whose arrays are let go between two steps of a search.
+        candidates = users[0]._space.candidates
+        await users[0].search("kettle")
+        assert isinstance(candidates, ArrayCandidates)
+        candidates.let_go()
+        assert (candidates.count, candidates.embedded, set(candidates.speakers)) == (3, 3, {"ann"})
+        assert len(await candidates.having([hash_stem("kettle")])) == 1
