@@ -39,7 +39,7 @@ async def test_a_build_writes_tests_and_registers_and_its_capability_is_active(t
         said = await world.said(build)
         assert said[0] == ("progress", "I write the greeting.")
         assert said[1][0] == "complete"
-        assert "cap_greet" in said[1][1]
+        assert said[1][1].startswith("greet is ready (version 1, 2 cases passed)")
         # The registration ends the work: the model is not asked once more.
         assert len(world.model.requests) == 4
         log = await world.sessions.load(build.session_id)
@@ -204,6 +204,17 @@ async def test_a_model_that_stops_without_registering_is_reminded_and_its_last_w
         reminded = [m.text for m in world.model.requests[-1].messages if m.role == "user"]
         assert sum("Nothing is registered yet" in text for text in reminded) == 2
         assert (build.status, build.outcome) == ("failed", "I don't know.")
+
+
+async def test_a_build_that_ends_after_a_refused_registration_says_why_it_was_refused(tmp_path: Path) -> None:
+    files = [write("main.py", GREET), write("tests/cases.jsonl", CASES)]
+    script: list[Any] = [Reply(calls=[*files, register()]), "Done.", "Done.", "Done."]
+    async with open_world(tmp_path, script) as world:
+        build, capability = await world.build()
+        assert build.outcome.startswith(
+            "Done.\nThe last registration was refused: since main.py was last written, nothing has run"
+        )
+        assert capability.reasons == (build.outcome,)
 
 
 async def test_a_model_that_dies_in_the_middle_leaves_a_failed_build_with_the_reason_and_the_whole_story(

@@ -155,6 +155,17 @@ async def test_the_same_version_is_imported_once(tmp_path: Path) -> None:
             await mover.take_in(review, approve=True)
 
 
+async def test_an_import_that_waits_says_so_when_it_is_imported_again(tmp_path: Path) -> None:
+    written = await exported(tmp_path / "one", tmp_path)
+    async with home(tmp_path / "two") as (_, mover):
+        await mover.take_in(await mover.review(written), approve=False)
+        again = await mover.review(written)
+        with pytest.raises(
+            UsageError, match="waits for your approval: satchel capability approve city_greeting"
+        ):
+            await mover.take_in(again, approve=True)
+
+
 async def test_files_that_were_changed_after_the_export_are_named_and_imported_as_they_are(
     tmp_path: Path,
 ) -> None:

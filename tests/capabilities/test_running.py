@@ -203,6 +203,13 @@ async def test_the_outcome_as_json_has_the_fields_of_the_design(tmp_path: Path) 
                 "It gets the value of KEY from your environment, a secret, and can send it to the hosts above.",
             ),
         ),
+        (
+            Access(secrets=("KEY",)),
+            (
+                "It gets the value of KEY from your environment, a secret, and can send it to every host that it may "
+                "reach.",
+            ),
+        ),
     ],
 )
 def test_what_a_capability_may_reach_is_a_sentence_each(access: Access, said: tuple[str, ...]) -> None:

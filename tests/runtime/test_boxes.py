@@ -383,6 +383,50 @@ async def test_a_command_that_the_box_made_fail_says_so_and_what_to_ask_for(tmp_
         assert "sandbox" not in said
 
 
+@requirement("bash:boxed:explained")
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("echo x > ~/notes/new.md", 'repeat the call with write=["{home}/notes"]'),
+        ("echo x > ~/notes/deep/new.md || mkdir ~/notes/deep", 'write=["{home}/notes"]'),
+        ("git init -q . && echo x >> .git/config", "does not let it write {home}/work/.git/config"),
+        ("python3 -c \"open('.git/config', 'a')\"", "does not let it write {home}/work/.git/config"),
+        ("cat ~/.netrc", "The sandbox hides {home}/.netrc, whether it exists or not."),
+        ("cat ~/.nothing/here", "The sandbox hides {home}/.nothing/here, whether it exists or not."),
+        ("curl -sS --noproxy '*' http://127.0.0.1:9/", 'network=["127.0.0.1:9"] and a reason'),
+        ("echo 'psql: at \"localhost\", port 5432 failed: Connection refused'; false", '"localhost:5432"'),
+        (
+            "echo 'Cannot connect to the Docker daemon at unix:///run/docker.sock. Is it running?'; false",
+            "hides the sockets of services: /run/docker.sock. If it has to, repeat the call with outside_box=true",
+        ),
+    ],
+)
+async def test_what_the_box_hides_or_protects_is_named_with_what_can_be_asked_for(
+    tmp_path: Path, command: str, told: str
+) -> None:
+    async with world(tmp_path) as one:
+        if ".git/config" in command:
+            await one.bash("git init -q .")
+        said = await one.bash(command)
+        assert told.format(home=tmp_path) in said
+
+
+async def test_a_command_that_fails_and_prints_a_zero_byte_in_a_path_gives_its_result(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        said = await one.bash(r"printf '/etc/a\0b: Permission denied'; exit 3")
+        assert "exit code: 3" in said
+
+
+@requirement("bash:boxed:explained")
+async def test_a_command_that_ran_too_long_without_a_network_says_that_it_had_none(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        said = await one.bash("sleep 60", timeout_s=0.5)
+        assert (
+            'The sandbox has no network. If the command waited for a host, repeat it with network=["HOST"]'
+            in said
+        )
+
+
 async def test_a_path_is_written_after_a_question_and_no_other(tmp_path: Path) -> None:
     async with world(tmp_path) as one:
         one.answer = "once"

@@ -94,6 +94,9 @@ async def test_a_capability_is_asked_for_reported_answered_about_announced_and_u
         blocks = [b.text for m in session.messages for b in m.blocks if isinstance(b, TextBlock)]
         said = [text for text in blocks if text.startswith("[Message from the Builder of greet]")]
         assert len(said) == 1
+        # How the model calls it is no news for the user.
+        assert "Call it as cap_greet" in said[0]
+        assert "cap_greet" not in done.text
     async with opens(tmp_path) as satchel:
         again = await satchel.session(session.id)
         assert [e for e in await _news(satchel, again) if isinstance(e, BuildPosted)] == told[:4]

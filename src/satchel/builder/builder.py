@@ -162,6 +162,8 @@ class Builder:
             reason = await work.run()
             done = await self.registering.registered(build)
             if done is None:
+                if story.refused and reason != CANCELLED and not gave_up(reason):
+                    reason = f"{reason}\nThe last registration was refused: {story.refused}"
                 return await self._failed(build, reason)
         return await self.queue.end(build.id, done.status, done.text)
 

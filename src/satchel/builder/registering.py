@@ -87,8 +87,7 @@ def _told(build: Build, found: Registration) -> Registered:
     cases = sum(check.passed is True for check in found.checks)
     if found.is_active or (capability.status in ("active", "disabled") and not found.to_approve):
         text = f"{name} is ready (version {found.number}, {cases} cases passed): {capability.description}"
-        use = f"Call it as cap_{name}, with execute_capability where that is not among your tools."
-        return Registered(number=found.number, status="active", text=f"{text} {use}")
+        return Registered(number=found.number, status="active", text=text)
     wishes = " ".join(sentences(found.to_approve, name=name))
     now = f" Until then, version {capability.version} stays in use." if capability.version else ""
     text = (

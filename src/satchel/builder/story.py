@@ -26,6 +26,7 @@ class Story:
         rounds: Answers of the model so far.
         used_s: Seconds that processes have worked on it, without the time between them.
         turns_done: Turns that the model ended with an answer instead of a registration.
+        refused: Why the last call of register_capability was refused, or "".
         is_tested: Code has run without an error since `main.py` was last written.
         late_answers: The questions whose late answers the model has got.
     """
@@ -36,6 +37,7 @@ class Story:
         self.rounds = 0
         self.used_s = 0.0
         self.turns_done = 0
+        self.refused = ""
         self.is_tested = False
         self.late_answers: set[str] = set()
         # All calls of a round are logged before the first of them runs, so what they do counts when they have ended.
@@ -70,6 +72,9 @@ class Story:
                 self.is_tested = False
             case Observation(tool="run_code" | "run_command", data={"status": "ok"}):
                 self.is_tested = True
+                self._note_late(event.text)
+            case Observation(tool="register_capability", is_error=True):
+                self.refused = event.text.removeprefix("Refused").lstrip(": \n")
                 self._note_late(event.text)
             case Observation():
                 self._note_late(event.text)

@@ -19,7 +19,8 @@ def sentences(access: Access, *, name: str = "It") -> tuple[str, ...]:
         name: The subject of the sentences.
     """
     said = [f"{name} may connect to {_host_in_words(host)}." for host in access.hosts]
-    reach = "send it to the hosts above" if access.hosts else "use it in its work"
+    # Hosts that were approved before are not among those that are asked about now.
+    reach = "send it to the hosts above" if access.hosts else "send it to every host that it may reach"
     said += [
         f"{name} gets the value of {secret} from your environment, a secret, and can {reach}."
         for secret in access.secrets

@@ -154,8 +154,11 @@ class Mover:
             StorageError: It could not be stored.
         """
         if review.same_as:
+            name, replaced = review.package.manifest.name, review.replaces
+            waits = replaced is not None and replaced.status == "proposed"
             raise UsageError(
-                f"{review.package.manifest.name} has these files already, as version {review.same_as}."
+                f"{name} has these files already, as version {review.same_as}."
+                + (f" It waits for your approval: satchel capability approve {name}" if waits else "")
             )
         if review.replaces is not None and review.replaces.build_id:
             raise UsageError(f"{review.replaces.name} is being built. Import it when that has ended.")

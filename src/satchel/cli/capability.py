@@ -215,7 +215,10 @@ def run(name: str, input: str, out: Path | None, as_json: bool) -> int:
     if outcome.stderr:
         tell(outcome.stderr.rstrip("\n"))
     if outcome.artifacts and out is None:
-        tell(f"It made {len(outcome.artifacts)} files; --out FOLDER keeps them.")
+        made = len(outcome.artifacts)
+        tell(
+            f"It made {made} file{'s' if made != 1 else ''}; --out FOLDER keeps {'them' if made != 1 else 'it'}."
+        )
     if outcome.ok:
         say(outcome.result or "")
         return 0
@@ -342,6 +345,8 @@ def _say_built(shown: dict[str, Any], *, as_json: bool) -> int:
         say(f"{shown['name']}  {shown['status']}, version {shown['version'] or '-'}")
         if shown["status"] == "proposed":
             tell(f"It waits for your approval: satchel capability approve {shown['name']}")
+        elif shown["build_id"] and (shown["status"] == "failed" or shown["reasons"]):
+            tell(f"What the Builder did: satchel session show build-{shown['build_id']}")
     return 1 if shown["status"] == "failed" or shown["reasons"] else 0
 
 

@@ -438,10 +438,13 @@ def posted_of(message: BuildMessage) -> BuildPosted:
 
 def _for_model(posted: BuildPosted) -> Posted:
     """What the session's model is told at the end of a build."""
+    text = posted.text or f"The build of {posted.capability} ended: {posted.status}."
+    if posted.status == "active":
+        text += f" Call it as cap_{posted.capability}, with execute_capability where that is not among your tools."
     return Posted(
         id=f"build-{posted.number}",
         source=f"the Builder of {posted.capability}",
-        text=posted.text or f"The build of {posted.capability} ended: {posted.status}.",
+        text=text,
         # The reason of a failure may quote what the Builder read elsewhere.
         untrusted=posted.kind == "error" and posted.text != CANCELLED,
     )

@@ -39,7 +39,16 @@ from satchel.sandbox.job import (
 from satchel.sandbox.port import Boxed, Denial, Egress, Network, Watch, WorkspaceBox
 from satchel.sandbox.proxy import open_egress
 
-__all__ = ["GitFolder", "Mount", "git_folders", "open_workspace", "workspace_mounts"]
+__all__ = [
+    "HIDDEN_TOPS",
+    "TOOLS",
+    "VISIBLE_BELOW",
+    "GitFolder",
+    "Mount",
+    "git_folders",
+    "open_workspace",
+    "workspace_mounts",
+]
 
 INSIDE_GUEST = "/run/satchel"
 INSIDE_SOCKET = "/run/satchel-proxy.sock"

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from satchel.sandbox.port import Denial
 from satchel.sandbox.process import ProcessResult
+from satchel.sandbox.workspace import HIDDEN_TOPS, TOOLS, VISIBLE_BELOW
 from satchel.tools.paths import is_below
 
 __all__ = ["Refusals", "data_of", "find_refusals", "refusal_notes"]
@@ -40,6 +41,19 @@ _NO_NETWORK: Final = re.compile(
 _READ_ONLY: Final = re.compile(r"Read-only file system|EROFS|Device or resource busy")
 _DENIED: Final = re.compile(rf"{_READ_ONLY.pattern}|Permission denied|EACCES")
 _PATH: Final = re.compile(r"(?:(?<=['\"`‘ =:(])|^)(?P<path>(?:~|\.{1,2})?/[^\s'\"`’:;,)]+)", re.MULTILINE)
+_BESIDE: Final = re.compile(
+    rf"(?P<path>[^\s:'\"`‘]+)['\"’]?: (?:{_READ_ONLY.pattern})|"
+    rf"(?:{_READ_ONLY.pattern})[^'\"\n]{{0,20}}['\"](?P<quoted>[^'\"\n]+)"
+)
+"""A name beside the reason, as shells, coreutils and Python print it; it needs no slash at its beginning."""
+_ABSENT: Final = re.compile(r"No such file or directory|ENOENT|cannot connect", re.IGNORECASE)
+_REFUSED: Final = re.compile(
+    r"Connection refused|ECONNREFUSED|(?:Couldn't|Failed to|Could not) connect", re.IGNORECASE
+)
+_LOOPBACK: Final = re.compile(
+    r"(?P<host>127(?:\.\d{1,3}){3}|localhost|\[::1\])(?::|[^\d\n]{1,20}port )(?P<port>\d{1,5})\b"
+)
+_SERVICES: Final = ("/run", "/var/run")
 _LOCK: Final = re.compile(r"could not (?:lock|write) config file (?P<path>[^\s:]+)")
 
 
@@ -50,6 +64,9 @@ class Refusals:
     Attributes:
         hosts: Hosts that it wanted to reach.
         no_network: It wanted some host.
+        timed_out: It ran too long, without a network.
+        loopback: Servers on this computer that did not answer, because the box has a loopback of its own.
+        hidden: Paths that it did not find and that the box hides, whether they exist or not.
         paths: Paths outside the writable ones that it wanted to change.
         syscall: The kernel ended it for a system call that is forbidden in the sandbox.
         moved: Protected files that it made, and where they are now.
@@ -57,17 +74,23 @@ class Refusals:
 
     hosts: tuple[str, ...] = ()
     no_network: bool = False
+    timed_out: bool = False
+    loopback: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     syscall: bool = False
     moved: tuple[tuple[Path, Path], ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.hosts or self.no_network or self.paths or self.syscall or self.moved)
+        reached = self.hosts or self.no_network or self.timed_out or self.loopback
+        return bool(reached or self.hidden or self.paths or self.syscall or self.moved)
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
         return {
             "hosts": list(self.hosts),
+            "loopback": list(self.loopback),
+            "hidden": list(self.hidden),
             "paths": list(self.paths),
             "network": self.no_network or bool(self.hosts),
             "syscall": self.syscall,
@@ -101,14 +124,29 @@ def find_refusals(
     """
     hosts = [denial.target for denial in denied]
     paths: list[str] = []
+    hidden: list[str] = []
+    loopback: list[str] = []
     no_network = False
     if result.exit_code != 0:
         said = f"{result.stderr.text[-20_000:]}\n{result.stdout.text[-20_000:]}"
         if not has_network and _NO_NETWORK.search(said):
             no_network = True
             hosts += [match["host"].lower() for pattern in _UNREACHABLE for match in pattern.finditer(said)]
-        paths = [
+        loopback = [
+            f"{match['host']}:{match['port']}"
+            for line in said.splitlines()
+            if _REFUSED.search(line)
+            for match in _LOOPBACK.finditer(line)
+        ]
+        hidden = [
             path
+            for line in said.splitlines()
+            if _ABSENT.search(line)
+            for path in _paths_in(line, cwd=cwd, home=home)
+            if not is_below(path, writable) and _is_hidden(path, home=home)
+        ]
+        paths = [
+            _existing(path, writable=writable, home=home)
             for line in said.splitlines()
             if _DENIED.search(line)
             for path in _paths_in(line, cwd=cwd, home=home)
@@ -118,6 +156,9 @@ def find_refusals(
     return Refusals(
         hosts=tuple(dict.fromkeys(hosts))[:_MOST],
         no_network=no_network,
+        timed_out=result.timed_out and not has_network and not no_network,
+        loopback=tuple(dict.fromkeys(loopback))[:_MOST],
+        hidden=tuple(dict.fromkeys(hidden))[:_MOST],
         paths=tuple(dict.fromkeys(paths))[:_MOST],
         syscall=result.signal == signal.SIGSYS or result.exit_code == 128 + signal.SIGSYS,
         moved=tuple(moved),
@@ -125,11 +166,34 @@ def find_refusals(
 
 
 def _paths_in(line: str, *, cwd: Path, home: str) -> Iterator[str]:
-    for match in (*_PATH.finditer(line), *_LOCK.finditer(line)):
-        text = match["path"].rstrip(".")
+    for match in (*_PATH.finditer(line), *_LOCK.finditer(line), *_BESIDE.finditer(line)):
+        found = match.groupdict()
+        text = (found["path"] or found["quoted"]).rstrip(".")
+        if "\0" in text:
+            continue  # no file is called so
         if text.startswith("~/") and home:
             text = home + text[1:]
         yield os.path.realpath(cwd / text)
+
+
+def _existing(path: str, *, writable: Sequence[str], home: str) -> str:
+    """The path, or the folder in which it would be created: outside the workspace, what exists can be asked for."""
+    if is_below(path, writable) or _is_hidden(path, home=home):
+        return path
+    folder = Path(path)
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    return path if is_below(home, [str(folder)]) else str(folder)
+
+
+def _is_hidden(path: str, *, home: str) -> bool:
+    """Whether the box hides a path. Nothing is looked up: that a hidden file exists is not for the model to know."""
+    if home and is_below(path, [home]):
+        tools = [f"{home}/{tool}" for tool in TOOLS]
+        return path[len(home) :].startswith("/.") and not is_below(path, tools)
+    # /tmp, /dev and /proc are there, with contents of the box's own.
+    tops = [f"/{name}" for name in HIDDEN_TOPS if name not in ("tmp", "dev", "proc")]
+    return is_below(path, tops) and not is_below(path, VISIBLE_BELOW)
 
 
 def refusal_notes(refusals: Refusals, *, can_ask: bool) -> list[str]:
@@ -144,6 +208,29 @@ def refusal_notes(refusals: Refusals, *, can_ask: bool) -> list[str]:
         where = f"did not let it reach {', '.join(refusals.hosts)}" if refusals.hosts else "has no network"
         ask = f"network={_quoted(refusals.hosts or ('HOST',))}"
         notes.append(f"The sandbox {where}.{_advice(ask) if can_ask else ''}")
+    if refusals.timed_out:
+        notes.append(
+            "The sandbox has no network. If the command waited for a host"
+            + (
+                ', repeat it with network=["HOST"] and a reason: the user is asked.'
+                if can_ask
+                else ", that is why."
+            )
+        )
+    if refusals.loopback:
+        ask = f"network={_quoted(refusals.loopback)}"
+        notes.append(
+            f"The sandbox has a loopback of its own, where only this command's servers answer: "
+            f"{', '.join(refusals.loopback)} outside can't be reached.{_advice(ask) if can_ask else ''}"
+        )
+    services = [path for path in refusals.hidden if is_below(path, _SERVICES)]
+    if services:
+        notes.append(
+            f"The sandbox hides the sockets of services: {', '.join(services)}."
+            + (_advice("outside_box=true") if can_ask else "")
+        )
+    if files := [path for path in refusals.hidden if path not in services]:
+        notes.append(f"The sandbox hides {', '.join(files)}, whether it exists or not.")
     if refusals.paths:
         ask = f"write={_quoted(refusals.paths)}"
         paths = ", ".join(refusals.paths)
