@@ -389,8 +389,8 @@ async def test_a_command_that_the_box_made_fail_says_so_and_what_to_ask_for(tmp_
     [
         ("echo x > ~/notes/new.md", 'repeat the call with write=["{home}/notes"]'),
         ("echo x > ~/notes/deep/new.md || mkdir ~/notes/deep", 'write=["{home}/notes"]'),
-        ("git init -q . && echo x >> .git/config", "does not let it write {home}/work/.git/config"),
-        ("python3 -c \"open('.git/config', 'a')\"", "does not let it write {home}/work/.git/config"),
+        ("git init -q . && echo x >> .git/config", "does not let it write {work}/.git/config"),
+        ("python3 -c \"open('.git/config', 'a')\"", "does not let it write {work}/.git/config"),
         ("cat ~/.netrc", "The sandbox hides {home}/.netrc, whether it exists or not."),
         ("cat ~/.nothing/here", "The sandbox hides {home}/.nothing/here, whether it exists or not."),
         ("curl -sS --noproxy '*' http://127.0.0.1:9/", 'network=["127.0.0.1:9"] and a reason'),
@@ -408,7 +408,7 @@ async def test_what_the_box_hides_or_protects_is_named_with_what_can_be_asked_fo
         if ".git/config" in command:
             await one.bash("git init -q .")
         said = await one.bash(command)
-        assert told.format(home=tmp_path) in said
+        assert told.format(home=tmp_path, work=one.work) in said
 
 
 async def test_a_command_that_fails_and_prints_a_zero_byte_in_a_path_gives_its_result(tmp_path: Path) -> None:
