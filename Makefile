@@ -2,7 +2,7 @@
 # call sets up nothing. They need Python 3.11 or newer, and a package index for the first time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz check format lock docs bench clean
+.PHONY: help run test fuzz check format lock docs bench table clean
 
 BIN := .venv/bin
 SETUP := pyproject.toml src/satchel/version.py scripts/setup.sh
@@ -48,6 +48,9 @@ bench: .venv/dev.stamp ## measure beside baselines of the same run, ten minutes;
 	    echo "== $$name"; $(BIN)/python "benchmarks/$$name.py" || exit 1; done
 	@test -z "$(SET)" || $(BIN)/python benchmarks/retrieval.py "$(SET)"
 	@test -z "$(TOOLS)" || $(BIN)/python benchmarks/tool_search.py "$(TOOLS)"
+
+table: .venv/dev.stamp ## measure search, lives and pairs on the sets in DATA, and write docs/concepts/figures.md
+	@$(BIN)/python benchmarks/table.py "$(DATA)" --page docs/concepts/figures.md $(ARGS)
 
 clean: ## remove the environment and all caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

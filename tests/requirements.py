@@ -495,6 +495,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:search:keyword-mode", "seed-0 retrieval", "mode keyword scores priority + 0.3 a tag + 0.2 a content match + up to 0.2 recency over 24 h."),
     built(3, "memory:search:weights-bounded", "DESIGN 5", "Importance, recency and priority move a score by at most 10 % each."),
     built(3, "memory:search:as-of", "DESIGN 5", "as_of answers what was believed at that time."),
+    built(11, "memory:figures:table", "issue 11 §1", "One command prints search beside BM25, the embedder and their sum on every set of a folder, with bootstrap intervals, and writes the page of left-out figures; what was fitted to is marked."),
+    built(11, "memory:figures:lives", "issue 11 §1", "Lives are scored through the public API: needed, precision, nothing shown, tokens and stale values alone, by kind, person and language, with turns only and with facts, along the threshold."),
     measured(2, "memory:search:fast-1000", "seed-2 phase 1", "A thousand memories are searched in under 100 ms.", benchmark="memory_search"),
     built(3, "memory:deep:expand", "seed-0 retrieval", "Deep memory expands the question into 3-5 angles, by a small model or by feedback."),
     built(3, "memory:deep:fuse", "seed-0 retrieval", "Its searches run concurrently; results are fused, deduplicated and capped at 10."),
