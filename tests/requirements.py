@@ -563,6 +563,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(10, "memory:forget:same-words", "issue 10", "Forgetting words said in one turn keeps no later turn with the same words away."),
     built(10, "memory:forget:echoes", "issue 10", "Forgotten words leave the answers and facts that repeat them, and the receipt names these."),
     built(10, "memory:forget:running-session", "issue 10", "What is forgotten inside a turn is in no later prompt, answer, summary or file of a running session."),
+    built(10, "memory:forget:any-order", "issue 10", "After any forgetting, in any order with everything else, nothing of what was forgotten is left under the home or in a prompt."),
     built(10, "memory:forget:unguessable", "issue 10", "No guess can be tested against what is kept of forgotten words."),
     built(10, "memory:forget:giant", "issue 10", "A memory of 16 MB is forgotten like any other, with what repeats it."),
     built(10, "memory:odd-texts", "issue 10", "Texts of one character, of emoji, from right to left, with NUL or lone surrogates are stored, found, shown, edited and forgotten."),

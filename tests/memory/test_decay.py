@@ -119,7 +119,7 @@ async def test_of_two_that_fit_alike_the_important_one_comes_first_and_says_why(
 
 @requirement("memory:access:recency", "memory:dedup:importance")
 async def test_use_moves_priority_and_not_recency_and_restating_moves_no_importance() -> None:
-    """As docs/decisions/0030-recency-and-importance.md has it."""
+    """As docs/decisions/0031-recency-and-importance.md has it."""
     clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
     async with Memory.open(":memory:", embedder="none", clock=clock) as memory:
         used, unused = await memory.add("The boat is blue"), await memory.add("The boat is old")
