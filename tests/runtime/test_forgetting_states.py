@@ -66,7 +66,7 @@ class Forgetting(RuleBasedStateMachine):
         self.model = FunctionModel(answer)
         self.manager = self.portal.wrap_async_context_manager(opened(self.folder, self.model))
         self.satchel: Any = self.manager.__enter__()
-        wanted = self.ids or [None, None]
+        wanted: list[str | None] = [*self.ids] or [None, None]
         self.sessions = [self.portal.call(self.satchel.session, id) for id in wanted]
         self.ids = [session.id for session in self.sessions]
 

@@ -77,6 +77,7 @@ class Forgetting:
         if dry_run:
             removed = await space.write(_preview, wanted, to_micros(now), space.hasher)
         else:
+            await space.backend.expect_scrub()
             removed = await space.write_durably(_forget_now, wanted, to_micros(now), space.hasher)
         # Also where nothing was there: an earlier call may have been interrupted right before this.
         erased = dry_run or await space.candidates.scrub(before=removed.stamp_before)

@@ -172,6 +172,8 @@ class Memory:
             candidates = ArrayCandidates(database, number, thread, shelf=_shelf(database, number))
             stack.callback(candidates.close)
             await candidates.tidy()
+            if database.is_scrub_due and await candidates.scrub():
+                await database.scrub()
             memory = cls(
                 Space(
                     id=number,

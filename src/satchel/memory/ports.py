@@ -54,6 +54,10 @@ class Backend(Protocol):
         """
         ...
 
+    async def expect_scrub(self) -> None:
+        """Note that something is about to be deleted that has to be scrubbed, for the case that this process dies."""
+        ...
+
     async def scrub(self) -> bool:
         """Overwrite what was deleted, also in the log; False if another process kept that from happening."""
         ...

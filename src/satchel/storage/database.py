@@ -160,6 +160,20 @@ class Database:
             self._write_pool.submit(self._write, function, durable, deadline), wait_s=wait_s
         )
 
+    async def expect_scrub(self) -> None:
+        """Call it before deleting what has to be scrubbed: if the process dies first, `is_scrub_due` tells the next."""
+        if not self.is_in_memory:
+            await self._run(self._write_pool, self._scrub_marker.touch)
+
+    @property
+    def is_scrub_due(self) -> bool:
+        """Whether a process died, or was kept from scrubbing, after it had deleted something."""
+        return not self.is_in_memory and self._scrub_marker.exists()
+
+    @property
+    def _scrub_marker(self) -> Path:
+        return Path(f"{self.place}.scrub")
+
     async def scrub(self) -> bool:
         """Remove deleted data from the write-ahead log, too.
 
@@ -350,7 +364,10 @@ class Database:
         with self._explained():
             connection = self._connection("IMMEDIATE")
             row = self._pragma(connection, "wal_checkpoint(TRUNCATE)")
-        return row is None or row[0] == 0
+        is_empty = row is None or row[0] == 0
+        if is_empty and not self.is_in_memory:
+            self._scrub_marker.unlink(missing_ok=True)
+        return is_empty
 
     def _doctor(self) -> DatabaseReport:
         problems: list[str] = []

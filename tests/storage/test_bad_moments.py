@@ -1,0 +1,107 @@
+"""A migration that two processes begin, or that finds the disk full; a process that dies before its scrub."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from satchel.storage import HEAD, REVISIONS, Database
+from tests.requirements import requirement
+from tests.storage.test_database import make_old, rows
+
+pytestmark = pytest.mark.anyio
+
+OPEN = """
+import resource, sys, anyio
+from satchel.errors import StorageError
+from satchel.storage import Database
+async def main():
+    try:
+        async with Database.open(sys.argv[1]) as database:
+            print((await database.doctor()).revision)
+    except StorageError as error:
+        print(type(error).__name__, error)
+limit = int(sys.argv[2])
+if limit:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+anyio.run(main)
+"""
+
+
+def opening(path: Path, *, limit_bytes: int = 0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", OPEN, str(path), str(limit_bytes)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@requirement("storage:migrations:two-at-once")
+async def test_two_processes_that_open_an_old_database_at_once_both_get_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "satchel.db"
+    make_old(path, REVISIONS[0])
+    opened = [opening(path) for _ in range(3)]
+    assert [process.communicate(timeout=60) for process in opened] == [(f"{HEAD}\n", "")] * 3
+    async with Database.open(path) as database:
+        assert await database.read(rows) == ["kept"]
+        assert (await database.doctor()).problems == ()
+
+
+@requirement("storage:migrations:full")
+async def test_a_disk_that_fills_during_a_migration_loses_nothing(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the full disk: the backup meets it, or the migration's log."""
+    path = tmp_path / "satchel.db"
+    make_old(path, REVISIONS[0])
+    with sqlite3.connect(path) as direct:
+        direct.executemany(
+            "INSERT INTO memory_spaces (user_id, scope, changed) VALUES (?, ?, 0)",
+            [(f"user {n}", "x" * 1_000) for n in range(200)],
+        )
+    direct.close()
+    size = path.stat().st_size
+    attempts = [size // 4, size * 3 // 4, size + 20_000]
+    for limit in attempts:
+        out, error = opening(path, limit_bytes=limit).communicate(timeout=60)
+        assert error == ""
+        assert out.startswith(("Storage", HEAD)), out
+        with sqlite3.connect(path) as direct:
+            assert direct.execute("SELECT count(*) FROM memory_spaces").fetchone() == (201,)
+            assert direct.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        direct.close()
+        if limit == attempts[0]:
+            assert "full" in out or "space" in out, out
+    async with Database.open(path) as database:
+        assert len(await database.read(rows)) == 201
+        assert (await database.doctor()).revision == HEAD
+
+
+DIE = """
+import os, sys, anyio
+from satchel.memory import Memory
+from satchel.storage import Database
+async def dead(self): os.kill(os.getpid(), 9)
+async def main():
+    async with Memory.open(sys.argv[1], embedder="none") as memory:
+        for n in range(50): await memory.add(f"Note {n}: the heron nests by the mill, marker7777.")
+        Database.scrub = dead
+        await memory.forget(query="marker7777")
+anyio.run(main)
+"""
+
+
+@requirement("memory:forget:killed-scrub")
+async def test_a_process_that_dies_before_its_scrub_leaves_no_words_once_the_store_is_opened_again(
+    tmp_path: Path,
+) -> None:
+    from satchel.memory import Memory  # noqa: PLC0415 - the room above: what is tested here is its file
+
+    path = tmp_path / "m.db"
+    done = subprocess.run([sys.executable, "-c", DIE, str(path)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (-9, "")
+    async with Memory.open(path, embedder="none") as memory:
+        assert await memory.count() == 0
+        assert [
+            file.name for file in tmp_path.rglob("*") if file.is_file() and b"marker7777" in file.read_bytes()
+        ] == []
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["forgotten.key", "m.db"]
