@@ -203,4 +203,8 @@ Forgetting.TestCase.settings = settings(
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-TestForgetting = requirement("memory:forget:any-order")(Forgetting.TestCase)
+
+
+@requirement("memory:forget:any-order")
+class TestForgetting(Forgetting.TestCase):  # type: ignore[misc, valid-type]
+    """The machine, as a test."""
