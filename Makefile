@@ -50,6 +50,7 @@ bench: .venv/dev.stamp ## measure beside baselines of the same run, ten minutes;
 	@test -z "$(TOOLS)" || $(BIN)/python benchmarks/tool_search.py "$(TOOLS)"
 
 table: .venv/dev.stamp ## measure search, lives and pairs on the sets in DATA, and write docs/concepts/figures.md
+	@test -n "$(DATA)" || { echo "make table: name the folder with the sets: make table DATA=FOLDER"; exit 2; }
 	@$(BIN)/python benchmarks/table.py "$(DATA)" --page docs/concepts/figures.md $(ARGS)
 
 clean: ## remove the environment and all caches
