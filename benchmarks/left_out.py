@@ -47,7 +47,7 @@ BASELINES = ("bm25", "vector", "passage", "sum_vector", "sum_passage")
 SYSTEMS = ("recipe", *BASELINES)
 FIGURES = ("r@5", "r@10", "r@20", "hit@20", "mrr")
 LIMIT = 100
-_TOKEN = re.compile(r"[぀-ヿ㐀-鿿가-힯]+|[^\W_]+")
+_TOKEN = re.compile(r"[぀-ヿ㐀-鿿가-힯]+|[^\W_぀-ヿ㐀-鿿가-힯]+")
 _WITHOUT_SPACES = re.compile(r"[぀-ヿ㐀-鿿가-힯]")
 
 

@@ -192,7 +192,15 @@ async def test_questions_are_asked_with_only_the_earlier_sessions_stored_and_sco
 
 
 def test_chinese_is_counted_by_pairs_of_characters(modules: dict[str, ModuleType]) -> None:
-    assert modules["left_out"].words_of("我喜欢tea!") == ["我喜", "喜欢", "tea"]
+    assert modules["left_out"].words_of("我喜欢tea, 4月2日去") == [
+        "我喜",
+        "喜欢",
+        "tea",
+        "4",
+        "月",
+        "2",
+        "日去",
+    ]
 
 
 def test_an_interval_over_conversations_is_wider_where_their_questions_are_alike(
