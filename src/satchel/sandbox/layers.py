@@ -19,6 +19,7 @@ import hashlib
 import os
 import re
 import shutil
+import ssl
 import stat
 import sys
 import sysconfig
@@ -135,7 +136,10 @@ class Layers:
             uv: The path of uv; None finds it when it is needed.
         """
         self._folder = folder
-        self._environ = {name: value for name, value in environ.items() if _PASSED_ON.fullmatch(name)}
+        self._environ = {
+            **_system_certificates(),
+            **{name: value for name, value in environ.items() if _PASSED_ON.fullmatch(name)},
+        }
         self._clock = clock or SystemClock()
         self._min_age_days = min_age_days
         self._limits = limits or LayerLimits()
@@ -376,6 +380,14 @@ class Layers:
 
     async def _in_thread(self, function: Callable[..., T], *args: object) -> T:
         return await anyio.to_thread.run_sync(function, *args, limiter=self._threads)
+
+
+def _system_certificates() -> dict[str, str]:
+    """Have uv trust what the system trusts, as pip does: behind a proxy that inspects TLS, its own list is not enough.
+    Where the system has no certificates, uv's list is better than none.
+    """
+    paths = ssl.get_default_verify_paths()
+    return {"UV_SYSTEM_CERTS": "true"} if paths.cafile or paths.capath else {}
 
 
 def find_uv() -> str:
