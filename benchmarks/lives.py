@@ -40,7 +40,7 @@ from sets import Refit, cached_embedder, closing, interval, is_fitted, read, ref
 
 from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory, MemoryType
-from satchel.memory.surfacing import estimate_tokens
+from satchel.memory.block import estimate_tokens
 from satchel.models.port import Embedder
 
 QUIET = ("world", "task", "chat")

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from satchel.clock import ManualClock
 from satchel.errors import BudgetExceeded, ModelUnavailable, UsageError
 from satchel.memory import Episode, Memory
+from satchel.memory.block import estimate_tokens
 from satchel.memory.distill.checking import find_quote
 from satchel.memory.distill.windows import OVERLAP_TOKENS, WINDOW_TOKENS, Piece, windows_of
-from satchel.memory.surfacing import estimate_tokens
 from satchel.messages import Usage
 from satchel.models import ModelRequest, RecallModel, Reply, ScriptedModel
 from satchel.storage import Database

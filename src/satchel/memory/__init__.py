@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from satchel.lazy import on_demand
 
 if TYPE_CHECKING:
+    from satchel.memory.block import Said, strip_injected
     from satchel.memory.checkup import Checkup, Repaired, checkup_to_json
     from satchel.memory.comparing import Comparison, Relation, compare
     from satchel.memory.dates import ResolvedDate, resolve_dates
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
         record_to_json,
     )
     from satchel.memory.reindexing import Calibration, Reindexed
-    from satchel.memory.surfacing import Said, strip_injected
     from satchel.memory.transfer import (
         ExportReport,
         ImportReport,
@@ -167,7 +167,7 @@ __getattr__ = on_demand(
             "Reindexed",
         ),
         "memory": ("Memory",),
-        "surfacing": (
+        "block": (
             "Said",
             "strip_injected",
         ),

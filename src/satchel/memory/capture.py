@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from satchel.errors import UsageError
 from satchel.memory import lexicon, repository
+from satchel.memory.block import strip_injected
 from satchel.memory.checking import (
     DECAY_RATE,
     PRIORITY,
@@ -28,7 +29,6 @@ from satchel.memory.records import Episode, Kind, MemoryType, Moment, Tier, Trus
 from satchel.memory.redaction import strip_private
 from satchel.memory.repository import Draft, place_hash, to_micros
 from satchel.memory.space import INLINE_CHARS, Space
-from satchel.memory.surfacing import strip_injected
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

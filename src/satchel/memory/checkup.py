@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, delete, exists, func, insert, or_, select, update
 
 from satchel.memory import decay, lexicon, repository, transfer
+from satchel.memory.block import strip_injected
 from satchel.memory.filters import Filter
 from satchel.memory.history import apply_fields, find_row, write_change
 from satchel.memory.redaction import find_secrets, redact
 from satchel.memory.repository import count_up, slices
-from satchel.memory.surfacing import strip_injected
 from satchel.memory.tables import changes, edges, memories, tags, tokens, uses, vectors, words
 
 if TYPE_CHECKING:

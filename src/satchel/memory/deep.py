@@ -18,9 +18,9 @@ import anyio
 
 from satchel.errors import ModelError
 from satchel.memory import distill, lexicon
+from satchel.memory.block import excerpt, origin_of, quoted
 from satchel.memory.graph import Related
 from satchel.memory.records import Hit, MemoryRecord, hit_to_json
-from satchel.memory.surfacing import excerpt, origin_of, quoted
 from satchel.messages import Message, TextBlock, Usage
 from satchel.models.port import ChatModel, Completion, ModelRequest
 

@@ -1,6 +1,6 @@
 """Lines of a surfaced block that come back alone: pasted by the user, or repeated by a model.
 
-A whole block is recognised by its frame (`surfacing.strip_injected`). A line alone has none, and people write lists of
+A whole block is recognised by its frame (`block.strip_injected`). A line alone has none, and people write lists of
 the same look; so it counts as Satchel's own only if a memory in the store would be shown in exactly these words.
 """
 
@@ -15,10 +15,10 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from satchel.memory.block import TAGS, origin_of, quoted, strip_injected
 from satchel.memory.filters import Filter
 from satchel.memory.records import MemoryRecord
 from satchel.memory.repository import list_records
-from satchel.memory.surfacing import TAGS, origin_of, quoted, strip_injected
 
 __all__ = ["may_repeat", "said_only"]
 

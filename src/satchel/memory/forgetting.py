@@ -13,13 +13,13 @@ from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from satchel.errors import UsageError
 from satchel.memory import history, lexicon, repository
+from satchel.memory.block import estimate_tokens
 from satchel.memory.candidates.stamps import renew_stamp
 from satchel.memory.checking import printable
 from satchel.memory.filters import Filter
 from satchel.memory.hashing import UNKEYED_BELOW, WordHasher
 from satchel.memory.records import Forgotten, Receipt, Source
 from satchel.memory.repository import count_up, place_hash, slices, to_micros
-from satchel.memory.surfacing import estimate_tokens
 from satchel.memory.tables import changes, earlier_words, edges, memories, spaces, tags, tombstones, vectors
 
 __all__ = ["FORGOTTEN", "Forgetting", "has_unkeyed", "rekey"]

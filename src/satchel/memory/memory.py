@@ -15,6 +15,7 @@ from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import UsageError
 from satchel.memory import distill, repository, transfer
+from satchel.memory.block import Said
 from satchel.memory.candidates.engine import ArrayCandidates
 from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.capture import Capture, NewMemory
@@ -51,7 +52,6 @@ from satchel.memory.reindexing import Reindexed, reindex
 from satchel.memory.search import Search
 from satchel.memory.space import Space
 from satchel.memory.surface import Showing, Surface
-from satchel.memory.surfacing import Said
 from satchel.memory.thread import OneThread
 from satchel.memory.upkeep import BEFORE_SEARCH, BEFORE_SURFACING, Upkeep
 from satchel.models.embedding import OwnEmbedding, as_embedder, open_embedder

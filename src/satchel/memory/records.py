@@ -42,7 +42,7 @@ Moment: TypeAlias = datetime | date | str
 """A time: a `datetime`, a `date` for its midnight, or either in ISO 8601, as "2026-03-01T18:30"."""
 
 Mode: TypeAlias = Literal["hybrid", "lexical", "dense", "semantic", "keyword"]
-"""Both arms of the search, the words alone, the vectors alone; and the formulas of seed-2 and seed-0 (`modes`)."""
+"""Both arms of the search, the words alone, the vectors alone; and the formulas of seed-2 and seed-0 (`formulas`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

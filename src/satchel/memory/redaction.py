@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from satchel.memory.suspicion import may_hold_secrets
+from satchel.memory.credentials.suspicion import may_hold_secrets
 
 if TYPE_CHECKING:
     from satchel.memory.credentials import Secret

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 from satchel.errors import NotFound, UsageError
-from satchel.memory import decay, history, modes, repository
+from satchel.memory import decay, formulas, history, repository
 from satchel.memory.candidates.ranking import Found, Ranked
 from satchel.memory.checking import printable
 from satchel.memory.filters import Filter, Filters, Visible, filter_of
@@ -57,7 +57,7 @@ class Search:
         if mode == "keyword":
             hits = await self._by_keywords(query, visible, limit=limit)
         elif mode == "semantic":
-            least = modes.SEMANTIC_THRESHOLD if threshold is None else threshold
+            least = formulas.SEMANTIC_THRESHOLD if threshold is None else threshold
             return await self.hits_as_of(
                 await self._by_meaning(query, visible, limit=limit, threshold=least), wanted.as_of
             )
@@ -197,7 +197,7 @@ class Search:
 
     async def _boosts(self, rids: Sequence[int]) -> Mapping[int, float]:
         return await self._space.read(
-            modes.boosts_of, rids, now=self._space.clock.now(), by_request=self._space.by_request
+            formulas.boosts_of, rids, now=self._space.clock.now(), by_request=self._space.by_request
         )
 
     async def _zero_for_faded(self, rids: Sequence[int]) -> Mapping[int, float]:
@@ -231,8 +231,8 @@ class Search:
 
     async def _by_keywords(self, query: str, visible: Visible, *, limit: int) -> tuple[Hit, ...]:
         scored = await self._space.read(
-            modes.score_by_keywords,
-            modes.keywords_of(query),
+            formulas.score_by_keywords,
+            formulas.keywords_of(query),
             now=self._space.clock.now(),
             by_request=self._space.by_request,
             only=visible.allowed,
@@ -247,7 +247,7 @@ class Search:
         if vector is None or not found.ranked:
             return ()
         scored = await self._space.read(
-            modes.score_by_meaning,
+            formulas.score_by_meaning,
             await self._space.candidates.cosines(vector, visible=visible),
             now=self._space.clock.now(),
             threshold=threshold,

@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from satchel.memory import decay
+from satchel.memory.block import Said, block_of, is_mere_question, restates, said_texts, says
 from satchel.memory.filters import Filter, Visible
 from satchel.memory.grouping import with_later_words
 from satchel.memory.records import Context, Hit, Recall
 from satchel.memory.relevance import CONSIDERED, judge, judge_by_words
 from satchel.memory.repository import read_records, rids_of
-from satchel.memory.surfacing import Said, block_of, is_mere_question, restates, said_texts, says
 
 if TYPE_CHECKING:
     from satchel.memory.candidates.ranking import Ranked

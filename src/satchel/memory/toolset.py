@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory import lexicon
+from satchel.memory.block import excerpt, origin_of, quoted
 from satchel.memory.deep import deep_answer_to_json
 from satchel.memory.memory import Memory
 from satchel.memory.records import Hit, Kind, MemoryType, Receipt, Tier, hit_to_json, receipt_to_json
-from satchel.memory.surfacing import excerpt, origin_of, quoted
 from satchel.models.port import ChatModel
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult, ToolSpec
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from satchel.memory.credentials.secret import PLACEHOLDER, Secret, is_hash, is_random
-from satchel.memory.suspicion import may_hold_secrets
+from satchel.memory.credentials.suspicion import may_hold_secrets
 
 if TYPE_CHECKING:
     from detect_secrets.plugins.base import RegexBasedDetector

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from satchel.memory.block import estimate_tokens
 from satchel.memory.records import Trust
-from satchel.memory.surfacing import estimate_tokens
 
 __all__ = ["OVERLAP_TOKENS", "WINDOW_TOKENS", "Piece", "Window", "shown", "windows_of"]
 

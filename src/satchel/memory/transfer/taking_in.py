@@ -12,11 +12,11 @@ from sqlalchemy import Connection, func, insert, literal, select, update
 
 from satchel.errors import UsageError
 from satchel.memory import lexicon
+from satchel.memory.block import strip_injected
 from satchel.memory.checking import DECAY_RATE, PRIORITY
 from satchel.memory.hashing import WordHasher
 from satchel.memory.redaction import redact, strip_private
 from satchel.memory.repository import Draft, content_hash, insert_drafts, requests_so_far, slices
-from satchel.memory.surfacing import strip_injected
 from satchel.memory.tables import (
     changes,
     compared,
