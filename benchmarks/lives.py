@@ -132,15 +132,19 @@ def figures(judged: Sequence[Judged]) -> dict[str, float | int | None]:
 
 def intervals(judged: Sequence[Judged]) -> dict[str, dict[str, tuple[float, float] | None]]:
     """95 % intervals of the shares, drawing messages and drawing persons."""
-    shares: dict[str, list[tuple[float, str]]] = {
-        "needed": [(one.found / one.must, one.person) for one in judged if one.must],
-        "precision": [(one.good / one.lines, one.person) for one in judged if one.lines],
-        "nothing": [(float(not one.lines), one.person) for one in judged if one.kind in QUIET],
+    shares: dict[str, list[tuple[float, float, str]]] = {
+        "needed": [(one.found, one.must, one.person) for one in judged if one.must],
+        "precision": [(one.good, one.lines, one.person) for one in judged if one.lines],
+        "nothing": [(not one.lines, 1, one.person) for one in judged if one.kind in QUIET],
     }
     return {
         name: {
-            "messages": interval([value for value, _ in rows]),
-            "persons": interval([value for value, _ in rows], [person for _, person in rows]),
+            "messages": interval([part for part, _, _ in rows], of=[whole for _, whole, _ in rows]),
+            "persons": interval(
+                [part for part, _, _ in rows],
+                [person for _, _, person in rows],
+                of=[whole for _, whole, _ in rows],
+            ),
         }
         for name, rows in shares.items()
     }

@@ -72,13 +72,16 @@ def without(refit: Refit | None, name: str, part: str = "") -> AbstractContextMa
     return nullcontext() if refit is None else refit(name, part)
 
 
-def interval(rows: Sequence[float], clusters: Sequence[str] | None = None) -> tuple[float, float] | None:
-    """The 95 % bootstrap interval of a mean.
+def interval(
+    rows: Sequence[float], clusters: Sequence[str] | None = None, *, of: Sequence[float] | None = None
+) -> tuple[float, float] | None:
+    """The 95 % bootstrap interval of a mean, or of a share.
 
     Args:
         rows: One figure for each question.
         clusters: The conversation of each; whole conversations are drawn then, as questions about one talk resemble
             each other. None draws questions.
+        of: What each figure is a part of, for a share: the sum of `rows` over the sum of these. None is 1 each.
 
     Returns:
         Its ends; None where there is nothing to draw from: fewer than two questions or conversations.
@@ -88,12 +91,12 @@ def interval(rows: Sequence[float], clusters: Sequence[str] | None = None) -> tu
     index = {name: at for at, name in enumerate(dict.fromkeys(names))}
     if len(index) < 2:
         return None
-    of = np.array([index[name] for name in names])
-    sums = np.bincount(of, weights=values, minlength=len(index))
-    counts = np.bincount(of, minlength=len(index))
+    cluster = np.array([index[name] for name in names])
+    sums = np.bincount(cluster, weights=values, minlength=len(index))
+    counts = np.bincount(cluster, weights=of, minlength=len(index))
     drawn = np.random.default_rng(0).integers(len(index), size=(RESAMPLES, len(index)))
-    means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
-    low, high = np.quantile(means, (0.025, 0.975))
+    parts, wholes = sums[drawn].sum(axis=1), counts[drawn].sum(axis=1)
+    low, high = np.quantile(parts[wholes > 0] / wholes[wholes > 0], (0.025, 0.975))
     return round(float(low), 4), round(float(high), 4)
 
 

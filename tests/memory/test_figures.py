@@ -212,6 +212,9 @@ def test_an_interval_over_conversations_is_wider_where_their_questions_are_alike
     assert 0.3 < low < 0.5 < high < 0.7
     assert interval(rows, clusters) == (0.0, 1.0)
     assert interval(rows, ["a"] * 40) is None
+    # A share weighs a message by what it needs: 9 of 10 and 0 of 1 are .82, and not .45.
+    low, high = interval([9, 0] * 20, of=[10, 1] * 20)
+    assert 0.6 < low < 9 / 11 < high < 0.9
 
 
 class Counting(TokenEmbedder):
