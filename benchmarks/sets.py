@@ -132,12 +132,8 @@ class CachedEmbedder(TokenEmbedder):
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
         """Embed texts; see `Embedder.embed`."""
         found = self._look_up(texts, role, with_tokens=False)
-        new = [at for at, kept in enumerate(found) if kept is None]
-        if new:
-            vectors = await self._inner.embed([texts[at] for at in new], role)
-            for at, vector in zip(new, vectors, strict=True):
-                found[at] = _Kept(vector, None)
-            self._keep(role, {texts[at]: found[at] for at in new})
+        if None in found:  # With tokens, so that no text passes the model twice.
+            return (await self.embed_tokens(texts, role))[0]
         return _stacked(found, self.info)
 
     async def embed_tokens(
