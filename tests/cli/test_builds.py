@@ -149,6 +149,8 @@ async def test_the_command_line_cancels_by_name_and_by_build_and_says_why_it_can
         cancelled = await run("cancel", "cap_greet", "--json")
         assert (cancelled.code, cancelled.json["status"]) == (0, "failed")
         assert cancelled.json["reasons"] == ["It was cancelled by the user."]
+        shown = await run("show", "greet")
+        assert f"satchel session show build-{begun.json['build_id']}" in shown.err
         again = await run("cancel", "greet")
         assert (again.code, "is not being built" in again.err) == (2, True)
         ended = await run("cancel", begun.json["build_id"])

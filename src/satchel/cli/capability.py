@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -110,7 +110,7 @@ def _record(each: Capability) -> str:
 )
 @json_option
 def show(name: str, number: int, source: bool, edits: bool, as_json: bool) -> None:
-    """Show a capability: its document, what it may reach, and its newest runs."""
+    """Show a capability, what it may reach, and its newest runs."""
 
     async def look(parts: CapabilityParts, _: Satchel) -> dict[str, Any]:
         catalogue = parts.catalogue
@@ -143,6 +143,8 @@ def show(name: str, number: int, source: bool, edits: bool, as_json: bool) -> No
         say(f"  - {sentence}")
     for reason in shown["reasons"]:
         tell(f"! {reason}")
+    if shown["status"] == "failed":
+        _tell_story(shown)
     if shown.get("edited"):
         tell(
             f"! Edited by hand: {', '.join(shown['edited'])}. To check and keep that: satchel capability test {name}"
@@ -338,6 +340,11 @@ def cancel(name: str, as_json: bool) -> None:
         tell(f"The build of {stopped.name} is cancelled.")
 
 
+def _tell_story(shown: Mapping[str, Any]) -> None:
+    if shown["build_id"]:
+        tell(f"What the Builder did: satchel session show build-{shown['build_id']}")
+
+
 def _say_built(shown: dict[str, Any], *, as_json: bool) -> int:
     if as_json:
         say_json(shown)
@@ -345,8 +352,8 @@ def _say_built(shown: dict[str, Any], *, as_json: bool) -> int:
         say(f"{shown['name']}  {shown['status']}, version {shown['version'] or '-'}")
         if shown["status"] == "proposed":
             tell(f"It waits for your approval: satchel capability approve {shown['name']}")
-        elif shown["build_id"] and (shown["status"] == "failed" or shown["reasons"]):
-            tell(f"What the Builder did: satchel session show build-{shown['build_id']}")
+        elif shown["status"] == "failed" or shown["reasons"]:
+            _tell_story(shown)
     return 1 if shown["status"] == "failed" or shown["reasons"] else 0
 
 
@@ -375,7 +382,10 @@ async def _follow(parts: CapabilityParts, build_id: str) -> None:
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def approve(name: str, yes: bool, as_json: bool) -> int:
-    """Allow a capability to reach what it wants to; its cases run, and it becomes active if they pass."""
+    """Allow what a capability wants to reach, and activate it.
+
+    Its cases run first; it becomes active if they pass.
+    """
 
     async def take(parts: CapabilityParts, _: Satchel) -> Registration:
         number, access = await parts.registrar.to_approve(name)
@@ -498,7 +508,10 @@ def _say_entry(entry: Capability, *, as_json: bool) -> None:
 @click.option("--version", "number", type=int, default=0, help="Another version than the active one.")
 @json_option
 def export(name: str, target: Path, number: int, as_json: bool) -> None:
-    """Write a capability as an Agent Skill: a folder in TARGET, or an archive if TARGET ends in .zip."""
+    """Write a capability as an Agent Skill.
+
+    It becomes a folder in TARGET, or an archive if TARGET ends in .zip.
+    """
     place = target.expanduser()
     written = _with_capabilities(lambda parts, _: parts.mover.export(name, place, number=number))
     if as_json:
@@ -513,9 +526,10 @@ def export(name: str, target: Path, number: int, as_json: bool) -> None:
 @click.option("--activate", is_flag=True, help="Use it even if another version is active.")
 @json_option
 def import_(source: Path, yes: bool, activate: bool, as_json: bool) -> int:
-    """Import an exported capability, a folder or a zip archive, after showing what it contains and may reach.
+    """Import an exported capability, after a review.
 
-    Nothing of it runs before you approve it; then its cases run in the sandbox and decide whether it is used. Without a
+    SOURCE is a folder or a zip archive. What it contains and may reach is shown, and nothing of it runs before you
+    approve it; then its cases run in the sandbox and decide whether it is used. Without a
     terminal and without --yes it is stored and waits for your approval.
     """
     place = source.expanduser()

@@ -26,7 +26,7 @@ CACHE_VARIABLES: Final[Mapping[str, str]] = {
     "PIP_CACHE_DIR": "cache/pip",
     "UV_CACHE_DIR": "cache/uv",
     "npm_config_cache": "npm",
-    "npm_config_store_dir": "pnpm",
+    "PNPM_HOME": "pnpm",  # its store is below
     "YARN_CACHE_FOLDER": "yarn",
     "BUN_INSTALL_CACHE_DIR": "bun",
     "GOPATH": "go",
