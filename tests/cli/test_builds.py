@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -149,8 +150,6 @@ async def test_the_command_line_cancels_by_name_and_by_build_and_says_why_it_can
         cancelled = await run("cancel", "cap_greet", "--json")
         assert (cancelled.code, cancelled.json["status"]) == (0, "failed")
         assert cancelled.json["reasons"] == ["It was cancelled by the user."]
-        shown = await run("show", "greet")
-        assert f"satchel session show build-{begun.json['build_id']}" in shown.err
         again = await run("cancel", "greet")
         assert (again.code, "is not being built" in again.err) == (2, True)
         ended = await run("cancel", begun.json["build_id"])
@@ -159,3 +158,25 @@ async def test_the_command_line_cancels_by_name_and_by_build_and_says_why_it_can
         second = await run("build", "greet", "Greet a city.", "--no-wait", "--json")
         assert second.json["build_id"] != begun.json["build_id"]
         assert (await run("cancel", second.json["build_id"])).code == 0
+
+
+@requirement("builder:story")
+@pytest.mark.anyio
+async def test_a_build_that_failed_is_shown_with_its_reason_and_where_its_story_is(tmp_path: Path) -> None:
+    def gives_up(asked: Asked) -> Answer:
+        if asked.path.endswith("/models"):
+            return as_json({"data": [{"id": "m-1"}]})
+        return speaks("Cannot build: nobody knows the greeting of this city.")
+
+    with serving(gives_up) as server, workers_end(tmp_path / "home"):
+
+        async def run(*words: str) -> Any:
+            return await satchel(tmp_path, *words, server=server, environ=UNSAFE)
+
+        built = await run("capability", "build", "greet", "Greet a city.")
+        assert built.code == 1
+        shown = await run("capability", "show", "greet")
+        assert "Cannot build: nobody knows the greeting of this city." in shown.err
+        [story] = re.findall(r"satchel session show (build-\S+)", shown.err)
+        assert story in built.err
+        assert "Cannot build" in (await run("session", "show", story)).out

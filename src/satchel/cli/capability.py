@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -121,6 +121,8 @@ def show(name: str, number: int, source: bool, edits: bool, as_json: bool) -> No
         }
         shown["versions"] = [version_to_json(version) for version in await catalogue.versions(found.id)]
         shown["runs"] = [run_to_json(run) for run in await catalogue.runs(found.id, limit=5)]
+        builds = await parts.builds.queue.of_capability(found.id)
+        shown["builds"] = [build.session_id for build in builds if build.attempts]
         chosen = number or found.version or len(shown["versions"])
         if chosen:
             package = await catalogue.registered(found.id, chosen)
@@ -143,8 +145,8 @@ def show(name: str, number: int, source: bool, edits: bool, as_json: bool) -> No
         say(f"  - {sentence}")
     for reason in shown["reasons"]:
         tell(f"! {reason}")
-    if shown["status"] == "failed":
-        _tell_story(shown)
+    if shown["status"] == "failed" and shown["builds"]:
+        _tell_story(shown["builds"][-1])
     if shown.get("edited"):
         tell(
             f"! Edited by hand: {', '.join(shown['edited'])}. To check and keep that: satchel capability test {name}"
@@ -340,9 +342,8 @@ def cancel(name: str, as_json: bool) -> None:
         tell(f"The build of {stopped.name} is cancelled.")
 
 
-def _tell_story(shown: Mapping[str, Any]) -> None:
-    if shown["build_id"]:
-        tell(f"What the Builder did: satchel session show build-{shown['build_id']}")
+def _tell_story(session_id: str) -> None:
+    tell(f"What the Builder did: satchel session show {session_id}")
 
 
 def _say_built(shown: dict[str, Any], *, as_json: bool) -> int:
@@ -352,8 +353,8 @@ def _say_built(shown: dict[str, Any], *, as_json: bool) -> int:
         say(f"{shown['name']}  {shown['status']}, version {shown['version'] or '-'}")
         if shown["status"] == "proposed":
             tell(f"It waits for your approval: satchel capability approve {shown['name']}")
-        elif shown["status"] == "failed" or shown["reasons"]:
-            _tell_story(shown)
+        elif shown["build_id"] and (shown["status"] == "failed" or shown["reasons"]):
+            _tell_story(f"build-{shown['build_id']}")
     return 1 if shown["status"] == "failed" or shown["reasons"] else 0
 
 
