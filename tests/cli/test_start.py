@@ -76,7 +76,7 @@ def test_a_search_loads_only_what_searching_needs(tmp_path: Path) -> None:
         "anthropic",
         "satchel.loop",
         "tree_sitter",
-        "satchel.memory.credentials",
+        "satchel.memory.credentials.finding",
         "satchel.memory.dates",
         "satchel.memory.distill.engine",
         "satchel.memory.transfer.own",

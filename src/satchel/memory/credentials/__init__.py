@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from satchel.memory.credentials.finding import candidates
-from satchel.memory.credentials.secret import Secret
+from typing import TYPE_CHECKING
+
+from satchel.lazy import on_demand
+
+if TYPE_CHECKING:
+    from satchel.memory.credentials.finding import candidates
+    from satchel.memory.credentials.secret import Secret
 
 __all__ = ["Secret", "candidates"]
+
+# The first look at a text (`suspicion`) is needed often, the forms seldom.
+__getattr__ = on_demand(__name__, {"finding": ("candidates",), "secret": ("Secret",)})
