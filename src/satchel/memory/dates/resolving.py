@@ -178,9 +178,9 @@ def _is_longer(value: Value, cycle: Cycle) -> bool:
 def _stands_alone(text: str, start: int, end: int) -> bool:
     """Whether a phrase is no part of a longer word, number, path or version."""
     before, after = text[max(start - 2, 0) : start], text[end : end + 2]
-    if _is_latin(text[start]) and before:  # noqa: SIM102
-        if _is_latin(before[-1]) or (before[-1] in "/.-" and _is_latin(before[0])):
-            return False
+    joins = bool(before) and (_is_latin(before[-1]) or (before[-1] in "/.-" and _is_latin(before[0])))
+    if joins and _is_latin(text[start]):
+        return False
     if _is_latin(text[end - 1]) and after:
         return not (
             _is_latin(after[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -126,8 +126,8 @@ def _count(tally: Tally, written: Written, ready: Prepared, batch: Batch) -> Non
         tally.leave(Left(reason="an edge with an end that is not here", where=batch.file, expected=True))
 
 
-def _close(batches: Iterator[Batch]) -> None:
-    batches.close()  # type: ignore[attr-defined]
+def _close(batches: Generator[Batch]) -> None:
+    batches.close()
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -158,7 +158,7 @@ class Tally:
         )
 
 
-def batches_of(root: Path, source: ImportSource, tally: Tally) -> Iterator[Batch]:
+def batches_of(root: Path, source: ImportSource, tally: Tally) -> Generator[Batch]:
     """Read everything below a path, batch by batch.
 
     Raises:
