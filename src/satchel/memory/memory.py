@@ -396,8 +396,8 @@ class Memory:
             limit: The most memories that are shown.
             exclude: Ids that were shown already.
             exclude_session: The conversation that is going on: what was said in it stands before the model anyway.
-            threshold: How sure to be, 0 to 1; None takes 0.5. On messages that the gate was not fitted to, about half of
-                what is shown at 0.5 helps (docs/concepts/retrieval.md).
+            threshold: How sure to be, 0 to 1; None takes 0.5. On messages that the gate was not fitted to, about
+                half of what is shown at 0.5 helps (docs/concepts/retrieval.md).
             as_of: What was believed then, instead of what holds now.
             include_superseded: Also what no longer holds.
 
