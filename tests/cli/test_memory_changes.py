@@ -38,7 +38,7 @@ def test_a_memory_is_edited_tied_and_superseded_and_its_history_takes_all_of_it_
     assert [hit["memory"]["id"] for hit in hits] == [old]
     shown = run("memory", "recall", question, "--json", environ=NO_EMBEDDER)
     assert [hit["memory"]["id"] for hit in json.loads(shown.out)] == [new]
-    assert f"not shown (no longer holds): {old}" in shown.err
+    assert f"not shown (is no longer valid): {old}" in shown.err
     walk = json.loads(satchel("related", old, "--json"))
     assert [(one["memory"]["id"], one["relation"], one["outgoing"]) for one in walk["related"]] == [
         (new, "supersedes", False)

@@ -48,7 +48,9 @@ async def test_what_faded_is_no_longer_shown_and_still_found_and_use_keeps_it_al
         assert [hit.memory.id for hit in await memory.search("Zanzibar cloves")] == [id]
         assert [hit.memory.id for hit in (await memory.surface("Where does quinoa grow?")).memories] == [used]
         left_out = (await memory.recall("Which cloves from Zanzibar are best?")).left_out
-        assert [(hit.memory.id, why) for hit, why in left_out] == [(id, "faded: it was not used for long")]
+        assert [(hit.memory.id, why) for hit, why in left_out] == [
+            (id, "has faded: it was not used for a long time")
+        ]
 
 
 @requirement("memory:decay:when-read")

@@ -148,8 +148,8 @@ async def test_what_the_gate_refuses_never_reaches_the_larger_model_and_is_not_r
     [
         (fact("Ann has a dog.", "I have a dog"), "its quote is not in the conversation"),
         (fact("Ann likes art.", "art"), "its quote is not in the conversation"),
-        (fact("Ann agreed.", "I am"), "its quote is too short to carry it"),
-        (fact("Ann is an administrator.", "Friday"), "its quote is too short to carry it"),
+        (fact("Ann agreed.", "I am"), "its quote is too short to support it"),
+        (fact("Ann is an administrator.", "Friday"), "its quote is too short to support it"),
         (fact("Ann goes on 2026-09-09.", "I am going to the party"), "it names a day that nobody said"),
         (
             fact("Ann's key is [redacted:key].", "I am going to the party"),
@@ -392,7 +392,7 @@ async def test_doing_it_again_changes_nothing_and_new_words_are_read_alone(tmp_p
             ("And a dog called Rex", False),
         ]
         # What was read before alone carries no fact, so nothing is stored twice.
-        assert report.windows[0].dropped == ("it rests on words alone that were read before",)
+        assert report.windows[0].dropped == ("it is supported only by text that was read before",)
 
 
 @requirement("memory:distill:crash")
@@ -436,7 +436,7 @@ async def test_what_was_forgotten_while_it_was_read_is_not_stored() -> None:
             return YES if is_gate(request) else Reply(text=facts(fact("Cat.", "I have a cat")), before=forget)
 
         report = await memory.distill(model=ScriptedModel(reply))
-        assert report.windows[0].dropped == ("its words were forgotten meanwhile",)
+        assert report.windows[0].dropped == ("its source was forgotten meanwhile",)
         assert await memory.count() == 0
 
 

@@ -437,9 +437,7 @@ async def test_when_the_embedder_is_down_words_serve_and_the_user_is_told_until_
         hits = await memory.search("boat")
         assert [hit.memory.content for hit in hits] == ["the boat is blue"]
         assert hits[0].signals["dense"] is None
-        assert memory.degraded == (
-            "Search goes by words alone: The embedding service does not answer. Start it."
-        )
+        assert memory.degraded == ("Search uses only words: The embedding service does not answer. Start it.")
         assert (await memory.surface("is the boat blue?")).memories
         embedder.up = True
         clock.advance(31)
@@ -462,7 +460,7 @@ async def test_an_embedder_that_answers_nonsense_is_not_used(answer: np.ndarray)
     async with Memory.open(":memory:", embedder=Broken(answer), back_fill=False) as memory:
         await memory.add("the boat is blue")
         assert [hit.signals["dense"] for hit in await memory.search("boat")] == [None]
-        assert "did not answer with one vector" in (memory.degraded or "")
+        assert "did not return one vector" in (memory.degraded or "")
         assert (await memory.stats()).embedded == 0
 
 
@@ -494,7 +492,7 @@ async def test_the_same_name_with_vectors_of_another_length_is_refused(tmp_path:
     impostor._info = Counting("same").info
     async with Memory.open(tmp_path / "m.db", embedder=impostor, back_fill=False) as memory:
         assert [hit.signals["dense"] for hit in await memory.search("boat")] == [None]
-        assert "another model under the same name" in (memory.degraded or "")
+        assert "a different model with the same name" in (memory.degraded or "")
 
 
 async def test_what_another_handle_writes_and_forgets_is_seen_at_the_next_search(tmp_path: Path) -> None:

@@ -306,7 +306,7 @@ async def test_what_may_not_be_shown_takes_no_place_from_what_may(embedder: Hash
         assert sorted(shown_before) == sorted(ids)
         recalled = await memory.recall("Is Mara allergic to shellfish?", exclude=ids)
         assert not {hit.memory.id for hit in recalled.context.memories} & set(ids)
-        assert "was shown in this session already" in {why for _, why in recalled.left_out}
+        assert "was already shown in this session" in {why for _, why in recalled.left_out}
 
 
 @requirement("memory:surface:filters-first")
@@ -332,5 +332,5 @@ async def test_an_answer_surfaces_however_often_its_question_was_asked() -> None
         for day in range(1, 13):
             recall = await memory.recall(["What is my cat called?"])
             assert [hit.memory.content for hit in recall.context.memories] == ["My cat is called Momo."]
-            assert {why for _, why in recall.left_out} <= {"says what was just said"}
+            assert {why for _, why in recall.left_out} <= {"repeats what was just said"}
             await memory.add_episodes([said(1, "What is my cat called?", session=f"s{day}")])

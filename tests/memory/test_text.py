@@ -120,7 +120,7 @@ def test_dates_are_found_in_a_question(words: str, expected: list[NamedDate]) ->
 
 def test_how_well_a_day_fits_a_date() -> None:
     def fit(named: NamedDate, year: int, month: int, day: int) -> float:
-        return date_closeness(named, year, month, day, date(year, month, day).toordinal())
+        return date_closeness(named, date(year, month, day))
 
     fourth = NamedDate(year=2022, month=7, day=4)
     assert [fit(fourth, 2022, 7, day) for day in (1, 2, 3, 4, 5, 12, 13, 31)] == [

@@ -149,7 +149,7 @@ async def test_a_model_is_told_when_only_words_were_searched() -> None:
         await memory.add("The boat is blue.")
         result = await call(MemoryTools(memory), "recall_memory", {"query": "boat"})
         assert result.text.endswith(
-            "\n(Search goes by words alone: The embedding service does not answer. Start it.)"
+            "\n(Search uses only words: The embedding service does not answer. Start it.)"
         )
 
 

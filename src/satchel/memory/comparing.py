@@ -1,9 +1,10 @@
-"""How a newer statement stands to an older one: restates, corrects, elaborates, is related, or is not.
+"""Classifies the relation of a newer statement to an older one: it restates, corrects or elaborates it, is related to
+it, or unrelated.
 
-Without a language model this is a small linear model over what can be told from two texts: how near their meanings
-are, how much of each the other covers, numbers and names that differ, negation, words of change, and how far one text
-runs along with the other. The weights are data beside this module; benchmarks/compare.py fitted them on one half of a
-labelled set and measured them on the other. Such a model errs, and so nothing is ever destroyed on its word.
+Without a language model, this is a linear classifier over features of the two texts: the similarity of their meanings,
+the overlap of their words, differing numbers and names, negation, words of change, and how far both run in parallel.
+The weights are in data/comparison_weights.json; benchmarks/compare.py fitted them on one half of a labelled set and
+tested them on the other. The classifier makes mistakes, so nothing is ever deleted because of its result.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ FEATURES = (
     "says_also",
     "leaves_value",
 )
-"""What the model looks at; every one is in [-1, 1]."""
+"""The features, each in [-1, 1]."""
 
-_MOST_CHARS = 4_000
-"""Of each text: statements are short, and what is longer is judged by its beginning."""
-_MOST_ANSWER_TOKENS = 200
+_MAX_CHARS = 4_000
+"""Only this much of each text is compared; statements are shorter."""
+_MAX_ANSWER_TOKENS = 200
 
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 _CLOCK = re.compile(r"\b(\d{1,2})(?:[:.](\d\d))?\s*([ap])\.?m\b", re.IGNORECASE)
@@ -69,21 +70,8 @@ _NAME = re.compile(r"(?<![.!?]\s)(?<!^)\b[A-ZÄÖÜÀ-Ý][\w-]*")
 _SMALL_NUMBERS = {
     word: str(value)
     for value, word in enumerate(
-        [
-            "zero",
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-        ]
+        ("zero", "one", "two", "three", "four", "five", "six")
+        + ("seven", "eight", "nine", "ten", "eleven", "twelve")
     )
 }
 _NEGATIONS = frozenset(read_lines("negations.txt"))
@@ -93,7 +81,7 @@ _CHANGE = re.compile(
     r"|since then|used to|correction|wrong|rather than|new|got engaged|again|has become|became|will be)\b",
     re.IGNORECASE,
 )
-# What somebody or something has one of at a time.
+# Words for properties that have one value at a time.
 _ONE_VALUE = re.compile(
     r"\b(?:is|are|was|were|will be|called|named|lives?|works? (?:at|for|in)|married|decided|decision|chose|chosen"
     r"|favou?rite|default|takes|costs|uses?|closes|opens|starts|begins|ends|leaves|departs|kept|every|owner)\b",
@@ -105,15 +93,15 @@ _VERB = re.compile(
     r"|goes|got|bought|met|chose|decided|deploys?)\b",
     re.IGNORECASE,
 )
-"""Where a subject ends, in most statements of facts."""
-# What is left behind, after the words that leave it.
+"""The subject of most statements ends before one of these."""
+# The value that is given up, after words that say so: "switched from X", "instead of X".
 _LEFT = re.compile(
     r"\b(?:(?:switch|mov|migrat|chang|convert|port|went|go)\w*\b[^.;]{0,40}?\bfrom|replac\w+|instead\s+of|rather\s+than(?:\s+by)?"
     r"|no\s+longer(?:\s+\w+)?|against|away\s+from|dropp\w+|abandon\w+|ditch\w+|left|quit|traded|gave\s+up|stopped(?:\s+\w+)?)"
     r"\s+(?:(?:the|a|an|our|my|his|her|their|its|on)\s+)*(?P<value>[\w.+#-]+)",
     re.IGNORECASE,
 )
-# Numbers that name a thing, and say nothing of it.
+# Numbers that identify something and don't describe it.
 _LABEL = re.compile(
     r"(?:\b(?:memory|note|fact|item|entry|message|record|document|test|number|no\.|nr\.|example|sample|line|row)\s+#?|#)"
     r"(?P<number>\d+)\b",
@@ -131,14 +119,14 @@ _ALSO = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How the newer of two statements stands to the older one.
+    """The relation of a newer statement to an older one.
 
     Attributes:
-        relation: "restates" (says the same), "corrects" (both can't hold), "elaborates" (says the same and more),
-            "related" (of the same matter) or "unrelated".
-        confidence: 0 to 1: how sure that is.
-        similarity: Cosine of their meanings, or None where no embedder served.
-        by_model: Whether a language model said so.
+        relation: "restates" (says the same), "corrects" (both can't be true), "elaborates" (says the same and more),
+            "related" (about the same matter) or "unrelated".
+        confidence: Of the relation, 0 to 1.
+        similarity: The cosine of their embeddings; None if no embedder was available.
+        by_model: Whether a language model decided.
     """
 
     relation: Relation
@@ -148,34 +136,33 @@ class Comparison:
 
 
 def compare(older: str, newer: str, *, embedder: Embedder | Literal["none"] | None = None) -> Comparison:
-    """Compare two statements, without a language model.
+    """Compare two statements without a language model.
 
-    It may be called from anywhere, also while an event loop runs; the first call loads the embedder (a fifth of a
-    second).
+    Can be called anywhere, including while an event loop is running. The first call loads the embedder (0.2 s).
 
     Args:
-        older: What was said first.
-        newer: What was said later.
-        embedder: None takes the embedded default where its weights are on this machine, and words alone where not;
-            nothing is fetched. "none" takes words alone.
+        older: The earlier statement.
+        newer: The later statement.
+        embedder: None uses the default embedder if its weights are installed, otherwise only words; nothing is
+            downloaded. "none" uses only words.
     """
     similarity: float | None = None
     if embedder != "none" and older.strip() and newer.strip():
-        found = _default() if embedder is None else embedder
+        found = _default_embedder() if embedder is None else embedder
         if found is not None:
             similarity = _similarity(found, older, newer)
     return judge_pair(older, newer, similarity)
 
 
 def judge_pair(older: str, newer: str, similarity: float | None) -> Comparison:
-    """The same with a cosine that is known already, or None for words alone. The same texts give the same answer."""
-    older, newer = older[:_MOST_CHARS].strip(), newer[:_MOST_CHARS].strip()
+    """Compare two statements with a known cosine of their embeddings, or None to use only words. Deterministic."""
+    older, newer = older[:_MAX_CHARS].strip(), newer[:_MAX_CHARS].strip()
     if not older or not newer:
         return Comparison(relation="unrelated", confidence=1.0, similarity=similarity)
     if lexicon.words_of(older) == lexicon.words_of(newer):
         return Comparison(relation="restates", confidence=1.0, similarity=similarity)
     if not lexicon.stems_of(older) or not lexicon.stems_of(newer):
-        # There is no telling word in one of them.
+        # One of them has only function words.
         return Comparison(relation="unrelated", confidence=0.5, similarity=similarity)
     found = features_of(older, newer, similarity)
     weights = _weights()["words" if similarity is None else "meaning"]
@@ -185,7 +172,9 @@ def judge_pair(older: str, newer: str, similarity: float | None) -> Comparison:
     }
     top = max(strengths.values())
     shares = {relation: math.exp(strength - top) for relation, strength in strengths.items()}
-    if _are_numbered(older, newer) or (not found["says_change"] and _speak_of_two(older, newer)):
+    if _have_different_labels(older, newer) or (
+        not found["says_change"] and _have_different_subjects(older, newer)
+    ):
         del shares["corrects"]
     best: Relation = max(shares, key=lambda relation: shares[relation])
     return Comparison(
@@ -194,13 +183,13 @@ def judge_pair(older: str, newer: str, similarity: float | None) -> Comparison:
 
 
 def features_of(older: str, newer: str, similarity: float | None) -> dict[str, float]:
-    """What the model looks at, by the names of `FEATURES`."""
+    """The features of two texts, by the names in `FEATURES`."""
     old_words, new_words = lexicon.words_of(older), lexicon.words_of(newer)
     old, new = set(lexicon.stems_of(older)), set(lexicon.stems_of(newer))
     shared = old & new
     numbers_old, numbers_new = _numbers(older), _numbers(newer)
     names_old, names_new = _names(older), _names(newer)
-    # A name that stands in the other text as a plain word is no other name.
+    # A name that the other text has in lower case is not a different name.
     own_names_old = names_old - set(new_words)
     own_names_new = names_new - set(old_words)
     alike = 0
@@ -237,29 +226,29 @@ def features_of(older: str, newer: str, similarity: float | None) -> dict[str, f
 
 
 def _leaves_value(older: str, newer: str) -> bool:
-    """Whether the newer text takes leave of something that the older one has, and names what the older one has not."""
+    """Whether the newer text gives up a value in the older one and has something new."""
     if _LEFT.search(older) or _negates(lexicon.words_of(older)):
-        return False  # It was left before.
+        return False  # The older text already gave it up.
     had = set(lexicon.stems_of(older))
     left = {stem for match in _LEFT.finditer(newer) for stem in lexicon.stems_of(match["value"])[:1]}
     return bool(left & had) and bool(set(lexicon.stems_of(newer)) - had)
 
 
-def _speak_of_two(older: str, newer: str) -> bool:
-    """Whether two texts say different things of different subjects: the router's address and the printer's."""
+def _have_different_subjects(older: str, newer: str) -> bool:
+    """Whether two texts say different things about different subjects: the router's address and the printer's."""
     old, new = _VERB.search(older), _VERB.search(newer)
     if old is None or new is None:
         return False
-    subjects = [_telling(older[: old.start()]), _telling(newer[: new.start()])]
-    said = [_telling(older[old.end() :]), _telling(newer[new.end() :])]
+    subjects = [_content_words(older[: old.start()]), _content_words(newer[: new.start()])]
+    said = [_content_words(older[old.end() :]), _content_words(newer[new.end() :])]
     return bool(subjects[0] - subjects[1] and subjects[1] - subjects[0]) and (
         bool(said[0] - said[1] and said[1] - said[0])
         or _negates(lexicon.words_of(older)) != _negates(lexicon.words_of(newer))
     )
 
 
-def _are_numbered(older: str, newer: str) -> bool:
-    """Whether two texts tell of things with numbers of their own: ticket 41 and ticket 42, note 3 and note 4."""
+def _have_different_labels(older: str, newer: str) -> bool:
+    """Whether two texts are about things with different numbers: ticket 41 and ticket 42, note 3 and note 4."""
     old, new = _labels(older), _labels(newer)
     return bool(old) and bool(new) and old != new
 
@@ -270,12 +259,12 @@ def _labels(text: str) -> set[str]:
     return {match["number"] for match in (*_LABEL.finditer(text), *_SUBJECT_LABEL.finditer(subject))}
 
 
-def _telling(text: str) -> set[int | str]:
+def _content_words(text: str) -> set[int | str]:
     return {*lexicon.stems_of(text), *_numbers(text)}
 
 
 def _one_place_differs(old: Sequence[str], new: Sequence[str]) -> bool:
-    """Whether both texts run along word by word, but for up to three words in one place."""
+    """Whether two texts are equal except for up to three words in one place."""
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     other = [code for code in matcher.get_opcodes() if code[0] != "equal"]
     if len(other) != 1 or other[0][0] != "replace":
@@ -289,7 +278,7 @@ def _negates(words: Sequence[str]) -> bool:
 
 
 def _numbers(text: str) -> set[str]:
-    """The numbers of a text in one form: "4 pm" is 16, "12,000" is 12000, "two" is 2, "09:40" is 9:40."""
+    """The numbers in a text, normalised: "4 pm" is 16, "12,000" is 12000, "two" is 2, "09:40" is 9:40."""
     found: set[str] = set()
 
     def clock(match: re.Match[str]) -> str:
@@ -307,21 +296,22 @@ def _numbers(text: str) -> set[str]:
 
 
 def _names(text: str) -> set[str]:
-    """The words that are written as names, but for the first of each sentence, in lower case."""
+    """The capitalised words except the first of each sentence, in lower case."""
     return {word for name in _NAME.findall(text) for word in lexicon.words_of(name)}
 
 
 @cache
 def _weights() -> Mapping[str, Mapping[str, Mapping[str, float]]]:
-    """Two models, "meaning" and "words", each with the weights of every relation."""
-    text = read_text_file("comparison_weights.json")
-    weights: Mapping[str, Mapping[str, Mapping[str, float]]] = json.loads(text)
+    """The weights of every relation's features, for the classifiers "meaning" and "words"."""
+    weights: Mapping[str, Mapping[str, Mapping[str, float]]] = json.loads(
+        read_text_file("comparison_weights.json")
+    )
     return weights
 
 
 @cache
-def _default() -> Embedder | None:
-    """The embedded default where its weights are there; kept for the life of the process."""
+def _default_embedder() -> Embedder | None:
+    """The default embedder if its weights are installed. It stays loaded until the process ends."""
     environ = process_environ()
     home = Path(environ.get("SATCHEL_HOME") or Path.home() / ".satchel")
     if find_weights(home) is None:
@@ -333,18 +323,18 @@ _one_at_a_time = threading.Lock()
 
 
 def _similarity(embedder: Embedder, older: str, newer: str) -> float | None:
-    """The cosine of two texts, from a thread of its own, so that a running event loop is no hindrance."""
+    """The cosine of two texts, computed in another thread because an event loop may be running in this one."""
     found: list[float] = []
 
     async def embed() -> None:
-        rows = await embedder.embed([older[:_MOST_CHARS], newer[:_MOST_CHARS]], "document")
+        rows = await embedder.embed([older[:_MAX_CHARS], newer[:_MAX_CHARS]], "document")
         found.append(float(rows[0] @ rows[1]))
 
     def work() -> None:
         try:
             anyio.run(embed)
         except EmbedderError:
-            return  # It goes by words alone, and the result says so.
+            return  # Only words are compared; the result's `similarity` is None.
 
     with _one_at_a_time:
         thread = threading.Thread(target=work, name="satchel-compare")
@@ -378,12 +368,12 @@ _SCHEMA: Mapping[str, object] = {
 
 
 async def ask_model(model: ChatModel, older: str, newer: str) -> Comparison | None:
-    """Let a language model compare; None where it fails or does not answer in the form asked for."""
-    quoted = json.dumps({"older": older[:_MOST_CHARS], "newer": newer[:_MOST_CHARS]}, ensure_ascii=False)
+    """Let a language model compare two statements; None if it fails or its answer can't be parsed."""
+    quoted = json.dumps({"older": older[:_MAX_CHARS], "newer": newer[:_MAX_CHARS]}, ensure_ascii=False)
     request = ModelRequest(
         system=_SYSTEM,
         messages=(Message(role="user", blocks=(TextBlock(text=quoted),)),),
-        max_tokens=_MOST_ANSWER_TOKENS,
+        max_tokens=_MAX_ANSWER_TOKENS,
         temperature=0.0,
         response_schema=_SCHEMA,
     )

@@ -1,7 +1,6 @@
-"""The dense arm's upkeep: every memory gets vectors of the embedder in use, later, and never in a writer's way.
+"""Embeds the memories of a space with the embedder in use, after they were written, so that writers don't wait.
 
-What there is to do is read from the store ("a memory without vectors"), so that a crash loses nothing and a repeat
-changes nothing.
+A query finds memories without vectors, so a crash loses nothing and repeating the work changes nothing.
 """
 
 from __future__ import annotations
@@ -32,34 +31,36 @@ if TYPE_CHECKING:
 
 __all__ = ["DenseArm"]
 
-_BATCH = (
-    64  # Memories embedded and written together: a second of work, so that little is lost and others get in.
-)
-_BATCH_CHARS = 200_000  # And not more text than that: a few entries of 1 MB each are many passages.
-_RETRY_S = 30.0  # An embedder that failed is left alone for so long.
+_BATCH = 64
+"""Memories that are embedded and written together: about a second of work, so that a crash loses little and other
+writers don't wait long."""
+_BATCH_CHARS = 200_000
+"""The most text in a batch: a few memories of 1 MB each have many passages."""
+_RETRY_S = 30.0
+"""After a failure, the embedder isn't called for this long."""
 _OTHERS_S = 5.0
-"""How long the vectors that other processes are making are waited for, counted from the last batch of one's own."""
+"""How long to wait for other processes that are embedding, after the last batch of this one."""
 _POLL_S = 0.02
 _LOCKED_S = 1.0
 _KEEP_RETIRED_MICROS = 7 * 86_400_000_000
-"""Vectors of a model that is no longer in use are kept for a week: whoever changes his mind need not wait again."""
+"""Vectors of a model that is no longer in use are kept for a week, so that switching back is immediate."""
 
 
 class DenseArm:
-    """One embedder on one space of one database.
+    """One embedder for one space of a database.
 
     Attributes:
-        trouble: Why the dense arm does not serve, in words for the user, or None.
-        model: The id of the embedder's record in the database, once it is known.
-        waiting: How many memories the last search could not compare by meaning, since they are not embedded yet.
+        trouble: Why the embedder is unavailable, as a message for the user, or None.
+        model: The number of the embedder in the database; None until it is known.
+        waiting: The number of memories that the last search couldn't compare by meaning because they had no vectors.
     """
 
     def __init__(
         self, embedder: Embedder, database: Backend, space: int, clock: Clock, claims: Claims
     ) -> None:
-        """Nothing is loaded before the first call."""
+        """Nothing is loaded before the first embedding."""
         self.embedder = embedder
-        self._embeds_tokens = isinstance(embedder, TokenEmbedder)  # Looking takes 0.1 ms.
+        self._embeds_tokens = isinstance(embedder, TokenEmbedder)  # The check takes 0.1 ms.
         self.trouble: str | None = None
         self.model: int | None = None
         self.dimension = 0
@@ -69,7 +70,7 @@ class DenseArm:
         self._clock = clock
         self._claims = claims
         self._retry_at = float("-inf")
-        # Held for one batch at a time: a question that comes in the middle of a long fill waits for one.
+        # Held for one batch at a time, so that a query during a long fill waits for one batch only.
         self._filling = anyio.Lock()
         self._replaces: str | None = None
         self._gate: Gate | None = None
@@ -77,28 +78,28 @@ class DenseArm:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether the embedder gives a vector for each token too."""
+        """Whether the embedder also returns a vector for each token."""
         return self.embedder.info.token_dimension > 0 and self._embeds_tokens
 
     @property
     def notice(self) -> str | None:
-        """What the user should know: that it does not serve, or that vectors are being made anew."""
+        """A message for the user if the embedder is unavailable or memories are not embedded yet, otherwise None."""
         if self.trouble is not None:
             return self.trouble
         if self._replaces is not None:
             return (
-                f"The memories of this store were embedded with {self._replaces}; they are being embedded "
-                f"again with {self.embedder.info.id}. Until then search finds some by their words alone."
+                f"The memories of this store were embedded with {self._replaces} and are being embedded again with "
+                f"{self.embedder.info.id}. Until this is done, some memories are found only by their words."
             )
         if self.waiting:
             return (
-                f"{self.waiting:,} memories are not embedded yet and are found by their words alone. "
-                "Type: satchel memory reindex"
+                f"{self.waiting:,} memories are not embedded yet and are found only by their words. "
+                "Run: satchel memory reindex"
             )
         return None
 
     async def open(self) -> None:
-        """Find out what the store knows of the embedder; the embedder itself is not touched."""
+        """Look up the embedder in the database. The embedder itself isn't loaded."""
         info = self.embedder.info
         if info.dimension and self.model is None:
             await self._open_model(info.dimension)
@@ -113,8 +114,8 @@ class DenseArm:
             )
         if found.dimension != dimension:
             raise EmbedderMismatch(
-                f"The embedder {name} gives vectors of {dimension} numbers, and those in the store have "
-                f"{found.dimension}: it is another model under the same name. Give it its own name in the settings."
+                f"The embedder {name} returns vectors of {dimension} numbers, but those in the store have "
+                f"{found.dimension}: it is a different model with the same name. Give it another name in the settings."
             )
         self.model, self._replaces = found.id, found.replaces
         self.dimension = dimension
@@ -122,7 +123,7 @@ class DenseArm:
     async def _embed(
         self, texts: Sequence[str], role: EmbedRole, *, with_tokens: bool
     ) -> tuple[Vectors, Sequence[TokenVectors] | None] | None:
-        """Embed, or give None and note the trouble where the embedder does not serve."""
+        """Embed texts. If the embedder is unavailable, set `trouble` and return None."""
         if self._clock.monotonic_s() < self._retry_at:
             return None
         tokens: Sequence[TokenVectors] | None = None
@@ -141,12 +142,12 @@ class DenseArm:
                 or not np.isfinite(found).all()
             ):
                 raise EmbedderError(
-                    f"The embedder {self.embedder.info.id} did not answer with one vector for each text."
+                    f"The embedder {self.embedder.info.id} did not return one vector of numbers for each text."
                 )
             if found.shape[1] != self.dimension or self.model is None:
                 await self._open_model(found.shape[1])
         except EmbedderError as error:
-            self.trouble = f"Search goes by words alone: {error}"
+            self.trouble = f"Search uses only words: {error}"
             self._retry_at = self._clock.monotonic_s() + _RETRY_S
             return None
         self.trouble = None
@@ -159,16 +160,16 @@ class DenseArm:
             for found in tokens
         ):
             raise EmbedderError(
-                f"The embedder {self.embedder.info.id} did not answer with {width} numbers for each token."
+                f"The embedder {self.embedder.info.id} did not return {width} numbers for each token."
             )
 
     async def vectors_of(self, texts: Sequence[str]) -> Vectors | None:
-        """The vectors of some texts that are not stored, or None where the embedder does not serve."""
+        """Embed texts that are not stored, as documents; None if the embedder is unavailable."""
         found = await self._embed(texts, "document", with_tokens=False)
         return None if found is None else found[0]
 
     async def question(self, text: str) -> AskedWith | None:
-        """The vectors of a question, or None where the embedder does not serve."""
+        """Embed a question; None if the embedder is unavailable."""
         found = await self._embed([text], "query", with_tokens=True)
         if found is None:
             return None
@@ -176,10 +177,10 @@ class DenseArm:
         return AskedWith(vector=vectors[0], tokens=None if tokens is None else tokens[0])
 
     async def gate(self, *, anew: bool = False) -> Gate | None:
-        """What the embedder makes of the examples; they are embedded once for each store and kept in it.
+        """Return the gate of surfacing, calibrated for this embedder; None if the embedder is unavailable.
 
         Args:
-            anew: Embed them again, whatever is kept.
+            anew: Embed the example messages again instead of using the vectors in the store.
         """
         model = self.model
         if model is None or (self._gate is not None and not anew):
@@ -200,7 +201,7 @@ class DenseArm:
                 return None
             vectors = found[0]
             packed = vectors.astype("<f4").tobytes()
-            # Without them the next process asks the embedder again.
+            # If they can't be written, the next process embeds them again.
             with suppress(StorageLocked):
                 await self._database.write(
                     lambda connection: vector_rows.write_examples(connection, model, name, packed),
@@ -217,17 +218,17 @@ class DenseArm:
         progress: Callable[[int], None] = lambda _: None,
         wait_s: float | None = None,
     ) -> int:
-        """Embed memories that have no vectors yet, the newest first, and wait for what other processes are embedding.
+        """Embed memories without vectors, newest first, and wait for other processes that are embedding.
 
         Args:
-            limit: At most so many, or None for all; what is left waits for the next call.
-            everywhere: Those of all users and scopes of the database, not of this space alone. What is derived is
-                no secret, and only when all are done does a model take over.
-            progress: Told how many are done, after each batch.
-            wait_s: How long to wait for a lock before each batch; None for as long as the database is set to.
+            limit: The maximum number of memories; None for all.
+            everywhere: Embed the memories of all users and scopes in the database, not only of this space. A model
+                comes into use only when all are embedded.
+            progress: Called with the number of memories that are done, after each batch.
+            wait_s: How long to wait for a lock before each batch; None for the database's own limit.
 
         Returns:
-            How many were embedded.
+            The number of memories that were embedded.
 
         Raises:
             StorageLocked: The database was locked for longer.
@@ -251,8 +252,8 @@ class DenseArm:
         return done
 
     async def keep_up(self) -> None:
-        """What the background does: embed what is missing here and, while another model is to be replaced, everywhere;
-        then see whether old vectors can go.
+        """Do the background work: embed the memories of this space and, while this model is replacing another one, of
+        all spaces; then delete vectors that expired.
         """
         await self.open()
         await self.fill()
@@ -263,7 +264,7 @@ class DenseArm:
             await self.drop_retired()
 
     async def pending(self, *, everywhere: bool = False) -> int:
-        """How many memories have no vectors yet; 0 where that can't be known before the embedder answers."""
+        """Count the memories without vectors. The result is 0 until the embedder's dimension is known."""
         model = self.model
         if model is None:
             return 0
@@ -280,9 +281,9 @@ class DenseArm:
     async def _taken(
         self, space: int | None, most: int, wait_s: float | None
     ) -> AsyncIterator[Sequence[Pending]]:
-        """Memories without vectors that no other process embeds meanwhile."""
+        """Claim memories without vectors, so that no other process embeds them too."""
         if self.model is None:
-            # The dimension, and so the model's record, comes with its first answer.
+            # The first answer tells the dimension, which the model's record needs.
             await self._embed(["dimension"], "document", with_tokens=False)
         model = self.model
         if model is None:
@@ -326,13 +327,13 @@ class DenseArm:
         if not await self._database.write(
             lambda connection: vector_rows.write_vectors(connection, model, made)
         ):
-            # Another process put it aside and dropped it: it begins anew.
+            # Another process retired and deleted the model's record.
             self.model = self._gate = None
             return False
         return True
 
     async def take_over(self) -> bool:
-        """Put this model in use where it has vectors of everything in the database.
+        """Put this model in use if every memory in the database has its vectors.
 
         Returns:
             Whether it is in use.
@@ -348,10 +349,10 @@ class DenseArm:
         return self._replaces is None
 
     async def drop_retired(self, *, at_once: bool = False) -> list[str]:
-        """Remove the vectors of models that are no longer in use: a week after, or at once.
+        """Delete the vectors of models that have been out of use for a week, or `at_once` of all that are out of use.
 
         Returns:
-            The names of those models.
+            The names of these models.
         """
         before = to_micros(self._clock.now()) + 1
         if not at_once:

@@ -1,7 +1,8 @@
-"""What is done with a fact that is near another one: it is tied to it or takes its place. Nothing is merged or removed.
+"""Compares facts with similar ones and links them; a correction supersedes what it corrects. Nothing is merged or
+deleted.
 
-Which facts are still to be compared is a query, so that a crash loses nothing and a repeat changes nothing. Everything
-that is done is in the history of both and can be undone.
+A query finds the facts that are still to be compared, so a crash loses nothing and repeating the work changes nothing.
+Every change is in the history of both facts and can be undone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sqlalchemy import Connection, insert, select
 from satchel.errors import NotFound, UsageError
 from satchel.memory import lifecycle, repository
 from satchel.memory.comparing import Comparison, ask_model, judge_pair
-from satchel.memory.records import Hit, MemoryRecord
+from satchel.memory.records import TRUST_RANK, Hit, MemoryRecord
 from satchel.memory.tables import compared, edges, memories, vectors
 
 if TYPE_CHECKING:
@@ -31,35 +32,35 @@ __all__ = [
 ]
 
 _NEAR_COSINE = 0.45
-"""From which a pair is compared. Far below seed-2's 0.85: a correction may share few words with what it corrects (0.52
-in "decided to use MySQL" and "switched to PostgreSQL", measured with MiniLM), and comparing decides, not the cosine."""
+"""The least cosine of a pair that is compared. It is far below the 0.85 of seed-2, because a correction may share few
+words with what it corrects: the cosine of "decided to use MySQL" and "switched to PostgreSQL" is 0.52 with MiniLM. The
+comparison decides, not the cosine."""
 
 _NEAR_COVERAGE = 0.5
-"""The same where no embedder serves: the share of a fact's telling words that the other one has."""
+"""The same without an embedder: the least share of a fact's words, weighted by rarity, that the other one contains."""
 
-_MOST_NEAR = 5
-"""A fact is compared with so many that are nearest."""
+_MAX_NEAR = 5
+"""The number of nearest facts that a fact is compared with."""
 
 SURE = 0.8
-"""The confidence from which a correction takes the place of what it corrects; below, both are tied as contradicting.
-With the embedder one of the eleven above was wrong on the reported half of the labelled set (benchmarks/compare.py);
-with words alone one of ten. `undo` takes it back."""
+"""The least confidence with which a correction supersedes a fact; below it, the two are linked as contradicting. On the
+test half of the labelled set (benchmarks/compare.py), one of the eleven corrections above it was wrong with the
+embedder, and one of ten with words alone. `undo` reverts it."""
 
 _WORK = "compare"
 _POLL_S = 0.02
-_AT_ONCE = 32
-_MOST_RECENT = 256
-"""Facts that are compared before a search, so that it doesn't give what was corrected a moment ago: a millisecond each,
-a fifth of what their vectors take. More than that come from an import, and are compared in the background."""
-_EMBEDDED_FIRST = 1_024  # Memories: what has no vector is near nothing.
-_MOST_COMPARED_CHARS = 1_000  # Of two texts: statements, and no pages.
-_LIKELY = 0.5  # The confidence from which anything is tied at all.
-_RANK = {"outside": 0, "agent": 1, "user": 2}
+_BATCH = 32
+_MAX_RECENT = 256
+"""The number of new facts that are compared before a search, so that it doesn't return what was just corrected. Each
+takes a millisecond, a fifth of the time to embed it. More come from an import and are compared in the background."""
+_EMBED_FIRST = 1_024  # Memories that are embedded before comparing; one without a vector is near nothing.
+_MAX_STATEMENT_CHARS = 1_000  # Of two texts together; longer ones are pages and not statements.
+_LIKELY = 0.5  # The least confidence with which facts are linked at all.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PendingFact:
-    """A fact that was not compared yet; `vectors` are of the model in use, or None."""
+    """A fact to compare; `vectors` are of the embedding model in use, or None."""
 
     rid: int
     id: str
@@ -69,11 +70,11 @@ class _PendingFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouped:
-    """What comparing came to.
+    """The results of comparing.
 
     Attributes:
-        compared: Facts that were compared; `pairs` is how often.
-        restated: Pairs tied so, and `elaborated`, `contradicted`, and `superseded` likewise.
+        compared: The number of facts that were compared; `pairs` is the number of comparisons.
+        restated: The number of pairs that were linked as restating; the other fields likewise.
     """
 
     compared: int = 0
@@ -84,22 +85,22 @@ class Grouped:
     superseded: int = 0
 
     def __add__(self, other: Grouped) -> Grouped:
-        """Both together."""
+        """The sums of all fields."""
         names = [one.name for one in fields(self)]
         return Grouped(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
 class Grouping:
-    """Compares the facts of a space with those near them."""
+    """Compares the facts of a space with similar ones."""
 
     def __init__(self, space: Space) -> None:
-        """Take the space."""
+        """Compare in this space."""
         self._space = space
         self._seen = -1
-        self._since = 0  # The change up to which no fact is left to be compared.
+        self._since = 0  # All facts up to this change have been compared.
 
     async def compare(self, older: str, newer: str, *, model: ChatModel | None) -> Comparison:
-        """How a newer statement stands to an older one; see `Memory.compare`."""
+        """Compare a newer statement with an older one; see `Memory.compare`."""
         if model is not None and older.strip() and newer.strip():
             found = await ask_model(model, older, newer)
             if found is not None:
@@ -112,21 +113,21 @@ class Grouping:
         return judge_pair(older, newer, similarity)
 
     async def group(self, *, limit: int | None, model: ChatModel | None) -> Grouped:
-        """Compare facts until none is left, or `limit` were compared; see `Memory.group`."""
+        """Compare facts until none is left or `limit` were compared; see `Memory.group`."""
         total = Grouped()
         while limit is None or total.compared < limit:
-            most = _AT_ONCE if limit is None else min(_AT_ONCE, limit - total.compared)
-            done = await self.some(most, model=model)
+            most = _BATCH if limit is None else min(_BATCH, limit - total.compared)
+            done = await self.compare_some(most, model=model)
             if not done.compared:
                 break
             total += done
         return total
 
-    async def recent(self, *, wait_s: float) -> None:
-        """Compare the facts that were stored a moment ago, if they are few: for whoever searches right after.
+    async def compare_recent(self, *, wait_s: float) -> None:
+        """Compare the facts that were just stored, if they are few, so that a search takes them into account.
 
         Args:
-            wait_s: How long to wait for a lock, and for what other processes are comparing.
+            wait_s: How long to wait for a lock, and for other processes that are comparing.
 
         Raises:
             StorageLocked: The database was locked for longer.
@@ -134,30 +135,30 @@ class Grouping:
         changed = self._space.candidates.changed
         if changed == self._seen:
             return
-        pending = await self._count()
-        if 0 < pending <= _MOST_RECENT:
-            pending -= (await self.some(_MOST_RECENT, wait_s=wait_s)).compared
+        pending = await self._count_pending()
+        if 0 < pending <= _MAX_RECENT:
+            pending -= (await self.compare_some(_MAX_RECENT, wait_s=wait_s)).compared
             waited_s = 0.0
             while pending and waited_s < wait_s and await self._space.claims.is_held(_WORK):
                 await anyio.sleep(_POLL_S)
-                pending, waited_s = await self._count(), waited_s + _POLL_S
+                pending, waited_s = await self._count_pending(), waited_s + _POLL_S
             await self._space.refresh()
         if not pending:
             self._since = changed
         self._seen = self._space.candidates.changed
 
-    async def _count(self) -> int:
-        return await self._space.read(_count_pending, since=self._since, limit=_MOST_RECENT + 1)
+    async def _count_pending(self) -> int:
+        return await self._space.read(_count_pending, since=self._since, limit=_MAX_RECENT + 1)
 
-    async def some(
+    async def compare_some(
         self, most: int, *, model: ChatModel | None = None, wait_s: float | None = None
     ) -> Grouped:
-        """Compare some facts, the oldest, after embedding what has no vectors yet.
+        """Compare the oldest facts that are pending, after embedding those without vectors.
 
         Args:
-            most: So many at most.
-            model: Asked about pairs that are not clear.
-            wait_s: How long to wait for a lock; None for as long as the database is set to.
+            most: The maximum number of facts.
+            model: Asked about every pair that isn't certain.
+            wait_s: How long to wait for a lock; None for the database's own limit.
 
         Raises:
             StorageLocked: The database was locked for longer.
@@ -167,9 +168,9 @@ class Grouping:
             await dense.open()
         await space.refresh()
         missing = space.candidates.count - space.candidates.embedded
-        # Finding what has no vector reads the whole space.
+        # Checked first, because finding memories without vectors reads the whole space.
         if dense is not None and missing:
-            await dense.fill(limit=min(_EMBEDDED_FIRST, missing), wait_s=wait_s)
+            await dense.fill(limit=min(_EMBED_FIRST, missing), wait_s=wait_s)
             await space.refresh()
         serving = space.candidates.model if dense is not None and dense.trouble is None else None
 
@@ -179,20 +180,22 @@ class Grouping:
             )
 
         async with space.claims.take(_WORK, find, name=lambda fact: str(fact.rid), wait_s=wait_s) as facts:
-            return await self._tie(facts, model) if facts else Grouped()
+            return await self._compare_and_link(facts, model) if facts else Grouped()
 
-    async def _tie(self, facts: Sequence[_PendingFact], model: ChatModel | None) -> Grouped:
-        """Compare these facts with what is near them, and tie what belongs together."""
+    async def _compare_and_link(self, facts: Sequence[_PendingFact], model: ChatModel | None) -> Grouped:
+        """Compare these facts with the nearest ones and write the links."""
         space = self._space
         near = await space.candidates.near(
             {fact.rid: (fact.content, fact.vectors) for fact in facts},
-            limit=_MOST_NEAR,
+            limit=_MAX_NEAR,
             cosine=_NEAR_COSINE,
             coverage=_NEAR_COVERAGE,
         )
         wanted = {rid for found in near.values() for rid in found} | {fact.rid for fact in facts}
         records = await space.read(repository.read_records, sorted(wanted))
-        findings = [(fact, await _compared(fact, near.get(fact.rid, {}), records, model)) for fact in facts]
+        findings = [
+            (fact, await _compare_with(fact, near.get(fact.rid, {}), records, model)) for fact in facts
+        ]
         at = space.now_micros()
 
         def write(connection: Connection, space: int) -> Grouped:
@@ -204,13 +207,13 @@ class Grouping:
         return await space.write(write)
 
 
-async def _compared(
+async def _compare_with(
     fact: _PendingFact,
     near: Mapping[int, float | None],
     records: Mapping[int, MemoryRecord],
     model: ChatModel | None,
 ) -> list[tuple[MemoryRecord, MemoryRecord, Comparison]]:
-    """The older one, the newer one, and how they stand, for each memory that is near a fact."""
+    """The older memory, the newer one and their relation, for each memory near a fact."""
     findings = []
     for rid, cosine in near.items():
         if fact.rid not in records or rid not in records or records[rid].kind != "fact":
@@ -237,7 +240,7 @@ def _pending(space: int, since: int) -> Any:
 
 
 def _count_pending(connection: Connection, space: int, *, since: int, limit: int) -> int:
-    """How many facts that changed after `since` are to be compared, counted up to a limit."""
+    """The number of pending facts that changed after `since`, counted up to a limit."""
     return len(connection.execute(_pending(space, since).limit(limit)).all())
 
 
@@ -250,9 +253,8 @@ def _pending_facts(
     since: int,
     without: Collection[str],
 ) -> list[_PendingFact]:
-    """The oldest facts that changed after `since` and are to be compared; with a model, those with its vectors.
-
-    Those whose rids are in `without` are being compared already.
+    """The oldest pending facts that changed after `since`; with an embedding `model`, only those with its vectors. The
+    rids in `without` are left out: another process is comparing them.
     """
     query = _pending(space, since).add_columns(memories.c.id, memories.c.content)
     if model is not None:
@@ -274,14 +276,14 @@ def _pending_facts(
 
 
 def with_later_words(hits: Sequence[Hit], near: Sequence[Hit]) -> tuple[Hit, ...]:
-    """What is to be shown, and before each of it what was said later and takes it back.
+    """Add, before each hit, the latest statement that corrects it.
 
-    What was said in conversations is never superseded, since it is the record; a model that is shown an old decision
-    alone takes it for the one that holds.
+    Episodes are never superseded, because they record what was said. If a model saw only an old decision, it would
+    take it for the current one.
 
     Args:
-        hits: To be shown, surest first.
-        near: Found too, and not sure enough by themselves.
+        hits: The hits to show, most relevant first.
+        near: Other results, not relevant enough to be shown by themselves.
     """
     shown: dict[str, Hit] = {}
     for hit in hits:
@@ -289,8 +291,8 @@ def with_later_words(hits: Sequence[Hit], near: Sequence[Hit]) -> tuple[Hit, ...
             other
             for other in near
             if other.memory.said_at > hit.memory.said_at
-            and len(other.memory.content) + len(hit.memory.content) <= _MOST_COMPARED_CHARS
-            and _takes_back(judge_pair(hit.memory.content, other.memory.content, None))
+            and len(other.memory.content) + len(hit.memory.content) <= _MAX_STATEMENT_CHARS
+            and _is_correction(judge_pair(hit.memory.content, other.memory.content, None))
         ]
         if later:
             latest = max(later, key=lambda other: other.memory.said_at)
@@ -299,14 +301,14 @@ def with_later_words(hits: Sequence[Hit], near: Sequence[Hit]) -> tuple[Hit, ...
     return tuple(shown.values())
 
 
-def _takes_back(found: Comparison) -> bool:
+def _is_correction(found: Comparison) -> bool:
     return found.relation == "corrects" and found.confidence >= SURE
 
 
 def _in_order(
     one: MemoryRecord, other: MemoryRecord, *, one_first: bool
 ) -> tuple[MemoryRecord, MemoryRecord]:
-    """The older and the newer of two; of those said in the same moment, in the order they were stored."""
+    """The older and the newer of two memories; if their times are equal, in the order in which they were stored."""
 
     def since(record: MemoryRecord) -> datetime:
         return record.valid_from or record.said_at
@@ -323,42 +325,36 @@ def _write_findings(
     findings: Sequence[tuple[MemoryRecord, MemoryRecord, Comparison]],
     at: int,
 ) -> Grouped:
-    """Tie a fact to those it was compared with, and keep that it was.
-
-    Args:
-        connection: In a transaction that writes.
-        space: Where they are.
-        fact: The fact.
-        findings: The older one, the newer one, and how they stand.
-        at: When.
-    """
+    """Write the links of a fact, and mark it as compared. `at` is in microseconds."""
     there = connection.execute(
         select(memories.c.content, compared.c.rid)
         .select_from(memories.outerjoin(compared, compared.c.rid == memories.c.rid))
         .where(memories.c.rid == fact.rid)
     ).first()
     if there is None or there.rid is not None or there.content != fact.content:
-        return Grouped()  # It was forgotten or edited meanwhile, or another process was quicker.
+        return Grouped()  # It was forgotten or edited meanwhile, or another process compared it first.
     connection.execute(insert(compared).values(rid=fact.rid, compared_at=at))
     done = Grouped(compared=1, pairs=len(findings))
     for older, newer, found in findings:
         try:
-            done += _tie(connection, space, older, newer, found, at)
+            done += _link(connection, space, older, newer, found, at)
         except (NotFound, UsageError):
-            continue  # One of them was forgotten meanwhile, or a person has said otherwise before.
+            continue  # One of them was forgotten meanwhile, or a person has undone this link.
     return done
 
 
-def _tie(
+def _link(
     connection: Connection, space: int, older: MemoryRecord, newer: MemoryRecord, found: Comparison, at: int
 ) -> Grouped:
     relation = found.relation
     if found.confidence < _LIKELY or relation in ("related", "unrelated"):
         return Grouped()
-    if relation == "corrects" and _tied(connection, space, older.id, newer.id, "elaborates", "restates"):
+    if relation == "corrects" and _are_linked(
+        connection, space, older.id, newer.id, "elaborates", "restates"
+    ):
         return Grouped()
     why = f"compared: {relation}, confidence {found.confidence:.2f}"
-    if relation == "corrects" and found.confidence >= SURE and _RANK[newer.trust] >= _RANK[older.trust]:
+    if _is_correction(found) and TRUST_RANK[newer.trust] >= TRUST_RANK[older.trust]:
         lifecycle.supersede(
             connection, space, older.id, newer.id, valid_to=None, at=at, who=lifecycle.COMPARE, why=why
         )
@@ -384,8 +380,8 @@ def _tie(
     )
 
 
-def _tied(connection: Connection, space: int, one: str, other: str, *relations: str) -> bool:
-    """Whether an edge of these relations lies between two memories already."""
+def _are_linked(connection: Connection, space: int, one: str, other: str, *relations: str) -> bool:
+    """Whether an edge with one of these relations connects two memories, in either direction."""
     ends = memories.alias("ends")
     row = connection.execute(
         select(edges.c.relation)

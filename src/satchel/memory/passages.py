@@ -1,4 +1,4 @@
-"""Cuts a long text into passages that an embedder can read whole."""
+"""Splits a long text into passages that an embedder can embed without truncation."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import re
 __all__ = ["PASSAGE_WORDS", "passages"]
 
 PASSAGE_WORDS = 80
-"""One thing that was said, not five: with 150 words a question in other words than the text's found its page
-among the first five in 8 cases of 100, with 80 in 36 to 39 (docs/concepts/retrieval.md)."""
+"""Short enough for one statement: with 150 words, questions that paraphrase a page found it among the first five in 8 %
+of the cases, with 80 words in 36 to 39 % (docs/concepts/retrieval.md)."""
 
 MAX_PASSAGES = 128
-"""Of one memory: 10,000 words, 60 KB. The lexical arm reads every word of longer ones."""
+"""For one memory: 10,000 words, 60 KB. The lexical arm indexes every word of a longer text."""
 
 _MAX_CHARS = 1_000
-"""Of a passage: twice what 80 words need, so that it cuts only where there are no words to cut by."""
+"""The length limit of a passage. It is twice what 80 words need, and so affects only text without spaces."""
 
 _READ_CHARS = 2 * MAX_PASSAGES * _MAX_CHARS
-"""What is further down in a text is in no passage."""
+"""Text after this position is in no passage."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 def passages(text: str, *, words: int = PASSAGE_WORDS) -> list[str]:
-    """Cut at the ends of sentences into passages of about `words` words; a short text stays whole.
+    """Split at the ends of sentences into passages of about `words` words. A short text stays whole.
 
     Returns:
         At least one passage and at most `MAX_PASSAGES`, in order.
     """
-    # A cut is worth it only where the rest is more than a tail; 1.3 and 1.6 leave no passage under a third.
+    # Don't split off a short tail: the factors 1.3 here and 1.6 below leave no passage shorter than a third.
     if len(text) <= _MAX_CHARS and text.count(" ") + text.count("\n") <= words * 1.3:
         return [text]
     parts: list[str] = []
@@ -58,7 +58,7 @@ def passages(text: str, *, words: int = PASSAGE_WORDS) -> list[str]:
 
 
 def _split_long(part: str, words: int) -> list[str]:
-    """Cut one sentence that is itself too long, by words and then by characters."""
+    """Split a passage that is a single long sentence: by words, then by characters."""
     split = part.split()
     pieces = [part]
     if len(split) > words * 1.6:

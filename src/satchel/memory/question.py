@@ -1,4 +1,4 @@
-"""Reads a query: the names, dates and times in it, and the words that are left to compare."""
+"""Parses a query: its names, dates and quotations, and the words to search for."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["AskedWith", "NamedDate", "Question", "date_closeness", "read_question"]
 
 MAX_QUERY_CHARS = 20_000
-"""A longer query is a document; what it asks stands in its beginning."""
+"""The rest of a longer query is ignored."""
 
-_MAX_NAMES = 5_000  # Speakers that are looked for in a query; a scope with more is not a circle of people.
+_MAX_NAMES = 5_000  # Speakers that are looked for in a query.
 
-# What the parties of a conversation are called by programs: no names, and words that topics are made of.
+# What programs call the parties of a conversation. These are not names, and occur in ordinary questions.
 _ROLES = frozenset(
     {"user", "assistant", "system", "human", "ai", "agent", "bot", "tool", "model", "me", "you", "i"}
 )
@@ -47,7 +47,7 @@ _ISO_DAY = re.compile(r"\b((?:19|20)\d\d)-(\d\d)-(\d\d)\b")
 _MONTH_YEAR = re.compile(rf"\b({_MONTH})\b,?(?:\s+of)?\s*((?:19|20)\d\d)?", re.I)
 _YEAR = re.compile(r"\b((?:19|20)\d\d)\b")
 _NAME_LIKE = re.compile(r"[^\W_]+")
-_COMMON_NAME = 0.004  # Of all English texts.
+_COMMON_NAME = 0.004  # A share of English texts; a capitalised word in more of them is not a name.
 _CALENDAR = frozenset(
     {*_MONTHS, "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 )
@@ -61,7 +61,7 @@ _QUOTED = re.compile(r"\"([^\"]{2,200})\"|“([^”]{2,200})”|«([^»]{2,200})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDate:
-    """A date as a question names it; what it leaves open is None."""
+    """A date in a question. Parts that it doesn't specify are None."""
 
     year: int | None = None
     month: int | None = None
@@ -69,7 +69,7 @@ class NamedDate:
 
 
 class AskedWith(NamedTuple):
-    """What an embedder made of a question: a vector, shape (d,), and its tokens where it gives any."""
+    """An embedded question: its vector, shape (d,), and its tokens if the embedder has token vectors."""
 
     vector: Floats
     tokens: TokenVectors | None
@@ -77,17 +77,16 @@ class AskedWith(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A query, read.
+    """A parsed query.
 
     Attributes:
-        text: The query without the names of known speakers; what is embedded.
-        stems: The different stems of `text`, in order.
-        speaker: The number of the one known speaker whom the query names, or None where it names none or
-        several.
+        text: The query without the names of known speakers. This text is embedded.
+        stems: The distinct stems of `text`, in order.
+        speaker: The number of the known speaker whom the query names; None if it names none or several.
         asks_when: Whether it asks for a time.
-        dates: The dates that it names.
-        names: The stems of what it calls by a name, known speakers left out: "Mara", "QX-4711".
-        quoted: What it puts in quotation marks, as words.
+        dates: The dates in it.
+        names: The stems of other names in it, such as "Mara" or "QX-4711".
+        quoted: The words of each quotation in it, separated by spaces.
     """
 
     text: str
@@ -100,17 +99,12 @@ class Question:
 
 
 def read_question(query: str, speakers: Iterable[tuple[str, int]]) -> Question:
-    """Read a query.
-
-    Args:
-        query: As it was asked.
-        speakers: The names of those who speak in the space that is searched, with their numbers.
-    """
+    """Parse a query; `speakers` are the names of the space's speakers with their numbers."""
     query = query[:MAX_QUERY_CHARS]
     stripped, named = _strip_names(query, speakers)
     stems = tuple(dict.fromkeys(lexicon.stems_of(stripped)))
     if not stems:
-        # Nothing but names and function words: then they are what is asked for.
+        # Only names and function words: search for the names.
         stripped = query
         stems = tuple(dict.fromkeys(lexicon.stems_of(query)))
     quoted = tuple(" ".join(lexicon.words_of("".join(groups))) for groups in _QUOTED.findall(query))
@@ -126,10 +120,13 @@ def read_question(query: str, speakers: Iterable[tuple[str, int]]) -> Question:
 
 
 def _strip_names(query: str, speakers: Iterable[tuple[str, int]]) -> tuple[str, set[int]]:
-    """Take the known names, and an 's after them, out of a query; say whose they were.
+    """Remove known names, with a following 's, from a query.
 
-    A name in a vector draws every text of that person near, whatever it is about: by meaning
-    alone r@10 was .34 with names and .60 without (LoCoMo).
+    A name moves the vector towards every text of that person, whatever its topic: r@10 of the dense arm alone was .34
+    with names and .60 without (LoCoMo).
+
+    Returns:
+        The text and the numbers of the speakers whose names were removed.
     """
     named: set[int] = set()
     owners: dict[str, set[int]] = {}
@@ -143,7 +140,7 @@ def _strip_names(query: str, speakers: Iterable[tuple[str, int]]) -> tuple[str, 
     def replace(match: re.Match[str]) -> str:
         word = match.group(1)
         found = owners.get(word.lower())
-        # "Will" is a name only where it is written as one.
+        # "Will" is a name only if it is capitalised and doesn't begin the query.
         if found is None or (
             lexicon.hash_stem(word.lower()) == 0 and not (word[:1].isupper() and match.start())
         ):
@@ -156,10 +153,10 @@ def _strip_names(query: str, speakers: Iterable[tuple[str, int]]) -> tuple[str, 
 
 
 def _names(query: str) -> Iterator[int]:
-    """The stems of what is written as a name: with a capital letter, or with a digit in it.
+    """The stems of words that are written as names: capitalised, or with a digit.
 
-    Words that every other text has are none, however they are written: "I asked Good Old Tom". At the beginning of a
-    sentence, where every word has a capital letter, only a word is one that English hardly knows.
+    Common words are not names even if they are capitalised ("I asked Good Old Tom"). At the beginning of a sentence,
+    where every word is capitalised, only rare words are names.
     """
     for match in _NAME_LIKE.finditer(query):
         word = match.group()
@@ -179,67 +176,50 @@ def _names(query: str) -> Iterator[int]:
 
 
 def _dates(query: str) -> list[NamedDate]:
-    """The dates that a query names, the most exact reading of each."""
+    """The dates in a query: days if there are any, otherwise months, otherwise years."""
     found = [
         NamedDate(year=int(year), month=int(month), day=int(day))
         for year, month, day in _ISO_DAY.findall(query)
     ]
-    found += [
-        NamedDate(year=int(year) if year else None, month=_MONTHS.index(month.lower()) + 1, day=int(day))
-        for day, month, year in _DAY_MONTH.findall(query)
-    ]
-    found += [
-        NamedDate(year=int(year) if year else None, month=_MONTHS.index(month.lower()) + 1, day=int(day))
-        for month, day, year in _MONTH_DAY.findall(query)
-    ]
+    found += [_named_date(year, month, day) for day, month, year in _DAY_MONTH.findall(query)]
+    found += [_named_date(year, month, day) for month, day, year in _MONTH_DAY.findall(query)]
     if not found:
         found = [
-            NamedDate(year=int(year) if year else None, month=_MONTHS.index(month.lower()) + 1)
+            _named_date(year, month, "")
             for month, year in _MONTH_YEAR.findall(query)
-            # "May I…" and "march on" are no months; a capital letter or a year makes them one.
-            if year or not (month.islower() and month in ("may", "march", "august"))
-            if year or month.lower() != "may"
+            # Without a year, "May I…" and "march on" are not months.
+            if year or month.lower() != "may" and month not in ("march", "august")
         ]
-    if not found:
-        found = [NamedDate(year=int(year)) for year in _YEAR.findall(query)]
-    return found
+    return found or [NamedDate(year=int(year)) for year in _YEAR.findall(query)]
 
 
-def date_closeness(named: NamedDate, year: int, month: int, day: int, ordinal: int) -> float:
-    """How well the day on which something was said fits a date that a question names: 0 to 1.
+def _named_date(year: str, month: str, day: str) -> NamedDate:
+    return NamedDate(
+        year=int(year) if year else None,
+        month=_MONTHS.index(month.lower()) + 1,
+        day=int(day) if day else None,
+    )
 
-    What happened on a day is told on it or in the week after, now and then later in the month; what is
-    announced for
-    it, up to three days before.
 
-    Args:
-        named: From the question.
-        year: Of the day on which it was said.
-        month: Of the same day.
-        day: Of the same day.
-        ordinal: The same day, counted as `datetime.date.toordinal` does.
+def date_closeness(named: NamedDate, said: date) -> float:
+    """How well the day on which something was said fits a date in a question, 0 to 1.
+
+    People report an event on the same day or in the week after it, sometimes later in the month, and announce it up to
+    three days before.
     """
     if named.month is None:
-        return 1.0 if named.year == year else 0.0
+        return 1.0 if named.year == said.year else 0.0
     if named.day is not None:
-        then = _ordinal(named.year or year, named.month, named.day)
-        if then is None:
-            return 0.0
-        late = ordinal - then
-        if -1 <= late <= 1:
+        try:
+            days_late = (said - date(named.year or said.year, named.month, named.day)).days
+        except ValueError:
+            return 0.0  # The calendar has no such day.
+        if -1 <= days_late <= 1:
             return 1.0
-        if -1 <= late <= 8:
+        if 1 < days_late <= 8:
             return 0.8
-        return 0.4 if -3 <= late <= 30 else 0.0
-    if month == named.month and named.year in (None, year):
+        return 0.4 if -3 <= days_late <= 30 else 0.0
+    if said.month == named.month and named.year in (None, said.year):
         return 1.0
-    months_late = (year * 12 + month) - ((named.year or year) * 12 + named.month)
-    return 0.5 if months_late == 1 and day <= 10 else 0.0
-
-
-def _ordinal(year: int, month: int, day: int) -> int | None:
-    """The day's number, or None where the calendar has no such day."""
-    try:
-        return date(year, month, day).toordinal()
-    except ValueError:
-        return None
+    months_late = (said.year * 12 + said.month) - ((named.year or said.year) * 12 + named.month)
+    return 0.5 if months_late == 1 and said.day <= 10 else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 __all__ = [
     "Context",
@@ -21,6 +21,7 @@ __all__ = [
     "Receipt",
     "Source",
     "Stats",
+    "TRUST_RANK",
     "Tier",
     "Trust",
     "hit_to_json",
@@ -36,7 +37,10 @@ MemoryType: TypeAlias = Literal[
     "general", "decision", "insight", "fact", "preference", "project", "conversation"
 ]
 Trust: TypeAlias = Literal["user", "agent", "outside"]
-"""Whose words they are: a person's, a model's, or somebody's who is not part of the conversation."""
+"""Whose words they are: the user's, a model's, or somebody's who is not part of the conversation."""
+
+TRUST_RANK: Final[Mapping[Trust, int]] = {"outside": 0, "agent": 1, "user": 2}
+"""A memory is superseded only by one of at least its own rank."""
 
 Moment: TypeAlias = datetime | date | str
 """A time: a `datetime`, a `date` for its midnight, or either in ISO 8601, as "2026-03-01T18:30"."""

@@ -78,7 +78,7 @@ async def reindex(
                 examples=len(examples()),
                 mean=round(gate.mean, 4),
                 deviation=round(gate.deviation, 4),
-                told_apart=round(gate.told_apart(), 4),
+                told_apart=round(gate.accuracy(), 4),
             )
     dropped = await dense.drop_retired(at_once=drop_old) if in_use else []
     return Reindexed(

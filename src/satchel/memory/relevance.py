@@ -1,10 +1,10 @@
-"""Whether anything that was found is worth showing: the gate between a search, which always finds something, and a
-model, which should be shown nothing that does not help.
+"""Decides whether search results are worth showing to a model: a search always returns something, but irrelevant
+memories harm an answer.
 
-It compares what was found with what such a question finds by chance, and asks whether the message is one that memory
-can help with at all ("What's my brother's number?") or one of the world's ("What is the capital of Portugal?"). The
-latter is told from 164 example messages, which each embedder is shown once. docs/concepts/retrieval.md has the
-measurements.
+Two questions are asked: how far the results stand out from what such a message matches by chance, and whether memory
+can help with the message at all ("What's my brother's number?") or it concerns general knowledge ("What is the capital
+of Portugal?"). The second is answered by a classifier over 164 example messages, which each embedder embeds once.
+docs/concepts/retrieval.md has the measurements.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from satchel.memory.data_files import read_lines
 __all__ = ["CONSIDERED", "Gate", "examples", "examples_hash", "judge", "judge_by_words"]
 
 CONSIDERED = 5
-"""Hits that are judged, best first, unless more may be shown; what is further down was hardly ever worth showing."""
+"""The number of hits that are judged, best first, unless more may be shown. Later hits were rarely worth showing."""
 
-# Fitted by logistic regression on 123 messages over a store of facts and conversations, a third of them with
-# nothing
-# stored; in six-fold cross-validation a precision of .9 leaves a recall of .81 to .82.
+# Fitted by logistic regression on 123 messages over a store of facts and conversations; for a third of them, nothing
+# was stored. In six-fold cross-validation, recall is .81 to .82 at a precision of .9.
 _STANDS_OUT = 0.70
 _NEAR = 0.17
 _COVERS = 1.1
@@ -37,41 +36,40 @@ _PERSONAL = 2.4
 _BIAS = -12.35
 
 _OPEN = -0.30
-"""The strength from which something is shown: precision .91 and recall .84 on that set."""
+"""The log-odds from which a hit is shown: precision .91 and recall .84 on that set."""
 
 _SPREAD = 1.2
-"""What is weaker than the strongest by more than that stays out."""
+"""Hits whose log-odds are below the best by more than this are not shown."""
 
 _CLEARLY_PERSONAL = 0.25
-"""From here on, a message that names somebody or something stored is shown what is known of it."""
+"""From this value of `Gate.personal`, a hit that contains a name from the message is shown."""
 
-_TWO_TELLING = 10.0
-"""What two words tell that are not common; one alone tells at most 6.2 (`lexicon.commonness`)."""
+_TWO_RARE_WORDS = 10.0
+"""Nats: at least two uncommon words, since one has at most 6.2 (`lexicon.commonness`)."""
 
 _RIDGE = 1.0
 
 
 @cache
 def examples() -> tuple[tuple[str, bool], ...]:
-    """Example messages, and whether memory can help with them."""
+    """The example messages, each with whether memory can help with it."""
     return tuple((line[2:], line[0] == "+") for line in read_lines("example_messages.txt"))
 
 
 @cache
 def examples_hash() -> str:
-    """Names this set of examples, so that what was made from another one is not used."""
+    """Identifies this set of examples, so that vectors of another set are not used."""
     return hashlib.blake2b(repr(examples()).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """What one embedder makes of the examples.
+    """A classifier of messages, and the range of cosines, for one embedder.
 
     Attributes:
         vectors: Of the examples, shape (m, d), unit rows.
-        weights: Shape (d,): with `bias`, a ridge regression of an example's vector on +1 (memory can help)
-        and -1.
-        mean: Of the cosines between two examples, and `deviation`: what cosines of this embedder are like.
+        weights: Shape (d,). With `bias`, a ridge regression from an example's vector to +1 (memory can help) or -1.
+        mean: The mean of the cosines between two examples; `deviation` is their standard deviation.
     """
 
     vectors: Matrix
@@ -82,13 +80,13 @@ class Gate:
 
     @classmethod
     def calibrate(cls, vectors: Matrix) -> Gate:
-        """Learn from the vectors of `examples`, in their order; some milliseconds."""
+        """Fit to the vectors of `examples`, in their order. Takes a few milliseconds."""
         wanted = np.array([1.0 if helps else -1.0 for _, helps in examples()])
         centre = vectors.mean(axis=0)
-        around = (vectors - centre).astype(np.float64)
-        # The dual form: as many equations as examples, whatever the dimension.
-        kernel = around @ around.T + _RIDGE * np.eye(len(around))
-        weights = around.T @ np.linalg.solve(kernel, wanted)
+        centred = (vectors - centre).astype(np.float64)
+        # The dual form has one equation for each example, whatever the dimension.
+        kernel = centred @ centred.T + _RIDGE * np.eye(len(centred))
+        weights = centred.T @ np.linalg.solve(kernel, wanted)
         pairs = (vectors @ vectors.T)[np.triu_indices(len(vectors), 1)]
         return cls(
             vectors=vectors,
@@ -98,8 +96,8 @@ class Gate:
             deviation=float(pairs.std()),
         )
 
-    def told_apart(self) -> float:
-        """The share of the examples that the others tell right, each left out in turn: in closed form."""
+    def accuracy(self) -> float:
+        """The accuracy on the examples in leave-one-out cross-validation, 0 to 1, computed in closed form."""
         wanted = np.array([1.0 if helps else -1.0 for _, helps in examples()])
         centred = (self.vectors - self.vectors.mean(axis=0)).astype(np.float64)
         kernel = centred @ centred.T
@@ -108,24 +106,24 @@ class Gate:
         return float((np.sign(left_out) == wanted).mean())
 
     def personal(self, question: Floats) -> float:
-        """How much a question's vector is like those that memory can help with: about -1 to 1."""
+        """How much a message is like those that memory can help with, about -1 to 1; `question` is its vector."""
         return float(question @ self.weights) + self.bias
 
 
 def judge(
     found: Found, gate: Gate, question: Floats, *, at_least: float = 0.5, most: int = CONSIDERED
 ) -> list[tuple[Ranked, float]]:
-    """Choose what is worth showing.
+    """Choose the hits that are worth showing.
 
     Args:
-        found: By a search, best first.
-        gate: The embedder's.
-        question: The vector that was searched with.
-        at_least: How sure to be, 0 to 1.
-        most: Hits that are judged.
+        found: The result of a search.
+        gate: Of the embedder in use.
+        question: The vector of the message, shape (d,).
+        at_least: The least probability that a hit is relevant, 0 to 1.
+        most: The number of hits to judge.
 
     Returns:
-        What to show, surest first, each with how sure it is; nothing where nothing is.
+        Hits with their probabilities, most probable first. Often none.
     """
     hits = [hit for hit in found.ranked[:most] if hit.cosine is not None]
     if not hits:
@@ -149,11 +147,10 @@ def judge(
             + _BIAS
         )
     strongest = max(strengths)
-    sure = [(hit, _sure(strength)) for hit, strength in zip(hits, strengths, strict=True)]
     passing = [
-        pair
-        for pair, strength in zip(sure, strengths, strict=True)
-        if pair[1] >= at_least and strength >= strongest - _SPREAD
+        (hit, _probability(strength))
+        for hit, strength in zip(hits, strengths, strict=True)
+        if _probability(strength) >= at_least and strength >= strongest - _SPREAD
     ]
     if not passing and at_least <= 0.5:
         passing = [
@@ -163,27 +160,26 @@ def judge(
 
 
 def _is_about(hit: Ranked) -> bool:
-    """Whether a message is about what this memory says: all of its telling words, two at least, stand in it."""
-    return hit.coverage > 0.99 and hit.telling >= _TWO_TELLING
+    """Whether a memory contains every word of the message that isn't a function word, at least two of them uncommon."""
+    return hit.coverage > 0.99 and hit.information >= _TWO_RARE_WORDS
 
 
 def judge_by_words(
     ranked: Sequence[Ranked], *, at_least: float = 0.5, most: int = CONSIDERED
 ) -> list[tuple[Ranked, float]]:
-    """Choose what is worth showing where no embedder serves: what has most of the question's telling
-    words.
+    """Choose the hits that are worth showing if no embedder is available: those that contain most of the message's rare
+    words. Arguments and result are as in `judge`.
     """
-    sure = [(hit, _by_words(hit)) for hit in ranked[:most]]
-    return sorted((pair for pair in sure if pair[1] >= at_least), key=lambda pair: -pair[1])
+    # Fitted on the same messages: precision .77, recall .64. Without vectors, "eyes" and "colour" have nothing in
+    # common.
+    judged = [(hit, _logistic(2.3 * hit.coverage + 0.43 * hit.information - 3.4)) for hit in ranked[:most]]
+    return sorted((pair for pair in judged if pair[1] >= at_least), key=lambda pair: -pair[1])
 
 
-def _by_words(hit: Ranked) -> float:
-    # Fitted on the same messages: precision .77 and recall .64. Without vectors "eyes" and "colour" are
-    # strangers.
-    strength = 2.3 * hit.coverage + 0.43 * hit.telling - 3.4
-    return 1 / (1 + math.exp(-strength))
+def _probability(strength: float) -> float:
+    """0 to 1; 0.5 at the strength from which a hit is shown by default."""
+    return _logistic(max(-30.0, min(30.0, strength - _OPEN)))
 
 
-def _sure(strength: float) -> float:
-    """0 to 1, and 0.5 where a hit is shown from."""
-    return 1 / (1 + math.exp(-max(-30.0, min(30.0, strength - _OPEN))))
+def _logistic(value: float) -> float:
+    return 1 / (1 + math.exp(-value))

@@ -1,4 +1,6 @@
-"""Surfacing: what a model should be shown now, or nothing. Reads only; what was shown is counted afterwards."""
+"""Surfacing: chooses the memories to show to a model before a turn, often none. It only reads; uses are counted
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Showing", "Surface", "Surfaced"]
 
-_MESSAGES = 3  # The last messages of the conversation count (DESIGN 5).
-_SURE_ENOUGH = 0.5
-_SPARE = 10  # Hits beyond those that are judged: some of them only ask, or say what was just said.
+_MESSAGES = 3  # The number of last messages that are taken into account (DESIGN 5).
+_THRESHOLD = 0.5
+_SPARE = 10  # Additional hits, because some are only questions or repeat what was just said.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Showing:
-    """What may be shown; see `Memory.surface`."""
+    """The options of `Memory.surface`."""
 
     budget_tokens: int = 500
     limit: int = 5
@@ -43,7 +45,7 @@ class Showing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surfaced:
-    """What is shown, and what came near, each with the reason why it is not shown."""
+    """The memories to show, and the others that were considered, each with the reason why it is left out."""
 
     context: Context = field(default_factory=Context)
     left_out: tuple[tuple[Hit, str], ...] = ()
@@ -51,7 +53,14 @@ class Surfaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judged:
-    """What is worth showing, surest first; all that was judged, best first; and what says nothing new."""
+    """The judgement of the hits for one text.
+
+    Attributes:
+        question: The text, parsed.
+        passing: The hits worth showing with their probabilities, most probable first.
+        considered: All hits that were judged, best first.
+        left_out: Hits that say nothing new, with the reason.
+    """
 
     question: Question
     passing: Sequence[tuple[Ranked, float]]
@@ -60,31 +69,31 @@ class _Judged:
 
 
 class Surface:
-    """Chooses what of a space a model is shown before a turn."""
+    """Chooses the memories of a space that a model is shown before a turn."""
 
     def __init__(self, space: Space, search: Search) -> None:
-        """Take the space and the search over it."""
+        """Surface memories of this space, found by this search."""
         self._space = space
         self._search = search
 
     async def shown(self, messages: Sequence[Said] | Said, showing: Showing) -> Surfaced:
-        """Choose what to show for a conversation; see `Memory.surface`."""
+        """Choose the memories for a conversation; see `Memory.surface`."""
         said = said_texts(messages)[-_MESSAGES:]
         if not said or showing.limit < 1:
             return Surfaced()
         visible = await self._visible(showing)
-        at_least = _SURE_ENOUGH if showing.threshold is None else showing.threshold
-        known = _without_blanks(text for _, text in said)
+        at_least = _THRESHOLD if showing.threshold is None else showing.threshold
+        known = _normalised(text for _, text in said)
         most = max(CONSIDERED, showing.limit)
         found = await self._judged(said[-1][1], known, at_least=at_least, visible=visible, most=most)
         if not found.passing and len(said) > 1:
-            # "And what can she eat?" means something only after what came before.
+            # "And what can she eat?" can only be understood with the messages before it.
             together = "\n".join(text for _, text in said)
             found = await self._judged(together, known, at_least=at_least, visible=visible, most=most)
         if not found.passing:
             return Surfaced(left_out=found.left_out)
-        sure = {ranked.rid for ranked, _ in found.passing}
-        near = [(ranked, 0.0) for ranked in found.considered if ranked.rid not in sure]
+        passing = {ranked.rid for ranked, _ in found.passing}
+        near = [(ranked, 0.0) for ranked in found.considered if ranked.rid not in passing]
         moment = self._space.aware(showing.as_of)
         fresh = with_later_words(
             await self._search.hits_as_of(await self._search.fetch(found.passing), moment),
@@ -94,11 +103,11 @@ class Surface:
             fresh, stems=found.question.stems, budget_tokens=showing.budget_tokens, limit=showing.limit
         )
         shown = {hit.memory.id for hit in context.memories}
-        no_room = [(hit, _no_room(hit, context)) for hit in fresh if hit.memory.id not in shown]
-        return Surfaced(context=context, left_out=(*found.left_out, *no_room))
+        rest = [(hit, _why_not_shown(hit, context)) for hit in fresh if hit.memory.id not in shown]
+        return Surfaced(context=context, left_out=(*found.left_out, *rest))
 
     async def recall(self, messages: Sequence[Said] | Said, showing: Showing) -> Recall:
-        """Say what would be shown, and why not more; see `Memory.recall`."""
+        """Explain what would be shown and why other memories are left out; see `Memory.recall`."""
         found = await self.shown(messages, showing)
         said = said_texts(messages)[-_MESSAGES:]
         if not said:
@@ -112,30 +121,30 @@ class Surface:
         )
         passed = await self._search.requests_since([hit.memory.id for hit in near])
         now = self._space.clock.now()
-        known = _without_blanks(text for _, text in said)
-        told = {hit.memory.id for hit in found.context.memories} | {
+        known = _normalised(text for _, text in said)
+        explained = {hit.memory.id for hit in found.context.memories} | {
             hit.memory.id for hit, _ in found.left_out
         }
         left_out = list(found.left_out)
         for hit in near:
             memory = hit.memory
-            if memory.id in told:
+            if memory.id in explained:
                 continue
             if memory.id in showing.exclude:
-                why = "was shown in this session already"
+                why = "was already shown in this session"
             elif showing.exclude_session is not None and memory.source.session == showing.exclude_session:
                 why = "was said in this session"
             elif memory.valid_to is not None and memory.valid_to <= now:
-                why = "no longer holds"
+                why = "is no longer valid"
             elif decay.priority_now(memory, now, cycles=passed.get(memory.id)) < decay.FLOOR:
-                why = "faded: it was not used for long"
+                why = "has faded: it was not used for a long time"
             else:
-                why = _says_nothing_new(hit, known) or "not relevant enough"
+                why = _why_not_new(hit, known) or "not relevant enough"
             left_out.append((hit, why))
         return Recall(context=found.context, left_out=tuple(left_out))
 
     async def _visible(self, showing: Showing) -> Visible:
-        """What may be shown at all: it holds, was not shown before, and was not said in this session."""
+        """The memories that may be shown: valid, not shown before and not said in this session."""
         visible = await self._search.visible(
             Filter(as_of=self._space.aware(showing.as_of)),
             include_superseded=showing.include_superseded or showing.as_of is not None,
@@ -149,7 +158,7 @@ class Surface:
     async def _judged(
         self, text: str, known: Collection[str], *, at_least: float, visible: Visible, most: int
     ) -> _Judged:
-        """Judge the `most` memories that fit a text best and say something new."""
+        """Judge the `most` best hits for a text that say something new."""
         question, found, vector = await self._search.find(
             text, limit=most + _SPARE, mode="hybrid", visible=visible, for_showing=True
         )
@@ -161,7 +170,7 @@ class Surface:
             if one.rid not in records or len(considered) == most:
                 continue
             hit = Hit(memory=records[one.rid], score=round(one.score, 6), signals=one.signals)
-            reason = _says_nothing_new(hit, known)
+            reason = _why_not_new(hit, known)
             if reason:
                 left_out.append((hit, reason))
             else:
@@ -179,18 +188,19 @@ class Surface:
         )
 
 
-def _says_nothing_new(hit: Hit, known: Collection[str]) -> str:
-    """Why a memory adds nothing to what was just said, or ""."""
+def _why_not_new(hit: Hit, known: Collection[str]) -> str:
+    """Why a memory says nothing new in this conversation, or ""."""
     if says(hit.memory.content, known):
-        return "says what was just said"
-    return "only asks" if is_mere_question(hit.memory) else ""
+        return "repeats what was just said"
+    return "is only a question" if is_mere_question(hit.memory) else ""
 
 
-def _no_room(hit: Hit, context: Context) -> str:
+def _why_not_shown(hit: Hit, context: Context) -> str:
     if any(restates(hit.memory.content, shown.memory.content) for shown in context.memories):
-        return "restates what is shown"
+        return "restates a memory that is shown"
     return "no room left"
 
 
-def _without_blanks(texts: Iterable[str]) -> set[str]:
+def _normalised(texts: Iterable[str]) -> set[str]:
+    """The texts with every run of white space replaced by one space."""
     return {" ".join(text.split()) for text in texts}

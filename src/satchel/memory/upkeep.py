@@ -66,7 +66,7 @@ class Upkeep:
         # What is derived is worth less than an answer: the next search makes it.
         with suppress(StorageLocked):
             await self._embed(most, progress, with_gate=with_gate)
-            await self._grouping.recent(wait_s=_LOCKED_S)
+            await self._grouping.compare_recent(wait_s=_LOCKED_S)
 
     async def note_shown(self, ids: Sequence[str]) -> None:
         """Count that memories were shown to a model, and a request where decay counts those."""
@@ -119,7 +119,7 @@ class Upkeep:
         """Compare what was not, a little at a time, and not while somebody searches or stores."""
         while True:
             if anyio.current_time() - self._busy_at >= _IDLE_S:
-                done = await self._grouping.some(_GROUP_AT_ONCE)
+                done = await self._grouping.compare_some(_GROUP_AT_ONCE)
                 if not done.compared:
                     return
             await anyio.sleep(_IDLE_S / 10)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from satchel.memory.candidates.index import Index
-from satchel.memory.candidates.ranking import choose, rank, score
+from satchel.memory.candidates.ranking import rank, score, shortlist
 from satchel.memory.lexicon import read_text
 from satchel.memory.question import read_question
 from satchel.memory.repository import Changes
@@ -127,7 +127,7 @@ changes = st.lists(
 
 def found(index: Index, query: str) -> list[tuple[int, float]]:
     question = read_question(query, index.speaker_numbers.items())
-    chosen = choose(index, question, None, limit=50, mode="lexical")
+    chosen = shortlist(index, question, None, limit=50, mode="lexical")
     if chosen is None:
         return []
     scores = score(index, question, chosen, mode="lexical")

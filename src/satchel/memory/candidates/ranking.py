@@ -1,7 +1,7 @@
-"""Orders the memories of a space for a question: both arms, what stands beside each memory, the words one by one, and
-a few plain hints, added up.
+"""Ranks the memories of a space for a question by a weighted sum of signals: keywords, embeddings, neighbouring turns,
+tokens and a few simple features.
 
-The recipe and what each part of it is worth stand in docs/concepts/retrieval.md, the weights in `weights`.
+docs/concepts/retrieval.md defines the signals and reports what each contributes; `weights` has their weights.
 """
 
 from __future__ import annotations
@@ -29,74 +29,74 @@ if TYPE_CHECKING:
     from satchel.models.port import TokenVectors
 
 __all__ = [
-    "Candidates",
     "Factors",
     "Found",
     "Ranked",
     "Scores",
-    "choose",
+    "Shortlist",
     "rank",
     "score",
+    "shortlist",
     "top",
     "within_reach",
 ]
 
 K1 = 1.2
 B = 0.75
-"""BM25's usual constants; tuning them gained nothing."""
+"""The usual constants of BM25; tuning them gained nothing."""
 
-PREVIOUS = 0.6
-NEXT = 0.3
-"""How much of a neighbour's words count for a memory, before the gate."""
+_PREVIOUS_SHARE = 0.6
+_NEXT_SHARE = 0.3
+"""The share of the words of the previous and the next turn that is added to a memory's own, before the gate."""
 
-GATE_WORDS = 80.0
-"""A memory of this length counts half of what its neighbours and its session say; a page hardly any of it."""
+_GATE_WORDS = 80.0
+"""The length at which a memory counts half of what its neighbours and its session say. A page counts almost none."""
 
-CANDIDATES = 100
-FOLLOWED = 30
-"""Each arm gives its first 100; what was said right after its first 30 is looked at too. 200 of each gain nothing."""
+_PER_ARM = 100
+_FOLLOWED = 30
+"""Each arm contributes its first 100 rows, and the turns right after its first 30. 200 of each gained nothing."""
 
-ECHO = 0.999
-"""The cosine of a text with itself, but for rounding."""
+_SAME_TEXT = 0.999
+"""The cosine of a text with itself, allowing for rounding."""
 
-PRIOR = 50.0
-"""Texts of general English that are thought added to a store when the weight of a word is computed: in one of three
-memories every word is rare."""
+_PRIOR_TEXTS = 50.0
+"""Texts of general English that are added to the counts when the weight of a word is computed. Without them, every word
+would be rare in a store of three memories."""
 
-_MANY_ROWS = 4
-"""A stem in more than one of so many rows has its counts kept for every row, which are added faster than found."""
+_DENSE_FRACTION = 4
+"""A stem in more than a quarter of the rows keeps a count for every row: adding a whole array is then faster."""
 
 _BEST_OF_SESSION = 3
 
-LEAST_FACTOR, MOST_FACTOR = 0.9**3, 1.1**3
-"""What a score may be multiplied with: importance, recency and priority are worth ±10 % each (DESIGN 5)."""
+_MIN_FACTOR, _MAX_FACTOR = 0.9**3, 1.1**3
+"""The range of the factor of a score: importance, recency and priority are worth ±10 % each (DESIGN 5)."""
 
 _DAY_ZERO = date(1970, 1, 1).toordinal()
 _FIRST_DAY, _LAST_DAY = date.min.toordinal() - _DAY_ZERO, date.max.toordinal() - _DAY_ZERO
 
 Factors: TypeAlias = Callable[[Ints], Floats]
-"""Given rids, what their scores are multiplied with: how much each matters, whatever the question."""
+"""Maps rids to the factors of their scores, which don't depend on the question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """One row that was found.
+    """One row in a ranking.
 
     Attributes:
-        score: In [0, 1] before factors.
-        coverage: The share of the question's words that the row has, rare words counting more: 0 to 1, comparable
+        score: 0 to 1 before factors.
+        coverage: The share of the question's words that the row contains, weighted by rarity: 0 to 1, comparable
             between questions.
-        telling: The same, not as a share: the sum of -ln of how common each word is in English; 6.2 for a rare one.
-        named: Whether the row has one of the question's proper names.
-        cosine: Of the row's best passage and the question, or None where it has no vector.
-        signals: What `score` is made of.
+        information: The same as a sum in nats: -ln of each word's frequency in English, 6.2 for a rare word.
+        named: Whether the row contains one of the question's proper names.
+        cosine: Of the row's best passage and the question; None if the row has no vector.
+        signals: The components of `score`.
     """
 
     row: int
     rid: int
     score: float
     coverage: float
-    telling: float
+    information: float
     named: bool
     cosine: float | None
     signals: Mapping[str, float | None]
@@ -104,10 +104,10 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a search found, best first, and what the question's cosines with all vectors are like.
+    """The rows that a search found, best first, with the distribution of the question's cosines.
 
     Attributes:
-        compared: The number of vectors; `cosine_sum` and `cosine_square_sum` are over all of them.
+        compared: The number of vectors in the space; `cosine_sum` and `cosine_square_sum` are over all of them.
     """
 
     ranked: tuple[Ranked, ...] = ()
@@ -117,19 +117,19 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidates:
-    """The rows that are looked at closely, and what is known of each so far.
+class Shortlist:
+    """The rows that are scored with every signal, and what the first pass computed for them. Arrays have shape (n,).
 
     Attributes:
-        rows: In order.
-        rids: Theirs.
-        previous: The row before each in its session, or -1.
-        gate: How much what stands beside each counts.
-        lexical: BM25 of each, neighbours included.
-        cosine: Of the best passage of each, NaN where it has no vector; None where no vectors were compared.
-        bags: The tokens that the index has of the rows and of those before them, by row.
-        lacking_tokens: The rids whose tokens `score` would compare as well, but which have to be read first.
-        compared: As in `Found`, and so are the sums.
+        rows: Ascending.
+        rids: Of the rows.
+        previous: The row of the previous turn in the same session, or -1.
+        gate: How much the neighbours of each row count, 0 to 1.
+        lexical: BM25, neighbours included.
+        cosine: Of each row's best passage, NaN if it has no vector; None if no vectors were compared.
+        bags: The tokens that are in memory, by row, for the rows and the previous turns.
+        missing_tokens: The rids whose tokens have to be read from the database before `score` can use them.
+        compared: As in `Found`, like the sums.
     """
 
     rows: Ints
@@ -139,21 +139,21 @@ class Candidates:
     lexical: Floats
     cosine: Floats | None
     bags: Mapping[int, Bag]
-    lacking_tokens: Sequence[int]
+    missing_tokens: Sequence[int]
     compared: int
     cosine_sum: float
     cosine_square_sum: float
 
 
 class Scores(NamedTuple):
-    """How well each candidate fits: 0 to 1, what that is made of, each 0 to 1, and what each part is worth."""
+    """The score of each candidate, 0 to 1, with its parts, each 0 to 1, and their weights."""
 
     values: Floats
     parts: Mapping[str, Any]
     weights: Mapping[str, float]
 
 
-def choose(
+def shortlist(
     index: Index,
     question: Question,
     vector: Floats | None,
@@ -163,19 +163,19 @@ def choose(
     with_tokens: bool = False,
     only: Any = None,
     without_echoes: bool = False,
-) -> Candidates | None:
-    """Find the rows that may fit a question; None where there are none.
+) -> Shortlist | None:
+    """Find the rows that may answer a question; None if there are none.
 
     Args:
         index: The space.
-        question: What is asked.
-        vector: Of the question, shape (d,), unit length; None where no embedder serves.
-        limit: How many `rank` is to give.
-        mode: "lexical" takes no notice of vectors, "dense" of nothing else.
-        with_tokens: Whether `score` gets the question's tokens.
-        only: Which rows may be found, shape (rows,), bool; None for all. The others still count as neighbours.
-        without_echoes: Whether rows that say the question itself are neither found nor compared: somebody who asks the
-            same every day has many of them, and beside them no answer would stand out.
+        question: The query as `read_question` returns it.
+        vector: Of the question, shape (d,), unit length; None if no embedder is available.
+        limit: The number of results that `rank` will return.
+        mode: "lexical" ignores vectors; "dense" uses only them.
+        with_tokens: Whether `score` will get the question's tokens.
+        only: The rows that may be found, shape (rows,), bool; None for all. Other rows still count as neighbours.
+        without_echoes: Leave out rows that repeat the question, from the results and from the distribution of cosines.
+            If the same question was asked many times, no answer would stand out beside its repetitions.
     """
     if not index.alive_count or limit <= 0:
         return None
@@ -186,19 +186,19 @@ def choose(
     if mode != "lexical" and vector is not None:
         cosine, every = _cosines(index, vector)
         if without_echoes:
-            every = every[every < ECHO]
-            # NaN, where there is no vector, is no echo; and a statement in the words of the question answers it.
-            others = ~((cosine >= ECHO) & index.has_feature(QUESTION))
+            every = every[every < _SAME_TEXT]
+            # Rows without a vector (NaN) are kept, and so are statements in the words of the question: they answer it.
+            others = ~((cosine >= _SAME_TEXT) & index.has_feature(QUESTION))
             only = others if only is None else only & others
-    rows = _candidates(index, lexical, cosine, after, max(CANDIDATES, limit), only)
+    rows = _union_of_arms(index, lexical, cosine, after, max(_PER_ARM, limit), only)
     if not len(rows) or (mode == "dense" and cosine is None):
         return None
     previous = before[rows]
     bags: Mapping[int, Bag] = {}
-    lacking: Sequence[int] = ()
+    missing: Sequence[int] = ()
     if with_tokens and mode == "hybrid":
-        bags, lacking = index.bags(_with_previous(rows, previous))
-    return Candidates(
+        bags, missing = index.bags(_with_previous(rows, previous))
+    return Shortlist(
         rows=rows,
         rids=index.rids[rows],
         previous=previous,
@@ -206,7 +206,7 @@ def choose(
         lexical=lexical[rows],
         cosine=None if cosine is None else cosine[rows],
         bags=bags,
-        lacking_tokens=lacking,
+        missing_tokens=missing,
         compared=0 if every is None else len(every),
         cosine_sum=0.0 if every is None else float(every.sum()),
         cosine_square_sum=0.0 if every is None else float(every @ every),
@@ -216,43 +216,49 @@ def choose(
 def score(
     index: Index,
     question: Question,
-    chosen: Candidates,
+    chosen: Shortlist,
     *,
     mode: Mode = "hybrid",
     tokens: TokenVectors | None = None,
     read: Mapping[int, Bag] = MappingProxyType({}),
 ) -> Scores:
-    """Say how well each candidate fits.
+    """Score every row of a shortlist.
 
     Args:
         index: The space.
-        question: What is asked.
-        chosen: By `choose`, with the same question and mode.
-        mode: As in `choose`.
-        tokens: Of the question, where the embedder gives any.
-        read: By row, what was lacking.
+        question: As in `shortlist`.
+        chosen: The result of `shortlist` for the same question and mode.
+        mode: As in `shortlist`.
+        tokens: Of the question, if the embedder has token vectors.
+        read: The bags of `chosen.missing_tokens`, by row.
     """
     rows = chosen.rows
     parts: dict[str, Any] = {}
     if chosen.cosine is not None:
-        parts["dense"] = _to_one(_filled(np.maximum(chosen.cosine, 0), ~np.isnan(chosen.cosine)))
+        parts["dense"] = _scaled(_fill_unknown(np.maximum(chosen.cosine, 0), ~np.isnan(chosen.cosine)))
     if mode == "dense":
         return Scores(values=parts["dense"], parts=parts, weights={"dense": 1.0})
     with_tokens = tokens is not None and mode == "hybrid"
     weights = WITH_TOKENS if with_tokens else WITHOUT_TOKENS
-    parts["lexical"] = _to_one(chosen.lexical)
+    parts["lexical"] = _scaled(chosen.lexical)
     if tokens is not None and with_tokens:
         parts.update(_token_parts(index, question, chosen, tokens, {**chosen.bags, **read}))
     else:
-        parts["echo"] = _echo(index, question.stems, chosen)
+        # The share of the question's words in a question right before each row.
+        parts["echo"] = chosen.gate * _share_of_words(
+            index, question.stems, lambda stem: _is_in(index.postings(stem).asked, chosen.previous)
+        )
     page = 1 - chosen.gate
     parts["page_lexical"] = page * parts["lexical"]
     if "dense" in parts:
         parts["page_dense"] = page * parts["dense"]
-    parts["page_words"] = page * _share_of_words(index, question.stems, rows) ** 3
+    parts["page_words"] = (
+        page
+        * _share_of_words(index, question.stems, lambda stem: _is_in(index.postings(stem).rows, rows)) ** 3
+    )
     parts["session"] = chosen.gate * _session_prior(index, rows, parts["lexical"])
     if with_tokens and "dense" in parts:
-        parts["session_dense"] = _to_one(chosen.gate * _session_prior(index, rows, parts["dense"]))
+        parts["session_dense"] = _scaled(chosen.gate * _session_prior(index, rows, parts["dense"]))
     if question.speaker is not None:
         parts["speaker"] = (index.speakers[rows] == question.speaker).astype(np.float32)
     if question.asks_when:
@@ -264,41 +270,41 @@ def score(
     return Scores(values=values, parts=parts, weights=weights)
 
 
-def within_reach(chosen: Candidates, scores: Scores, limit: int) -> Ints:
-    """The rids of the candidates that factors could bring among the first `limit`: a third of them, as a rule."""
+def within_reach(chosen: Shortlist, scores: Scores, limit: int) -> Ints:
+    """The rids of the candidates that factors could move into the first `limit`; usually a third of them."""
     values = scores.values
     if len(values) <= limit:
         return chosen.rids
     last = float(np.partition(values, len(values) - limit)[len(values) - limit])
-    return cast(Ints, chosen.rids[values >= last * (LEAST_FACTOR / MOST_FACTOR)])
+    return cast(Ints, chosen.rids[values >= last * (_MIN_FACTOR / _MAX_FACTOR)])
 
 
 def rank(
     index: Index,
     question: Question,
-    chosen: Candidates,
+    chosen: Shortlist,
     scores: Scores,
     *,
     limit: int,
     factors: Factors | None = None,
 ) -> Found:
-    """Order candidates, best first.
+    """Sort a shortlist, best first.
 
     Args:
         index: The space.
-        question: What is asked.
-        chosen: By `choose`.
-        scores: Theirs.
-        limit: At most so many.
-        factors: What scores are multiplied with; asked for every candidate, it matters for those `within_reach`.
+        question: As in `shortlist`.
+        chosen: The result of `shortlist`.
+        scores: The result of `score`.
+        limit: The maximum number of results.
+        factors: Called with every rid; its result matters only for those `within_reach`.
     """
     rows = chosen.rows
     cosine = chosen.cosine
     values = scores.values if factors is None else scores.values * factors(chosen.rids)
-    # Of two that score the same, what was written later.
+    # Equal scores: the row that was written later comes first.
     best = np.lexsort((-rows, -values))[:limit]
-    telling, most = _telling(index, question.stems, rows[best])
-    named = _named(index, question.names, rows[best])
+    information, total = _information(index, question.stems, rows[best])
+    named = _has_name(index, question.names, rows[best])
     ranked = []
     for place, at in enumerate(best.tolist()):
         near = None if cosine is None or np.isnan(cosine[at]) else float(cosine[at])
@@ -307,8 +313,8 @@ def rank(
                 row=int(rows[at]),
                 rid=int(chosen.rids[at]),
                 score=float(values[at]),
-                coverage=float(telling[place]) / max(most, 1e-9),
-                telling=float(telling[place]),
+                coverage=float(information[place]) / max(total, 1e-9),
+                information=float(information[place]),
                 named=bool(named[place]),
                 cosine=near,
                 signals=_signals(scores, at, near),
@@ -323,7 +329,7 @@ def rank(
 
 
 def _signals(scores: Scores, at: int, cosine: float | None) -> dict[str, float | None]:
-    """What one row's score is made of: shares that add up to it but for that of "dense", which is the plain cosine."""
+    """The weighted parts of one row's score, which add up to it, except that "dense" is the plain cosine."""
     total = sum(scores.weights.values())
     signals: dict[str, float | None] = {
         name: round(float(scores.weights[name] * part[at] / total), 6)
@@ -334,8 +340,10 @@ def _signals(scores: Scores, at: int, cosine: float | None) -> dict[str, float |
     return signals
 
 
-def _filled(values: Any, known: Any) -> Any:
-    """What is not embedded yet is neither better nor worse for it than the others."""
+def _fill_unknown(values: Any, known: Any) -> Any:
+    """Replace unknown values by the mean, so that rows that aren't embedded yet have neither an advantage nor a
+    disadvantage.
+    """
     if known.all():
         return values
     return np.where(known, values, values[known].mean() if known.any() else 0.0).astype(np.float32)
@@ -344,28 +352,23 @@ def _filled(values: Any, known: Any) -> Any:
 def _token_parts(
     index: Index,
     question: Question,
-    chosen: Candidates,
+    chosen: Shortlist,
     tokens: TokenVectors,
     bags: Mapping[int, Bag],
 ) -> dict[str, Any]:
     """The parts that compare tokens."""
-    size = index.alive_count
-
-    def rarity(stem: int) -> float:
-        return _rarity(size + PRIOR, len(index.postings(stem).rows) + PRIOR * commonness(stem))
-
     needed = _with_previous(chosen.rows, chosen.previous)
     found = match(
-        weigh(question.text, tokens, rarity),
+        weigh(question.text, tokens, partial(_rarity, index)),
         [bags.get(row) for row in needed.tolist()],
         own=np.searchsorted(needed, chosen.rows),
         previous=np.where(chosen.previous >= 0, np.searchsorted(needed, chosen.previous), -1),
         gate=chosen.gate,
     )
     return {
-        "match": _to_one(_filled(found.window, found.known)),
-        "reply": _to_one(_filled(found.reply, found.known)),
-        "asked": _to_one(found.asked),
+        "match": _scaled(_fill_unknown(found.window, found.known)),
+        "reply": _scaled(_fill_unknown(found.reply, found.known)),
+        "asked": _scaled(found.asked),
     }
 
 
@@ -373,61 +376,45 @@ def _with_previous(rows: Ints, previous: Ints) -> Ints:
     return distinct(np.concatenate([rows, previous[previous >= 0]]))
 
 
-def _echo(index: Index, stems: Sequence[int], chosen: Candidates) -> Any:
-    """The share of the question's words, by rarity, that a question just before each row has."""
-    size = index.alive_count
-    found = np.zeros(len(chosen.rows), dtype=np.float32)
+def _share_of_words(index: Index, stems: Sequence[int], contain: Callable[[int], Any]) -> Any:
+    """The share of the question's words, weighted by rarity, that each row contains according to `contain`."""
+    found: Any = np.float32(0)
     total = 0.0
     for stem in stems:
-        having = index.postings(stem)
-        rarity = _rarity(size + PRIOR, len(having.rows) + PRIOR * commonness(stem))
+        rarity = _rarity(index, stem)
         total += rarity
-        found += np.float32(rarity) * _among(having.asked, chosen.previous)
-    return chosen.gate * found / np.float32(max(total, 1e-9))
-
-
-def _share_of_words(index: Index, stems: Sequence[int], rows: Ints) -> Any:
-    """The share of the question's words, by rarity, that each row has itself."""
-    size = index.alive_count
-    found = np.zeros(len(rows), dtype=np.float32)
-    total = 0.0
-    for stem in stems:
-        having = index.postings(stem).rows
-        rarity = _rarity(size + PRIOR, len(having) + PRIOR * commonness(stem))
-        total += rarity
-        found += np.float32(rarity) * _among(having, rows)
+        found = found + np.float32(rarity) * contain(stem)
     return found / np.float32(max(total, 1e-9))
 
 
-def _among(ascending: Ints, rows: Ints) -> Any:
-    """Which of the rows are in an ascending list."""
+def _is_in(ascending: Ints, rows: Ints) -> Any:
+    """Which of `rows` are in an ascending array; shape of `rows`, bool."""
     if not len(ascending):
         return np.zeros(len(rows), dtype=np.bool_)
     place = np.minimum(np.searchsorted(ascending, rows), len(ascending) - 1)
     return ascending[place] == rows
 
 
-def _to_one(values: Any) -> Any:
-    """Divide by the greatest."""
+def _scaled(values: Any) -> Any:
+    """Divide by the maximum."""
     top = values.max()
     return values / top if top > 0 else values
 
 
 def _gate(index: Index) -> Any:
-    """How much of its neighbours and its session counts for each row: 1 for a short one, falling with its
-    length.
-    """
-    return index.derived("gate", lambda: 1.0 / (1.0 + (index.words / np.float32(GATE_WORDS)) ** 2))
+    """How much the neighbours and the session of each row count: 1 for a short row, less the longer it is."""
+    return index.derived("gate", lambda: 1.0 / (1.0 + (index.words / np.float32(_GATE_WORDS)) ** 2))
 
 
 def _length_norm(index: Index, gate: Any) -> Any:
-    """BM25's length term of each row, its neighbours' words mixed in as its own are."""
+    """The length term of BM25 for each row; the words of neighbours count as in `_spread`."""
 
     def compute() -> Any:
         before, after = index.neighbours()
         own = index.stem_counts
         mixed = own + gate * (
-            PREVIOUS * np.where(before >= 0, own[before], 0) + NEXT * np.where(after >= 0, own[after], 0)
+            _PREVIOUS_SHARE * np.where(before >= 0, own[before], 0)
+            + _NEXT_SHARE * np.where(after >= 0, own[after], 0)
         )
         mean = mixed[index.alive].mean()
         return (K1 * (1 - B + B * mixed / max(mean, 1e-9))).astype(np.float32)
@@ -436,14 +423,13 @@ def _length_norm(index: Index, gate: Any) -> Any:
 
 
 def _bm25(index: Index, stems: Sequence[int], gate: Any) -> Any:
-    """Score every row by the question's stems in it and, as weighted fields, in its neighbours."""
+    """Score every row by the question's stems in it and, as fields with lower weights, in its neighbours."""
     scores = np.zeros(len(index), dtype=np.float32)
     if not stems:
         return scores
-    count, norm = index.alive_count, _length_norm(index, gate)
+    norm = _length_norm(index, gate)
     for stem in stems:
-        having = len(index.postings(stem).rows)
-        weight = np.float32(_rarity(count + PRIOR, having + PRIOR * commonness(stem)) * (K1 + 1))
+        weight = np.float32(_rarity(index, stem) * (K1 + 1))
         rows, counts = index.spread(
             stem,
             spread=partial(_spread, index, stem, gate),
@@ -457,24 +443,24 @@ def _bm25(index: Index, stems: Sequence[int], gate: Any) -> Any:
 
 
 def _spread(index: Index, stem: int, gate: Any) -> Spread:
-    """How often rows have a stem, their neighbours' counts mixed in."""
+    """The count of a stem in each row, plus weighted counts in its neighbours."""
     before, after = index.neighbours()
     rows, counts, _ = index.postings(stem)
     mixed = np.zeros(len(index), dtype=np.float32)
     mixed[rows] = counts
-    # No row is twice the next of another, so that plain indexing adds up right.
-    for neighbour, share in ((after[rows], PREVIOUS), (before[rows], NEXT)):
+    # A row has at most one predecessor, so no target occurs twice and `+=` with an index array is correct.
+    for neighbour, share in ((after[rows], _PREVIOUS_SHARE), (before[rows], _NEXT_SHARE)):
         there = neighbour >= 0
         target = neighbour[there]
         mixed[target] += gate[target] * np.float32(share) * counts[there]
     having = np.flatnonzero(mixed)
-    if len(having) > len(mixed) // _MANY_ROWS:
+    if len(having) > len(mixed) // _DENSE_FRACTION:
         return Spread(None, mixed)
     return Spread(having.astype(np.int32), mixed[having])
 
 
 def _spread_to(index: Index, stem: int, gate: Any, rows: Ints) -> Floats:
-    """What `_spread` gives, for some rows alone."""
+    """The result of `_spread` for a few rows."""
     before, after = index.neighbours()
     having, counts, _ = index.postings(stem)
 
@@ -485,37 +471,39 @@ def _spread_to(index: Index, stem: int, gate: Any, rows: Ints) -> Floats:
         return np.where(having[place] == some, counts[place], np.float32(0))
 
     mixed = counted(rows)
-    for neighbour, share in ((before[rows], PREVIOUS), (after[rows], NEXT)):
+    for neighbour, share in ((before[rows], _PREVIOUS_SHARE), (after[rows], _NEXT_SHARE)):
         mixed += gate[rows] * np.float32(share) * counted(neighbour)
     return cast(Floats, mixed)
 
 
-def _rarity(count: float, having: float) -> float:
-    """BM25's weight of a stem that `having` of `count` rows have."""
+def _rarity(index: Index, stem: int) -> float:
+    """BM25's inverse document frequency of a stem, smoothed with texts of general English."""
+    count = index.alive_count + _PRIOR_TEXTS
+    having = len(index.postings(stem).rows) + _PRIOR_TEXTS * commonness(stem)
     return math.log(1 + (count - having + 0.5) / (having + 0.5))
 
 
-def _telling(index: Index, stems: Sequence[int], chosen: Ints) -> tuple[Any, float]:
-    """How much the question's stems that each row has itself tell, and how much all of them would."""
-    telling = np.zeros(len(chosen), dtype=np.float32)
-    most = 0.0
+def _information(index: Index, stems: Sequence[int], chosen: Ints) -> tuple[Any, float]:
+    """The information, in nats, of the question's stems that each row contains, and of all of them."""
+    information = np.zeros(len(chosen), dtype=np.float32)
+    total = 0.0
     for stem in stems:
         weight = math.log(1 / commonness(stem))
-        most += weight
-        telling += np.float32(weight) * _among(index.postings(stem).rows, chosen)
-    return telling, most
+        total += weight
+        information += np.float32(weight) * _is_in(index.postings(stem).rows, chosen)
+    return information, total
 
 
-def _named(index: Index, names: Sequence[int], chosen: Ints) -> Any:
-    """Which rows have one of the names."""
+def _has_name(index: Index, names: Sequence[int], chosen: Ints) -> Any:
+    """Which rows contain one of the names."""
     found = np.zeros(len(chosen), dtype=np.bool_)
     for name in names:
-        found |= _among(index.postings(name).rows, chosen)
+        found |= _is_in(index.postings(name).rows, chosen)
     return found
 
 
 def _cosines(index: Index, vector: Floats) -> tuple[Any, Floats]:
-    """The best cosine of every row, NaN where it has no vector; and the cosine of every vector."""
+    """The best cosine of each row, NaN if it has no vector; and the cosine of every vector."""
     found = index.cosines(vector)
     if len(found.best) == len(index) and index.derived("vectors_in_order", lambda: _in_order(found.rows)):
         return found.best, found.every
@@ -525,12 +513,12 @@ def _cosines(index: Index, vector: Floats) -> tuple[Any, Floats]:
 
 
 def _in_order(rows: Any) -> bool:
-    """Whether every row has its vectors at its own place."""
+    """Whether the vectors are in the order of the rows, with none missing."""
     return bool((rows == np.arange(len(rows))).all())
 
 
 def top(values: Any, count: int) -> Ints:
-    """The places of the greatest values, greatest first."""
+    """The indices of the greatest values, greatest first; of equal values, the last comes first."""
     if len(values) > count:
         places = np.argpartition(values, len(values) - count)[len(values) - count :]
     else:
@@ -538,31 +526,31 @@ def top(values: Any, count: int) -> Ints:
     return cast(Ints, places[np.lexsort((-places, -values[places]))])
 
 
-def _candidates(index: Index, lexical: Any, cosine: Any, after: Ints, reach: int, only: Any) -> Ints:
-    """The union of both arms, and what was said right after their first."""
+def _union_of_arms(index: Index, lexical: Any, cosine: Any, after: Ints, per_arm: int, only: Any) -> Ints:
+    """The first rows of both arms, and the turns right after the first of these; ascending."""
     wanted = index.alive if only is None else index.alive & only
     dead = None if only is None and index.alive_count == len(index) else ~wanted
     arms = []
     if dead is not None:
         lexical = np.where(dead, 0, lexical)
-    by_words = top(lexical, reach)
+    by_words = top(lexical, per_arm)
     arms.append(by_words[lexical[by_words] > 0])
     if cosine is not None:
-        # A row without a vector has no cosine; -2 is below every one.
+        # -2 is below every cosine.
         comparable = np.nan_to_num(cosine, nan=-2.0)
         if dead is not None:
             comparable[dead] = -2
-        by_meaning = top(comparable, reach)
+        by_meaning = top(comparable, per_arm)
         arms.append(by_meaning[comparable[by_meaning] > -2])
-    followed = [after[arm[:FOLLOWED]] for arm in arms]
+    followed = [after[arm[:_FOLLOWED]] for arm in arms]
     chosen = distinct(np.concatenate([*arms, *followed]))
     chosen = chosen[chosen >= 0]
     return cast(Ints, chosen[wanted[chosen]])
 
 
 def _session_prior(index: Index, rows: Ints, values: Any) -> Any:
-    """For each candidate, a third of the sum of its session's three best; what belongs to no session is one of its
-    own.
+    """For each candidate, a third of the sum of the three best values in its session. A row without a session is a
+    session of its own.
     """
     sessions = index.sittings().number[rows]
     sessions = np.where(sessions >= 0, sessions, -1 - rows)
@@ -578,12 +566,9 @@ def _session_prior(index: Index, rows: Ints, values: Any) -> Any:
 
 
 def _date_fit(index: Index, question: Question, chosen: Ints) -> Any:
-    """How well the day of each candidate fits the dates that the question names."""
+    """How well the day of each candidate fits the dates in the question, 0 to 1."""
     fit = np.zeros(len(chosen), dtype=np.float32)
     for at, day in enumerate(index.days[chosen]):
         said = date.fromordinal(int(min(max(day, _FIRST_DAY), _LAST_DAY)) + _DAY_ZERO)
-        fit[at] = max(
-            date_closeness(named, said.year, said.month, said.day, said.toordinal())
-            for named in question.dates
-        )
+        fit[at] = max(date_closeness(named, said) for named in question.dates)
     return fit

@@ -1,4 +1,4 @@
-"""Distilling: facts drawn from what was said, each with the words that it rests on. Derived from state, never lost."""
+"""Distilling: extracts facts from conversations, each with the quotes that support it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
     "status_to_json",
 ]
 
-# Few starts of a store distil.
+# Most processes that open a store don't distil.
 __getattr__ = on_demand(
     __name__,
     {

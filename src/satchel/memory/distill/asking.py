@@ -1,4 +1,4 @@
-"""The two questions that language models are asked, and their answers read and checked."""
+"""The two requests to language models, and the parsing and validation of their answers."""
 
 from __future__ import annotations
 
@@ -24,22 +24,21 @@ Relation = Literal["new", "restates", "corrects", "elaborates"]
 
 _GATE_TOKENS: Final = 1_000
 _EXTRACT_TOKENS: Final = 8_000
-"""Of an answer: many times what it needs, since some models think in it."""
-_MOST_FACTS: Final = 30
-_MOST_FACT_CHARS: Final = 1_000
-_MOST_QUOTE_CHARS: Final = 2_000
-
+"""The limits of an answer: many times what it needs, because some models count their thinking as output."""
+_MAX_FACTS: Final = 30
+_MAX_FACT_CHARS: Final = 1_000
+_MAX_QUOTE_CHARS: Final = 2_000
 
 _YES_NO: Final = re.compile(r"\W*(yes|no)\b\W*(.*)", re.IGNORECASE | re.DOTALL)
 
 
 class Unreadable(SatchelError):
-    """A model answered twice in another form than asked for."""
+    """A model gave two answers that can't be parsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the small model says of a window."""
+    """The small model's judgement of a window."""
 
     worth: bool
     reason: str
@@ -47,7 +46,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A fact as a model proposes it, checked for its form alone. `to` counts the known facts from 1; 0 is none."""
+    """A fact that a model proposed; only its form has been checked.
+
+    Attributes:
+        since: The words for the time since when it is true, or "".
+        until: The words for the time until when it is true, or "".
+        to: The number of the known fact that `relation` refers to, counted from 1; 0 for none.
+    """
 
     content: str
     quotes: tuple[str, ...]
@@ -63,7 +68,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What one question cost: calls, tokens, and which model answered."""
+    """The cost of requests: calls and tokens of one model for one purpose."""
 
     purpose: str
     provider: str
@@ -115,16 +120,16 @@ def _prompt(name: str) -> str:
 
 
 async def ask_gate(model: ChatModel, window: Window, spent: list[Asked]) -> Verdict:
-    """Ask a small model whether a window holds anything worth remembering.
+    """Ask a small model whether a window contains anything worth remembering.
 
     Args:
-        model: Which one.
-        window: What to judge.
-        spent: What it cost is added to it, also where it fails.
+        model: The small model.
+        window: The window to judge.
+        spent: The cost is appended to this list, even if the request fails.
 
     Raises:
-        ModelError: It does not serve.
-        Unreadable: It answered twice in another form.
+        ModelError: The model is unavailable or rejected the request.
+        Unreadable: It gave two answers that can't be parsed.
     """
     return await _ask(model, "gate", shown(window), _GATE_SCHEMA, _read_verdict, _GATE_TOKENS, spent)
 
@@ -132,7 +137,7 @@ async def ask_gate(model: ChatModel, window: Window, spent: list[Asked]) -> Verd
 async def ask_extractor(
     model: ChatModel, window: Window, known: Sequence[MemoryRecord], spent: list[Asked]
 ) -> tuple[Proposal, ...]:
-    """Ask a model for the facts of a window; see `ask_gate`. `known` is what is remembered already."""
+    """Ask a model for the facts in a window; `known` are related facts in the store. See `ask_gate`."""
     facts = [
         json.dumps(
             {"number": number, "from": f"{record.said_at:%Y-%m-%d}", "fact": record.content},
@@ -200,7 +205,7 @@ async def _complete(model: ChatModel, request: ModelRequest) -> Completion:
 
 
 def _values_in(answer: str) -> Iterator[Any]:
-    """The JSON objects and arrays of an answer, whatever stands around them."""
+    """The JSON objects and arrays in an answer; other text is skipped."""
     decoder = json.JSONDecoder()
     at = 0
     while True:
@@ -223,7 +228,7 @@ def _read_verdict(answer: str) -> Verdict:
             if not isinstance(worth, bool):
                 raise ValueError('"worth" is neither true nor false.')
             return Verdict(worth=worth, reason=str(value.get("reason") or "")[:300])
-    # A small model that is asked a question may just answer it.
+    # Small models often answer yes or no instead of JSON.
     said = _YES_NO.match(answer)
     if said is None:
         raise ValueError("there is no JSON object in it.")
@@ -238,13 +243,13 @@ def _read_proposals(answer: str) -> tuple[Proposal, ...]:
         elif (value or "{" not in answer) and all(isinstance(fact, dict) for fact in value):
             facts = value  # the list without the object around it
         if isinstance(facts, list):
-            return tuple(_read_proposal(fact, number) for number, fact in enumerate(facts[:_MOST_FACTS], 1))
+            return tuple(_read_proposal(fact, number) for number, fact in enumerate(facts[:_MAX_FACTS], 1))
     raise ValueError('there is no JSON object with a list "facts" in it.')
 
 
 def _read_proposal(fact: object, number: int) -> Proposal:
     if not isinstance(fact, dict):
-        raise ValueError(f"fact {number} is no object.")
+        raise ValueError(f"fact {number} is not an object.")
     content, quote = fact.get("content"), fact.get("quote")
     if not isinstance(content, str) or not content.strip():
         raise ValueError(f'fact {number} has no "content".')
@@ -255,9 +260,9 @@ def _read_proposal(fact: object, number: int) -> Proposal:
     importance, to = fact.get("importance"), fact.get("to")
     tags = fact.get("tags", fact.get("topic_tags"))
     return Proposal(
-        content=" ".join(content.split())[:_MOST_FACT_CHARS],
-        quotes=tuple(str(text)[:_MOST_QUOTE_CHARS] for text in quotes[:5] if str(text).strip()),
-        # What is missing or out of range gets the middle: no reason to lose a fact.
+        content=" ".join(content.split())[:_MAX_FACT_CHARS],
+        quotes=tuple(str(text)[:_MAX_QUOTE_CHARS] for text in quotes[:5] if str(text).strip()),
+        # A missing or invalid importance is no reason to lose a fact.
         importance=importance if type(importance) is int and 1 <= importance <= 5 else 3,
         memory_type=_one_of(fact.get("memory_type"), MemoryType, "fact"),
         tags=tuple(str(tag)[:60] for tag in tags[:6]) if isinstance(tags, list) else (),

@@ -1,4 +1,6 @@
-"""What a model proposed, held against the words: the quote must be there, and dates are worked out, never believed."""
+"""Verifies proposed facts against the conversation: every quote must occur in it, and dates are computed by the
+program, not taken from the model.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,18 @@ from satchel.clock import in_zone_of
 from satchel.memory.dates import ResolvedDate, resolve_dates
 from satchel.memory.distill.asking import Proposal
 from satchel.memory.distill.windows import Piece, Window
-from satchel.memory.records import MemoryRecord, Trust
+from satchel.memory.records import TRUST_RANK, MemoryRecord, Trust
 
-__all__ = ["TRUST_RANK", "CheckedFact", "check", "find_quote"]
+__all__ = ["CheckedFact", "check", "find_quote"]
 
 _Resolve: TypeAlias = Callable[[str, datetime | date], Sequence[ResolvedDate]]
 
-TRUST_RANK: Final[Mapping[Trust, int]] = {"outside": 0, "agent": 1, "user": 2}
-
 _QUOTES: Final = "\"'“”„‟«»‘’‚‛`´"
 _DASHES: Final = "-‐‑‒–—−"
-_LEAST_LETTERS: Final = 4
-"""Of a quote that carries a fact: a "yes" alone carries nothing."""
-_OF_USER: Final = re.compile(r"(?:the\s+)?user\b", re.IGNORECASE)
-"""How a fact about the user begins; one that says who reports it does not."""
+_MIN_LETTERS: Final = 4
+"""In the quotes of a fact: a "yes" alone supports nothing."""
+_ABOUT_USER: Final = re.compile(r"(?:the\s+)?user\b", re.IGNORECASE)
+"""The beginning of a fact about the user, as opposed to one that says who reports it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +34,10 @@ class CheckedFact:
     """A fact that may be stored.
 
     Attributes:
-        content: With the days that its date words mean, in brackets.
-        quote: Exactly as it stands in `source`.
-        sources: Every piece that it rests on, `source` first.
-        trust: The least of its sources'.
+        content: The text, with the days that its relative dates mean added in parentheses.
+        quote: The first quote, exactly as in `source`.
+        sources: The pieces that the quotes are in, `source` first.
+        trust: The lowest trust of the sources.
         known: The fact that it restates, corrects or elaborates, or None.
     """
 
@@ -52,17 +52,17 @@ class CheckedFact:
 
     @property
     def source(self) -> Piece:
-        """The piece that has the quote."""
+        """The piece that contains `quote`."""
         return self.sources[0]
 
 
 def check(
     proposal: Proposal, window: Window, known: Sequence[MemoryRecord], *, locale: str = ""
 ) -> CheckedFact | str:
-    """Hold a proposal against the words; `locale` is the user's (see `resolve_dates`).
+    """Verify a proposal against a window. `locale` is the user's; see `resolve_dates`.
 
     Returns:
-        What may be stored, or why nothing is.
+        The fact to store, or the reason why it is dropped.
     """
     if "[redacted" in proposal.content:
         return "it is about something that was redacted"
@@ -70,8 +70,8 @@ def check(
     if isinstance(found, str):
         return found
     quote, sources = found
-    if all(piece.trust == "outside" for piece in sources) and _OF_USER.match(proposal.content):
-        return "it says of the user, as if it were so, what only somebody outside says"
+    if all(piece.trust == "outside" for piece in sources) and _ABOUT_USER.match(proposal.content):
+        return "it states as true about the user what only an outside source says"
     resolve = partial(resolve_dates, locale=locale)
     meant = _dates_in(window, sources, quote, resolve)
     content = _with_days(proposal.content, sources[0], meant, resolve)
@@ -105,7 +105,7 @@ def _day_after(day: date, said_at: datetime) -> datetime | None:
 
 
 def _quoted(proposal: Proposal, window: Window) -> tuple[str, tuple[Piece, ...]] | str:
-    """The first quote in the source's own letters, and the pieces that all quotes stand in."""
+    """The first quote as its source has it, and the pieces that contain the quotes; or why the quotes are rejected."""
     if not proposal.quotes:
         return "it has no quote"
     places: list[tuple[str, Piece]] = []
@@ -115,9 +115,9 @@ def _quoted(proposal: Proposal, window: Window) -> tuple[str, tuple[Piece, ...]]
             return "its quote is not in the conversation"
         places.append(place)
     if not any(piece.is_new for _, piece in places):
-        return "it rests on words alone that were read before"
-    if not any(_carries(text) for text, _ in places):
-        return "its quote is too short to carry it"
+        return "it is supported only by text that was read before"
+    if not any(_is_long_enough(text) for text, _ in places):
+        return "its quote is too short to support it"
     places.sort(key=lambda place: not place[1].is_new)
     sources: dict[int, Piece] = {}
     for _, piece in places:
@@ -125,16 +125,16 @@ def _quoted(proposal: Proposal, window: Window) -> tuple[str, tuple[Piece, ...]]
     return places[0][0], tuple(sources.values())
 
 
-def _carries(quote: str) -> bool:
-    """Whether a quote is long enough for a fact: two words, or a few letters of a script without blanks."""
+def _is_long_enough(quote: str) -> bool:
+    """Whether a quote can support a fact: two words, or a few letters of a script without spaces."""
     letters = [char for char in quote if char.isalnum()]
-    return len(letters) >= _LEAST_LETTERS and (
+    return len(letters) >= _MIN_LETTERS and (
         len(quote.split()) > 1 or any(char > "\u2e7f" for char in letters)
     )
 
 
 def _place_of(quote: str, window: Window) -> tuple[str, Piece] | None:
-    """Where a quote stands: in new words if it can, and there in the last that have it."""
+    """The matched text and its piece: new pieces before old ones, later before earlier; None if there is no match."""
     for piece in sorted(window.pieces, key=lambda piece: (piece.is_new, piece.rid), reverse=True):
         span = find_quote(quote, piece.text)
         if span is not None:
@@ -143,17 +143,16 @@ def _place_of(quote: str, window: Window) -> tuple[str, Piece] | None:
 
 
 def find_quote(quote: str, text: str) -> tuple[int, int] | None:
-    """Where a quote stands in a text: white space, the form of quotation marks and dashes, and capitals do not matter,
-    anything else does.
+    """Find a quote in a text, ignoring case, white space and the kinds of quotation marks and dashes.
 
     Returns:
-        Start and end in characters, or None.
+        The start and end in characters, or None.
     """
     words = quote.strip(f"{_QUOTES} \t\r\n.…,;:").split()
     if not words:
         return None
     pattern = r"\s+".join("".join(_class_of(char) for char in word) for word in words)
-    # Not in the middle of a word: "art" is no part of "party".
+    # Only whole words: "art" doesn't match in "party".
     before = r"(?<!\w)" if words[0][0].isalnum() else ""
     after = r"(?!\w)" if words[-1][-1].isalnum() else ""
     match = re.search(f"{before}{pattern}{after}", text, re.IGNORECASE)
@@ -175,13 +174,13 @@ def _key(words: str) -> str:
 def _dates_in(
     window: Window, sources: Sequence[Piece], quote: str, resolve: _Resolve
 ) -> dict[str, ResolvedDate]:
-    """What the date words of a window mean, by the words; those of the fact's own sources win."""
+    """The dates in a window by their words. If the same words occur twice, the fact's own sources take precedence."""
     meant: dict[str, ResolvedDate] = {}
     for piece in (*sources, *reversed(window.pieces)):
         for found in resolve(piece.text, piece.said_at):
             meant.setdefault(_key(found.text), found)
-    # Read alone, the quote may tell another tense than read in its text ("Anna wrote that she will leave in June"):
-    # what has two readings is not known.
+    # The quote alone may have another tense than its context ("Anna wrote that she will leave in June"). A date with
+    # two readings is unknown.
     for alone in resolve(quote, sources[0].said_at):
         key = _key(alone.text)
         if key in meant and (meant[key].start, meant[key].end) != (alone.start, alone.end):
@@ -192,7 +191,7 @@ def _dates_in(
 def _with_days(
     content: str, source: Piece, meant: Mapping[str, ResolvedDate], resolve: _Resolve
 ) -> str | None:
-    """The fact with the days that its date words mean; None where it names a day that the conversation does not."""
+    """Add the days that relative dates mean to a fact; None if it names a day that the conversation doesn't."""
     parts: list[str] = []
     at = 0
     for found in resolve(content, source.said_at):
@@ -218,7 +217,7 @@ def _with_days(
 
 
 def _is_absolute(found: ResolvedDate, resolve: _Resolve) -> bool:
-    """Whether the words mean the same whenever they are said."""
+    """Whether the words mean the same day whenever they are said."""
     alone = [resolve(found.text, day) for day in (date(1990, 3, 14), date(2031, 8, 30))]
     return all(len(read) == 1 and (read[0].start, read[0].end) == (found.start, found.end) for read in alone)
 
@@ -230,17 +229,17 @@ def _range_of(
     tense: Literal["began", "will end"],
     resolve: _Resolve,
 ) -> tuple[date, date] | None:
-    """The days that the words for a time mean, where the conversation has them and they can be known."""
+    """The first and last day of a time, if the conversation contains its words and they can be resolved."""
     wanted = _key(words)
     if not wanted:
         return None
-    # Rather "March 2025" than the "March" in it.
+    # Longest first: "March 2025" before "March".
     for key in sorted(meant, key=len, reverse=True):
         found = meant[key]
         if key in wanted or wanted in key:
             if found.start is not None and found.end is not None:
                 return found.start, found.end
-            # What has been so since March began in the last one; what holds until Friday ends on the next.
+            # "Since March" means the last March, "until Friday" the next Friday.
             for sentence in (f"It {tense} {found.text}", f"It {tense} in {found.text}"):
                 for read in resolve(sentence, said_at):
                     if read.start is not None and read.end is not None:

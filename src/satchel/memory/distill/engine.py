@@ -1,7 +1,8 @@
-"""One run over what waits: a small model judges each window, a larger one proposes facts, and what holds is kept.
+"""Distils the pending episodes of a space: a small model judges each window, a larger one proposes facts, and the facts
+that can be verified are stored.
 
-What is left to do is a query over the store, and each window is one transaction: a process that dies in between has
-lost nothing but the answer that it waited for, and nothing is ever stored twice.
+A query finds the pending work, and each window is written in one transaction. A process that is killed loses only the
+answer that it was waiting for, and nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from satchel.memory.capture import NewMemory
 from satchel.memory.distill import ledger
 from satchel.memory.distill.asking import Asked, Unreadable, ask_extractor, ask_gate
 from satchel.memory.distill.checking import CheckedFact, check
-from satchel.memory.distill.records import DistillReport, DistillStatus, WindowResult
+from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
 from satchel.memory.distill.windows import Piece, Window, windows_of
 from satchel.memory.records import Hit, MemoryRecord
 from satchel.memory.repository import Draft, to_micros
@@ -36,13 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["Distiller"]
 
 _ATTEMPTS = 3
-"""Of a window whose answers can't be read; then it is left, and `doctor` says so."""
-_KNOWN = 8
-"""Facts that the extractor is told of (seed-2, 4.2: "existing relevant memories")."""
-_MOST_QUERY_CHARS = 2_000
+"""After this many answers that can't be parsed, a window is given up, and `doctor` reports it."""
+_KNOWN_FACTS = 8
+"""The number of related facts that the extractor is shown (seed-2, 4.2: "existing relevant memories")."""
+_MAX_QUERY_CHARS = 2_000
 
 MaySpend = Callable[[], Awaitable[None]]
-"""Raises `BudgetExceeded` where no more may be spent."""
+"""Raises `BudgetExceeded` if no more may be spent."""
 
 _FIRST_PAUSE_S = 60.0
 _LONGEST_PAUSE_S = 3600.0
@@ -54,7 +55,7 @@ class _Search(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """One run: how it is done, and what came of it so far."""
+    """The options and the results so far of one run."""
 
     model: ChatModel
     small_model: ChatModel
@@ -68,15 +69,15 @@ class _Run:
 
 
 class Distiller:
-    """Draws facts from the episodes of one space."""
+    """Extracts facts from the episodes of one space."""
 
     def __init__(self, space: Space, capture: Capture, search: _Search) -> None:
-        """Take what it works with.
+        """Nothing is read before `run`.
 
         Args:
-            space: Whose memories.
-            capture: Makes a fact ready to be written, as `Memory.add` does.
-            search: Finds the facts that are known.
+            space: The space to read and write.
+            capture: Prepares facts for storage, as in `Memory.add`.
+            search: Finds related facts in the store.
         """
         self._space = space
         self._capture = capture
@@ -84,14 +85,14 @@ class Distiller:
         self._lock = anyio.Lock()
 
     async def status(self) -> DistillStatus:
-        """How it is."""
+        """Return what is pending, done and failed; see `Memory.distill_status`."""
         return await self._space.read(ledger.read_status)
 
     async def is_due(self, *, every: int, after_s: float) -> bool:
-        """Whether so many episodes wait, or one for so long, and the last failure is long enough ago.
+        """Whether `every` episodes are pending, or one for `after_s` seconds, and the pause after a failure is over.
 
-        Each failure doubles the pause, from a minute to an hour; it holds for every process, because it is counted
-        from what is in the store.
+        Each failure doubles the pause, from a minute to an hour. It is computed from the store, so every process
+        observes it.
         """
         now = self._space.now_micros()
         before = now - int(after_s * 1_000_000)
@@ -114,7 +115,7 @@ class Distiller:
         may_spend: MaySpend | None,
         progress: Callable[[WindowResult], None],
     ) -> DistillReport:
-        """Read what waits; see `Memory.distill`."""
+        """Distil pending episodes; see `Memory.distill`."""
         async with self._lock:
             run = _Run(
                 model=model,
@@ -143,10 +144,10 @@ class Distiller:
         return ledger.claim_name(self._space.id, episodes[0].session)
 
     async def _read_session(self, windows: Sequence[Window], run: _Run) -> None:
-        """Read the windows of one session, until it ends or something stops the run."""
+        """Read the windows of one session until it ends or the run has to stop."""
         for window in windows:
             if run.most_windows is not None and len(run.results) >= run.most_windows:
-                run.stopped = f"{run.most_windows} windows were read, and that is as many as one run takes."
+                run.stopped = f"The limit of {run.most_windows} windows a run was reached."
                 return
             spent: list[Asked] = []
             try:
@@ -163,7 +164,7 @@ class Distiller:
             run.results.append(result)
             run.progress(result)
             if result.outcome == "failed":
-                # What follows in this conversation waits with it; another one need not.
+                # The rest of this session is retried with this window; other sessions can go on.
                 run.skip.append(window.session)
                 return
 
@@ -177,7 +178,7 @@ class Distiller:
             verdict = await ask_gate(small_model, window, spent)
             reason = verdict.reason
             if verdict.worth:
-                known = await self._known(window)
+                known = await self._known_facts(window)
                 for proposal in await ask_extractor(model, window, known, spent):
                     checked = check(proposal, window, known, locale=self._space.locale)
                     if isinstance(checked, str):
@@ -186,9 +187,9 @@ class Distiller:
                     if (
                         checked.known is not None
                         and proposal.relation == "restates"
-                        and not _says_no_more(checked)
+                        and not _has_no_new_number(checked)
                     ):
-                        # It claims to say nothing new and has other numbers: then it is a fact of its own.
+                        # It claims to restate a fact but has other numbers, so it is stored as a new fact.
                         checked = replace(checked, known=None)
                     draft = await self._draft_of(checked)
                     if draft is not None:
@@ -197,10 +198,10 @@ class Distiller:
             tries = await self._space.read(ledger.failures_of, ledger.place_of(window))
             if tries + 1 < _ATTEMPTS:
                 return await self._failed(window, str(error), spent)
-            return await self._written(window, [], (), spent, reason, error=str(error))
-        return await self._written(window, facts, dropped, spent, reason)
+            return await self._write(window, [], (), spent, reason, error=str(error))
+        return await self._write(window, facts, dropped, spent, reason)
 
-    async def _written(
+    async def _write(
         self,
         window: Window,
         facts: Sequence[tuple[CheckedFact, Draft]],
@@ -222,47 +223,33 @@ class Distiller:
             at=at,
             day=day,
         )
-        turns = [piece.turn for piece in window.new]
         if written is None:
-            return WindowResult(
-                session=window.session,
-                first_turn=turns[0],
-                last_turn=turns[-1],
-                outcome="nothing",
-                reason="another process read it meanwhile",
-            )
-        return WindowResult(
-            session=window.session,
-            first_turn=turns[0],
-            last_turn=turns[-1],
-            outcome="given_up" if error else "facts" if written.facts or written.confirmed else "nothing",
-            reason=reason,
+            return _result(window, "nothing", reason="another process read it meanwhile")
+        return replace(
+            _result(
+                window,
+                "given_up" if error else "facts" if written.facts or written.confirmed else "nothing",
+                reason=reason,
+                error=error,
+            ),
             facts=written.facts,
             confirmed=written.confirmed,
             dropped=written.dropped,
-            error=error,
         )
 
     async def _failed(self, window: Window, error: str, spent: Sequence[Asked]) -> WindowResult:
         at, day = self._now()
         await self._space.write(ledger.write_failure, window, error=error, spent=spent, at=at, day=day)
-        turns = [piece.turn for piece in window.new]
-        return WindowResult(
-            session=window.session,
-            first_turn=turns[0],
-            last_turn=turns[-1],
-            outcome="failed",
-            error=error,
-        )
+        return _result(window, "failed", error=error)
 
     def _now(self) -> tuple[int, str]:
         now = self._space.clock.now()
         return to_micros(now), local_day(now)
 
-    async def _known(self, window: Window) -> list[MemoryRecord]:
-        """The facts that bear on what is said."""
-        query = "\n".join(piece.text for piece in window.new)[:_MOST_QUERY_CHARS]
-        return [hit.memory for hit in await self._search(query, limit=_KNOWN, kind="fact")]
+    async def _known_facts(self, window: Window) -> list[MemoryRecord]:
+        """The facts in the store that are related to a window."""
+        query = "\n".join(piece.text for piece in window.new)[:_MAX_QUERY_CHARS]
+        return [hit.memory for hit in await self._search(query, limit=_KNOWN_FACTS, kind="fact")]
 
     async def _draft_of(self, fact: CheckedFact) -> Draft | None:
         source, proposal = fact.source, fact.proposal
@@ -274,7 +261,7 @@ class Distiller:
             NewMemory(
                 id="f" + digest[:16],
                 content=fact.content,
-                tags=_clean(proposal.tags),
+                tags=_normalised(proposal.tags),
                 tier=proposal.tier,
                 memory_type=proposal.memory_type,
                 importance=proposal.importance,
@@ -290,11 +277,23 @@ class Distiller:
         )
 
 
-def _clean(tags: Sequence[str]) -> tuple[str, ...]:
+def _result(window: Window, outcome: Outcome, *, reason: str = "", error: str = "") -> WindowResult:
+    turns = [piece.turn for piece in window.new]
+    return WindowResult(
+        session=window.session,
+        first_turn=turns[0],
+        last_turn=turns[-1],
+        outcome=outcome,
+        reason=reason,
+        error=error,
+    )
+
+
+def _normalised(tags: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tag for tag in (" ".join(tag.lower().split()) for tag in tags) if tag))
 
 
-def _says_no_more(fact: CheckedFact) -> bool:
-    """Whether every number of a restatement stands in what it restates."""
+def _has_no_new_number(fact: CheckedFact) -> bool:
+    """Whether every number in a restatement is in the fact that it restates."""
     assert fact.known is not None
     return set(re.findall(r"\d+", fact.proposal.content)) <= set(re.findall(r"\d+", fact.known.content))

@@ -1,4 +1,4 @@
-"""The statements of distilling: what is yet to be read, and one transaction for all that a window came to.
+"""The SQL of distilling: finding pending episodes, and writing the results of a window in one transaction.
 
 Every function runs inside a transaction of `storage.Database`.
 """
@@ -15,11 +15,11 @@ from sqlalchemy import Connection, func, insert, literal, or_, select, update
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory.distill.asking import Asked
-from satchel.memory.distill.checking import TRUST_RANK, CheckedFact
+from satchel.memory.distill.checking import CheckedFact
 from satchel.memory.distill.records import DistillStatus, Outcome, SpentRow
 from satchel.memory.distill.windows import Piece, Window
 from satchel.memory.lifecycle import link, supersede
-from satchel.memory.records import MemoryRecord
+from satchel.memory.records import TRUST_RANK, MemoryRecord
 from satchel.memory.repository import Draft, from_micros, insert_drafts, to_micros
 from satchel.memory.tables import distill_windows, distilled, edges, memories, usage
 from satchel.messages import Usage
@@ -37,10 +37,10 @@ __all__ = [
     "write_window",
 ]
 
-_MOST_EPISODES = 200
-"""Of one session that are looked at at once."""
+_MAX_EPISODES = 200
+"""The number of pending episodes of a session that are loaded at once."""
 _EPISODES_BEFORE = 6
-"""That were read already and may serve as what came before."""
+"""The number of episodes before them that are loaded as context."""
 
 _WHO = "distill"
 
@@ -53,66 +53,73 @@ _PENDING = (
 )
 
 
-def _waiting(space: int) -> Any:
+def _pending(space: int) -> Any:
     return _PENDING.where(memories.c.space_id == space)
 
 
+def _failures(space: int) -> Any:
+    """The windows that failed since the last one that was read."""
+    last_read = (
+        select(func.coalesce(func.max(distill_windows.c.id), 0))
+        .where(distill_windows.c.space_id == space, distill_windows.c.outcome.in_(("facts", "nothing")))
+        .scalar_subquery()
+    )
+    return select(distill_windows).where(
+        distill_windows.c.space_id == space,
+        distill_windows.c.outcome.in_(("failed", "given_up")),
+        distill_windows.c.id > last_read,
+    )
+
+
 def failing_since(connection: Connection, space: int) -> tuple[int, int]:
-    """How many windows failed since one was read, and when the last of them did, in microseconds; (0, 0) for none."""
-    last_id = connection.execute(
-        select(func.max(distill_windows.c.id)).where(
-            distill_windows.c.space_id == space, distill_windows.c.outcome.in_(("facts", "nothing"))
-        )
-    ).scalar_one()
-    count, at = connection.execute(
-        select(func.count(), func.max(distill_windows.c.at)).where(
-            distill_windows.c.space_id == space,
-            distill_windows.c.outcome.in_(("failed", "given_up")),
-            distill_windows.c.id > (last_id or 0),
-        )
-    ).one()
+    """The number of failures since a window was last read, and the time of the last one in microseconds, or 0."""
+    query = _failures(space).with_only_columns(func.count(), func.max(distill_windows.c.at))
+    count, at = connection.execute(query).one()
     return int(count), int(at or 0)
 
 
 def is_due(connection: Connection, space: int, *, every: int, before: int) -> bool:
-    """Whether so many episodes wait, or one that was stored before a time (microseconds)."""
-    many = _waiting(space).limit(every).subquery()
+    """Whether `every` episodes are pending, or one that was stored before a time in microseconds."""
+    many = _pending(space).limit(every).subquery()
     if int(connection.execute(select(func.count()).select_from(many)).scalar_one()) >= every:
         return True
-    old = _waiting(space).where(memories.c.created_at <= before).limit(1)
+    old = _pending(space).where(memories.c.created_at <= before).limit(1)
     return connection.execute(old).first() is not None
 
 
 def count_pending(connection: Connection, space: int) -> int:
-    """How many episodes wait."""
-    return int(connection.execute(select(func.count()).select_from(_waiting(space).subquery())).scalar_one())
+    """The number of pending episodes."""
+    return int(connection.execute(select(func.count()).select_from(_pending(space).subquery())).scalar_one())
 
 
 def claim_name(space: int, session: str) -> str:
-    """Names the work on a session, without its own name."""
+    """The name of a claim on a session. It doesn't reveal the session's name."""
     return hashlib.sha256(f"{space}\n{session}".encode()).hexdigest()[:32]
 
 
 def next_session(
     connection: Connection, space: int, *, skip: Sequence[str], held: Collection[str]
 ) -> list[Piece]:
-    """What waits of the session whose words have waited longest, in order, after a few that were read already.
+    """The pending episodes of the session that has waited longest, in order, after a few that were read already.
 
     Args:
         connection: In a transaction.
-        space: Whose.
-        skip: Sessions that are left alone in this run.
-        held: The claims on sessions that are being read, see `claim_name`.
+        space: The space to read.
+        skip: Sessions to leave out.
+        held: The names of claims of other processes; see `claim_name`.
+
+    Returns:
+        Whole episodes; empty if no session is left.
     """
     name = func.coalesce(memories.c.source_session, "")
-    waiting = _waiting(space).with_only_columns(memories.c.source_session)
+    pending = _pending(space).with_only_columns(memories.c.source_session)
     if skip:
-        waiting = waiting.where(name.not_in(list(skip)))
-    # Without the others' claims the first row is enough; it is found without sorting.
+        pending = pending.where(name.not_in(list(skip)))
+    # If no session is claimed, the first row is enough; it is found without sorting.
     oldest = (
-        waiting.group_by(name).order_by(func.min(memories.c.rid))
+        pending.group_by(name).order_by(func.min(memories.c.rid))
         if held
-        else waiting.order_by(memories.c.rid)
+        else pending.order_by(memories.c.rid)
     )
     sessions = connection.execute(oldest.limit(len(held) + 1)).scalars()
     free = [session for session in sessions if claim_name(space, session or "") not in held]
@@ -123,7 +130,7 @@ def next_session(
     order = (memories.c.source_turn, memories.c.source_position, memories.c.rid)
     columns = (memories, _READ.label("read"))
     rows = connection.execute(
-        _waiting(space).with_only_columns(*columns).where(here).order_by(*order).limit(_MOST_EPISODES)
+        _pending(space).with_only_columns(*columns).where(here).order_by(*order).limit(_MAX_EPISODES)
     ).all()
     begin = rows[0]
     before: Sequence[Any] = ()
@@ -168,13 +175,13 @@ def _piece(row: Any) -> Piece:
 
 
 def place_of(window: Window) -> str:
-    """Names a window by where it begins."""
+    """Identifies a window by where it begins."""
     first = window.new[0]
     return f"{first.id}:{first.start}"
 
 
 def failures_of(connection: Connection, space: int, place: str) -> int:
-    """How often the window that begins there was answered in a form that can't be read."""
+    """How often the window that begins at a place failed."""
     query = select(func.count()).where(
         distill_windows.c.space_id == space,
         distill_windows.c.place == place,
@@ -185,7 +192,7 @@ def failures_of(connection: Connection, space: int, place: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a window left in the store: ids of facts, ids of facts that were confirmed, and why others were not kept."""
+    """The results of a window: ids of new facts, ids of facts that were confirmed, and why other facts were dropped."""
 
     facts: tuple[str, ...]
     confirmed: tuple[str, ...]
@@ -205,22 +212,22 @@ def write_window(
     at: int,
     day: str,
 ) -> Written | None:
-    """Write all that a window came to, and that it was read, in one transaction.
+    """Write the results of a window and mark it as read.
 
     Returns:
-        What was written; None where another process read it meanwhile: then only what it cost is kept.
+        What was written; None if another process read the window meanwhile, in which case only the cost is recorded.
     """
     add_usage(connection, space, spent, day)
-    there = _marks(connection, space, [piece.rid for piece in window.pieces])
-    new = [piece for piece in window.new if piece.rid in there]
-    if any(there[piece.rid] != _first_start(window, piece) for piece in new):
+    read_to = _read_positions(connection, space, [piece.rid for piece in window.pieces])
+    new = [piece for piece in window.new if piece.rid in read_to]
+    if any(read_to[piece.rid] != _first_start(window, piece) for piece in new):
         return None
     lost = list(dropped)
     kept: list[str] = []
     confirmed: list[str] = []
     for fact, draft in facts:
-        if any(piece.rid not in there for piece in fact.sources):
-            lost.append("its words were forgotten meanwhile")
+        if any(piece.rid not in read_to for piece in fact.sources):
+            lost.append("its source was forgotten meanwhile")
         elif (
             fact.known is not None
             and fact.proposal.relation == "restates"
@@ -228,12 +235,12 @@ def write_window(
         ):
             confirmed.append(fact.known.id)
         elif not insert_drafts(connection, space, [draft]):
-            lost.append("it was forgotten once, and what is forgotten is not stored again")
+            lost.append("it was forgotten before, and forgotten memories are not stored again")
         else:
-            _rest_on(connection, space, draft.id, fact.sources, at)
-            _relate(connection, space, draft.id, fact, at)
+            _add_sources(connection, space, draft.id, fact.sources, at)
+            _link_to_known(connection, space, draft.id, fact, at)
             kept.append(draft.id)
-    _mark(connection, new, at)
+    _mark_as_read(connection, new, at)
     connection.execute(
         insert(distill_windows).values(
             space_id=space,
@@ -258,7 +265,7 @@ def write_failure(
     at: int,
     day: str,
 ) -> None:
-    """Keep that a window could not be read; it waits on."""
+    """Record that a window failed; its episodes stay pending."""
     add_usage(connection, space, spent, day)
     connection.execute(
         insert(distill_windows).values(
@@ -273,8 +280,8 @@ def write_failure(
     )
 
 
-def _marks(connection: Connection, space: int, rids: Sequence[int]) -> dict[int, int]:
-    """How far each of these episodes was read; those that are gone are not in it."""
+def _read_positions(connection: Connection, space: int, rids: Sequence[int]) -> dict[int, int]:
+    """The number of characters of each episode that were read; episodes that no longer exist are left out."""
     rows = connection.execute(
         select(memories.c.rid, _READ)
         .select_from(memories.outerjoin(distilled, distilled.c.rid == memories.c.rid))
@@ -287,7 +294,7 @@ def _first_start(window: Window, piece: Piece) -> int:
     return min(other.start for other in window.new if other.rid == piece.rid)
 
 
-def _mark(connection: Connection, pieces: Sequence[Piece], at: int) -> None:
+def _mark_as_read(connection: Connection, pieces: Sequence[Piece], at: int) -> None:
     ends: dict[int, int] = {}
     for piece in pieces:
         ends[piece.rid] = max(ends.get(piece.rid, 0), piece.end)
@@ -300,19 +307,19 @@ def _mark(connection: Connection, pieces: Sequence[Piece], at: int) -> None:
 
 
 def _confirm(connection: Connection, space: int, id: str, sources: Sequence[Piece], at: int) -> bool:
-    """Let a known fact rest on further episodes; whether it is there."""
-    rests = (
+    """Add sources to a known fact. False if the fact no longer exists."""
+    has_sources = (
         select(literal(1))
         .select_from(edges.join(memories, memories.c.rid == edges.c.source_rid))
         .where(memories.c.space_id == space, memories.c.id == id, edges.c.relation == "derived_from")
         .limit(1)
     )
-    # What was stored by hand stands by itself: it does not go with the words that say it again.
-    is_drawn = connection.execute(rests).first() is not None
-    return _rest_on(connection, space, id, sources, at, "derived_from" if is_drawn else "confirmed_by")
+    # A fact that was stored by hand doesn't depend on these episodes, and is kept if they are forgotten.
+    is_derived = connection.execute(has_sources).first() is not None
+    return _add_sources(connection, space, id, sources, at, "derived_from" if is_derived else "confirmed_by")
 
 
-def _rest_on(
+def _add_sources(
     connection: Connection,
     space: int,
     id: str,
@@ -320,7 +327,7 @@ def _rest_on(
     at: int,
     relation: str = "derived_from",
 ) -> bool:
-    """Tie a fact to the episodes that it rests on; whether it is there."""
+    """Link a fact to its source episodes. False if the fact no longer exists."""
     rid = connection.execute(
         select(memories.c.rid).where(memories.c.space_id == space, memories.c.id == id)
     ).scalar()
@@ -339,54 +346,38 @@ def _rest_on(
     return True
 
 
-def _relate(connection: Connection, space: int, id: str, fact: CheckedFact, at: int) -> None:
-    """Tie a new fact to the known one that it corrects or elaborates; all of it can be undone (`memory history`)."""
+def _link_to_known(connection: Connection, space: int, id: str, fact: CheckedFact, at: int) -> None:
+    """Link a new fact to the known one that it corrects or elaborates. This can be undone (`memory history`)."""
     known = fact.known
     if known is None or known.id == id:
         return
-    # The known fact may be gone, or tied already: the new one stands in any case.
+    # The known fact may be gone or linked already; the new one is kept anyway.
     with suppress(NotFound, UsageError):
         if fact.proposal.relation == "elaborates":
-            link(
-                connection, space, id, known.id, "elaborates", 1.0, at=at, who=_WHO, why="read as an addition"
-            )
+            why = "read as an addition"
+            link(connection, space, id, known.id, "elaborates", 1.0, at=at, who=_WHO, why=why)
         elif fact.proposal.relation == "corrects":
+            why = "read as a correction"
             is_later = to_micros(fact.source.said_at) >= to_micros(known.said_at)
             if is_later and TRUST_RANK[fact.trust] >= TRUST_RANK[known.trust]:
-                supersede(
-                    connection,
-                    space,
-                    known.id,
-                    id,
-                    valid_to=_ended_at(fact, known),
-                    at=at,
-                    who=_WHO,
-                    why="read as a correction",
-                )
+                end = _end_of_known(fact, known)
+                supersede(connection, space, known.id, id, valid_to=end, at=at, who=_WHO, why=why)
             else:
-                # Whoever is trusted less, or spoke earlier, takes nothing back.
-                link(
-                    connection,
-                    space,
-                    id,
-                    known.id,
-                    "contradicts",
-                    1.0,
-                    at=at,
-                    who=_WHO,
-                    why="read as a correction",
-                )
+                # A less trusted or an earlier statement supersedes nothing.
+                link(connection, space, id, known.id, "contradicts", 1.0, at=at, who=_WHO, why=why)
 
 
-def _ended_at(fact: CheckedFact, known: MemoryRecord) -> int:
-    """Until when the known fact held: since the new one does, where that is said and later; else until it was said."""
+def _end_of_known(fact: CheckedFact, known: MemoryRecord) -> int:
+    """When a superseded fact ceased to hold, in microseconds: when the new one begins, if that is known and plausible,
+    otherwise when the new one was said.
+    """
     said_at = to_micros(fact.source.said_at)
     since = None if fact.valid_from is None else to_micros(fact.valid_from)
     return since if since is not None and to_micros(known.said_at) <= since <= said_at else said_at
 
 
 def add_usage(connection: Connection, space: int, spent: Sequence[Asked], day: str) -> None:
-    """Add calls of models to what they cost on a local day."""
+    """Add the cost of model calls to the totals of a local day ("2026-11-21")."""
     for asked in spent:
         key = (
             (usage.c.space_id == space)
@@ -434,7 +425,7 @@ def _usage_of(row: Any) -> Usage:
 
 
 def read_spent(connection: Connection, space: int) -> list[SpentRow]:
-    """What memory's own calls of models cost, the newest day first."""
+    """The cost of memory's own model calls, newest day first."""
     rows = connection.execute(
         select(usage).where(usage.c.space_id == space).order_by(usage.c.day.desc(), usage.c.id)
     )
@@ -452,8 +443,8 @@ def read_spent(connection: Connection, space: int) -> list[SpentRow]:
 
 
 def read_status(connection: Connection, space: int) -> DistillStatus:
-    """How distilling is."""
-    waiting = _waiting(space).subquery()
+    """What is pending, done and failed."""
+    waiting = _pending(space).subquery()
     pending, since = connection.execute(
         select(func.count(), func.min(memories.c.created_at)).select_from(
             memories.join(waiting, waiting.c.rid == memories.c.rid)
@@ -473,23 +464,12 @@ def read_status(connection: Connection, space: int) -> DistillStatus:
         .group_by(distill_windows.c.outcome)
     )
     outcomes = {row[0]: int(row[1]) for row in counted}
-    done = select(func.max(distill_windows.c.id), func.max(distill_windows.c.at)).where(
+    done = select(func.max(distill_windows.c.at)).where(
         distill_windows.c.space_id == space, distill_windows.c.outcome.in_(("facts", "nothing"))
     )
-    last_id, last_at = connection.execute(done).one()
-    failed = (
-        connection.execute(
-            select(distill_windows.c.error)
-            .where(
-                distill_windows.c.space_id == space,
-                distill_windows.c.outcome.in_(("failed", "given_up")),
-                distill_windows.c.id > (last_id or 0),
-            )
-            .order_by(distill_windows.c.id.desc())
-        )
-        .scalars()
-        .all()
-    )
+    last_at = connection.execute(done).scalar_one()
+    errors = _failures(space).with_only_columns(distill_windows.c.error).order_by(distill_windows.c.id.desc())
+    failed = connection.execute(errors).scalars().all()
     return DistillStatus(
         pending=int(pending),
         waiting_since=None if since is None else from_micros(since),

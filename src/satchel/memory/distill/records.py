@@ -1,4 +1,4 @@
-"""What distilling tells of itself. Plain frozen data."""
+"""The results and the status of distilling, as frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = [
 ]
 
 Outcome: TypeAlias = Literal["facts", "nothing", "failed", "given_up"]
-"""What a window came to: it was read and gave facts, or none; it failed and is read again later; it failed too often
-and is left."""
+"""The outcome of a window: it was read and yielded facts, or none; it failed and will be retried; it failed too often
+and was given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowResult:
-    """One window of a conversation that was read.
+    """The result of one window of a conversation.
 
     Attributes:
-        session: The conversation, from turn `first_turn` to `last_turn`.
-        reason: The small model's, why it is worth reading on or not. It is told and never stored.
-        facts: The ids of the facts that are in the store now because of it.
-        confirmed: Ids of facts that were there and rest on these words too from now on.
-        dropped: Why each of the other proposals was not stored.
+        session: The conversation; the window covers turns `first_turn` to `last_turn`.
+        reason: Why the small model judged it worth remembering or not. It is not stored.
+        facts: The ids of new facts.
+        confirmed: The ids of known facts that got this window as a further source.
+        dropped: For each other proposal, why it was not stored.
         error: What failed, or "".
     """
 
@@ -49,13 +49,13 @@ class WindowResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistillReport:
-    """One run.
+    """The result of one run.
 
     Attributes:
-        windows: What was read, in order.
+        windows: The windows that were read, in order.
         usage: Of all calls of both models.
-        pending: Episodes that still wait; without a reason in `stopped`, another process is reading them.
-        stopped: Why the run ended before all was read, or "".
+        pending: The number of episodes that are still pending. If `stopped` is "", another process is reading them.
+        stopped: Why the run stopped early, or "".
     """
 
     windows: tuple[WindowResult, ...] = ()
@@ -71,7 +71,7 @@ class DistillReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpentRow:
-    """What one model cost on one local day ("2026-11-21")."""
+    """The cost of one model for one purpose on one local day ("2026-11-21")."""
 
     day: str
     purpose: str
@@ -83,16 +83,16 @@ class SpentRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistillStatus:
-    """How distilling is.
+    """The status of distilling.
 
     Attributes:
-        pending: Episodes that wait to be read, the oldest of them stored at `waiting_since`.
-        read: Episodes that were read whole.
-        facts: Facts that rest on episodes.
-        windows: Windows by what they came to.
-        last_at: When a window was read last, or None.
-        trouble: The last error, as long as no window was read since; or "".
-        failed_since: How many attempts failed since a window was read last.
+        pending: The number of episodes to read; the oldest was stored at `waiting_since`.
+        read: The number of episodes that were read completely.
+        facts: The number of facts that were extracted from episodes.
+        windows: The number of windows by outcome.
+        last_at: When a window was last read, or None.
+        trouble: The last error if no window was read since, otherwise "".
+        failed_since: The number of failures since a window was last read.
     """
 
     pending: int
@@ -107,12 +107,12 @@ class DistillStatus:
 
     @property
     def usage(self) -> Usage:
-        """Of all calls so far."""
+        """The total of all calls."""
         return sum((row.usage for row in self.spent), Usage())
 
 
 def report_to_json(report: DistillReport) -> dict[str, Any]:
-    """A run as plain JSON data."""
+    """Convert a report to JSON data."""
     return {
         "windows": [
             {
@@ -135,7 +135,7 @@ def report_to_json(report: DistillReport) -> dict[str, Any]:
 
 
 def status_to_json(status: DistillStatus) -> dict[str, Any]:
-    """The status as plain JSON data; times in ISO 8601."""
+    """Convert a status to JSON data; times are in ISO 8601."""
     return {
         "pending": status.pending,
         "waiting_since": None if status.waiting_since is None else status.waiting_since.isoformat(),

@@ -1,4 +1,4 @@
-"""What is read at once: windows of about 500 tokens over a conversation, each with the end of what came before it."""
+"""Divides a conversation into windows of about 500 tokens, each with the end of the previous text as context."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from satchel.memory.records import Trust
 __all__ = ["OVERLAP_TOKENS", "WINDOW_TOKENS", "Piece", "Window", "shown", "windows_of"]
 
 WINDOW_TOKENS = 500
-"""New text of a window, about (seed-2, 4.2)."""
+"""The approximate amount of new text in a window (seed-2, 4.2)."""
 OVERLAP_TOKENS = 100
-"""Text before it that is shown again, about (seed-2, 4.2)."""
-MOST_CHARS = 32_000
-"""Of one episode that are read, some twenty windows: whoever pastes a book means to ask about it, not to tell it."""
+"""The approximate amount of text before it that is repeated (seed-2, 4.2)."""
+MAX_CHARS = 32_000
+"""The part of an episode that is read, about twenty windows. Someone who pastes a book wants to ask about it, not to
+have it remembered."""
 
-# The estimate that `estimate_tokens` makes for Latin text.
+# What `estimate_tokens` assumes for Latin text.
 _CHARS_A_TOKEN = 3.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """An episode, or a part of one.
+    """An episode or a part of one.
 
     Attributes:
-        rid: Of the episode's row, and `id` its name.
-        text: The part's words: characters `start` to `end` of the episode's `total`.
-        is_new: It is read for the first time; else it stands there so that what follows is understood.
+        rid: The rid of the episode.
+        id: The id of the episode.
+        text: Characters `start` to `end` of the episode, which has `total` characters.
+        is_new: Whether it is read for the first time; otherwise it is context.
     """
 
     rid: int
@@ -50,7 +52,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A few pieces of one conversation, in order; those that were read before come first."""
+    """Consecutive pieces of one conversation; context comes first."""
 
     pieces: tuple[Piece, ...]
 
@@ -66,18 +68,17 @@ class Window:
 
 
 def windows_of(episodes: Sequence[Piece]) -> Iterator[Window]:
-    """Cut a conversation into windows.
+    """Divide a conversation into windows.
 
     Args:
-        episodes: Of one session, in order, whole; `start` tells how far each was read before, and one that was read
-            whole (`start` = `total`) only serves as what came before.
+        episodes: The whole episodes of one session, in order. `start` says how far each was read before; an episode
+            that was read completely (`start` = `total`) only provides context.
     """
     before: list[Piece] = []
     gathered: list[Piece] = []
     tokens = 0
     for episode in episodes:
         if episode.start and not gathered:
-            # It was read before, in part or whole.
             before.append(replace(episode, text=episode.text[: episode.start], start=0, end=episode.start))
         for piece in _parts(episode):
             cost = estimate_tokens(piece.text)
@@ -92,12 +93,12 @@ def windows_of(episodes: Sequence[Piece]) -> Iterator[Window]:
 
 
 def _parts(episode: Piece) -> Iterator[Piece]:
-    """What of an episode is yet to be read, in parts that fit a window, cut between words where there are any."""
+    """The unread text of an episode in parts that fit into a window, split between words if possible."""
     at = episode.start
-    last = min(episode.total, MOST_CHARS)
+    last = min(episode.total, MAX_CHARS)
     while at < last:
         end = _fitting_end(episode.text, at, last)
-        # What lies beyond the limit counts as read with the last part.
+        # Text beyond the limit is marked as read with the last part.
         yield replace(
             episode,
             text=episode.text[at:end],
@@ -126,7 +127,7 @@ def _fitting_end(text: str, start: int, last: int) -> int:
 
 
 def _overlap(before: Sequence[Piece]) -> tuple[Piece, ...]:
-    """The end of what was read, about so much."""
+    """The last pieces before a window, about `OVERLAP_TOKENS`."""
     found: list[Piece] = []
     left = OVERLAP_TOKENS
     for piece in reversed(before):
@@ -144,7 +145,7 @@ def _overlap(before: Sequence[Piece]) -> tuple[Piece, ...]:
 
 
 def shown(window: Window) -> str:
-    """The window as the models get it: a line of JSON for each piece, which nothing in it can break out of."""
+    """The window as models see it: one line of JSON for each piece, so that no text can pose as another piece."""
     lines = []
     for number, piece in enumerate(window.pieces, 1):
         line: dict[str, object] = {

