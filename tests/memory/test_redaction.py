@@ -8,12 +8,12 @@ from satchel.memory import Episode, Memory
 from satchel.memory.credentials import candidates
 from satchel.memory.redaction import find_secrets, hide_private, private_parts, redact, strip_private
 from tests.memory.labelled_secrets import INNOCENT, JWT, OPENAI, PEM, SECRETS
-from tests.memory.leaks import HARMLESS, LEAKS, MORE_HARMLESS, MORE_LEAKS
+from tests.memory.leaks import HARMLESS, LATER_HARMLESS, LATER_LEAKS, LEAKS, MORE_HARMLESS, MORE_LEAKS
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-EVERY_SECRET = (*SECRETS, *LEAKS, *MORE_LEAKS)
+EVERY_SECRET = (*SECRETS, *LEAKS, *MORE_LEAKS, *LATER_LEAKS)
 # Loose forms of the library meet words in capitals: one text of the set, known and left alone.
 TAKEN_FOR_SECRETS = {"the AP2000 Artifactory build is at APARTMENT12345"}
 
@@ -34,7 +34,7 @@ def test_every_secret_of_the_labelled_sets_is_taken_out(text: str, secret: str) 
 @requirement("memory:capture:redacted")
 def test_of_the_innocent_texts_one_alone_is_taken_for_a_secret() -> None:
     """The detectors leave them alone even where the first look does not."""
-    innocent = (*INNOCENT, *HARMLESS, *MORE_HARMLESS)
+    innocent = (*INNOCENT, *HARMLESS, *MORE_HARMLESS, *LATER_HARMLESS)
     assert {text for text in innocent if any(True for _ in candidates(text))} == TAKEN_FOR_SECRETS
     assert {text for text in innocent if redact(text) != text} == TAKEN_FOR_SECRETS
 

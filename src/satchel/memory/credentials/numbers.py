@@ -17,19 +17,31 @@ __all__ = ["find_numbers"]
 _DIGITS: Final = re.compile(r"(?:\d[A-Z .\-/]{0,3}){6}")
 _PIN: Final = re.compile(
     r"\b(?:pin|cvv2?|cvc|puk|geheimzahl)\b(?:\s+(?:code|number|nummer))?"
-    r"(?:\s+(?:for|of|to|on|für|meiner|deiner|der|zur)\s+[^\n.:;=!?\d]{1,40}?)?"
-    r"\s*(?:is|was|:|=|ist|lautet)?\s*(\d{3,8})\b",
+    r"(?:\s+(?:for|of|to|on|für|meiner|deiner|der|zur|de|del|du|della)\s+[^\n.:;=!?\d]{1,40}?)?"
+    r"\s*(?:is|was|:|=|ist|lautet|es|est|è)?\s*(\d{3,8})\b",
     re.IGNORECASE,
 )
 _CODE: Final = re.compile(
-    r"\b(?:verification|security|log-?in|sign-?in|confirmation|one-time|door|gate|alarm|entry|unlock|2fa|otp|tan|safe|lock)"
+    r"\b(?:verification|security|log-?in|sign-?in|confirmation|one-time|door|gate|alarm|entry|key-?pad|garage|unlock|2fa|otp|tan|safe|lock)"
     r"[ -](?:pass)?code(?:\s+(?:for|of|to|on|at)\s+[^\n.:;=!?\d]{1,40}?)?\s*(?:is|was|:|=)\s*(\d{3,8})\b",
+    re.IGNORECASE,
+)
+_ENTRANCE: Final = re.compile(
+    r"\b(?:code de (?:la |l['’])?(?:porte|alarme|entrée)|digicode|code du (?:portail|coffre)"
+    r"|(?:tür|haustür|tor|alarm|tresor)-?code|código de (?:la )?(?:puerta|alarma|entrada)"
+    r"|codice (?:della porta|allarme))"
+    r"\s*(?:is|est|ist|lautet|es|è|:|=)\s*(?:el |le |der )?([A-Z]?\d{3,8}[A-Z#*]?)(?![\w])",
     re.IGNORECASE,
 )
 _RECOVERY: Final = re.compile(
     r"\b(?i:recovery|backup|scratch|rescue|emergency|wiederherstellungs|ersatz)[ -]?(?i:codes?|keys?)\b"
-    r"[^\n:=]{0,40}[:=]\s*"
+    r"(?:[^\n:=]{0,40}[:=]|\s+(?:is|are|ist|sind))\s*"
     r"((?:(?:\d{1,2}[.)]\s|[-*•]\s)?(?=[a-z-]*\d|[A-Z-]*\d)[A-Za-z0-9]{4,12}(?:-[A-Za-z0-9]{4,12}){0,7}\b[\s,;]{0,4}){1,24})"
+)
+_COMBINATION: Final = re.compile(
+    r"\b(?:safe|lock|locker|padlock|vault|gate|door)(?:['’]s)?\s+(?:combination|combo)\b(?:\s+(?:for|of|to|on|at)\s+[^\n.:;=!?\d]{1,40}?)?"
+    r"\s*(?:is|was|:|=)\s*(\d{1,2}(?:[ -]\d{1,2}){2,4}|\d{3,8})\b",
+    re.IGNORECASE,
 )
 _BITLOCKER: Final = re.compile(r"(?<![\d-])\d{6}(?:-\d{6}){7}(?![\d-])")
 # The secret of a one-time password generator, in base 32.
@@ -87,6 +99,10 @@ def find_numbers(text: str) -> Iterator[Secret]:
             end = match.start(1) + len(match[1].rstrip(" \t\r\n,;"))
             yield Secret(kind="code", start=match.start(1), end=end)
         yield from spans("code", _BASE32.finditer(text), 1)
+    if any(word in lowered for word in ("code", "código", "codice")):
+        yield from spans("code", _ENTRANCE.finditer(text), 1)
+    if "comb" in lowered:
+        yield from spans("code", _COMBINATION.finditer(text), 1)
     if "phrase" in lowered or "words" in lowered:
         yield from spans("seed-phrase", _PHRASE.finditer(text), 1)
     if _DIGITS.search(text) is None:

@@ -58,6 +58,14 @@ _BASIC: Final = re.compile(
 _ARGUMENT: Final = re.compile(
     r"[\"'](?=[A-Z0-9_]*(?:PASS|SECRET|TOKEN|_KEY|PWD))[A-Z][A-Z0-9_]{2,40}[\"']\s*,\s*([\"'])(?P<value>[^\"'\n]{3,200})\1"
 )
+# auth=("ann", "x"), BasicAuth("ann", "x")
+_PAIRED: Final = re.compile(
+    r"(?:\bauth\s*=\s*|Auth)\(\s*[\"'][^\"'\n]{1,100}[\"']\s*,\s*([\"'])(?P<value>[^\"'\n]{3,200})\1\s*\)"
+)
+_ELEMENT: Final = re.compile(
+    r"<(?P<name>[\w:.-]*(?:password|passwd|secret|api[_-]?key|token))>(?P<value>[^<>\n]{3,400})</(?P=name)>",
+    re.IGNORECASE,
+)
 _CONNECTED: Final = re.compile(
     r"(?:;|&|\?|(?<![,(\s])\s+|^)(?:password|passwd|pwd)\s?=\s?[\"']?([^;&\s\"',]{2,200})",
     re.IGNORECASE | re.MULTILINE,
@@ -101,6 +109,9 @@ def _named(text: str) -> Iterator[Secret]:
     yield from spans(
         "password", (m for m in _ARGUMENT.finditer(text) if not is_placeholder(m["value"])), "value"
     )
+    for pattern in (_PAIRED, _ELEMENT):
+        found = (m for m in pattern.finditer(text) if not is_placeholder(m["value"]))
+        yield from spans("password", (m for m in found if not SAID_OF_IT.fullmatch(m["value"])), "value")
     if _CONNECTS.search(text):
         yield from spans(
             "password", (m for m in _CONNECTED.finditer(text) if not is_placeholder(m[1] + "  ")), 1

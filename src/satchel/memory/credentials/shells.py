@@ -56,7 +56,11 @@ _COMMANDS: Final = tuple(
             r"(?:sqlcmd|bcp|isql|tsql|sqlplus|impacket-\w+)(?=\s)",
             r"-P\s+",
         ),
-        (("openssl",), r"openssl(?=\s)", r"-(?:pass|passin|passout)\s+pass:"),
+        (("openssl",), r"openssl(?=\s)", r"(?:-(?:pass|passin|passout)\s+pass:|-k\s+)"),
+        (("net use",), r"net(?:\.exe)?\s+use(?=\s)", r"/user:\S+\s+(?!/)"),
+        (("mosquitto",), r"mosquitto_(?:pub|sub|rr)(?=\s)", r"-P\s+"),
+        (("ncftp",), r"ncftp(?:put|get|ls)?(?=\s)", r"-p\s+"),
+        (("lftp",), r"lftp(?=\s)", r"-u\s+[^\s,]{1,100},"),
         (("twine",), r"twine(?=\s)", r"-p\s+"),
         (("snmp",), r"(?:snmpwalk|snmpget)(?=\s)", r"-[AX]\s+"),
     )
@@ -71,9 +75,9 @@ _PASSWORDS: Final[tuple[tuple[tuple[str, ...], re.Pattern[str]], ...]] = (
         ),
     ),
     (
-        ("setx", "SecureString"),
+        ("setx", "set -", "SecureString"),
         re.compile(
-            rf"\bsetx\s+\w*(?:PASS|PWD|SECRET|TOKEN|KEY)\w*\s+{_ARGUMENT}"
+            rf"\b(?:setx|set(?:\s+-[A-Za-z]*[xU][A-Za-z]*)+)\s+\w*(?:PASS|PWD|SECRET|TOKEN|KEY)\w*\s+{_ARGUMENT}"
             rf"|\bConvertTo-SecureString\s+(?:-String\s+)?{_ARGUMENT}",
             re.IGNORECASE,
         ),

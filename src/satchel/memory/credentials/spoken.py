@@ -13,6 +13,7 @@ from satchel.memory.credentials.secret import (
     is_hash,
     is_placeholder,
     is_random,
+    spans,
 )
 
 __all__ = ["find_spoken", "kind_of"]
@@ -28,7 +29,9 @@ _ELSEWHERE: Final = (
     r"|jelszó|heslo|parolă|şifre|пароль|кодовое слово"
 )
 _VERB: Final = (
-    r"(?:\s*(?::|=)\s*|\s+(?:is|was|are|will be|should be|used to be|has to be|becomes"
+    r"(?:\s*(?::|=|->|=>|→)\s*|,?\s+c['’]est\s+"
+    r"|\s+(?:is|was|has been|got)\s+(?:changed|set|reset|updated|rotated)\s+to\s+"
+    r"|\s+(?:is|was|are|will be|should be|used to be|has to be|becomes"
     r"|ist|lautet|war|es|est|est:|è|é|to|jest|är|er|on|это|-)"
     r"\s*(?:now\s+|still\s+|jetzt\s+)?:?\s+)"
 )
@@ -36,7 +39,8 @@ _QUOTED_OR_VALUE: Final = (
     r"(?:(?P<mark>[\"'`“‘«„])(?P<quoted>[^\"'`”’»“\n]{3,100})[\"'`”’»“]|(?P<value>[^\s\"'`“”<>]{4,100}))"
 )
 _OF: Final = (
-    r"(?:\s+(?:for|of|to|on|at|für|vom|zum|pour|de|del|du|para|per|voor|do|для|от)\s+[^\n.:;=!?]{1,60}?)?"
+    r"(?:\s+(?:for|of|to|on|at|für|fürs|beim|vom|zum|pour|de|del|du|para|per|voor|do|для|от)"
+    r"\s+[^\n.:;=!?]{1,60}?)?"
 )
 _SPOKEN: Final = re.compile(
     rf"\b(?:(?P<what>{_WHAT})s?|(?P<elsewhere>{_ELSEWHERE}))\b{_OF}{_VERB}{_QUOTED_OR_VALUE}",
@@ -44,7 +48,7 @@ _SPOKEN: Final = re.compile(
 )
 _EASTERN_WORDS: Final = ("密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호", "암호")
 _EASTERN: Final = re.compile(
-    rf"(?:{'|'.join(_EASTERN_WORDS)})\s*(?:是|为|為|は|が|는|은|:|:|=)\s*(?P<value>[!-~]{{4,100}})"
+    rf"(?:{'|'.join(_EASTERN_WORDS)})\s*(?:是|为|為|は|が|는|은|：|:|:|=)\s*(?P<value>[!-~]{{4,100}})"
 )
 # "with the password X", and the verbs that go with it, have none between.
 _GIVEN: Final = re.compile(
@@ -57,6 +61,22 @@ _GIVEN: Final = re.compile(
 _BESIDE: Final = re.compile(
     rf"\b(?P<what>{_WHAT})\s+(?P<mark>)(?P<quoted>(?!))?(?P<value>(?=[^\s\d]*\d)(?=[^\sA-Za-z]*[A-Za-z])[^\s\"'`“”<>]{{6,100}})",
     re.IGNORECASE,
+)
+# "user ann, pass qwe789": beside an account, "pass" is a password.
+_LOGIN: Final = re.compile(
+    r"\b(?:user(?:name)?|login|account)\b[^\n]{1,60}?[\s,;/|]\s*(?P<what>pass)\s*:?\s+(?P<mark>)(?P<quoted>(?!))?"
+    r"(?P<value>[^\s\"'`“”<>]{4,100})",
+    re.IGNORECASE,
+)
+# "Grafana admin / Graf4na!x"
+_ACCOUNT: Final = re.compile(
+    r"\b(?:admin|root|administrator)\s*/\s*(?P<value>(?=\S*\d)(?=\S*[A-Za-z])[^\s\"'`“”<>/]{6,100})(?![^\s,;])",
+    re.IGNORECASE,
+)
+# Sixteen letters in groups of four, as mail providers give them to one program.
+_APP: Final = re.compile(
+    r"\bapp(?:lication)?[ -](?:specific[ -])?passwords?\b[^\n]{0,60}?"
+    r"(?P<value>(?<![a-z])[a-z]{4}(?:[ -][a-z]{4}){3})(?![a-z])"
 )
 _METHOD: Final = re.compile(
     r"(?:sha|md|rfc|pbkdf|oauth|argon|utf|base|bcrypt|scrypt|v|step|part|section|table|chapter)[-_]?\d",
@@ -76,7 +96,7 @@ _OTHER_KEYS: Final = re.compile(
 )
 _SHORTCUT: Final = re.compile(r"(?:ctrl|alt|shift|cmd|meta|super)\b", re.IGNORECASE)
 _NAMED: Final = (
-    *("pass", "pwd", "pw", "key", "token", "secret", "credential", "code", "kennwort"),
+    *("pass", "admin", "root", "pwd", "pw", "key", "token", "secret", "credential", "code", "kennwort"),
     *_ELSEWHERE.split("|"),
 )
 _CLAUSE_END: Final = ".,;!\n"
@@ -107,6 +127,11 @@ def _named(text: str) -> Iterator[Secret]:
     for match in _BESIDE.finditer(text):
         if is_random(match["value"].rstrip(PUNCTUATION_END)) and not _METHOD.match(match["value"]):
             yield from _value_of(text, match, match["what"], plain_too=False)
+    for match in _LOGIN.finditer(text):
+        if is_random(match["value"].rstrip(PUNCTUATION_END)):
+            yield from _value_of(text, match, "password", plain_too=False)
+    yield from spans("password", _ACCOUNT.finditer(text), "value")
+    yield from spans("password", _APP.finditer(text), "value")
     for match in _BARE.finditer(text):
         value = match["value"].rstrip(PUNCTUATION_END)
         before = text[max(0, match.start() - 12) : match.start()]

@@ -33,6 +33,9 @@ _WORDS: Final = (
         "convertto",
         "2fa",
         "otp",
+        "admin",
+        "root",
+        "digicode",
         "mfa",
         "versicherung",
     ),
@@ -50,6 +53,8 @@ _WORDS: Final = (
         "oracle",
         "wifi:",
         "setx ",
+        "session=",
+        "/user:",
     ),
 )
 _FOREIGN: Final = (
@@ -58,11 +63,33 @@ _FOREIGN: Final = (
 )
 """Words with letters beyond ASCII."""
 _BESIDE: Final = (
+    *(("code", word) for word in ("tür", "tor", "tresor", "entrée", "alarme", "allarme")),
+    *(("codice", word) for word in ("porta", "allarme")),
+    *(("código", word) for word in ("puerta", "alarma", "entrada")),
     *(("phrase", word) for word in ("seed", "recovery", "mnemonic", "backup", "wallet")),
+    *(("combin", word) for word in ("safe", "lock", "vault", "gate", "door")),
+    *(("combo", word) for word in ("safe", "lock", "vault", "gate", "door")),
+    *(("pass", word) for word in ("user", "login", "account")),
     *(("words", word) for word in ("seed", "recovery", "mnemonic", "backup", "wallet")),
     *(
         ("code", word)
-        for word in ("verif", "secur", "log", "sign", "confirm", "time", "door", "gate", "alarm", "entry")
+        for word in (
+            "verif",
+            "secur",
+            "log",
+            "sign",
+            "confirm",
+            "time",
+            "door",
+            "gate",
+            "alarm",
+            "entry",
+            "pad",
+            "garage",
+            "porte",
+            "portail",
+            "coffre",
+        )
     ),
     *(
         ("code", word)
@@ -109,6 +136,9 @@ _PROGRAMS: Final = (
         "rar",
         "zip",
         "sqlcmd",
+        "mosquitto",
+        "ncftp",
+        "lftp",
         "bcp",
         "openssl",
         "twine",

@@ -167,7 +167,7 @@ _HEADER: Final = re.compile(
 )
 _BEARER: Final = re.compile(r"\bbearer\s+([A-Za-z0-9._~+/=-]{16,})", re.IGNORECASE)
 _COOKIE: Final = re.compile(
-    r"\b(?:session(?:_?id)?|sid|jsessionid|phpsessid|connect\.sid|csrftoken|remember_token)=([A-Za-z0-9%._~+/-]{16,})",
+    r"\b(?:session(?:[_-]?(?:id|token|key))?|sid|jsessionid|phpsessid|connect\.sid|csrftoken|remember_token)=([A-Za-z0-9%._~+/-]{16,})",
     re.IGNORECASE,
 )
 
