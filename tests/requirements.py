@@ -518,6 +518,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:surface:restatements", "DESIGN 5", "Restatements are collapsed."),
     built(10, "memory:surface:filters-first", "DESIGN 5", "What may not be shown takes no place from what may, and a limit above five shows more than five."),
     built(10, "memory:surface:giant", "issue 10", "A memory of 16 MB costs surfacing no more than a long page does."),
+    built(10, "memory:surface:long-message", "issue 10", "A message of 15 MB costs surfacing no more than a long page."),
+    built(10, "sessions:redact:giant", "issue 10", "Words of any length are forgotten from logs in linear time."),
     built(3, "memory:surface:measured", "issue 3", "Precision and recall of surfacing are measured on answerable and unanswerable questions."),
 
     # ---- Memory: capture and distilling (seed-2 §4.2, DESIGN 5)

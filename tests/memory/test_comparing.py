@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from satchel.clock import ManualClock
-from satchel.memory import Comparison, Memory, compare
+from satchel.memory import Comparison, Episode, Memory, compare
 from satchel.memory.comparing import FEATURES, features_of, judge_pair
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.scripted import Reply, ScriptedModel
@@ -121,3 +121,19 @@ async def test_what_comes_from_outside_never_takes_the_place_of_what_the_user_sa
         await memory.add("The launch was moved to June 10", trust="outside")
         assert (await memory.group()).superseded == 0
         assert (await memory.get(own)).valid_to is None
+
+
+@requirement("memory:dedup:grouped")
+@pytest.mark.parametrize("embedder", ["none", HashingEmbedder()], ids=["words", "vectors"])
+async def test_what_was_said_does_not_keep_a_fact_from_being_compared_with_another(
+    embedder: HashingEmbedder | str,
+) -> None:
+    async with Memory.open(":memory:", embedder=embedder, back_fill=False) as memory:
+        older = await memory.add("The launch is planned for 3 June")
+        await memory.add_episodes(
+            Episode(session="s", turn=n, speaker="user", text="The launch is planned for 3 June!")
+            for n in range(8)
+        )
+        newer = await memory.add("The launch is planned for 3 June.")
+        await memory.group()
+        assert [(edge.source, edge.target) for edge in await memory.edges(newer)] == [(newer, older)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,31 @@ async def test_surfacing_a_giant_memory_reads_a_small_part_of_it(monkeypatch: py
             await memory.edit(id, content=giant(300_000, end=" Edited."))
         assert (await memory.deep(QUESTION)).hits[0].memory.id == id
     assert max(lengths) <= 20_000
+
+
+@requirement("memory:surface:long-message")
+async def test_a_message_of_15_mb_does_not_hold_up_the_event_loop() -> None:
+    pasted = giant(15_000_000)
+    async with Memory.open(":memory:", embedder="none", redact=False) as memory:
+        fact = await memory.add("Mara lives in Basel, where she teaches chemistry.")
+        (copy,) = await memory.add_episodes(
+            [Episode(session="s", turn=1, speaker="user", text=giant(50_000))]
+        )
+
+        async def cost(*messages: str) -> float:
+            started = time.thread_time()  # Of the event loop; memory has a thread of its own.
+            await memory.surface(messages)
+            return time.thread_time() - started
+
+        await cost(QUESTION)  # Everything is loaded.
+        assert min([await cost(pasted, pasted) for _ in range(2)]) < 0.15  # 0.7 s where all of it is read.
+        shown = await memory.surface([pasted, "Where does Mara live, and what does she teach?"])
+        assert fact in {hit.memory.id for hit in shown.memories}
+        # A long message is recognised by its beginning and its end.
+        said = await memory.recall(giant(50_000).replace(" ", "  "))
+        assert {why for hit, why in said.left_out if hit.memory.id == copy} == {"repeats what was just said"}
+        edited = await memory.recall(giant(50_000, end="But not any more."))
+        assert copy in {hit.memory.id for hit in edited.context.memories}
 
 
 @requirement("memory:forget:giant")

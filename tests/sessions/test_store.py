@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -235,6 +237,34 @@ async def test_delete_takes_the_log_its_spilled_results_and_its_words_in_the_ind
 
 def everything_below(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+@requirement("sessions:redact:giant")
+async def test_words_of_400_kb_are_redacted_however_they_are_broken_into_lines(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled, longest = re.compile, []
+
+    def measured(pattern: str | re.Pattern[str], flags: int = 0) -> re.Pattern[str]:
+        longest.append(len(pattern) if isinstance(pattern, str) else 0)
+        return compiled(pattern, flags)
+
+    monkeypatch.setattr(re, "compile", measured)
+    words = " ".join(f'garden{n} "word"' for n in range(20_000))
+    broken = words.replace(" ", "  \n")
+    path = await world.session(
+        "s1",
+        *exchange(f"Keep this: {words} Thanks.", f"You said <i>{html.escape(broken)}</i>"),
+        *exchange(words.replace("19999", "20000"), json.dumps({"said": broken}), turn=2),
+    )
+    await world.store.redact([Words(text=broken)])
+    log = path.read_text(encoding="utf-8")
+    assert "Keep this: [forgotten] Thanks." in log
+    assert "<i>[forgotten]</i>" in log
+    assert json.dumps(json.dumps({"said": "[forgotten]"}))[1:-1] in log
+    assert log.count("garden7 ") == 1
+    assert "garden20000" in log
+    assert max(longest, default=0) < 100_000  # Compiling one for all of the words takes seconds.
 
 
 @requirement("sessions:redact")

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from satchel.errors import UsageError
@@ -24,10 +24,10 @@ __all__ = [
     "Said",
     "block_of",
     "estimate_tokens",
+    "gist",
     "is_mere_question",
     "restates",
     "said_texts",
-    "says",
     "strip_injected",
 ]
 
@@ -63,6 +63,9 @@ _SLICE_CHARS = 20_000
 _SLICE_OVERLAP_CHARS = 1_000
 _SEARCHED_CHARS = 500_000
 """So much of one memory is searched for its best passage, in 40 ms."""
+
+_GIST_CHARS = 20_000
+"""Of either end of a text. Reading all of 15 MB would block the event loop for half a second."""
 
 _MIN_WORDS_TOKENS = 12  # Fewer words of a memory than that say nothing.
 
@@ -220,10 +223,12 @@ def _best_slice(content: str, wanted: set[int]) -> str:
     )
 
 
-def says(content: str, texts: Collection[str]) -> bool:
-    """Whether a memory says one of some texts, which have single blanks between their words, and no more."""
-    longest = max(map(len, texts), default=0)
-    return len(content) <= 2 * longest + 1_000 and " ".join(content.split()) in texts
+def gist(text: str) -> tuple[str, str]:
+    """Identifies a text whatever its white space: its words; of a long text, those at its beginning and its end."""
+    return (
+        " ".join(text[:_GIST_CHARS].split())[: _GIST_CHARS // 2],
+        " ".join(text[-_GIST_CHARS:].split())[-_GIST_CHARS // 2 :],
+    )
 
 
 def block_of(hits: Sequence[Hit], *, stems: Iterable[int], budget_tokens: int, limit: int) -> Context:

@@ -13,10 +13,10 @@ import json
 import math
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -31,7 +31,17 @@ from satchel.messages import Message, TextBlock
 from satchel.models.embedding import find_weights, open_embedder
 from satchel.models.port import ChatModel, Completion, Embedder, ModelRequest
 
-__all__ = ["FEATURES", "Comparison", "Relation", "ask_model", "compare", "features_of", "judge_pair"]
+__all__ = [
+    "FEATURES",
+    "Comparison",
+    "Relation",
+    "Statement",
+    "ask_model",
+    "compare",
+    "features_of",
+    "judge",
+    "judge_pair",
+]
 
 Relation: TypeAlias = Literal["restates", "corrects", "elaborates", "related", "unrelated"]
 
@@ -154,17 +164,89 @@ def compare(older: str, newer: str, *, embedder: Embedder | Literal["none"] | No
     return judge_pair(older, newer, similarity)
 
 
+class Statement:
+    """A text to compare, with its features. Keep it to compare the same text several times."""
+
+    def __init__(self, text: str) -> None:
+        """Each feature is computed when it is first used."""
+        self.text = text[:_MAX_CHARS].strip()
+
+    @cached_property
+    def words(self) -> list[str]:
+        """See `lexicon.words_of`."""
+        return lexicon.words_of(self.text)
+
+    @cached_property
+    def stems(self) -> list[int]:
+        """See `lexicon.stems_of`."""
+        return lexicon.stems_of(self.text)
+
+    @cached_property
+    def numbers(self) -> set[str]:
+        """See `_numbers`."""
+        return _numbers(self.text)
+
+    @cached_property
+    def names(self) -> set[str]:
+        """The capitalised words except the first of each sentence, in lower case."""
+        return {word for name in _NAME.findall(self.text) for word in lexicon.words_of(name)}
+
+    @cached_property
+    def negates(self) -> bool:
+        """Whether it contains a negation."""
+        return any(word in _NEGATIONS for word in self.words)
+
+    @cached_property
+    def labels(self) -> set[str]:
+        """The numbers that identify what it is about."""
+        verb = _VERB.search(self.text)
+        subject = self.text[: verb.start()] if verb is not None else ""
+        return {match["number"] for match in (*_LABEL.finditer(self.text), *_SUBJECT_LABEL.finditer(subject))}
+
+    @cached_property
+    def sides(self) -> tuple[set[int | str], set[int | str]] | None:
+        """The content words and numbers before and after its verb; None if it has no known verb."""
+        verb = _VERB.search(self.text)
+        if verb is None:
+            return None
+        return _content_words(self.text[: verb.start()]), _content_words(self.text[verb.end() :])
+
+    @cached_property
+    def says_change(self) -> bool:
+        """Whether it contains words of change."""
+        return _CHANGE.search(self.text) is not None
+
+    @cached_property
+    def has_one_value(self) -> bool:
+        """Whether it is about a property that has one value at a time."""
+        return _ONE_VALUE.search(self.text) is not None
+
+    @cached_property
+    def left(self) -> list[int]:
+        """The stems of the values that it gives up."""
+        return [stem for match in _LEFT.finditer(self.text) for stem in lexicon.stems_of(match["value"])[:1]]
+
+    @cached_property
+    def gives_up(self) -> bool:
+        """Whether it gives up any value."""
+        return _LEFT.search(self.text) is not None
+
+
 def judge_pair(older: str, newer: str, similarity: float | None) -> Comparison:
     """Compare two statements with a known cosine of their embeddings, or None to use only words. Deterministic."""
-    older, newer = older[:_MAX_CHARS].strip(), newer[:_MAX_CHARS].strip()
-    if not older or not newer:
+    return judge(Statement(older), Statement(newer), similarity)
+
+
+def judge(older: Statement, newer: Statement, similarity: float | None) -> Comparison:
+    """Compare two statements whose features may have been computed before; see `judge_pair`."""
+    if not older.text or not newer.text:
         return Comparison(relation="unrelated", confidence=1.0, similarity=similarity)
-    if lexicon.words_of(older) == lexicon.words_of(newer):
+    if older.words == newer.words:
         return Comparison(relation="restates", confidence=1.0, similarity=similarity)
-    if not lexicon.stems_of(older) or not lexicon.stems_of(newer):
+    if not older.stems or not newer.stems:
         # One of them has only function words.
         return Comparison(relation="unrelated", confidence=0.5, similarity=similarity)
-    found = features_of(older, newer, similarity)
+    found = _features(older, newer, similarity)
     weights = _weights()["words" if similarity is None else "meaning"]
     strengths = {
         relation: sum(weights[relation].get(name, 0.0) * value for name, value in found.items())
@@ -184,22 +266,23 @@ def judge_pair(older: str, newer: str, similarity: float | None) -> Comparison:
 
 def features_of(older: str, newer: str, similarity: float | None) -> dict[str, float]:
     """The features of two texts, by the names in `FEATURES`."""
-    old_words, new_words = lexicon.words_of(older), lexicon.words_of(newer)
-    old, new = set(lexicon.stems_of(older)), set(lexicon.stems_of(newer))
+    return _features(Statement(older), Statement(newer), similarity)
+
+
+def _features(older: Statement, newer: Statement, similarity: float | None) -> dict[str, float]:
+    old, new = set(older.stems), set(newer.stems)
     shared = old & new
-    numbers_old, numbers_new = _numbers(older), _numbers(newer)
-    names_old, names_new = _names(older), _names(newer)
     # A name that the other text has in lower case is not a different name.
-    own_names_old = names_old - set(new_words)
-    own_names_new = names_new - set(old_words)
+    own_names_old = older.names - set(newer.words)
+    own_names_new = newer.names - set(older.words)
     alike = 0
-    for left, right in zip(old_words, new_words, strict=False):
+    for left, right in zip(older.words, newer.words, strict=False):
         if left != right:
             break
         alike += 1
     cosine = 0.0 if similarity is None else max(-1.0, min(1.0, similarity))
-    one_place = _one_place_differs(old_words, new_words)
-    first_old = next(iter(lexicon.stems_of(older)), None)
+    matcher = SequenceMatcher(None, older.words, newer.words, autojunk=False)
+    one_place = _one_place_differs(matcher, len(older.words))
     return {
         "bias": 1.0,
         "cosine": cosine,
@@ -208,73 +291,57 @@ def features_of(older: str, newer: str, similarity: float | None) -> dict[str, f
         "covers_older": len(shared) / max(1, len(old)),
         "covers_newer": len(shared) / max(1, len(new)),
         "longer": (len(new) - len(old)) / max(1, len(new), len(old)),
-        "numbers_differ": float(bool(numbers_old - numbers_new) and bool(numbers_new - numbers_old)),
-        "numbers_added": float(not numbers_old and bool(numbers_new)),
-        "negation_differs": float(_negates(old_words) != _negates(new_words)),
-        "says_change": float(bool(_CHANGE.search(newer)) and not _CHANGE.search(older)),
+        "numbers_differ": float(bool(older.numbers - newer.numbers) and bool(newer.numbers - older.numbers)),
+        "numbers_added": float(not older.numbers and bool(newer.numbers)),
+        "negation_differs": float(older.negates != newer.negates),
+        "says_change": float(newer.says_change and not older.says_change),
         "names_differ": float(bool(own_names_old) and bool(own_names_new)),
         "names_added": float(not own_names_old and bool(own_names_new)),
-        "runs_along": SequenceMatcher(None, old_words, new_words, autojunk=False).ratio(),
-        "begins_alike": alike / max(1, len(old_words)),
+        "runs_along": matcher.ratio(),
+        "begins_alike": alike / max(1, len(older.words)),
         "both_have_own": min(len(old - new), len(new - old)) / max(1, min(len(old), len(new))),
-        "same_subject": float(first_old is not None and first_old in new),
+        "same_subject": float(bool(older.stems) and older.stems[0] in new),
         "one_place_differs": float(one_place),
-        "one_value_differs": float(one_place and bool(_ONE_VALUE.search(older) and _ONE_VALUE.search(newer))),
-        "says_also": float(bool(_ALSO.search(newer))),
+        "one_value_differs": float(one_place and older.has_one_value and newer.has_one_value),
+        "says_also": float(_ALSO.search(newer.text) is not None),
         "leaves_value": float(_leaves_value(older, newer)),
     }
 
 
-def _leaves_value(older: str, newer: str) -> bool:
+def _leaves_value(older: Statement, newer: Statement) -> bool:
     """Whether the newer text gives up a value in the older one and has something new."""
-    if _LEFT.search(older) or _negates(lexicon.words_of(older)):
+    if older.gives_up or older.negates:
         return False  # The older text already gave it up.
-    had = set(lexicon.stems_of(older))
-    left = {stem for match in _LEFT.finditer(newer) for stem in lexicon.stems_of(match["value"])[:1]}
-    return bool(left & had) and bool(set(lexicon.stems_of(newer)) - had)
+    had = set(older.stems)
+    return not had.isdisjoint(newer.left) and not had.issuperset(newer.stems)
 
 
-def _have_different_subjects(older: str, newer: str) -> bool:
+def _have_different_subjects(older: Statement, newer: Statement) -> bool:
     """Whether two texts say different things about different subjects: the router's address and the printer's."""
-    old, new = _VERB.search(older), _VERB.search(newer)
-    if old is None or new is None:
+    if older.sides is None or newer.sides is None:
         return False
-    subjects = [_content_words(older[: old.start()]), _content_words(newer[: new.start()])]
-    said = [_content_words(older[old.end() :]), _content_words(newer[new.end() :])]
-    return bool(subjects[0] - subjects[1] and subjects[1] - subjects[0]) and (
-        bool(said[0] - said[1] and said[1] - said[0])
-        or _negates(lexicon.words_of(older)) != _negates(lexicon.words_of(newer))
+    (old_subject, old_said), (new_subject, new_said) = older.sides, newer.sides
+    return bool(old_subject - new_subject and new_subject - old_subject) and (
+        bool(old_said - new_said and new_said - old_said) or older.negates != newer.negates
     )
 
 
-def _have_different_labels(older: str, newer: str) -> bool:
+def _have_different_labels(older: Statement, newer: Statement) -> bool:
     """Whether two texts are about things with different numbers: ticket 41 and ticket 42, note 3 and note 4."""
-    old, new = _labels(older), _labels(newer)
-    return bool(old) and bool(new) and old != new
-
-
-def _labels(text: str) -> set[str]:
-    verb = _VERB.search(text)
-    subject = text[: verb.start()] if verb is not None else ""
-    return {match["number"] for match in (*_LABEL.finditer(text), *_SUBJECT_LABEL.finditer(subject))}
+    return bool(older.labels) and bool(newer.labels) and older.labels != newer.labels
 
 
 def _content_words(text: str) -> set[int | str]:
     return {*lexicon.stems_of(text), *_numbers(text)}
 
 
-def _one_place_differs(old: Sequence[str], new: Sequence[str]) -> bool:
-    """Whether two texts are equal except for up to three words in one place."""
-    matcher = SequenceMatcher(None, old, new, autojunk=False)
+def _one_place_differs(matcher: SequenceMatcher[str], older: int) -> bool:
+    """Whether two texts are equal except for up to three words in one place; `older` is the number of words in one."""
     other = [code for code in matcher.get_opcodes() if code[0] != "equal"]
     if len(other) != 1 or other[0][0] != "replace":
         return False
     _, begin, end, new_begin, new_end = other[0]
-    return end - begin <= 3 and new_end - new_begin <= 3 and end - begin < len(old)
-
-
-def _negates(words: Sequence[str]) -> bool:
-    return any(word in _NEGATIONS for word in words)
+    return end - begin <= 3 and new_end - new_begin <= 3 and end - begin < older
 
 
 def _numbers(text: str) -> set[str]:
@@ -293,11 +360,6 @@ def _numbers(text: str) -> set[str]:
         found.add(plain)
     found.update(_SMALL_NUMBERS[word] for word in lexicon.words_of(text) if word in _SMALL_NUMBERS)
     return found
-
-
-def _names(text: str) -> set[str]:
-    """The capitalised words except the first of each sentence, in lower case."""
-    return {word for name in _NAME.findall(text) for word in lexicon.words_of(name)}
 
 
 @cache

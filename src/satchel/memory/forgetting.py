@@ -21,6 +21,7 @@ from satchel.memory.hashing import UNKEYED_BELOW, WordHasher
 from satchel.memory.records import Forgotten, Receipt, Source
 from satchel.memory.repository import count_up, place_hash, slices, to_micros
 from satchel.memory.tables import changes, earlier_words, edges, memories, spaces, tags, tombstones, vectors
+from satchel.spacing import Spaced
 
 __all__ = ["FORGOTTEN", "Forgetting", "has_unkeyed", "rekey"]
 
@@ -37,9 +38,7 @@ _MOST_NEEDLES: Final = 20
 in what agents said."""
 _MOST_IN_PATTERN: Final = 50
 _LONG_CHARS: Final = 5_000
-"""Longer texts are compared word by word, because an expression of a megabyte takes minutes."""
-_HEAD_WORDS: Final = 20
-_NOT_BLANK: Final = re.compile(r"\S+")
+"""Longer texts are not made into an expression: one of a megabyte takes minutes."""
 _BASES: Final = ("derived_from", "confirmed_by")
 
 
@@ -304,7 +303,7 @@ def _replacer(needles: Collection[str]) -> Callable[[str], tuple[str, str]]:
     def replace(text: str) -> tuple[str, str]:
         first = ""
         for needle in long:
-            spans = list(_spans_of(needle, text)) if len(text) >= len(needle) else []
+            spans = Spaced(text).spans(needle)
             for start, end in reversed(spans):
                 text = text[:start] + FORGOTTEN + text[end:]
             first = first or (needle if spans else "")
@@ -316,26 +315,6 @@ def _replacer(needles: Collection[str]) -> Callable[[str], tuple[str, str]]:
         return text, first
 
     return replace
-
-
-def _spans_of(needle: str, text: str) -> Iterator[tuple[int, int]]:
-    """Where a long needle stands in a text, whatever the blanks between its words: an expression would be as long."""
-    words = needle.split()
-    head = re.compile(r"\s+".join(map(re.escape, words[:_HEAD_WORDS])))
-    at = 0
-    while (found := head.search(text, at)) is not None:
-        at = end = found.end()
-        rest = _NOT_BLANK.finditer(text, found.end())
-        for word in words[_HEAD_WORDS:]:
-            there = next(rest, None)
-            if there is None or not there[0].startswith(word):
-                break
-            end = there.start() + len(word)
-            if there.end() > end and word is not words[-1]:
-                break
-        else:
-            yield found.start(), end
-            at = end
 
 
 def _candidates(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, bindparam, or_, select
 
 from satchel.memory.records import MemoryRecord, record_to_json
 from satchel.memory.repository import from_micros, read_records, slices
@@ -114,22 +114,19 @@ def read_edges(connection: Connection, rid: int) -> list[Edge]:
     ]
 
 
+_SUPERSEDES = edges.c.relation == "supersedes"
+_FIRST = (
+    select(edges.c.target_rid.label("rid"))
+    .where(_SUPERSEDES, edges.c.source_rid == bindparam("newer"))
+    .cte("chain", recursive=True)
+)
+_CHAIN = _FIRST.union(select(edges.c.target_rid).where(_SUPERSEDES, edges.c.source_rid == _FIRST.c.rid))
+_REACHED = select(_CHAIN.c.rid).where(_CHAIN.c.rid == bindparam("older")).limit(1)
+
+
 def is_superseded_by(connection: Connection, older: int, newer: int) -> bool:
     """Whether a chain of `supersedes` leads from one rid to another already."""
-    seen, frontier = {newer}, [newer]
-    while frontier:
-        found: list[int] = []
-        for part in slices(frontier):
-            found += connection.execute(
-                select(edges.c.target_rid).where(
-                    edges.c.relation == "supersedes", edges.c.source_rid.in_(part)
-                )
-            ).scalars()
-        if older in found:
-            return True
-        frontier = [rid for rid in dict.fromkeys(found) if rid not in seen]
-        seen.update(frontier)
-    return False
+    return connection.execute(_REACHED, {"newer": newer, "older": older}).first() is not None
 
 
 def walk(

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, bindparam, insert, select
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory import lifecycle, repository
-from satchel.memory.comparing import Comparison, ask_model, judge_pair
+from satchel.memory.comparing import Comparison, Statement, ask_model, judge, judge_pair
 from satchel.memory.records import TRUST_RANK, Hit, MemoryRecord
 from satchel.memory.tables import compared, edges, memories, vectors
 
@@ -50,6 +50,9 @@ embedder, and one of ten with words alone. `undo` reverts it."""
 _WORK = "compare"
 _POLL_S = 0.02
 _BATCH = 32
+"""Facts that are compared and linked together, in a transaction of a tenth of a second."""
+_CLAIMED = 256
+"""Facts that are claimed together, because finding those that are left passes over all others."""
 _MAX_RECENT = 256
 """The number of new facts that are compared before a search, so that it doesn't return what was just corrected. Each
 takes a millisecond, a fifth of the time to embed it. More come from an import and are compared in the background."""
@@ -116,7 +119,7 @@ class Grouping:
         """Compare facts until none is left or `limit` were compared; see `Memory.group`."""
         total = Grouped()
         while limit is None or total.compared < limit:
-            most = _BATCH if limit is None else min(_BATCH, limit - total.compared)
+            most = _CLAIMED if limit is None else min(_CLAIMED, limit - total.compared)
             done = await self.compare_some(most, model=model)
             if not done.compared:
                 break
@@ -180,7 +183,10 @@ class Grouping:
             )
 
         async with space.claims.take(_WORK, find, name=lambda fact: str(fact.rid), wait_s=wait_s) as facts:
-            return await self._compare_and_link(facts, model) if facts else Grouped()
+            total = Grouped()
+            for at in range(0, len(facts), _BATCH):
+                total += await self._compare_and_link(facts[at : at + _BATCH], model)
+            return total
 
     async def _compare_and_link(self, facts: Sequence[_PendingFact], model: ChatModel | None) -> Grouped:
         """Compare these facts with the nearest ones and write the links."""
@@ -193,9 +199,15 @@ class Grouping:
         )
         wanted = {rid for found in near.values() for rid in found} | {fact.rid for fact in facts}
         records = await space.read(repository.read_records, sorted(wanted))
-        findings = [
-            (fact, await _compare_with(fact, near.get(fact.rid, {}), records, model)) for fact in facts
-        ]
+        # A third of a millisecond for each pair: too long for the event loop.
+        findings = await space.thread.run(
+            lambda: [(fact, _compare_with(fact, near.get(fact.rid, {}), records)) for fact in facts]
+        )
+        if model is not None:
+            findings = [
+                (fact, [await _ask(older, newer, by_words, model) for older, newer, by_words in found])
+                for fact, found in findings
+            ]
         at = space.now_micros()
 
         def write(connection: Connection, space: int) -> Grouped:
@@ -207,23 +219,34 @@ class Grouping:
         return await space.write(write)
 
 
-async def _compare_with(
-    fact: _PendingFact,
-    near: Mapping[int, float | None],
-    records: Mapping[int, MemoryRecord],
-    model: ChatModel | None,
-) -> list[tuple[MemoryRecord, MemoryRecord, Comparison]]:
-    """The older memory, the newer one and their relation, for each memory near a fact."""
+_Finding: TypeAlias = tuple[MemoryRecord, MemoryRecord, Comparison]
+"""The older memory, the newer one and their relation."""
+
+
+def _compare_with(
+    fact: _PendingFact, near: Mapping[int, float | None], records: Mapping[int, MemoryRecord]
+) -> list[_Finding]:
+    """A finding for each memory near a fact."""
+    if fact.rid not in records:
+        return []
+    own = records[fact.rid]
+    statement = Statement(own.content)
     findings = []
     for rid, cosine in near.items():
-        if fact.rid not in records or rid not in records or records[rid].kind != "fact":
+        if rid not in records or records[rid].kind != "fact":
             continue
-        older, newer = _in_order(records[rid], records[fact.rid], one_first=rid < fact.rid)
-        found = judge_pair(older.content, newer.content, cosine)
-        if model is not None and found.confidence < 1:
-            found = await ask_model(model, older.content, newer.content) or found
+        older, newer = _in_order(records[rid], own, one_first=rid < fact.rid)
+        other = Statement(records[rid].content)
+        found = judge(other, statement, cosine) if newer is own else judge(statement, other, cosine)
         findings.append((older, newer, found))
     return findings
+
+
+async def _ask(older: MemoryRecord, newer: MemoryRecord, found: Comparison, model: ChatModel) -> _Finding:
+    """The finding of a language model, where the given one isn't certain."""
+    if found.confidence < 1:
+        found = await ask_model(model, older.content, newer.content) or found
+    return older, newer, found
 
 
 def _pending(space: int, since: int) -> Any:
@@ -263,7 +286,8 @@ def _pending_facts(
         )
     if without:
         query = query.where(memories.c.rid.not_in([int(rid) for rid in without]))
-    rows = connection.execute(query.order_by(memories.c.rid).limit(limit)).all()
+    # In the order of an index, so that SQLite need not sort all of them.
+    rows = connection.execute(query.order_by(memories.c.changed, memories.c.rid).limit(limit)).all()
     return [
         _PendingFact(
             rid=row.rid,
@@ -318,22 +342,38 @@ def _in_order(
     return (one, other) if since(one) < since(other) else (other, one)
 
 
+# These run several times for each fact, and building a statement takes longer than running it.
+_THERE = (
+    select(memories.c.content, compared.c.rid)
+    .select_from(memories.outerjoin(compared, compared.c.rid == memories.c.rid))
+    .where(memories.c.rid == bindparam("of"))
+)
+_ENDS = memories.alias("ends")
+_LINKED = (
+    select(edges.c.relation)
+    .join(memories, memories.c.rid == edges.c.source_rid)
+    .join(_ENDS, _ENDS.c.rid == edges.c.target_rid)
+    .where(
+        memories.c.space_id == bindparam("space"),
+        memories.c.id.in_(bindparam("ids", expanding=True)),
+        _ENDS.c.id.in_(bindparam("ids", expanding=True)),
+        edges.c.relation.in_(bindparam("relations", expanding=True)),
+    )
+)
+
+
 def _write_findings(
     connection: Connection,
     space: int,
     fact: _PendingFact,
-    findings: Sequence[tuple[MemoryRecord, MemoryRecord, Comparison]],
+    findings: Sequence[_Finding],
     at: int,
 ) -> Grouped:
     """Write the links of a fact, and mark it as compared. `at` is in microseconds."""
-    there = connection.execute(
-        select(memories.c.content, compared.c.rid)
-        .select_from(memories.outerjoin(compared, compared.c.rid == memories.c.rid))
-        .where(memories.c.rid == fact.rid)
-    ).first()
+    there = connection.execute(_THERE, {"of": fact.rid}).first()
     if there is None or there.rid is not None or there.content != fact.content:
         return Grouped()  # It was forgotten or edited meanwhile, or another process compared it first.
-    connection.execute(insert(compared).values(rid=fact.rid, compared_at=at))
+    connection.execute(insert(compared), {"rid": fact.rid, "compared_at": at})
     done = Grouped(compared=1, pairs=len(findings))
     for older, newer, found in findings:
         try:
@@ -382,16 +422,5 @@ def _link(
 
 def _are_linked(connection: Connection, space: int, one: str, other: str, *relations: str) -> bool:
     """Whether an edge with one of these relations connects two memories, in either direction."""
-    ends = memories.alias("ends")
-    row = connection.execute(
-        select(edges.c.relation)
-        .join(memories, memories.c.rid == edges.c.source_rid)
-        .join(ends, ends.c.rid == edges.c.target_rid)
-        .where(
-            memories.c.space_id == space,
-            memories.c.id.in_((one, other)),
-            ends.c.id.in_((one, other)),
-            edges.c.relation.in_(relations),
-        )
-    ).first()
-    return row is not None
+    found = connection.execute(_LINKED, {"space": space, "ids": [one, other], "relations": relations})
+    return found.first() is not None

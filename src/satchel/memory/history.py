@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, or_, select, update
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory import lexicon
@@ -101,15 +101,42 @@ def change_to_json(change: Change) -> dict[str, Any]:
     }
 
 
+# Comparing runs these several times for each fact, and building a statement takes longer than running it.
+_ROW = select(memories).where(memories.c.space_id == bindparam("space"), memories.c.id == bindparam("of"))
+_EDGE = (
+    (edges.c.source_rid == bindparam("source"))
+    & (edges.c.target_rid == bindparam("target"))
+    & (edges.c.relation == bindparam("named"))
+)
+_WEIGHT = select(edges.c.weight).where(_EDGE)
+_REMOVE_EDGE = delete(edges).where(_EDGE)
+_WEIGH = update(edges).where(_EDGE).values(weight=bindparam("new_weight"))
+_KEEP_CHANGE = insert(changes).returning(changes.c.id)
+_OWN_SUPERSESSION = (
+    select(changes.c.id)
+    .where(
+        changes.c.space_id == bindparam("space"),
+        changes.c.memory_id == bindparam("older"),
+        changes.c.other_id == bindparam("newer"),
+        changes.c.action == "supersede",
+        changes.c.who == "compare",
+        changes.c.id.not_in(
+            select(changes.c.undoes).where(
+                changes.c.space_id == bindparam("space"), changes.c.undoes.is_not(None)
+            )
+        ),
+    )
+    .order_by(changes.c.id.desc())
+)
+
+
 def find_row(connection: Connection, space: int, id: str) -> Any:
     """The row of a memory.
 
     Raises:
         NotFound: There is none with this id in this space.
     """
-    row = connection.execute(
-        select(memories).where(memories.c.space_id == space, memories.c.id == id)
-    ).first()
+    row = connection.execute(_ROW, {"space": space, "of": id}).first()
     if row is None:
         raise NotFound(f"There is no memory {id!r} here.")
     return row
@@ -168,26 +195,15 @@ def put_edge(
     Returns:
         The weight that it had, or None where there was no edge.
     """
-    here = (
-        (edges.c.source_rid == source.rid)
-        & (edges.c.target_rid == target.rid)
-        & (edges.c.relation == relation)
-    )
-    before: float | None = connection.execute(select(edges.c.weight).where(here)).scalar()
+    here = {"source": source.rid, "target": target.rid, "named": relation}
+    before: float | None = connection.execute(_WEIGHT, here).scalar()
     if weight is None:
-        connection.execute(delete(edges).where(here))
+        connection.execute(_REMOVE_EDGE, here)
     elif before is None:
-        connection.execute(
-            insert(edges).values(
-                source_rid=source.rid,
-                target_rid=target.rid,
-                relation=relation,
-                weight=weight,
-                created_at=at,
-            )
-        )
+        row = {"source_rid": source.rid, "target_rid": target.rid, "relation": relation}
+        connection.execute(insert(edges), {**row, "weight": weight, "created_at": at})
     elif before != weight:
-        connection.execute(update(edges).where(here).values(weight=weight))
+        connection.execute(_WEIGH, {**here, "new_weight": weight})
     return before
 
 
@@ -206,22 +222,19 @@ def write_change(
     undoes: int | None = None,
 ) -> str:
     """Keep a change; gives its id."""
-    number = connection.execute(
-        insert(changes)
-        .values(
-            space_id=space,
-            memory_id=memory_id,
-            other_id=other_id,
-            action=action,
-            at=at,
-            who=who,
-            why=why,
-            before=json.dumps(before, ensure_ascii=False),
-            after=json.dumps(after, ensure_ascii=False),
-            undoes=undoes,
-        )
-        .returning(changes.c.id)
-    ).scalar_one()
+    row = {
+        "space_id": space,
+        "memory_id": memory_id,
+        "other_id": other_id,
+        "action": action,
+        "at": at,
+        "who": who,
+        "why": why,
+        "before": json.dumps(before, ensure_ascii=False),
+        "after": json.dumps(after, ensure_ascii=False),
+        "undoes": undoes,
+    }
+    number = connection.execute(_KEEP_CHANGE, row).scalar_one()
     return f"c{number}"
 
 
@@ -355,19 +368,7 @@ def undo_change(connection: Connection, space: int, change_id: str, *, at: int, 
 
 def own_supersession(connection: Connection, space: int, older: str, newer: str) -> str | None:
     """The change by which comparing let one memory take another's place, where it still stands; None where not."""
-    taken_back = select(changes.c.undoes).where(changes.c.space_id == space, changes.c.undoes.is_not(None))
-    number = connection.execute(
-        select(changes.c.id)
-        .where(
-            changes.c.space_id == space,
-            changes.c.memory_id == older,
-            changes.c.other_id == newer,
-            changes.c.action == "supersede",
-            changes.c.who == "compare",
-            changes.c.id.not_in(taken_back),
-        )
-        .order_by(changes.c.id.desc())
-    ).scalar()
+    number = connection.execute(_OWN_SUPERSESSION, {"space": space, "older": older, "newer": newer}).scalar()
     return None if number is None else f"c{number}"
 
 

@@ -4,15 +4,16 @@ afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from satchel.memory import decay
-from satchel.memory.block import Said, block_of, is_mere_question, restates, said_texts, says
+from satchel.memory.block import Said, block_of, gist, is_mere_question, restates, said_texts
 from satchel.memory.filters import Filter, Visible
 from satchel.memory.grouping import with_later_words
+from satchel.memory.question import MAX_QUERY_CHARS
 from satchel.memory.records import Context, Hit, Recall
 from satchel.memory.relevance import CONSIDERED, judge, judge_by_words
 from satchel.memory.repository import read_records, rids_of
@@ -83,12 +84,12 @@ class Surface:
             return Surfaced()
         visible = await self._visible(showing)
         at_least = _THRESHOLD if showing.threshold is None else showing.threshold
-        known = _normalised(text for _, text in said)
+        known = {gist(text) for _, text in said}
         most = max(CONSIDERED, showing.limit)
         found = await self._judged(said[-1][1], known, at_least=at_least, visible=visible, most=most)
         if not found.passing and len(said) > 1:
             # "And what can she eat?" can only be understood with the messages before it.
-            together = "\n".join(text for _, text in said)
+            together = "\n".join(text[: MAX_QUERY_CHARS // _MESSAGES] for _, text in said)
             found = await self._judged(together, known, at_least=at_least, visible=visible, most=most)
         if not found.passing:
             return Surfaced(left_out=found.left_out)
@@ -121,7 +122,7 @@ class Surface:
         )
         passed = await self._search.requests_since([hit.memory.id for hit in near])
         now = self._space.clock.now()
-        known = _normalised(text for _, text in said)
+        known = {gist(text) for _, text in said}
         explained = {hit.memory.id for hit in found.context.memories} | {
             hit.memory.id for hit, _ in found.left_out
         }
@@ -156,7 +157,7 @@ class Surface:
         return replace(visible, hidden=visible.hidden.union(excluded))
 
     async def _judged(
-        self, text: str, known: Collection[str], *, at_least: float, visible: Visible, most: int
+        self, text: str, known: Collection[tuple[str, str]], *, at_least: float, visible: Visible, most: int
     ) -> _Judged:
         """Judge the `most` best hits for a text that say something new."""
         question, found, vector = await self._search.find(
@@ -188,9 +189,9 @@ class Surface:
         )
 
 
-def _why_not_new(hit: Hit, known: Collection[str]) -> str:
+def _why_not_new(hit: Hit, known: Collection[tuple[str, str]]) -> str:
     """Why a memory says nothing new in this conversation, or ""."""
-    if says(hit.memory.content, known):
+    if gist(hit.memory.content) in known:
         return "repeats what was just said"
     return "is only a question" if is_mere_question(hit.memory) else ""
 
@@ -199,8 +200,3 @@ def _why_not_shown(hit: Hit, context: Context) -> str:
     if any(restates(hit.memory.content, shown.memory.content) for shown in context.memories):
         return "restates a memory that is shown"
     return "no room left"
-
-
-def _normalised(texts: Iterable[str]) -> set[str]:
-    """The texts with every run of white space replaced by one space."""
-    return {" ".join(text.split()) for text in texts}

@@ -30,7 +30,7 @@ BEFORE_SEARCH = 10_000
 worth more than what is quick. Above that the newest are embedded, and the user is told of the rest."""
 BEFORE_SURFACING = 1_024
 """The same before a turn, which somebody waits for: five seconds."""
-_GROUP_AT_ONCE = 32
+_GROUP_AT_ONCE = 128  # Half a second to a second of work.
 _LOCKED_S = 2.0
 """How long a reader's upkeep waits for another process that locks the database."""
 _IDLE_S = 2.0

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["LEAST_KEPT", "ArrayCandidates"]
 
 _MOST_COMPARED_CHARS = 20_000
+_COMPARED_AT_ONCE = 32
+"""Memories that are compared with all others in one pass: over 50,000 vectors, it takes 32 ms of CPU, and 6.6 for one
+memory (measured)."""
 
 LEAST_KEPT = 2_000
 """The fewest memories that are worth a file. Fewer are read from the database in 0.1 s."""
@@ -366,48 +369,54 @@ class ArrayCandidates:
         index = await self._loaded()
 
         def compare() -> dict[int, Mapping[int, float | None]]:
-            return {
-                rid: _near_words(index, rid, text, limit=limit, coverage=coverage)
-                if vectors is None
-                else _near_vector(index, rid, vectors, limit=limit, cosine=cosine)
-                for rid, (text, vectors) in texts.items()
-                if not _is_said(index, rid)
+            # Episodes are excluded before the nearest are chosen.
+            eligible = index.alive & (index.sittings().number < 0)
+            given = {
+                rid: text
+                for rid, text in texts.items()
+                if (row := index.rows.get(rid)) is None or eligible[row]
             }
+            near: dict[int, Mapping[int, float | None]] = {
+                rid: _near_words(index, rid, text, eligible, limit=limit, coverage=coverage)
+                for rid, (text, vectors) in given.items()
+                if vectors is None
+            }
+            with_vectors = [(rid, vectors) for rid, (_, vectors) in given.items() if vectors is not None]
+            for at in range(0, len(with_vectors), _COMPARED_AT_ONCE):
+                some = dict(with_vectors[at : at + _COMPARED_AT_ONCE])
+                near |= _near_vectors(index, some, eligible, limit=limit, cosine=cosine)
+            return near
 
         return await self._thread.run(compare)
 
 
-def _is_said(index: Index, rid: int) -> bool:
-    row = index.rows.get(rid)
-    return row is not None and bool(index.sittings().number[row] >= 0)
-
-
-def _near_vector(
-    index: Index, rid: int, vectors: bytes, *, limit: int, cosine: float
-) -> dict[int, float | None]:
-    own = np.frombuffer(vectors, dtype="<f4").reshape(-1, index.dimension)[0]
-    sitting, cosines = index.sittings().number, index.cosines(own)
-    near: dict[int, float | None] = {}
-    for at in top(cosines.best, limit + 1).tolist():
-        row, found = int(cosines.rows[at]), float(cosines.best[at])
-        other = int(index.rids[row])
-        if other != rid and index.alive[row] and sitting[row] < 0 and found >= cosine:
-            near[other] = found
+def _near_vectors(
+    index: Index, given: Mapping[int, bytes], eligible: Any, *, limit: int, cosine: float
+) -> dict[int, dict[int, float | None]]:
+    """The nearest eligible memories of each memory, by the first of its vectors."""
+    own = np.stack(
+        [np.frombuffer(vectors, dtype="<f4").reshape(-1, index.dimension)[0] for vectors in given.values()],
+        axis=1,
+    )
+    cosines = index.cosines(own)
+    kept = eligible[cosines.rows]
+    rids, best = index.rids[cosines.rows[kept]], np.ascontiguousarray(cosines.best[kept].T)
+    near: dict[int, dict[int, float | None]] = {}
+    for rid, found in zip(given, best, strict=True):
+        nearest = [(int(rids[at]), float(found[at])) for at in top(found, limit + 1).tolist()]
+        near[rid] = {other: value for other, value in nearest if other != rid and value >= cosine}
     return near
 
 
-def _near_words(index: Index, rid: int, text: str, *, limit: int, coverage: float) -> dict[int, float | None]:
+def _near_words(
+    index: Index, rid: int, text: str, eligible: Any, *, limit: int, coverage: float
+) -> dict[int, float | None]:
     question = read_question(text[:_MOST_COMPARED_CHARS], ())
-    chosen = shortlist(index, question, None, limit=limit + 1, mode="lexical")
+    chosen = shortlist(index, question, None, limit=limit + 1, mode="lexical", only=eligible)
     if chosen is None:
         return {}
-    sitting = index.sittings().number
     found = rank(index, question, chosen, score(index, question, chosen, mode="lexical"), limit=limit + 1)
-    return {
-        hit.rid: None
-        for hit in found.ranked
-        if hit.rid != rid and sitting[hit.row] < 0 and hit.coverage >= coverage
-    }
+    return {hit.rid: None for hit in found.ranked if hit.rid != rid and hit.coverage >= coverage}
 
 
 def _rows_of(visible: Visible, index: Index) -> Any:

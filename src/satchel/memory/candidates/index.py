@@ -399,7 +399,7 @@ class Index:
         return self._spread.get(stem, rows=len(self), spread=spread, fix=fix)
 
     def cosines(self, query: Floats) -> Cosines:
-        """Compare a query with every vector; shape (d,), unit length."""
+        """Compare queries with every vector; shape (d,) or (d, m), unit length."""
         vectors = Vectors(self.dimension) if self._vectors is None else self._vectors
         return vectors.cosines(query)
 

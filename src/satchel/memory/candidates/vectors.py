@@ -20,11 +20,12 @@ _ROWS_AT_ONCE = 4096
 
 
 class Cosines(NamedTuple):
-    """How near a query is to the vectors of a space.
+    """How near a query is to the vectors of a space, or m queries at once.
 
     Attributes:
-        best: The best cosine of each row that has vectors; `rows` says which. Dead rows are among them.
-        every: The cosine of every vector.
+        best: The best cosine of each row that has vectors, shape (rows,) or (rows, m); `rows` says which. Dead rows are
+            among them.
+        every: The cosine of every vector, shape (n,) or (n, m).
     """
 
     best: Floats
@@ -115,14 +116,14 @@ class Vectors:
         return sum(part.matrix.nbytes for part in self.parts())
 
     def cosines(self, query: Floats) -> Cosines:
-        """Compare a query with every vector; shape (d,), unit length."""
+        """Compare queries with every vector; shape (d,) or (d, m), unit length."""
         products = [product(part.matrix, query) for part in self.parts()]
         if not products:
-            nothing = np.empty(0, dtype=np.float32)
+            nothing = np.empty((0, *query.shape[1:]), dtype=np.float32)
             return Cosines(best=nothing, rows=np.empty(0, dtype=np.int64), every=nothing)
         every = products[0] if len(products) == 1 else np.concatenate(products)
         rows, starts = self._rows_and_starts()
-        best = every if len(starts) == len(every) else np.maximum.reduceat(every, starts)
+        best = every if len(starts) == len(every) else np.maximum.reduceat(every, starts, axis=0)
         return Cosines(best=best, rows=rows, every=every)
 
     def _rows_and_starts(self) -> tuple[Any, Any]:
