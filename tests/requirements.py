@@ -543,6 +543,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(10, "memory:dates:ranges", "issue 10 §3", "Both ends of a range are resolved together, over new year and inside a month that is named before."),
     built(10, "memory:dates:order", "issue 10 §3", "A day and a month in digits resolve where the language or the user's locale fixes their order."),
     built(10, "memory:dates:languages", "issue 10 §3", "Dates spoken in German, Spanish, French and Chinese resolve."),
+    built(10, "memory:dates:unsure", "issue 10 §3", "Names, titles, units, quotations, habits and wishes that look like dates are never resolved."),
     built(10, "memory:dates:birthday", "issue 10 §3", "A birthday has no single year."),
     built(10, "memory:dates:linear", "issue 10", "Resolving never raises and takes linear time on any text."),
     built(10, "memory:dates:offset", "issue 10 §3", "A naive time takes the offset that its own day has in the zone."),

@@ -13,6 +13,11 @@ time.
 
 `common` are words by which the language is known, `joins` and `breaks` words between two dates (see `resolving.py`),
 and `[signs]` regular expressions about a clause, in which `¤` stands for the date (see `tenses.py`).
+
+`[guards]` say which company makes a phrase unsure, so that it stays unknown: each has the kinds of phrases that it is
+about ("any" for all), and regular expressions about the text around one, with the phrase as `‹phrase›`: `never`, which
+must not be found, and `needs`, which must be. In them, `{common}` is any of the common words, `{verb}` any verb of the
+signs, `{past}` one of the past, and every other name in braces a pattern of `[macros]`.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ import tomllib
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
@@ -40,6 +45,9 @@ _TOKEN: Final = re.compile(
 )
 _SIGNS: Final = str.maketrans("\u2018\u2019\u2010\u2011\u2012\u2013\u2014\uff5e~\u3001", "''-------,")
 _PATTERN: Final = re.compile(r"<(\w+)(?::(\w+))?>|([\[\]()|^])|([^\s<>\[\]()|^]+)")
+_STANDING_FOR: Final = frozenset({"", "same", "strong"})
+"""The meanings that are those of their only symbol."""
+_MACRO: Final = re.compile(r"\{([a-z]+)\}")
 _DIGITS: Final[Mapping[str, tuple[int, int, int, int]]] = {
     "int": (1, 4, 1, 9999),
     "d": (1, 2, 1, 31),
@@ -59,11 +67,15 @@ class Token(NamedTuple):
 
 
 class Phrase(NamedTuple):
-    """A phrase that was found: its tokens from `start` up to `end`, and what it means."""
+    """A phrase that was found: its tokens from `start` up to `end`, what it means, and by which rule.
+
+    `kind` is the meaning's method; where a phrase stands for another one ("in" before a month), that one's.
+    """
 
     start: int
     end: int
     value: Any
+    kind: str = ""
 
 
 def tokens_of(text: str) -> list[Token]:
@@ -103,8 +115,7 @@ class Language:
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.signs: Mapping[str, re.Pattern[str]] = {
-            name: re.compile(pattern.replace("'", _APOSTROPHE), re.IGNORECASE | re.VERBOSE | re.DOTALL)
-            for name, pattern in data["signs"].items()
+            name: _compiled(pattern) for name, pattern in data["signs"].items()
         }
         self.order: Any = data.get("order")
         self.joins = frozenset(token.word for token in tokens_of(data["joins"]))
@@ -112,6 +123,7 @@ class Language:
         self.moving = frozenset(token.word for token in tokens_of(data["moving"]))
         self.breaks = frozenset(token.word for token in tokens_of(data["breaks"]))
         self._data = data
+        self._guards: dict[str, list[tuple[re.Pattern[str], bool]]] = {}
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
@@ -192,6 +204,32 @@ class Language:
         words = self._words.keys() | self._literals
         return frozenset(word for word in words if word.isalpha()) - light - common
 
+    def is_sure(self, kind: str, around: str) -> bool:
+        """Whether nothing around a phrase speaks against it; in `around`, it stands as `‹phrase›`."""
+        if kind not in self._guards:
+            self._guards[kind] = self._guards_of(kind)
+        return all((pattern.search(around) is None) is is_never for pattern, is_never in self._guards[kind])
+
+    def _guards_of(self, kind: str) -> list[tuple[re.Pattern[str], bool]]:
+        """What must and what mustn't be around a phrase of a kind; compiled when one is found."""
+        verbs = (self._data["signs"].get(tense, "(?!)") for tense in ("past", "future", "present"))
+        macros = {
+            "common": rf"(?:{'|'.join(map(re.escape, self._data['common'].split()))})\b",
+            "past": f"(?:{self._data['signs']['past']})",
+            "verb": f"(?:{'|'.join(verbs)})",
+            **self._data["macros"],
+        }
+        found: list[tuple[re.Pattern[str], bool]] = []
+        for guard in self._data["guards"].values():
+            for sign in (
+                guard.keys() & {"never", "needs"} if {"any", kind} & set(guard["kinds"].split()) else ()
+            ):
+                pattern = guard[sign]
+                while (filled := _MACRO.sub(lambda match: macros[match[1]], pattern)) != pattern:
+                    pattern = filled
+                found.append((_compiled(pattern), sign == "never"))
+        return found
+
     def can_begin(self, token: Token) -> bool:
         """Whether a mention can begin with the token."""
         return "mention" in self._begun.get(_key(token.word), ())
@@ -201,6 +239,11 @@ class Language:
         limit = min(at + _LONGEST, len(tokens))
         found = _Search(self._rules, self._words, self._begun, tokens, limit, meanings).symbol("mention", at)
         return max(found, key=lambda phrase: phrase.end, default=None)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern.replace("'", _APOSTROPHE), re.IGNORECASE | re.VERBOSE | re.DOTALL)
 
 
 def _key(word: str) -> str:
@@ -250,7 +293,7 @@ class _Search:
         if key not in self.found:
             if symbol in self.rules:
                 best: dict[int, tuple[int, Phrase]] = {}
-                self._walk(self.rules[symbol], at, at, {}, best)
+                self._walk(self.rules[symbol], at, at, {}, "", best)
                 self.found[key] = [phrase for _, phrase in best.values()]
             else:
                 self.found[key] = list(self._terminals(symbol, at))
@@ -273,6 +316,7 @@ class _Search:
         start: int,
         at: int,
         arguments: dict[str, Any],
+        kind: str,
         best: dict[int, tuple[int, Phrase]],
     ) -> None:
         for priority, name, constants in node.ends:
@@ -283,19 +327,22 @@ class _Search:
             except (ValueError, OverflowError):
                 value = None  # 31 April, or before year 1
             if value is not NO_PHRASE:
-                best[at] = (priority, Phrase(start, at, value))
+                stands_for = kind if name in _STANDING_FOR else name
+                best[at] = (priority, Phrase(start, at, value, stands_for))
         if node.marked is not None:
-            self._walk(node.marked, at, at, arguments, best)
+            self._walk(node.marked, at, at, arguments, kind, best)
         if at >= self.limit:
             return
         word = self.tokens[at].word
         if word in node.words:
-            self._walk(node.words[word], start, at + 1, arguments, best)
+            self._walk(node.words[word], start, at + 1, arguments, kind, best)
         begun = self.begun.get(_key(word), frozenset())
         for (symbol, name), after in node.symbols.items() if begun else ():
             for phrase in self.symbol(symbol, at) if symbol in begun else ():
-                more = arguments if name == "_" else {**arguments, name: phrase.value}
-                self._walk(after, phrase.start if start == at else start, phrase.end, more, best)
+                more, of = (
+                    (arguments, kind) if name == "_" else ({**arguments, name: phrase.value}, phrase.kind)
+                )
+                self._walk(after, phrase.start if start == at else start, phrase.end, more, of, best)
 
 
 @lru_cache(maxsize=len(LANGUAGES))

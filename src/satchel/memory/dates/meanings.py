@@ -271,6 +271,17 @@ class Said:
             return last
         return date.before(last.first)
 
+    def after_next(self, date: Value) -> Value:
+        """The one after the next; unknown where the next one is."""
+        following = self.step(1, date)
+        if not isinstance(following, Span) or not isinstance(date, Cycle):
+            return following
+        return date.after(following.last)
+
+    def weekend_after_next(self) -> Value:
+        """The weekend after the next one; unknown where that has two readings."""
+        return None if self.today.weekday() < 5 else self._weekend(2)
+
     # Parts and places
 
     def within(self, date: Value, container: Value) -> Value:
