@@ -574,6 +574,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(10, "memory:forget:killed-scrub", "issue 10", "A process that is killed before it has scrubbed leaves no words once the store is opened again."),
     built(10, "memory:forget:unguessable", "issue 10", "No guess can be tested against what is kept of forgotten words."),
     built(10, "memory:forget:giant", "issue 10", "A memory of 16 MB is forgotten like any other, with what repeats it."),
+    built(10, "memory:forget:receipt", "issue 10", "The receipt says when another process keeps forgotten words in the log of the database."),
     built(10, "memory:odd-texts", "issue 10", "Texts of one character, of emoji, from right to left, with NUL or lone surrogates are stored, found, shown, edited and forgotten."),
     built(3, "memory:history", "issue 3", "Every change is recorded with before, after, who and why, and can be undone."),
     built(3, "memory:export:round-trip", "DESIGN 5", "An export can be imported again without a difference."),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -16,6 +18,7 @@ from satchel.messages import TextBlock
 from satchel.models import ModelRequest, ScriptedModel
 from satchel.runtime import home
 from satchel.runtime.health import examine
+from satchel.runtime.lines import receipt_lines
 from satchel.storage import Database
 from tests.requirements import requirement
 from tests.runtime.world import logged, opened
@@ -164,6 +167,29 @@ async def test_forgetting_takes_the_words_out_of_the_store_and_out_of_every_log(
     async with opened(tmp_path, model) as satchel:
         assert satchel.memory is not None
         assert not [r for r in await satchel.memory.list() if "shellfish." in r.content]
+
+
+@requirement("memory:forget:receipt")
+async def test_the_receipt_says_when_another_process_keeps_the_words_in_the_databases_log(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, ScriptedModel([])) as satchel:
+        assert satchel.memory is not None
+        first, second = [
+            await satchel.memory.add(f"The safe behind the {place} opens with 4711.")
+            for place in ("mirror", "painting")
+        ]
+        with closing(sqlite3.connect(satchel.settings.database_location, isolation_level=None)) as other:
+            other.execute("BEGIN")
+            other.execute("SELECT count(*) FROM memories").fetchall()
+            held = receipt_lines(await satchel.forget([first]))
+        free = receipt_lines(await satchel.forget([second]))
+    assert [line for line in held if "another process" in line] == [
+        "  ! another process is using the database: its log or satchel.db.arrays keeps the words until that ends"
+    ]
+    assert not any("another process" in line for line in free)
+    home = tmp_path / "home"
+    assert not [file for file in home.rglob("*") if file.is_file() and b"mirror" in file.read_bytes()]
 
 
 @requirement("promise:degrade:goes-on", "memory:resilient")

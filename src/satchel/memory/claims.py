@@ -16,6 +16,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from satchel.errors import StorageError
 from satchel.memory.repository import slices, to_micros
 from satchel.memory.tables import claims
+from satchel.tasks import background_tasks
 
 if TYPE_CHECKING:
     from satchel.clock import Clock
@@ -55,23 +56,16 @@ class TableClaims:
             yield ()
             return
         names = [name(piece) for piece in pieces]
-        failure: Exception | None = None
         try:
-            async with anyio.create_task_group() as group:
+            async with background_tasks() as group:
                 group.start_soon(self._keep, work, names)
-                try:
-                    yield pieces
-                except Exception as error:  # noqa: BLE001 - raised again below, bare: not in the task group's wrapper
-                    failure = error
-                group.cancel_scope.cancel()
+                yield pieces
         finally:
             # A claim that can't be released ends with its lease.
             with anyio.CancelScope(shield=True), suppress(StorageError):
                 await self._backend.write(
                     lambda connection: _release(connection, work, names, owner=self._owner)
                 )
-        if failure is not None:
-            raise failure
 
     async def is_held(self, work: str) -> bool:
         """See `ports.Claims`."""

@@ -9,8 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 
-import anyio
-
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import UsageError
@@ -57,6 +55,7 @@ from satchel.memory.upkeep import BEFORE_SEARCH, BEFORE_SURFACING, Upkeep
 from satchel.models.embedding import OwnEmbedding, as_embedder, open_embedder
 from satchel.models.port import ChatModel, Embedder
 from satchel.storage import Database
+from satchel.tasks import background_tasks
 
 if TYPE_CHECKING:
     from satchel.memory.distill import (
@@ -191,17 +190,10 @@ class Memory:
                     locale=locale,
                 )
             )
-            failure: Exception | None = None
-            async with anyio.create_task_group() as group:
+            async with background_tasks() as group:
                 if dense is not None and back_fill:
                     group.start_soon(memory._upkeep.run, dense)
-                try:
-                    yield memory
-                except Exception as error:  # noqa: BLE001 - raised again below, bare: not in the task group's wrapper
-                    failure = error
-                group.cancel_scope.cancel()
-            if failure is not None:
-                raise failure
+                yield memory
 
     # Storing.
 

@@ -65,6 +65,7 @@ from satchel.runtime.sinks import HistorySink
 from satchel.runtime.spill import spill_into
 from satchel.runtime.tooling import Tooling, external_tools, mcp_tools, workspaces
 from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow, Words, live_redactor
+from satchel.tasks import background_tasks
 from satchel.tools import FunctionOrTool, Registry, Toolset, toolset_of
 from satchel.tools.external import ExternalTools
 from satchel.tools.mcp import McpToolset
@@ -135,11 +136,10 @@ class Satchel:
             StorageUnwritable: `SATCHEL_HOME` can't be created.
         """
         given = None if model is None or isinstance(model, str) else FunctionModel.of(model)
-        failure: Exception | None = None
         async with Home.open(settings, embedder=embedder, clock=clock, progress=progress) as home:
             settings = home.settings if not isinstance(model, str) else replace(home.settings, model=model)
             # Turns run in this group. They continue when their readers leave, and end with the group.
-            async with anyio.create_task_group() as group:
+            async with background_tasks() as group:
                 satchel = cls._wired(home, settings, group=group, given=given)
                 satchel.capabilities = await CapabilityParts.open(
                     satchel.parts, home, documents=satchel.tooling.skills
@@ -150,14 +150,9 @@ class Satchel:
                 satchel.parts.background.start(satchel._watch_inbox)
                 try:
                     yield satchel
-                except Exception as error:  # noqa: BLE001 - raised again below, where the group can't wrap it
-                    failure = error
                 finally:
                     with anyio.CancelScope(shield=True):
                         await satchel._close()
-                    group.cancel_scope.cancel()
-            if failure is not None:
-                raise failure
 
     @classmethod
     def _wired(cls, home: Home, settings: Settings, *, group: TaskGroup, given: ChatModel | None) -> Satchel:
