@@ -103,7 +103,7 @@ def test_what_waits_for_its_vector_is_no_fault(run: Run) -> None:
     run("memory", "add", "Ottokar keeps bees", environ=environ)
     assert (found := run("memory", "doctor", "--json", environ=environ)).code == 0
     assert json.loads(found.out)["notes"] == [
-        "1 memory has no vector yet; the next search makes them, and so does mending."
+        "1 memory has no vector yet. The next search or `--fix` embeds them."
     ]
     run("memory", "doctor", "--fix", environ=environ)
     assert json.loads(run("memory", "doctor", "--json", environ=environ).out)["notes"] == []

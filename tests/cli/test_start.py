@@ -79,7 +79,7 @@ def test_a_search_loads_only_what_searching_needs(tmp_path: Path) -> None:
         "satchel.memory.credentials.finding",
         "satchel.memory.dates",
         "satchel.memory.distill.engine",
-        "satchel.memory.transfer.own",
-        "satchel.memory.transfer.taking_in",
+        "satchel.memory.transfer.own_format",
+        "satchel.memory.transfer.importing",
     }
     assert set(loaded.split()) & needless == set()

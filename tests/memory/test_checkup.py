@@ -85,11 +85,9 @@ async def test_a_damaged_index_is_told_and_mended_and_other_processes_take_it_in
         assert (found.words_missing, found.words_wrong, found.vectors_missing) == (1, 1, 1)
         assert found.problems == (
             "1 memory is not in the lexical index.",
-            "1 memory stands in the lexical index with words that it does not have.",
+            "1 memory has wrong words in the lexical index.",
         )
-        assert found.notes == (
-            "1 memory has no vector yet; the next search makes them, and so does mending.",
-        )
+        assert found.notes == ("1 memory has no vector yet. The next search or `--fix` embeds them.",)
         done = await memory.repair()
         assert (done.reindexed, done.embedded) == (2, 1)
         assert (await memory.check()).problems == ()
@@ -112,7 +110,7 @@ async def test_rows_that_belong_to_nothing_are_removed(tmp_path: Path) -> None:
     async with Memory.open(path, embedder="none") as memory:
         found = await memory.check()
         assert found.orphans == {"words": 1, "tags": 1, "edges": 1}
-        assert "3 rows of indexes belong to nothing." in found.problems
+        assert "3 index rows belong to no memory." in found.problems
         assert (await memory.repair()).orphans == 3
         assert (await memory.check()).problems == ()
 

@@ -93,7 +93,7 @@ async def test_every_edit_has_before_and_after_and_can_be_taken_back_in_order(tm
         await memory.undo(first)
         assert await found(memory, "fridge", mode="lexical") == ["The gate code is on the fridge."]
         await memory.edit(id, importance=1)
-        with pytest.raises(UsageError, match="importance was changed again since"):
+        with pytest.raises(UsageError, match="importance was changed again later"):
             await memory.undo(second)
         for wrong in ("", "c99", "c-1", "c9" * 40, "x"):
             with pytest.raises(NotFound):
@@ -117,7 +117,7 @@ async def test_no_words_of_a_forgotten_memory_are_left_in_any_history_and_none_c
         await memory.forget(id)
         (change,) = await memory.history(id)
         assert (change.action, set(change.before), dict(change.after)) == ("forget", {"content_hmac"}, {})
-        with pytest.raises(UsageError, match="gone for good"):
+        with pytest.raises(UsageError, match="can.t be restored"):
             await memory.undo(change.id)
         assert [one.why for one in await memory.history(kept)] == ["", ""]
         for words in ("The safe opens with xylophone.", "The safe opens with marmalade."):

@@ -1,17 +1,17 @@
-"""What is wrong with a space, in numbers, and how it is repaired (`satchel memory doctor`).
+"""Checks a space and repairs it (`satchel memory doctor`).
 
-Duplicates, restatements, undated and faded memories are counted and left alone, because they are what was said.
-Injected text, secrets and indexes that don't fit the memories are defects.
+Duplicates, restatements, undated and faded memories are only counted, because they are what was said. Injected text,
+secrets and indexes that don't match the memories are defects.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, delete, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, exists, func, or_, select, update
 
 from satchel.memory import decay, lexicon, repository, transfer
 from satchel.memory.block import strip_injected
@@ -30,34 +30,37 @@ __all__ = ["Checkup", "Inspection", "Repaired", "TakenOut", "checkup_to_json"]
 _SLICE = 500
 _DAY_MICROS = 86_400_000_000
 _EARLIEST = -(70 * 365 * _DAY_MICROS)
-"""1900: earlier dates come from programs that had none."""
+"""1900. Earlier dates, like the first day of 1970, come from programs that had no date."""
 _UNIX_DAY = range(-_DAY_MICROS, _DAY_MICROS)
-"""So does the first day of 1970."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
-    """What was found in a store.
+    """The result of checking a space. Counts are numbers of memories unless they say otherwise.
 
     Attributes:
-        memories: How many there are; the counts below are of them.
-        facts: How many of them are no episodes; `duplicates` are of these.
-        duplicates: Facts in the same words as an earlier one; surfacing shows one of them.
-        echoes: Hold text that Satchel itself had put into a conversation.
-        restated: Facts of a model's in the words of a memory that it had been shown.
-        stale: Were shown after they had ceased to hold.
-        faded: Lost their priority, and are found by search alone.
-        undated: Nobody knows when they were said.
-        secrets: Hold something that looks like a secret, and `secret_changes` entries of histories that do.
-        words_missing: Are not in the lexical index; `words_wrong` stand there with other words than they have.
-        vectors_missing: Have no vectors of the embedder in use; 0 where there is no embedder.
-        orphans: Rows of indexes that belong to nothing, by table.
-        embedder: The id of the embedder in use, or None; `embedder_trouble` is why it does not serve, or None.
-        database: What is wrong with the file itself.
-        arrays: What is wrong with the file of arrays, or None; it is derived, and no result depends on it.
-        problems: What should be mended, in words; empty when all is well.
-        notes: What is yet to be done, and will be by itself.
-        echo_ids: The memories with injected text; `secret_ids`, those with secrets.
+        memories: All memories.
+        facts: Those that are not episodes.
+        duplicates: Facts with the same words as an earlier one; surfacing shows one of them.
+        echoes: Memories with text that Satchel itself injected into a conversation.
+        restated: Facts of a model with the words of a memory that it had been shown.
+        stale: Memories that were shown after they had become invalid.
+        faded: Memories whose priority decayed; only search finds them.
+        undated: Memories without a plausible date.
+        secrets: Memories that contain something that looks like a secret.
+        secret_changes: History entries that do.
+        words_missing: Memories that are not in the lexical index.
+        words_wrong: Memories whose words in the lexical index are not their own.
+        vectors_missing: Memories without vectors of the embedder in use; 0 without an embedder.
+        orphans: Rows of indexes without a memory, by table.
+        embedder: The id of the embedder in use, or None.
+        embedder_trouble: Why it is unavailable, or None.
+        database: The problems of the database file.
+        arrays: The problem of the file of arrays, or None. The file is derived, so no result depends on it.
+        problems: What has to be repaired, as messages; empty if nothing is wrong.
+        notes: Work that is pending and will be done automatically.
+        echo_ids: The ids of the memories with injected text.
+        secret_ids: The ids of the memories with secrets.
     """
 
     memories: int = 0
@@ -86,7 +89,7 @@ class Checkup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenOut:
-    """A secret that was taken out of a memory; the log of its session may still hold it."""
+    """A secret that was removed from a memory. The log of its session may still contain it."""
 
     text: str = field(repr=False)
     session: str | None
@@ -95,15 +98,16 @@ class TakenOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repaired:
-    """What was mended.
+    """The result of a repair.
 
     Attributes:
-        reindexed: Memories whose words were read again.
-        orphans: Rows that belonged to nothing and were removed.
-        stripped: Memories out of which injected text was taken; `emptied` had nothing else and were forgotten.
-        redacted: Memories out of which secrets were taken.
-        embedded: Memories that got vectors.
-        taken_out: The secrets.
+        reindexed: Memories whose lexical index was rebuilt.
+        orphans: Rows without a memory that were deleted.
+        stripped: Memories from which injected text was removed.
+        emptied: Memories that consisted of injected text and were forgotten.
+        redacted: Memories from which secrets were removed.
+        embedded: Memories that were embedded.
+        taken_out: The secrets that were removed.
     """
 
     reindexed: int = 0
@@ -116,7 +120,7 @@ class Repaired:
 
 
 def checkup_to_json(found: Checkup) -> dict[str, Any]:
-    """What was found as plain JSON data; rates are shares of all memories, of duplicates of all facts."""
+    """Convert a checkup to JSON data. Rates are shares of all memories, that of duplicates a share of the facts."""
     of = max(1, found.memories)
     return {
         "memories": found.memories,
@@ -152,8 +156,8 @@ def checkup_to_json(found: Checkup) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class _Seen:
-    """The counts as the memories go by."""
+class _Counts:
+    """The running counts while the memories are checked."""
 
     memories: int = 0
     facts: int = 0
@@ -173,19 +177,19 @@ class Inspection:
     """Checks the memories of a space and repairs them."""
 
     def __init__(self, space: Space, forgetting: Forgetting) -> None:
-        """Take the space, and what forgets a memory that holds nothing but injected text."""
+        """Check this space; `forgetting` forgets memories that consist of injected text."""
         self._space = space
         self._forgetting = forgetting
 
     async def check(self, *, progress: Callable[[int, int], None]) -> Checkup:
-        """Look at every memory and every index, and ask the embedder whether it serves; see `Memory.check`."""
+        """Check every memory and index, and call the embedder; see `Memory.check`."""
         space = self._space
         total = await space.read(repository.count_rows, Filter())
-        seen = await self._looked_at(lambda done: progress(done, max(total, done)))
+        seen = await self._check_memories(lambda done: progress(done, max(total, done)))
         secret_changes = len(await self._changes_with_secrets())
         stale = await space.read(_count_stale, space.now_micros())
         orphans = await space.backend.read(_count_orphans)
-        missing, embedder, trouble = await self._embedding()
+        missing, embedder, trouble = await self._check_embedder()
         database = (await space.backend.doctor()).problems
         found = Checkup(
             memories=seen.memories,
@@ -217,10 +221,10 @@ class Inspection:
         orphans = await space.backend.write(_remove_orphans)
         if await space.candidates.trouble() is not None:
             await space.candidates.rebuild()
-        seen = await self._looked_at(lambda _: None)
+        seen = await self._check_memories(lambda _: None)
         broken = [*seen.missing, *seen.wrong]
         for part in slices(broken):
-            await space.write(_reread, part)
+            await space.write(_index_words, part)
         stripped = emptied = 0
         for id in seen.echo_ids:
             if await space.write(_strip, id, at=space.now_micros()):
@@ -254,13 +258,13 @@ class Inspection:
             taken_out=tuple(taken),
         )
 
-    async def _looked_at(self, progress: Callable[[int], None]) -> _Seen:
-        """Go through all memories, some at a time."""
+    async def _check_memories(self, progress: Callable[[int], None]) -> _Counts:
+        """Check all memories, 500 at a time."""
         space = self._space
-        seen = _Seen()
+        seen = _Counts()
         now, after = space.now_micros(), 0
         while rows := await space.read(_rows, after):
-            await space.thread.run(_look, rows, seen)
+            await space.thread.run(_check_rows, rows, seen)
             faded = await space.read(
                 repository.faded_rids,
                 [row.rid for row in rows],
@@ -274,22 +278,22 @@ class Inspection:
         return seen
 
     async def _changes_with_secrets(self) -> list[int]:
-        """The entries of histories that hold secrets."""
+        """The numbers of the history entries that contain secrets."""
         found: list[int] = []
         after = 0
         while rows := await self._space.read(_changes_after, after):
-            found += await self._space.thread.run(_suspicious, rows)
+            found += await self._space.thread.run(_with_secrets, rows)
             after = rows[-1].id
         return found
 
-    async def _embedding(self) -> tuple[int, str | None, str | None]:
+    async def _check_embedder(self) -> tuple[int, str | None, str | None]:
+        """The number of memories without vectors, the embedder's id, and why it is unavailable."""
         space, dense = self._space, self._space.dense
         if dense is None:
             return 0, None, None
         await dense.open()
-        # Whether it serves is only known by asking.
-        await dense.question("Does it serve?")
-        # If it never answered, nothing is embedded yet.
+        await dense.question("Is it available?")
+        # If it has never answered, nothing is embedded.
         missing = (
             await space.read(repository.count_rows, Filter())
             if dense.model is None
@@ -308,7 +312,7 @@ def _changes_after(connection: Connection, space: int, after: int) -> Sequence[A
 
 
 def _strip(connection: Connection, space: int, id: str, *, at: int) -> bool:
-    """Take injected text out of a memory; gives whether there is nothing else in it. It can be undone."""
+    """Remove injected text from a memory, which can be undone. If there is no other text, return True instead."""
     row = find_row(connection, space, id)
     content = strip_injected(row.content)
     if not content.strip():
@@ -322,7 +326,7 @@ def _strip(connection: Connection, space: int, id: str, *, at: int) -> bool:
             action="edit",
             at=at,
             who="doctor",
-            why="It held text that Satchel itself had put there.",
+            why="It contained text that Satchel itself had injected.",
             before={"content": row.content},
             after={"content": content},
         )
@@ -330,7 +334,7 @@ def _strip(connection: Connection, space: int, id: str, *, at: int) -> bool:
 
 
 def _redact(connection: Connection, space: int, id: str, *, at: int) -> list[TakenOut] | None:
-    """Take the secrets out of a memory; its history says that it was, and not what."""
+    """Remove the secrets from a memory. The history entry doesn't contain them, so this can't be undone."""
     row = find_row(connection, space, id)
     content = redact(row.content)
     quote = None if row.source_quote is None else redact(row.source_quote)
@@ -351,7 +355,7 @@ def _redact(connection: Connection, space: int, id: str, *, at: int) -> list[Tak
         action="edit",
         at=at,
         who="doctor",
-        why="Secrets were taken out for good.",
+        why="Secrets were removed.",
         before={},
         after={},
     )
@@ -359,7 +363,7 @@ def _redact(connection: Connection, space: int, id: str, *, at: int) -> list[Tak
 
 
 def _rows(connection: Connection, space: int, after: int) -> Sequence[Any]:
-    """Some memories with what the index has of them, by rid."""
+    """The next 500 memories with their rows in the lexical index, by rid."""
     tagged = (
         select(func.group_concat(tags.c.tag, "\x1f"))
         .where(tags.c.rid == memories.c.rid)
@@ -391,7 +395,7 @@ def _rows(connection: Connection, space: int, after: int) -> Sequence[Any]:
     ).all()
 
 
-def _look(rows: Sequence[Any], seen: _Seen) -> None:
+def _check_rows(rows: Sequence[Any], seen: _Counts) -> None:
     for row in rows:
         seen.memories += 1
         tagged = row.tagged.split("\x1f") if row.tagged else []
@@ -417,22 +421,12 @@ def _look(rows: Sequence[Any], seen: _Seen) -> None:
             seen.missing.append(row.rid)
             continue
         read = lexicon.read_text(row.content, tagged)
-        if row.version != lexicon.VERSION or (read.words, read.features) != (row.words, row.features):
-            seen.wrong.append(row.rid)
-        elif sorted(_entries(read.to_bytes())) != sorted(_entries(row.stems)):
-            # The order of the stems follows that of the tags and means nothing.
+        expected = (lexicon.VERSION, read.words, read.features, read.to_bytes())
+        if (row.version, row.words, row.features, row.stems) != expected:
             seen.wrong.append(row.rid)
 
 
-def _entries(stems: bytes) -> Iterator[bytes]:
-    """The entries of a packed list of words, six bytes each; see `lexicon.WordList`."""
-    half = len(stems) * 4 // 6
-    hashes, counts = stems[:half], stems[half:]
-    for place in range(len(stems) // 6):
-        yield hashes[place * 4 : place * 4 + 4] + counts[place * 2 : place * 2 + 2]
-
-
-def _suspicious(rows: Sequence[Any]) -> list[int]:
+def _with_secrets(rows: Sequence[Any]) -> list[int]:
     return [
         row.id
         for row in rows
@@ -456,7 +450,7 @@ def _count_stale(connection: Connection, space: int, now: int) -> int:
 
 
 def _orphans() -> dict[str, Any]:
-    """What belongs to nothing, by table, as conditions: such rows come from other programs or a damaged file."""
+    """Conditions for rows of indexes without a memory, by table. Other programs or a damaged file cause such rows."""
 
     def there(column: Any) -> Any:
         return exists(select(memories.c.rid).where(memories.c.rid == column))
@@ -488,43 +482,12 @@ def _remove_orphans(connection: Connection) -> int:
     )
 
 
-def _reread(connection: Connection, space: int, rids: Sequence[int]) -> None:
-    """Read the words of memories again, and tell every process that has the index open."""
-    changed = count_up(connection, space)
-    contents = {
-        row.rid: row.content
-        for row in connection.execute(
-            select(memories.c.rid, memories.c.content).where(
-                memories.c.space_id == space, memories.c.rid.in_(rids)
-            )
-        )
-    }
-    tagged: dict[int, list[str]] = {}
-    for rid, tag in connection.execute(
-        select(tags.c.rid, tags.c.tag).where(tags.c.rid.in_(rids)).order_by(tags.c.rid, tags.c.position)
-    ):
-        tagged.setdefault(rid, []).append(tag)
-    connection.execute(delete(words).where(words.c.rid.in_(rids)))
-    rows = []
-    for rid, content in contents.items():
-        read = lexicon.read_text(content, tagged.get(rid, ()))
-        rows.append(
-            {
-                "rid": rid,
-                "version": lexicon.VERSION,
-                "words": read.words,
-                "features": read.features,
-                "stems": read.to_bytes(),
-            }
-        )
-    if rows:
-        connection.execute(insert(words), rows)
-        connection.execute(update(memories).where(memories.c.rid.in_(list(contents))).values(changed=changed))
-        connection.execute(update(vectors).where(vectors.c.rid.in_(list(contents))).values(changed=changed))
+def _index_words(connection: Connection, space: int, rids: Sequence[int]) -> None:
+    repository.index_words(connection, rids, count_up(connection, space))
 
 
 def _redacted_json(text: str) -> str:
-    """JSON with the secrets taken out of its strings."""
+    """JSON with the secrets in its strings redacted."""
 
     def clean(value: Any) -> Any:
         if isinstance(value, str):
@@ -549,47 +512,34 @@ def _redact_changes(connection: Connection, ids: Sequence[int]) -> None:
 
 
 def _with_problems(found: Checkup) -> Checkup:
-    """Put into words what should be mended."""
+    """Add messages about what has to be repaired and what is pending."""
     problems = list(found.database)
-
-    def tell(count: int, one: str, many: str) -> None:
+    for count, one, many, rest in (
+        (
+            found.echoes,
+            "memory contains",
+            "memories contain",
+            "text that Satchel itself injected into a conversation",
+        ),
+        (found.secrets, "memory contains", "memories contain", "something that looks like a secret"),
+        (
+            found.secret_changes,
+            "history entry contains",
+            "history entries contain",
+            "something that looks like a secret",
+        ),
+        (found.words_missing, "memory is", "memories are", "not in the lexical index"),
+        (found.words_wrong, "memory has", "memories have", "wrong words in the lexical index"),
+        (sum(found.orphans.values()), "index row belongs", "index rows belong", "to no memory"),
+    ):
         if count:
-            problems.append(f"{count:,} {one if count == 1 else many}")
-
-    tell(
-        found.echoes,
-        "memory holds text that Satchel itself had put into a conversation.",
-        "memories hold text that Satchel itself had put into a conversation.",
-    )
-    tell(
-        found.secrets,
-        "memory holds something that looks like a secret.",
-        "memories hold something that looks like a secret.",
-    )
-    tell(
-        found.secret_changes,
-        "entry of a history holds something that looks like a secret.",
-        "entries of histories hold something that looks like a secret.",
-    )
-    tell(found.words_missing, "memory is not in the lexical index.", "memories are not in the lexical index.")
-    tell(
-        found.words_wrong,
-        "memory stands in the lexical index with words that it does not have.",
-        "memories stand in the lexical index with words that they do not have.",
-    )
-    tell(
-        sum(found.orphans.values()),
-        "row of an index belongs to nothing.",
-        "rows of indexes belong to nothing.",
-    )
+            problems.append(f"{count:,} {one if count == 1 else many} {rest}.")
     if found.embedder_trouble is not None:
         problems.append(found.embedder_trouble)
     notes = []
     if found.vectors_missing:
         have = "memory has no vector" if found.vectors_missing == 1 else "memories have no vectors"
-        notes.append(
-            f"{found.vectors_missing:,} {have} yet; the next search makes them, and so does mending."
-        )
+        notes.append(f"{found.vectors_missing:,} {have} yet. The next search or `--fix` embeds them.")
     if found.arrays is not None:
-        notes.append(f"{found.arrays} The next search makes it anew, and so does mending.")
+        notes.append(f"{found.arrays} The next search or `--fix` writes it again.")
     return replace(found, problems=tuple(problems), notes=tuple(notes))

@@ -1,25 +1,33 @@
-"""What happened to a memory since it was stored: every change with before, after, who and why; and the way back.
+"""The history of memories: every change since a memory was stored, with before, after, who and why; and undoing it.
 
-A change is undone by another one, so that nothing is lost by undoing either. A memory that is forgotten takes its
-changes along, the words in them included; one entry stays that says so, with a hash.
+Undoing a change is itself a change, so it can be undone too. When a memory is forgotten, its changes are deleted,
+including the texts in them; a single entry with a keyed hash records that it was forgotten.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, or_, select, update
 
 from satchel.errors import NotFound, UsageError
-from satchel.memory import lexicon
 from satchel.memory.hashing import WordHasher
 from satchel.memory.records import Forgotten, MemoryRecord
-from satchel.memory.repository import content_hash, count_up, from_micros, slices, to_micros
-from satchel.memory.tables import changes, compared, earlier_words, edges, memories, tags, vectors, words
+from satchel.memory.repository import (
+    add_earlier_words,
+    content_hash,
+    count_up,
+    from_micros,
+    index_words,
+    slices,
+    tags_of,
+    to_micros,
+)
+from satchel.memory.tables import changes, compared, edges, memories, tags, vectors
 
 __all__ = [
     "Change",
@@ -52,23 +60,23 @@ _FIELDS = (
     "valid_to",
 )
 _WRITTEN = frozenset({"content", "tags", "speaker", "tier", "memory_type", "importance"})
-"""What an edit writes that is shown with a memory."""
+"""Fields that an edit changes and that are shown with a memory."""
 _INDEXED = frozenset({"content", "tags", "speaker", "said_at", "said_offset_min"})
-"""What the index in memory holds of a memory: a change of these is told to every process."""
+"""Fields that the index in each process depends on: if one changes, the memory is marked as changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One change of a memory.
+    """A change of a memory.
 
     Attributes:
-        id: Names it for `undo`.
-        memory_id: Which memory, and `other_id` the other one of an edge.
+        id: The id for `undo`.
+        memory_id: The memory; `other_id` is the other end if an edge was changed.
         action: "add", "edit", "tier", "link", "unlink", "supersede", "undo" or "forget".
         who: Who made it: "user", "agent", "distill", "compare", or a name.
-        before: The fields that changed, as they were; `after`, as they became. Times are in ISO 8601. An edge stands
-            under "edge", with a weight of None where there was none.
-        undoes: The change that this one took back, or None; `undone_by`, the one that took this one back.
+        before: The fields that changed, with their old values; `after` has the new ones. Times are in ISO 8601. An edge
+            is under "edge"; its weight is None if it didn't exist.
+        undoes: The id of the change that this one undid, or None; `undone_by` is the id of the one that undid this.
     """
 
     id: str
@@ -85,20 +93,8 @@ class Change:
 
 
 def change_to_json(change: Change) -> dict[str, Any]:
-    """A change as plain JSON data."""
-    return {
-        "id": change.id,
-        "memory_id": change.memory_id,
-        "other_id": change.other_id,
-        "action": change.action,
-        "at": change.at.isoformat(),
-        "who": change.who,
-        "why": change.why,
-        "before": dict(change.before),
-        "after": dict(change.after),
-        "undoes": change.undoes,
-        "undone_by": change.undone_by,
-    }
+    """Convert a change to JSON data."""
+    return {**asdict(change), "at": change.at.isoformat()}
 
 
 # Comparing runs these several times for each fact, and building a statement takes longer than running it.
@@ -134,7 +130,7 @@ def find_row(connection: Connection, space: int, id: str) -> Any:
     """The row of a memory.
 
     Raises:
-        NotFound: There is none with this id in this space.
+        NotFound: No memory of this space has this id.
     """
     row = connection.execute(_ROW, {"space": space, "of": id}).first()
     if row is None:
@@ -143,25 +139,25 @@ def find_row(connection: Connection, space: int, id: str) -> Any:
 
 
 def state_of(connection: Connection, row: Any) -> dict[str, Any]:
-    """Everything of a memory that can be changed, as the columns hold it, and its tags."""
-    tagged = connection.execute(select(tags.c.tag).where(tags.c.rid == row.rid).order_by(tags.c.position))
-    return {**{name: getattr(row, name) for name in _FIELDS}, "tags": list(tagged.scalars())}
+    """The fields of a memory that can be changed, as the columns have them, and its tags."""
+    tagged = tags_of(connection, [row.rid]).get(row.rid, [])
+    return {**{name: getattr(row, name) for name in _FIELDS}, "tags": tagged}
 
 
 def apply_fields(connection: Connection, space: int, row: Any, fields: Mapping[str, Any]) -> None:
-    """Write fields of a memory, and what is derived from them.
+    """Write fields of a memory and the data derived from them.
 
     Args:
         connection: In a transaction that writes.
-        space: Where it is.
-        row: As it is now.
-        fields: By the names of `state_of`.
+        space: The space of the memory.
+        row: Its current row.
+        fields: The new values, by the names in `state_of`.
     """
     changed = count_up(connection, space)
     values = {name: value for name, value in fields.items() if name != "tags"}
     if "content" in values:
         values["content_hash"] = content_hash(values["content"])
-        # The vectors are of the old words, and what they were compared with is of no account.
+        # Vectors and comparisons of the old text are no longer valid.
         connection.execute(delete(vectors).where(vectors.c.rid == row.rid))
         connection.execute(delete(compared).where(compared.c.rid == row.rid))
     if "tags" in fields:
@@ -173,27 +169,21 @@ def apply_fields(connection: Connection, space: int, row: Any, fields: Mapping[s
             connection.execute(insert(tags), new)
     if _INDEXED & fields.keys():
         values["changed"] = changed
-        # They are read anew with the memory.
+        # An index that loads a memory again also loads its vectors again.
         connection.execute(update(vectors).where(vectors.c.rid == row.rid).values(changed=changed))
     if values:
         connection.execute(update(memories).where(memories.c.rid == row.rid).values(**values))
     if "content" in fields or "tags" in fields:
-        now = find_row(connection, space, row.id)
-        read = lexicon.read_text(now.content, state_of(connection, now)["tags"])
-        connection.execute(
-            update(words)
-            .where(words.c.rid == row.rid)
-            .values(version=lexicon.VERSION, words=read.words, features=read.features, stems=read.to_bytes())
-        )
+        index_words(connection, [row.rid], changed)
 
 
 def put_edge(
     connection: Connection, source: Any, target: Any, relation: str, weight: float | None, at: int
 ) -> float | None:
-    """Set the weight of an edge, or take it away with None.
+    """Set the weight of an edge; None removes it.
 
     Returns:
-        The weight that it had, or None where there was no edge.
+        The previous weight, or None if there was no edge.
     """
     here = {"source": source.rid, "target": target.rid, "named": relation}
     before: float | None = connection.execute(_WEIGHT, here).scalar()
@@ -221,7 +211,7 @@ def write_change(
     other_id: str | None = None,
     undoes: int | None = None,
 ) -> str:
-    """Keep a change; gives its id."""
+    """Write a change to the history and return its id."""
     row = {
         "space_id": space,
         "memory_id": memory_id,
@@ -238,8 +228,8 @@ def write_change(
     return f"c{number}"
 
 
-def _shown(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields as people read them."""
+def _readable(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields with times in ISO 8601."""
     offset = fields.get("said_offset_min", 0)
     shown: dict[str, Any] = {}
     for name, value in fields.items():
@@ -253,10 +243,10 @@ def _shown(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_changes(connection: Connection, space: int, id: str) -> list[Change]:
-    """Everything that happened to a memory, oldest first; its first entry is that it was stored.
+    """The changes of a memory, oldest first. The first entry says that it was stored.
 
     Raises:
-        NotFound: Nothing is known of this id.
+        NotFound: No memory has or had this id.
     """
     rows = connection.execute(
         select(changes)
@@ -274,7 +264,7 @@ def read_changes(connection: Connection, space: int, id: str) -> list[Change]:
     found: list[Change] = []
     if row is not None:
         first = state_of(connection, row)
-        # Changes are taken back one after the other, down to what was stored.
+        # Undo the changes one after the other to get the state in which it was stored.
         for change in reversed(rows):
             if change.memory_id == id:
                 before = json.loads(change.before)
@@ -290,7 +280,7 @@ def read_changes(connection: Connection, space: int, id: str) -> list[Change]:
                 who=row.trust,
                 why="",
                 before={},
-                after=_shown(first),
+                after=_readable(first),
             )
         )
     found += [
@@ -302,8 +292,8 @@ def read_changes(connection: Connection, space: int, id: str) -> list[Change]:
             at=from_micros(change.at),
             who=change.who,
             why=change.why,
-            before=_shown(json.loads(change.before)),
-            after=_shown(json.loads(change.after)),
+            before=_readable(json.loads(change.before)),
+            after=_readable(json.loads(change.after)),
             undoes=None if change.undoes is None else f"c{change.undoes}",
             undone_by=undone.get(change.id),
         )
@@ -313,17 +303,17 @@ def read_changes(connection: Connection, space: int, id: str) -> list[Change]:
 
 
 def undo_change(connection: Connection, space: int, change_id: str, *, at: int, who: str, why: str) -> str:
-    """Take a change back; undoing that again brings it back.
+    """Undo a change. This is a change too, and undoing it restores the first one.
 
     Returns:
-        The id of the change that this is itself.
+        The id of the new change.
 
     Raises:
-        NotFound: There is no such change.
-        UsageError: It can't be undone, or what it changed was changed again since.
+        NotFound: The change doesn't exist.
+        UsageError: It can't be undone, or the same fields were changed again later.
     """
     if change_id.startswith("add-"):
-        raise UsageError("That it was stored can't be undone; forget the memory if it shall go.")
+        raise UsageError("Storing can't be undone; forget the memory instead.")
     number = int(change_id[1:]) if change_id[:1] == "c" and change_id[1:].isdecimal() else -1
     change = (
         connection.execute(select(changes).where(changes.c.space_id == space, changes.c.id == number)).first()
@@ -331,9 +321,11 @@ def undo_change(connection: Connection, space: int, change_id: str, *, at: int, 
         else None
     )
     if change is None:
-        raise NotFound(f"There is no change {change_id!r} here; `memory history ID` lists a memory's.")
+        raise NotFound(
+            f"There is no change {change_id!r} here; `memory history ID` lists the changes of a memory."
+        )
     if change.action == "forget":
-        raise UsageError("What was forgotten is gone for good and can't be brought back.")
+        raise UsageError("A forgotten memory can't be restored.")
     before, after = json.loads(change.before), json.loads(change.after)
     row = find_row(connection, space, change.memory_id)
     now = state_of(connection, row)
@@ -344,7 +336,7 @@ def undo_change(connection: Connection, space: int, change_id: str, *, at: int, 
         differing.append("edge")
     if differing:
         raise UsageError(
-            f"Change {change_id} can't be undone: {', '.join(differing)} was changed again since. "
+            f"Change {change_id} can't be undone: {', '.join(differing)} was changed again later. "
             "Undo the later change first."
         )
     if before:
@@ -367,13 +359,13 @@ def undo_change(connection: Connection, space: int, change_id: str, *, at: int, 
 
 
 def own_supersession(connection: Connection, space: int, older: str, newer: str) -> str | None:
-    """The change by which comparing let one memory take another's place, where it still stands; None where not."""
+    """The id of the change in which comparing superseded one memory by another, unless it was undone; else None."""
     number = connection.execute(_OWN_SUPERSESSION, {"space": space, "older": older, "newer": newer}).scalar()
     return None if number is None else f"c{number}"
 
 
 def _edge_now(connection: Connection, space: int, edge: Mapping[str, Any] | None) -> Any:
-    """Both ends of an edge and its weight now; None where an end is gone, and with it the edge."""
+    """Both ends of an edge and its current weight; None if an end no longer exists."""
     if edge is None:
         return None
     try:
@@ -392,7 +384,7 @@ def _edge_now(connection: Connection, space: int, edge: Mapping[str, Any] | None
 
 
 def earlier_contents(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, list[str]]:
-    """What memories said before they were edited, by id: words that may stand in logs still."""
+    """The texts that memories had before they were edited, by id. Logs may still contain them."""
     found: dict[str, list[str]] = {}
     for part in slices(ids):
         rows = connection.execute(
@@ -411,7 +403,7 @@ def earlier_contents(connection: Connection, space: int, ids: Sequence[str]) -> 
 def as_written(
     connection: Connection, space: int, records: Sequence[MemoryRecord], moment: datetime
 ) -> list[MemoryRecord]:
-    """Memories as they stood at a moment: what edits wrote later is not in them."""
+    """Memories without the edits that were made after a moment."""
     later: dict[str, dict[str, Any]] = {}
     for part in slices([record.id for record in records]):
         rows = connection.execute(
@@ -438,14 +430,14 @@ def as_written(
 def drop_changes(
     connection: Connection, space: int, gone: Sequence[Forgotten], at: int, hasher: WordHasher
 ) -> None:
-    """Remove the changes of memories that are being forgotten, and keep that they were, by keyed hashes.
+    """Delete the changes of memories that are being forgotten, and record that they were forgotten.
 
     Args:
         connection: In the transaction that forgets.
-        space: Where they are.
-        gone: What was removed.
-        at: When.
-        hasher: Has the key.
+        space: The space of the memories.
+        gone: The memories that were deleted.
+        at: Microseconds since 1970.
+        hasher: Makes keyed hashes of their earlier texts.
     """
     sources = {forgotten.id: forgotten.source for forgotten in gone}
     hashes = {
@@ -454,23 +446,10 @@ def drop_changes(
         if (source := sources[id]).session is not None
         for content in contents
     }
-    known: set[str] = set()
-    for part in slices(sorted(hashes)):
-        known.update(
-            connection.execute(
-                select(earlier_words.c.words_hash).where(
-                    earlier_words.c.space_id == space, earlier_words.c.words_hash.in_(part)
-                )
-            ).scalars()
-        )
-    if hashes - known:
-        connection.execute(
-            insert(earlier_words),
-            [{"space_id": space, "words_hash": number} for number in sorted(hashes - known)],
-        )
+    add_earlier_words(connection, space, hashes)
     for part in slices(list(sources)):
         connection.execute(delete(changes).where(changes.c.space_id == space, changes.c.memory_id.in_(part)))
-        # An edge's change names both by their ids; a reason may quote the one that goes.
+        # The reason of a change of an edge may quote the memory at its other end.
         connection.execute(
             update(changes).where(changes.c.space_id == space, changes.c.other_id.in_(part)).values(why="")
         )

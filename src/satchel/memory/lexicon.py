@@ -1,4 +1,4 @@
-"""Words: how a text becomes the stems that the lexical arm compares."""
+"""Turns a text into words and stems for the lexical index."""
 
 from __future__ import annotations
 
@@ -32,25 +32,24 @@ __all__ = [
 ]
 
 VERSION = 2
-"""Of everything in here that decides what is stored; a memory with another version is read again."""
+"""The version of the stored data; memories with an older one are indexed again."""
 
 TIME_WORDS = 1
-"""The bit of `WordList.features` for a text that speaks of a time ("last week", "in May", "2019")."""
+"""The bit of `WordList.features` for a text that mentions a time ("last week", "in May", "2019")."""
 
 QUESTION = 2
-"""The bit for a text that ends in a question, which the next one in the conversation answers."""
+"""The bit for a text that ends in a question."""
 
 ASKED = 0x8000
-"""The bit of `WordList.counts` for a stem that stands in a question."""
+"""The bit of `WordList.counts` for a stem that occurs in a question."""
 
 _STOP = frozenset(read_lines("stop_words.txt"))
 
 _WORD = re.compile(r"[^\W_]+")
 _CAMEL = re.compile(r"[a-z][A-Z]")
 _CAMEL_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-# Scripts that put no space between words: Han, Hiragana, Katakana, Thai, Lao, Khmer, Burmese. Their words are
-# found by
-# pairs of characters.
+# Scripts without spaces between words: Han, Hiragana, Katakana, Thai, Lao, Khmer, Burmese. They are indexed by pairs of
+# characters.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
@@ -58,8 +57,7 @@ _TIME = re.compile(
     rf"\b(?:{'|'.join(read_lines('time_words.txt'))}|(?:19|20)\d\d|\d+(?:st|nd|rd|th))\b", re.IGNORECASE
 )
 
-# A question mark at the end, before closing quotes and what describes an attached picture: "How so? [photo: a
-# dog]".
+# A question mark at the end, before closing quotes and the description of a picture: "How so? [photo: a dog]".
 _QUESTION_END = re.compile(r"\?[\"'”’)\s]*(?:\[[^\[\]]{0,400}\]\s*)?$")
 
 _QUESTION_MARKS = ("?", "？", "؟")
@@ -67,22 +65,22 @@ _ANY_QUESTION = re.compile("[?？؟]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？؟])\s*")
 
 RARE = 0.002
-"""The share of English texts that have a word which is not among the common ones."""
+"""The share of English texts that is assumed to contain a word that isn't in the list of common words."""
 
 _stemmer = Stemmer.Stemmer("porter")
 _hashes: dict[str, int] = {}
-_MAX_HASHES = 200_000  # About 20 MB. A person's vocabulary is far below it; random words must not grow it.
+_MAX_HASHES = 200_000  # About 20 MB. A vocabulary is far smaller; random words must not make the cache grow.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordList:
-    """What is kept of a text for the lexical arm.
+    """The entry of a text in the lexical index.
 
     Attributes:
-        words: How many words it has, function words included.
+        words: The number of words, including function words.
         features: The bits `TIME_WORDS` and `QUESTION`.
-        stems: Hashes of its different stems, uint32, ascending; `counts`, uint16, how often each occurs, up to
-            32,767, and the bit `ASKED`.
+        stems: The hashes of its distinct stems, shape (n,), uint32, ascending.
+        counts: How often each stem occurs, shape (n,), uint16, at most 32,767, with the bit `ASKED`.
     """
 
     words: int
@@ -91,12 +89,12 @@ class WordList:
     counts: np.ndarray[tuple[int], np.dtype[np.uint16]]
 
     def to_bytes(self) -> bytes:
-        """Both arrays, one after the other, little-endian."""
+        """Both arrays, concatenated, little-endian."""
         return self.stems.astype("<u4").tobytes() + self.counts.astype("<u2").tobytes()
 
 
 def _plain(text: str) -> str:
-    """Lower case without accents."""
+    """The text in lower case, without accents."""
     if text.isascii():
         return text.lower()
     folded = unicodedata.normalize("NFKD", text.lower())
@@ -104,16 +102,14 @@ def _plain(text: str) -> str:
 
 
 def _identifier_parts(text: str) -> Iterator[str]:
-    """The words inside names such as `getUserName`, which are one word to everyone else."""
+    """The words in identifiers such as `getUserName`."""
     for word in _WORD.findall(text):
         if _CAMEL.search(word):
             yield from (part.lower() for part in _CAMEL_PARTS.findall(word))
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in order: lower case, without accents; pairs of characters where a script has no
-    spaces.
-    """
+    """The words of a text in lower case, without accents; pairs of characters in scripts without spaces."""
     plain = _plain(text)
     if plain.isascii() or not _UNSPACED.search(plain):
         return _WORD.findall(plain)
@@ -132,7 +128,7 @@ def words_of(text: str) -> list[str]:
 
 
 def question_spans(text: str) -> list[tuple[int, int]]:
-    """Where the sentences are that end in a question mark: first character, and the one after the last."""
+    """The start and end, in characters, of each sentence that ends in a question mark."""
     if not _ANY_QUESTION.search(text):
         return []
     spans: list[tuple[int, int]] = []
@@ -145,16 +141,15 @@ def question_spans(text: str) -> list[tuple[int, int]]:
 
 
 def hash_stem(word: str) -> int:
-    """The 32-bit number that stands for a word's stem; 0 for a function word.
+    """The 32-bit hash of a word's stem; 0 for a function word.
 
-    Two stems share a number once in four thousand million pairs; the search then finds a word too many.
+    Two stems have the same hash once in four billion pairs; a search then matches a wrong word.
     """
     known = _hashes.get(word)
     if known is None:
         if len(_hashes) >= _MAX_HASHES:
             _hashes.clear()
-        # Nobody asks for a word of 100 letters by half of it: such a word is a blob, and only ever found
-        # whole.
+        # A "word" of 100 letters is encoded data, which has no stem.
         stem = word if len(word) > 100 else _stemmer.stemWord(word)
         known = 0 if word in _STOP else (zlib.crc32(stem.encode("utf-8", "surrogatepass")) or 1)
         _hashes[word] = known
@@ -163,23 +158,22 @@ def hash_stem(word: str) -> int:
 
 @cache
 def _common() -> dict[int, float]:
-    """The shares of `data/common_words.json`, by hash."""
+    """The frequencies in `data/common_words.json`, by hash."""
     text = read_text_file("common_words.json")
     return {zlib.crc32(stem.encode()) or 1: share for stem, share in json.loads(text).items()}
 
 
 def commonness(number: int) -> float:
-    """The share of English texts that have a stem, by its hash.
+    """The share of English texts that contain a stem, by its hash.
 
-    The file beside this module holds the 6,000 commonest words; it was made from the order of the vocabulary
-    of
-    bert-base-uncased (Apache-2.0), which goes by frequency, and Zipf's law.
+    The list of the 6,000 most common words was made from the vocabulary of bert-base-uncased (Apache-2.0), which is
+    sorted by frequency, and Zipf's law.
     """
     return _common().get(number, RARE)
 
 
 def stems_of(text: str) -> list[int]:
-    """The hashed stems of a text in order, function words left out."""
+    """The hashed stems of a text in order, without function words."""
     words = words_of(text)
     if _CAMEL.search(text):
         words = [*words, *_identifier_parts(text)]
@@ -187,11 +181,11 @@ def stems_of(text: str) -> list[int]:
 
 
 def read_text(text: str, extra: Iterable[str] = ()) -> WordList:
-    """Read a text for the lexical arm.
+    """Index a text.
 
     Args:
-        text: A memory's content.
-        extra: More that it should be found by: its tags.
+        text: The content of a memory.
+        extra: Additional texts by which it can be found: its tags.
     """
     words = words_of(text)
     more = [word for part in extra for word in words_of(part)]
@@ -210,7 +204,7 @@ def read_text(text: str, extra: Iterable[str] = ()) -> WordList:
             np.uint16
         )
     order = np.argsort(stems)
-    # Whether the text speaks of a time: looked for in its beginning, where a turn or an entry says when.
+    # Times are searched only in the beginning of a long text.
     features = TIME_WORDS if _TIME.search(text, 0, 10_000) else 0
     if _QUESTION_END.search(text[-500:]):
         features |= QUESTION

@@ -1,6 +1,4 @@
-"""The statements of memory: rows in, rows out. Every function runs inside a transaction of
-`storage.Database`.
-"""
+"""The SQL of memory. Every function runs inside a transaction of `storage.Database`."""
 
 from __future__ import annotations
 
@@ -12,7 +10,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, TypeVar
 
-from sqlalchemy import BindParameter, Connection, bindparam, case, func, insert, literal, select, update
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.sql import Select
 
 from satchel.memory import lexicon
@@ -34,6 +43,7 @@ from satchel.storage import Prepared
 __all__ = [
     "Changes",
     "Draft",
+    "add_earlier_words",
     "count_request",
     "count_rows",
     "count_up",
@@ -42,7 +52,9 @@ __all__ = [
     "find_space",
     "has_old_words",
     "ids_of",
+    "index_words",
     "insert_drafts",
+    "known_ids",
     "listed",
     "matching_rids",
     "list_records",
@@ -56,9 +68,11 @@ __all__ = [
     "requests_since",
     "requests_so_far",
     "reread_words",
+    "rids_by_id",
     "rids_of",
     "slices",
     "space_changed",
+    "tags_of",
     "to_micros",
 ]
 
@@ -66,21 +80,21 @@ T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local wall time is computed with it, year 1 included
 _FIRST, _LAST = datetime.min - _EPOCH, datetime.max - _EPOCH  # noqa: DTZ901 - wall time too
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
-# SQLite takes 32,766 parameters in one statement (older ones 999): lists are asked for in slices.
+# SQLite allows 32,766 parameters in a statement (older versions 999), so long lists are divided into slices.
 _SLICE = 500
 _DAY_MICROS = 86_400_000_000.0
 
 
 def to_micros(moment: datetime) -> int:
-    """Microseconds since 1970 of an aware time; exact from year 1 to 9999."""
+    """Convert an aware time to microseconds since 1970; exact from year 1 to 9999."""
     return (moment - _EPOCH_UTC) // timedelta(microseconds=1)
 
 
 def from_micros(micros: int, offset_min: int = 0) -> datetime:
-    """The time again, with its offset."""
+    """Convert microseconds since 1970 to a time with this offset."""
     offset = timedelta(minutes=offset_min)
-    # Counted on the local clock: 0001-01-01 00:00+05:00 has no date in UTC. Without its offset such
-    # a time is shown as the end of the calendar.
+    # Computed in local time, because 0001-01-01 00:00+05:00 has no date in UTC. A time that is outside of the calendar
+    # becomes its first or last moment.
     local = min(max(timedelta(microseconds=micros) + offset, _FIRST), _LAST)
     return (_EPOCH + local).replace(tzinfo=timezone(offset))
 
@@ -92,41 +106,40 @@ def offset_minutes(moment: datetime) -> int:
 
 
 def content_hash(content: str) -> str:
-    """SHA-256 of the words, in hexadecimal digits."""
+    """The SHA-256 of a text as hexadecimal digits."""
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _digest(*parts: object) -> str:
-    """A hash of a list; no two lists give the same text to hash."""
+    """A hash of a list; the encoding is unambiguous."""
     text = "".join(f"{len(str(part))}:{part};" for part in parts)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def place_hash(session: str, turn: int, position: int) -> str:
-    """What a tombstone keeps of a place in a conversation; also what an episode's id is made of."""
+    """The hash of a place in a conversation, for tombstones and for the ids of episodes."""
     return _digest("place", session, turn, position)
 
 
 def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """A list in parts that one statement can ask for."""
+    """Divide a list into parts of 500, which fit into one statement."""
     for at in range(0, len(items), _SLICE):
         yield items[at : at + _SLICE]
 
 
 def listed(numbers: BindParameter[str]) -> Select[Any]:
-    """The numbers of a JSON list, for `column.in_`: one parameter, so that the statement need not be made anew for
-    each length.
-    """
+    """The numbers of a JSON array, for `column.in_`: a single parameter, so that a statement is compiled only once."""
     return select(func.json_each(numbers).table_valued("value").c.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A memory that is about to be written: its columns, its tags, its words.
+    """A memory that is ready to be written.
 
     Attributes:
-        words_hash: `WordHasher.words` of one that has a session, within its turn if it has a place there; None for
-            others.
+        row: The columns of `memories` by name.
+        words_hash: `WordHasher.words` of the content if it has a session, within its turn if it has a place there;
+            otherwise None.
     """
 
     id: str
@@ -137,14 +150,14 @@ class Draft:
 
 
 def find_space(connection: Connection, user: str, scope: str) -> int | None:
-    """The id of a user's scope, or None where there is none yet."""
+    """The id of a user's scope, or None if it doesn't exist yet."""
     return connection.execute(
         select(spaces.c.id).where(spaces.c.user_id == user, spaces.c.scope == scope)
     ).scalar()
 
 
 def open_space(connection: Connection, user: str, scope: str) -> int:
-    """The id of a user's scope; made where it is new."""
+    """The id of a user's scope, which is created if it doesn't exist."""
     found = find_space(connection, user, scope)
     if found is None:
         found = connection.execute(
@@ -164,17 +177,17 @@ _COUNT_UP = Prepared(
 
 
 def requests_so_far(connection: Connection, space: int) -> int:
-    """How many chat requests were counted in a space."""
+    """The number of chat requests that were counted in a space."""
     return int(connection.execute(_REQUESTS, {"space": space}).scalar_one())
 
 
 def count_request(connection: Connection, space: int) -> None:
-    """Count one more chat request: one number, and no row of any memory."""
+    """Count a chat request. This changes one number and no memory."""
     connection.execute(update(spaces).where(spaces.c.id == space).values(requests=spaces.c.requests + 1))
 
 
 def requests_since(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, int]:
-    """How many chat requests went by since each memory was last used or, where it never was, stored; by id."""
+    """The number of chat requests since each memory was last used, or stored if it was never used; by id."""
     now = requests_so_far(connection, space)
     found: dict[str, int] = {}
     for part in slices(ids):
@@ -188,12 +201,12 @@ def requests_since(connection: Connection, space: int, ids: Sequence[str]) -> di
 
 
 def space_changed(connection: Connection, space: int) -> int:
-    """The count of the last change in a space."""
+    """The number of the last change in a space."""
     return int(connection.execute(_SPACE_CHANGED, {"space": space}).scalar_one())
 
 
 def count_up(connection: Connection, space: int) -> int:
-    """Count one more change. Taken first in a transaction, it orders the writers of a space."""
+    """Count a change and return its number. As the first statement of a transaction, this serialises the writers."""
     ((changed, _),) = _COUNT_UP.run(connection, {"space": space})
     return int(changed)
 
@@ -210,23 +223,23 @@ _ANY_TOMBSTONE = select(literal(1)).where(tombstones.c.space_id == bindparam("sp
 def insert_drafts(
     connection: Connection, space: int, drafts: Sequence[Draft], *, fresh: bool = False
 ) -> list[str]:
-    """Write memories that are not there yet and were not forgotten.
+    """Write memories, except those that exist already or were forgotten.
 
     Args:
-        connection: In a transaction.
-        space: Whose they are.
+        connection: In a transaction that writes.
+        space: The space to write to.
         drafts: The memories.
-        fresh: Their ids were made just now, so that none of them can be there.
+        fresh: The ids are new, so none of them can exist.
 
     Returns:
-        The ids of those that are in the store now, in the order of `drafts`.
+        The ids of the drafts that are in the store now, in order: all but the forgotten ones.
     """
     refused = _refused(connection, space, drafts)
     wanted: dict[str, Draft] = {}
     for draft in drafts:
         if draft.id not in refused:
             wanted.setdefault(draft.id, draft)
-    known = set() if fresh else _known(connection, space, list(wanted))
+    known = set() if fresh else known_ids(connection, space, list(wanted))
     new = [draft for id, draft in wanted.items() if id not in known]
     if new:
         ((changed, request),) = _COUNT_UP.run(connection, {"space": space})
@@ -236,17 +249,7 @@ def insert_drafts(
             ((rid,),) = _INSERT_MEMORY.run(connection, {**draft.row, "id": draft.id, **common})
             rids.append(rid)
         _INSERT_WORDS.run_all(
-            connection,
-            [
-                {
-                    "rid": rid,
-                    "version": lexicon.VERSION,
-                    "words": draft.words.words,
-                    "features": draft.words.features,
-                    "stems": draft.words.to_bytes(),
-                }
-                for rid, draft in zip(rids, new, strict=True)
-            ],
+            connection, [_words_row(rid, draft.words) for rid, draft in zip(rids, new, strict=True)]
         )
         _INSERT_TAG.run_all(
             connection,
@@ -259,21 +262,9 @@ def insert_drafts(
     return [draft.id for draft in drafts if draft.id in wanted]
 
 
-def _known(connection: Connection, space: int, ids: Sequence[str]) -> set[str]:
-    """Which of the ids are there."""
-    known: set[str] = set()
-    for part in slices(ids):
-        known.update(
-            connection.execute(
-                select(memories.c.id).where(memories.c.space_id == space, memories.c.id.in_(part))
-            ).scalars()
-        )
-    return known
-
-
 def _refused(connection: Connection, space: int, drafts: Sequence[Draft]) -> set[str]:
-    """The ids of the drafts whose source was forgotten: the same place, the same words in the same turn or, for what
-    has no place of its own, the same words in the same session.
+    """The ids of the drafts that were forgotten: those with the same place, the same words in the same turn or, if they
+    have no place, the same words in the same session.
     """
     sourced = [draft for draft in drafts if draft.row["source_session"] is not None]
     if not sourced or connection.execute(_ANY_TOMBSTONE, {"space": space}).first() is None:
@@ -304,15 +295,14 @@ def _refused(connection: Connection, space: int, drafts: Sequence[Draft]) -> set
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What happened in a space since a count: for `index.Index`.
+    """The changes in a space since a change number, for `index.Index`.
 
     Attributes:
-        changed: The count up to which this is complete.
+        changed: The number of the last change that is included.
         memories: Rows (rid, kind, session or None, turn, position, said_at, said_offset_min, speaker, quote, opening
             or "", words, features, stems).
-        gone: The rids of what was forgotten.
+        gone: The rids of forgotten memories.
         vectors: Rows (rid, vectors) of one model.
-        vectors_changed: The count up to which the vectors are complete.
     """
 
     changed: int
@@ -333,7 +323,7 @@ _CHANGED_MEMORIES = (
         memories.c.said_offset_min,
         memories.c.speaker,
         memories.c.source_quote,
-        # The beginning may say whose words they are where nothing else does.
+        # A memory without a speaker may begin like a line of a transcript: "Ann: …".
         case(
             ((memories.c.speaker == "") & (memories.c.kind != "episode"), _OPENING),
             else_="",
@@ -363,21 +353,21 @@ _CHANGED_VECTORS = (
 def load_changes(
     connection: Connection, space: int, *, since: int, model: int | None, vectors_since: int
 ) -> Changes | None:
-    """What changed since `since`, or None where nothing did.
+    """The changes after `since`, or None if there are none.
 
     Args:
         connection: In a transaction.
-        space: Whose changes.
-        since: The count up to which the rows are known.
-        model: Whose vectors to read, or None for none.
-        vectors_since: The count up to which the vectors are known.
+        space: The space to read.
+        since: The number of the last change whose rows are known; 0 reads everything.
+        model: The model whose vectors to read, or None.
+        vectors_since: The number of the last change whose vectors are known.
     """
     changed = space_changed(connection, space)
     if changed == since and (model is None or vectors_since == changed):
         return None
     values = {"space": space, "since": since}
     rows = connection.execute(_CHANGED_MEMORIES, values).all() if changed > since else []
-    # A first reading has nothing to take away.
+    # Tombstones don't matter when everything is read.
     gone = connection.execute(_GONE, values).scalars().all() if 0 < since < changed else []
     found: Sequence[Any] = []
     if model is not None and changed > vectors_since:
@@ -410,11 +400,17 @@ _TAGS = Prepared(
 
 
 def _records(connection: Connection, rows: Sequence[Any]) -> dict[int, MemoryRecord]:
-    """The memories of rows that have the columns of `_RECORD`, by rid, in their order."""
-    tagged: dict[int, list[str]] = {}
-    for rid, tag in _TAGS.run(connection, {"rids": json.dumps([row.rid for row in rows])}):
-        tagged.setdefault(rid, []).append(tag)
+    """The memories in rows with the columns of `_RECORD`, by rid, in the same order."""
+    tagged = tags_of(connection, [row.rid for row in rows])
     return {row.rid: _record(row, tuple(tagged.get(row.rid, ()))) for row in rows}
+
+
+def tags_of(connection: Connection, rids: Sequence[int]) -> dict[int, list[str]]:
+    """The tags of memories in their order, by rid; a memory without tags is left out."""
+    tagged: dict[int, list[str]] = {}
+    for rid, tag in _TAGS.run(connection, {"rids": json.dumps(list(rids))}):
+        tagged.setdefault(rid, []).append(tag)
+    return tagged
 
 
 def _record(row: Any, tagged: tuple[str, ...]) -> MemoryRecord:
@@ -452,7 +448,7 @@ def _record(row: Any, tagged: tuple[str, ...]) -> MemoryRecord:
 
 def read_records(connection: Connection, space: int, rids: Sequence[int]) -> dict[int, MemoryRecord]:
     """The memories with these rids, by rid."""
-    # By rid alone: given the space too, SQLite walks all of its memories by an index of the space.
+    # The statement selects by rid alone: if it had the space, SQLite would scan all its memories by an index.
     rows: Iterator[Any] = map(_RecordRow._make, _RECORDS.run(connection, {"rids": json.dumps(list(rids))}))
     return _records(connection, [row for row in rows if row.space_id == space])
 
@@ -468,7 +464,7 @@ def records_by_id(connection: Connection, space: int, ids: Sequence[str]) -> dic
 
 
 def ids_of(connection: Connection, space: int, rids: Sequence[int]) -> list[str]:
-    """The ids of the memories with these rids, in their order, of those that are there."""
+    """The ids of the memories with these rids, in the same order; rids that don't exist are left out."""
     found: dict[int, str] = {}
     for part in slices(rids):
         rows = connection.execute(
@@ -480,13 +476,25 @@ def ids_of(connection: Connection, space: int, rids: Sequence[int]) -> list[str]
     return [found[rid] for rid in rids if rid in found]
 
 
-def rids_of(connection: Connection, space: int, ids: Sequence[str]) -> list[int]:
-    """The rids of the memories with these ids, of those that are there."""
-    found: list[int] = []
+def rids_by_id(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, int]:
+    """The rids of the memories with these ids, by id; ids that don't exist are left out."""
+    found: dict[str, int] = {}
     for part in slices(ids):
-        query = select(memories.c.rid).where(memories.c.space_id == space, memories.c.id.in_(part))
-        found.extend(connection.execute(query).scalars())
+        query = select(memories.c.id, memories.c.rid).where(
+            memories.c.space_id == space, memories.c.id.in_(part)
+        )
+        found.update((row.id, row.rid) for row in connection.execute(query))
     return found
+
+
+def rids_of(connection: Connection, space: int, ids: Sequence[str]) -> list[int]:
+    """The rids of the memories with these ids, in no particular order; ids that don't exist are left out."""
+    return list(rids_by_id(connection, space, ids).values())
+
+
+def known_ids(connection: Connection, space: int, ids: Sequence[str]) -> set[str]:
+    """The ids that exist."""
+    return set(rids_by_id(connection, space, ids))
 
 
 def _filtered(query: Select[Any], space: int, wanted: Filter) -> Select[Any]:
@@ -512,7 +520,7 @@ def _filtered(query: Select[Any], space: int, wanted: Filter) -> Select[Any]:
             func.coalesce(memories.c.valid_to, moment + 1) > moment,
         )
     if wanted.tags:
-        # Counted, not one condition each: a thousand of those are too deep for SQLite.
+        # Counted, because a condition for each of a thousand tags would be too deep for SQLite's parser.
         having_all = (
             select(tags.c.rid)
             .where(tags.c.tag.in_(wanted.tags))
@@ -526,7 +534,7 @@ def _filtered(query: Select[Any], space: int, wanted: Filter) -> Select[Any]:
 def list_records(
     connection: Connection, space: int, wanted: Filter, *, limit: int, offset: int
 ) -> list[MemoryRecord]:
-    """The memories that a filter lets through, those said last first."""
+    """The memories that match a filter, latest first by when they were said."""
     query = (
         _filtered(_RECORD, space, wanted)
         .order_by(memories.c.said_at.desc(), memories.c.rid.desc())
@@ -537,18 +545,18 @@ def list_records(
 
 
 def count_rows(connection: Connection, space: int, wanted: Filter) -> int:
-    """How many memories a filter lets through."""
+    """The number of memories that match a filter."""
     query = _filtered(select(func.count()).select_from(memories), space, wanted)
     return int(connection.execute(query).scalar_one())
 
 
 def matching_rids(connection: Connection, space: int, wanted: Filter) -> list[int]:
-    """The rids of the memories that a filter lets through."""
+    """The rids of the memories that match a filter."""
     return list(connection.execute(_filtered(select(memories.c.rid), space, wanted)).scalars())
 
 
 def expired_rids(connection: Connection, space: int, at: int) -> list[int]:
-    """The rids of the memories that have ceased to hold; read from an index that holds only what has an end."""
+    """The rids of the memories that are no longer valid at a time, from a partial index of those with an end."""
     return list(
         connection.execute(
             select(memories.c.rid).where(
@@ -561,7 +569,7 @@ def expired_rids(connection: Connection, space: int, at: int) -> list[int]:
 def faded_rids(
     connection: Connection, space: int, among: Sequence[int], *, at: int, floor: float, by_request: bool
 ) -> set[int]:
-    """Which of these memories have a priority below the floor, less what it lost since they were last used."""
+    """The memories among these whose priority, after its decay since they were last used, is below the floor."""
     if by_request:
         passed = requests_so_far(connection, space) - func.coalesce(uses.c.request, memories.c.request)
     else:
@@ -581,7 +589,7 @@ def faded_rids(
 
 
 def note_uses(connection: Connection, rids: Sequence[int], at: int) -> None:
-    """Count that these memories were shown to a model; a few hundred at most."""
+    """Count that these memories, a few hundred at most, were shown to a model."""
     known = set(connection.execute(select(uses.c.rid).where(uses.c.rid.in_(rids))).scalars())
     found = connection.execute(
         select(memories.c.rid, spaces.c.requests)
@@ -610,14 +618,14 @@ def note_uses(connection: Connection, rids: Sequence[int], at: int) -> None:
 
 
 def count_vectors(connection: Connection, space: int, model: int) -> int:
-    """How many memories have a vector of a model."""
+    """The number of memories with a vector of a model."""
     query = select(func.count()).where(vectors.c.space_id == space, vectors.c.model_id == model)
     return int(connection.execute(query).scalar_one())
 
 
 def has_old_words(connection: Connection) -> bool:
-    """Whether `reread_words` has anything to do. Asked first, so that opening a store writes nothing."""
-    # Joined as there: words of no memory are never read again, and `doctor` removes them.
+    """Whether `reread_words` has anything to do. This is checked first, so that opening a store needn't write."""
+    # With the same join: `doctor` removes words without a memory.
     found = connection.execute(
         select(words.c.rid)
         .join(memories, memories.c.rid == words.c.rid)
@@ -628,43 +636,79 @@ def has_old_words(connection: Connection) -> bool:
 
 
 def reread_words(connection: Connection, *, limit: int) -> int:
-    """Read again the words of memories that an older reading left; of any user, since what is derived is no
-    secret.
+    """Update the lexical index of memories of any user that an older version of `lexicon` wrote.
+
+    Args:
+        connection: In a transaction that writes.
+        limit: The maximum number of memories, of which each statement takes 500.
 
     Returns:
-        How many were read; 0 when all are up to date.
+        How many were updated; 0 if all are up to date.
     """
-    old = connection.execute(
-        select(words.c.rid, memories.c.space_id, memories.c.content)
+    old: dict[int, list[int]] = {}
+    rows = connection.execute(
+        select(words.c.rid, memories.c.space_id)
         .join(memories, memories.c.rid == words.c.rid)
         .where(words.c.version < lexicon.VERSION)
         .limit(limit)
+    )
+    for rid, space in rows:
+        old.setdefault(space, []).append(rid)
+    for space, rids in old.items():
+        changed = count_up(connection, space)
+        for part in slices(rids):
+            index_words(connection, part, changed)
+    return sum(map(len, old.values()))
+
+
+def index_words(connection: Connection, rids: Sequence[int], changed: int) -> None:
+    """Compute the words of memories again, and mark the memories as changed for every process that has an index.
+
+    Args:
+        connection: In a transaction that writes.
+        rids: The memories, at most 500; those that don't exist are ignored.
+        changed: The number of this change; see `count_up`.
+    """
+    tagged = tags_of(connection, rids)
+    rows = connection.execute(
+        select(memories.c.rid, memories.c.content).where(memories.c.rid.in_(rids))
     ).all()
-    changed: dict[int, int] = {}
-    for rid, space, content in old:
-        if space not in changed:
-            changed[space] = count_up(connection, space)
-        tagged = connection.execute(
-            select(tags.c.tag).where(tags.c.rid == rid).order_by(tags.c.position)
-        ).scalars()
-        read = lexicon.read_text(content, tagged)
-        connection.execute(
-            update(words)
-            .where(words.c.rid == rid)
-            .values(version=lexicon.VERSION, words=read.words, features=read.features, stems=read.to_bytes())
+    connection.execute(delete(words).where(words.c.rid.in_(rids)))
+    _INSERT_WORDS.run_all(
+        connection,
+        [_words_row(rid, lexicon.read_text(content, tagged.get(rid, ()))) for rid, content in rows],
+    )
+    # Marked too, because an index that loads a memory again also loads its vectors again.
+    for table in (memories, vectors):
+        connection.execute(update(table).where(table.c.rid.in_(rids)).values(changed=changed))
+
+
+def _words_row(rid: int, found: lexicon.WordList) -> dict[str, Any]:
+    return {
+        "rid": rid,
+        "version": lexicon.VERSION,
+        "words": found.words,
+        "features": found.features,
+        "stems": found.to_bytes(),
+    }
+
+
+def add_earlier_words(connection: Connection, space: int, hashes: set[str]) -> None:
+    """Record hashes of texts that forgotten memories had before they were edited, so that they are refused as well."""
+    known: set[str] = set()
+    for part in slices(sorted(hashes)):
+        query = select(earlier_words.c.words_hash).where(
+            earlier_words.c.space_id == space, earlier_words.c.words_hash.in_(part)
         )
-        connection.execute(update(memories).where(memories.c.rid == rid).values(changed=changed[space]))
-    return len(old)
+        known.update(connection.execute(query).scalars())
+    if hashes - known:
+        connection.execute(
+            insert(earlier_words), [{"space_id": space, "words_hash": one} for one in sorted(hashes - known)]
+        )
 
 
 def read_stats(connection: Connection, space: int, model: tuple[int, str] | None) -> Stats:
-    """Counts over a space.
-
-    Args:
-        connection: In a transaction.
-        space: Whose counts.
-        model: Id and name of the embedding model in use, or None.
-    """
+    """Count what is in a space; `model` is the number and the name of the embedding model in use, or None."""
 
     def by(column: Any) -> dict[str, int]:
         rows = connection.execute(

@@ -1,4 +1,4 @@
-"""The tables of memory. What they are after every migration is checked against the migrations by a test."""
+"""The tables of memory. A test compares them with the result of the migrations."""
 
 from __future__ import annotations
 
@@ -42,19 +42,18 @@ __all__ = [
 
 metadata = MetaData()
 
-# SQLite numbers rows by itself only where the key is declared INTEGER.
+# SQLite assigns keys automatically only to columns that are declared as INTEGER.
 _KEY = BigInteger().with_variant(Integer(), "sqlite")
 
 
 def _memory(name: str) -> Column[int]:
-    """The key of a table with rows that belong to one memory and go with it."""
+    """The key column of a table whose rows belong to a memory and are deleted with it."""
     reference = ForeignKey("memories.rid", name=name, ondelete="CASCADE")
     return Column("rid", BigInteger, reference, primary_key=True, autoincrement=False)
 
 
-# One user's memories in one scope. `changed` counts the changes in it: every row below carries the count at
-# its last
-# change, so that a process finds what others changed by asking for higher ones.
+# One user's memories in one scope. `changed` counts the changes in it. Rows in other tables have the number of their
+# last change, so a process finds what others changed by selecting higher numbers.
 spaces = Table(
     "memory_spaces",
     metadata,
@@ -62,14 +61,14 @@ spaces = Table(
     Column("user_id", Text, nullable=False),
     Column("scope", Text, nullable=False),
     Column("changed", BigInteger, nullable=False),
-    # Chat requests so far: the cycles of `decay` where those count and not days.
+    # The number of chat requests: the unit of decay if it doesn't go by days.
     Column("requests", BigInteger, nullable=False, server_default=text("0")),
-    # The stamp of the file that its arrays are kept in; see `candidates.stamps`.
+    # The stamp of the file with its arrays; see `candidates.stamps`.
     Column("arrays", Text),
     UniqueConstraint("user_id", "scope", name="uq_memory_spaces_user_scope"),
 )
 
-# Times are microseconds since 1970 in UTC; `said_offset_min` is the offset of the place where it was said.
+# Times are microseconds since 1970 in UTC; `said_offset_min` is the local offset when it was said.
 memories = Table(
     "memories",
     metadata,
@@ -101,7 +100,7 @@ memories = Table(
     Column("trust", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False),
-    # How many chat requests there had been when it was stored.
+    # The number of chat requests when it was stored.
     Column("request", BigInteger, nullable=False, server_default=text("0")),
     UniqueConstraint("space_id", "id", name="uq_memories_space_id"),
     CheckConstraint("kind IN ('episode', 'fact', 'summary')", name="ck_memories_kind"),
@@ -117,12 +116,12 @@ memories = Table(
     CheckConstraint("trust IN ('user', 'agent', 'outside')", name="ck_memories_trust"),
     Index("ix_memories_changed", "space_id", "changed"),
     Index("ix_memories_source", "space_id", "source_session", "source_turn"),
-    # As below: `postgresql_where` stands in the migration alone.
+    # `postgresql_where` is only in the migration, as below.
     Index("ix_memories_valid_to", "space_id", "valid_to", sqlite_where=text("valid_to IS NOT NULL")),
     sqlite_autoincrement=True,
 )
 
-# Apart from the memory, so that using one never rewrites its words.
+# A separate table, so that using a memory doesn't rewrite its text.
 uses = Table(
     "memory_uses",
     metadata,
@@ -141,7 +140,7 @@ tags = Table(
     Index("ix_memory_tags_tag", "tag"),
 )
 
-# The lexical index, derived from the memory: see `lexicon.WordList`.
+# The lexical index; see `lexicon.WordList`.
 words = Table(
     "memory_words",
     metadata,
@@ -153,7 +152,7 @@ words = Table(
     Index("ix_memory_words_version", "version"),
 )
 
-# `derived_from` leads from a fact to what it rests on.
+# `derived_from` leads from a fact to its sources.
 edges = Table(
     "memory_edges",
     metadata,
@@ -190,7 +189,7 @@ models = Table(
     # The vectors of `relevance.examples`, float32, and the hash of those examples.
     Column("examples_hash", Text),
     Column("examples_vectors", LargeBinary),
-    # When another model took over; its vectors are dropped some days later.
+    # When another model replaced it; its vectors are deleted a week later.
     Column("retired_at", BigInteger),
     UniqueConstraint("name", name="uq_embedding_models_name"),
     CheckConstraint("dimension > 0", name="ck_embedding_models_dimension"),
@@ -199,13 +198,12 @@ models = Table(
         "uq_embedding_models_active",
         "state",
         unique=True,
-        # `postgresql_where` stands in the migration alone: naming it here loads that dialect at every start,
-        # 75 ms.
+        # `postgresql_where` is only in the migration: here it would load that dialect at every start (75 ms).
         sqlite_where=text("state = 'active'"),
     ),
 )
 
-# One row for each memory and model: the float32 vectors of its passages, one after the other.
+# A row for each memory and model, with the float32 vectors of its passages, concatenated.
 vectors = Table(
     "memory_vectors",
     metadata,
@@ -223,8 +221,8 @@ vectors = Table(
     Index("ix_memory_vectors_changed", "space_id", "model_id", "changed"),
 )
 
-# One row for each row of vectors whose model gives token vectors: see `tokens.pack`. Apart from them, since all
-# vectors are read when a store is opened, and of these a search reads some hundreds.
+# A row for each row of `vectors` if the model has token vectors; see `tokens.pack`. A separate table, because all
+# vectors are read when a store is opened, but a search reads only a few hundred rows of tokens.
 tokens = Table(
     "memory_tokens",
     metadata,
@@ -239,7 +237,7 @@ tokens = Table(
     ),
 )
 
-# What was forgotten, by hashes alone: of its place in its session, and of its words in that session.
+# Forgotten memories, as keyed hashes of the place in the session and of the words in the session.
 tombstones = Table(
     "memory_tombstones",
     metadata,
@@ -259,8 +257,8 @@ tombstones = Table(
     Index("ix_memory_tombstones_words", "space_id", "words_hash"),
 )
 
-# How many characters of an episode were read for facts; one that is not in here, or not whole, is yet to be
-# distilled.
+# The number of characters of an episode that were distilled. An episode without a row, or with fewer characters than it
+# has, is pending.
 distilled = Table(
     "memory_distilled",
     metadata,
@@ -269,8 +267,8 @@ distilled = Table(
     Column("distilled_at", BigInteger, nullable=False),
 )
 
-# What windows came to, by counts and by Satchel's own words. None of the conversation's are in here: what is
-# forgotten need not be looked for. `place` is a hash of where the window begins.
+# The results of distilling windows. They contain no text of the conversation, so forgetting needn't search them.
+# `place` identifies where the window begins.
 distill_windows = Table(
     "memory_distill_windows",
     metadata,
@@ -293,7 +291,7 @@ distill_windows = Table(
     Index("ix_memory_distill_windows_place", "space_id", "place"),
 )
 
-# What memory's own calls of language models cost, by local day.
+# The cost of memory's own calls of language models, by local day.
 usage = Table(
     "memory_usage",
     metadata,
@@ -318,8 +316,8 @@ usage = Table(
     UniqueConstraint("space_id", "day", "purpose", "provider", "model", name="uq_memory_usage"),
 )
 
-# Every change of a memory after it was stored, by ids: what it was before and after, as JSON. A memory that is
-# forgotten takes its rows along; one row says that it was, and has a hash of its words.
+# The history: every change of a memory after it was stored, with the fields before and after as JSON. When a memory is
+# forgotten, its rows are deleted, and one row with a keyed hash records that.
 changes = Table(
     "memory_changes",
     metadata,
@@ -344,7 +342,7 @@ changes = Table(
     sqlite_autoincrement=True,
 )
 
-# Facts that were compared with those that were there before them; one that is not in here is yet to be.
+# Facts that were compared with older ones. A fact without a row is pending.
 compared = Table(
     "memory_compared",
     metadata,
@@ -352,7 +350,7 @@ compared = Table(
     Column("compared_at", BigInteger, nullable=False),
 )
 
-# What a forgotten memory said before it was edited, by hashes as in `tombstones`.
+# The texts that forgotten memories had before they were edited, as hashes like those in `tombstones`.
 earlier_words = Table(
     "memory_earlier_words",
     metadata,
@@ -366,7 +364,7 @@ earlier_words = Table(
     Column("words_hash", Text, primary_key=True),
 )
 
-# Which process is doing which piece of work until when; see `claims.TableClaims`.
+# The pieces of work that processes have claimed, and until when; see `claims.TableClaims`.
 claims = Table(
     "memory_claims",
     metadata,

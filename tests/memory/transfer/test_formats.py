@@ -54,10 +54,10 @@ async def test_a_claude_code_transcript_gives_what_the_two_said_and_nothing_else
     assert {one.source.session for one in found} == {"claude-code:0b6f6c1e-5a55-4d8e-9a39-0c6e1d1f2a11"}
     assert found[0].said_at == datetime(2026, 3, 2, 9, 0, 5, tzinfo=UTC)
     assert {one.kind for one in found} == {"episode"}
-    assert (report.new, report.redacted, report.skipped) == (3, 1, {"the last line is cut off": 1})
+    assert (report.new, report.redacted, report.skipped) == (3, 1, {"the last line is truncated": 1})
     assert report.ignored == {
         "written by the agent's own program": 3,
-        "no words of a person or a model in it": 2,
+        "no text of a person or a model in it": 2,
         "thinking": 1,
         "the call of a tool": 1,
         "the output of a tool": 1,
@@ -101,8 +101,8 @@ async def test_a_chatgpt_export_gives_the_branch_that_was_shown_last(packed: boo
     ]
     assert found[-4].said_at == datetime.fromtimestamp(1772000001.25, UTC)
     assert report.skipped == {
-        "a conversation that goes round in a circle: it was cut there": 1,
-        "a conversation without a current branch: its latest was taken": 1,
+        "a conversation that is a cycle: it was read once around": 1,
+        "a conversation without a current branch: the latest one was read": 1,
     }
     assert report.new == 8
     assert list(tmp_path.parent.glob("evil.md")) == []
@@ -150,8 +150,8 @@ async def test_mem0s_memories_keep_their_dates_and_categories() -> None:
     dates = {one.content: one.said_at.isoformat() for one in found}
     assert dates["Ann plans a trip to Lisbon in May"] == "2026-02-03T10:16:05.490548-07:00"
     assert dates["Ann's cat is called Pixel"] == "2026-02-05T08:00:00+00:00"
-    assert report.skipped == {"a memory without words": 1}
-    assert report.ignored == {"a relation, which says nothing beyond the memories": 1}
+    assert report.skipped == {"a memory without text": 1}
+    assert report.ignored == {"a relation, which only repeats memories": 1}
 
 
 async def test_each_section_of_a_markdown_folder_is_a_memory_with_its_headings_date_and_tags() -> None:
@@ -259,9 +259,9 @@ async def test_a_path_with_nothing_and_a_file_of_no_format_are_told(tmp_path: Pa
     async with Memory.open(":memory:", embedder="none") as memory:
         with pytest.raises(NotFound, match="There is no file or folder"):
             await memory.import_from(tmp_path / "nothing")
-        with pytest.raises(UsageError, match="is of no format that is known"):
+        with pytest.raises(UsageError, match="The format of .* is unknown"):
             await memory.import_from(tmp_path / "x.json")
         with pytest.raises(UsageError, match="There is no source 'notes'"):
             await memory.import_from(tmp_path, source="notes")  # type: ignore[arg-type]
         report = await memory.import_from(tmp_path)
-        assert (report.files, report.skipped) == ({}, {"a file of no known format": 2})
+        assert (report.files, report.skipped) == ({}, {"a file of an unknown format": 2})

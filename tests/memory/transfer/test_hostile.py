@@ -43,14 +43,14 @@ async def test_an_archive_that_unpacks_to_a_thousand_times_its_size_is_left_wher
             member.write(b" " * (1 << 20))
         member.write(b"]")
     assert await skipped(tmp_path / "bomb.zip", source="chatgpt") == {
-        "it unpacks to far more than it can honestly hold": 1
+        "it unpacks to far more than is plausible": 1
     }
 
 
 @pytest.mark.parametrize("packed", [b"", b"no archive", b"PK\x03\x04 and then nothing"])
 async def test_an_archive_that_is_none_is_told(packed: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(packed)
-    assert await skipped(tmp_path) == {"no archive that can be read": 1}
+    assert await skipped(tmp_path) == {"an archive that can't be read": 1}
 
 
 async def test_a_damaged_archive_is_told_and_gives_what_is_whole(tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ async def test_json_that_is_nested_too_deep_is_left_out_and_the_rest_taken_in(tm
     (tmp_path / "conversations.json").write_text(elements)
     async with Memory.open(":memory:", embedder="none") as memory:
         report = await memory.import_from(tmp_path / "s.jsonl")
-        assert (report.new, report.skipped) == (2, {"nested too deep": 1})
+        assert (report.new, report.skipped) == (2, {"nested too deeply": 1})
         report = await memory.import_from(tmp_path / "conversations.json", source="chatgpt")
-        assert report.skipped == {"nested too deep": 1}
+        assert report.skipped == {"nested too deeply": 1}
 
 
 async def test_links_pipes_and_hidden_folders_are_not_followed(tmp_path: Path) -> None:

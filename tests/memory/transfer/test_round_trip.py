@@ -149,7 +149,7 @@ async def test_a_file_that_was_cut_short_is_taken_in_as_far_as_it_goes_and_told(
         report = await memory.import_from(tmp_path / "m.jsonl")
         assert (report.new, report.skipped) == (
             4,
-            {"the last line is cut off": 1, "the file has no end: it was cut short": 1},
+            {"the last line is truncated": 1, "the file is truncated: its last line is missing": 1},
         )
         (tmp_path / "m.jsonl").write_bytes(whole)
         report = await memory.import_from(tmp_path / "m.jsonl")
@@ -190,7 +190,7 @@ async def test_a_field_that_no_store_can_hold_is_named_and_the_others_are_taken_
     (tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in found))
     async with Memory.open(":memory:", embedder="none") as memory:
         report = await memory.import_from(tmp_path / "m.jsonl")
-        assert (report.new, report.skipped) == (1, {f"a memory whose {field} is wrong": 1})
+        assert (report.new, report.skipped) == (1, {f"a memory with an invalid {field}": 1})
 
 
 async def test_a_file_of_a_newer_format_is_refused_whole(tmp_path: Path) -> None:

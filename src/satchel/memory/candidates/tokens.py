@@ -1,9 +1,9 @@
-"""Late interaction: how the tokens of a question are compared with those of memories.
+"""Late interaction: compares the tokens of a question with those of memories.
 
-A pooled vector says what a passage is about as a whole; a token's says what one word means where it stands. For
-each token of the question the best of a memory's tokens counts (MaxSim). Two things are added, since what is said
-in a conversation leans on what was said before it: a token of the turn before counts nearly as much as one's own,
-and a turn that answers a question is matched by that question. docs/concepts/retrieval.md has what each is worth.
+The vector of a passage represents its topic; the vector of a token represents a word in its context. Each token of the
+question is matched with the most similar token of a memory (MaxSim). Because statements in a conversation depend on
+what was said before, tokens of the previous turn count almost as much as the memory's own, and an answer is also
+matched by the question before it. docs/concepts/retrieval.md reports what each part contributes.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ if TYPE_CHECKING:
 __all__ = ["Bag", "Match", "QuestionTokens", "match", "pack", "unpack", "weigh"]
 
 CARRY = 0.9
-"""What a token of the turn before is worth beside one's own; `CARRY_QUESTION` one of its questions."""
+"""The weight of a token of the previous turn; the memory's own tokens have 1."""
 CARRY_QUESTION = 0.95
+"""The weight of a token in a question of the previous turn."""
 
 ALIKE = 0.6
-"""The cosine of two tokens that counts half: above it they soon say the same, below it they soon have nothing in
-common. Between any two tokens is a cosine of .2 to .4, and ten words that are a little like the question's are no
-match. .55 to .65 do as well; `SOFTNESS` says how soon, and .05 to .1 do as well."""
+"""The cosine of two tokens at which a logistic curve has one half. Unrelated tokens have cosines of .2 to .4, and many
+of those are not a match. .55 to .65 work equally well."""
 SOFTNESS = 0.1
+"""The width of the curve; .05 to .1 work equally well."""
 
 _STOP_WEIGHT = 2.0
-"""Of a function word of a question, beside the rarity of others (1 to 9): "when" and "who" ask something of what
-stands around them."""
+"""The weight of a function word in a question: "when" and "who" matter. Other words have their rarity (1 to 9)."""
 _STOP_SHARE = 0.5
-"""All function words of a question together weigh at most so much of the others."""
+"""The maximum weight of all function words in a question, relative to that of the other words."""
 
 _PUNCTUATION = frozenset(".,!?'\"-:;()[]…’“”*/&")
 _TOKENS_AT_ONCE = 20_000
-"""Of memories, in one product: a question of 254 tokens then takes 20 MB, also against pages."""
+"""The number of memories' tokens in one matrix product: with a question of 254 tokens it takes 20 MB."""
 _WORD = re.compile(r"[^\W_]+")
 
 
 class Bag(NamedTuple):
-    """The tokens of one memory.
+    """The tokens of a memory.
 
     Attributes:
-        counts: How many tokens each of its passages has; none has 0.
-        asks: One byte for each token: 1 where it stands in a question.
-        vectors: int8, row after row.
+        counts: The number of tokens of each passage, at least 1.
+        asks: A byte for each token: 1 if it is in a question.
+        vectors: The vectors as int8, row by row.
     """
 
     counts: Sequence[int]
@@ -61,15 +61,14 @@ class Bag(NamedTuple):
 
 
 def pack(parts: Sequence[str], tokens: Sequence[TokenVectors]) -> bytes:
-    """What is kept of the tokens of a memory: a uint16 with the number of passages, one for each passage with its
-    number of tokens, a byte for each token that says whether it stands in a question, and its vector as int8.
+    """Serialise the tokens of a memory, except function words and punctuation, which are half of them.
 
-    Function words and punctuation are left out: they have no part in what a memory is found by, and are half of
-    it.
+    The format: the number of passages as uint16, the number of tokens of each passage as uint16, a byte for each token
+    that says whether it is in a question, and the vectors as int8.
 
     Args:
-        parts: The passages, as they were embedded.
-        tokens: Theirs.
+        parts: The passages.
+        tokens: The tokens of each passage.
     """
     counts, asks, rows = [], bytearray(), []
     for text, found in zip(parts, tokens, strict=True):
@@ -82,7 +81,7 @@ def pack(parts: Sequence[str], tokens: Sequence[TokenVectors]) -> bytes:
         asks.extend(
             any(start <= spans[at][0] < end for start, end in questions) if questions else 0 for at in kept
         )
-        # A text without any token still is a passage: one row of zeros, which nothing is like.
+        # A passage without tokens gets a row of zeros, which matches nothing.
         rows.append(found.vectors[kept] if kept else np.zeros((1, found.vectors.shape[1]), np.float32))
         if not kept:
             asks.append(0)
@@ -95,16 +94,16 @@ def _is_filler(text: str, start: int, end: int) -> bool:
     piece = text[start:end]
     if piece in _PUNCTUATION:
         return True
-    # The "t" in "cats" is no word.
+    # A piece of a longer word: the "t" in "cats".
     if start and text[start - 1].isalnum() and piece[0].isalnum():
         return False
     return hash_stem(piece.lower()) == 0
 
 
 def unpack(packed: bytes) -> Bag:
-    """What `pack` packed."""
+    """The inverse of `pack`."""
     passages = packed[0] | packed[1] << 8
-    if passages == 1:  # Most memories; a search unpacks hundreds.
+    if passages == 1:  # A fast path for most memories: a search unpacks hundreds.
         total = packed[2] | packed[3] << 8
         return Bag((total,), packed[4 : 4 + total], packed[4 + total :])
     head = 2 + 2 * passages
@@ -118,7 +117,7 @@ class QuestionTokens(NamedTuple):
 
     Attributes:
         vectors: Shape (n, d), unit rows.
-        weights: Shape (n,), together 1.
+        weights: Shape (n,), with the sum 1.
     """
 
     vectors: Matrix
@@ -126,12 +125,12 @@ class QuestionTokens(NamedTuple):
 
 
 def weigh(text: str, tokens: TokenVectors, rarity: Callable[[int], float]) -> QuestionTokens:
-    """Say how much each token of a question counts: the rarity of its word, shared by the word's pieces.
+    """Weigh the tokens of a question by the rarity of their words; the pieces of a word share its weight.
 
     Args:
-        text: The question, as it was embedded.
+        text: The question as it was embedded.
         tokens: Its tokens.
-        rarity: Of a stem, by its hash, in the store that is searched.
+        rarity: The rarity of a stem in the store, by its hash.
     """
     words = [(match.start(), match.end(), match.group()) for match in _WORD.finditer(text)]
     kept: list[int] = []
@@ -155,22 +154,22 @@ def weigh(text: str, tokens: TokenVectors, rarity: Callable[[int], float]) -> Qu
             weights[place] = max(map(rarity, stems)) / word_of.count(word) ** 0.5
         else:
             weights[place], stops[place] = _STOP_WEIGHT, True
-    telling, filling = float(weights[~stops].sum()), float(weights[stops].sum())
-    if telling > 0 and filling > _STOP_SHARE * telling:
-        weights[stops] *= _STOP_SHARE * telling / filling
+    content, function = float(weights[~stops].sum()), float(weights[stops].sum())
+    if content > 0 and function > _STOP_SHARE * content:
+        weights[stops] *= _STOP_SHARE * content / function
     return QuestionTokens(
         vectors=tokens.vectors[kept], weights=weights / np.float32(max(float(weights.sum()), 1e-9))
     )
 
 
 class Match(NamedTuple):
-    """How well the tokens of a question are found in each memory; 0 and more, 1 where each is found as it is.
+    """How well each memory matches the tokens of a question, shape (n,); 0 for no match, 1 for identical tokens.
 
     Attributes:
-        window: In the memory and the turn before it.
-        reply: The same, but in the memory's own statements and the questions before it.
-        asked: In the questions of the turn before alone.
-        known: Whether the memory has tokens at all.
+        window: Against the memory and the previous turn.
+        reply: Against the memory's statements and the questions in the previous turn.
+        asked: Against the questions in the previous turn.
+        known: Whether the tokens of the memory are known, bool.
     """
 
     window: Floats
@@ -185,11 +184,11 @@ def match(
     """Compare a question with memories.
 
     Args:
-        question: The tokens that are looked for.
-        bags: Those of the memories and of what was said before them; None where a memory has none yet.
-        own: For each memory that is compared, its place in `bags`.
-        previous: For each of them, the place in `bags` of what was said before it, or -1.
-        gate: How much what was said before it counts for each.
+        question: The weighted tokens of the question.
+        bags: The tokens of the memories and of the turns before them; None if they are unknown.
+        own: For each memory, its index in `bags`.
+        previous: For each memory, the index of the previous turn in `bags`, or -1.
+        gate: For each memory, how much the previous turn counts, 0 to 1.
     """
     have = np.array([place for place, bag in enumerate(bags) if bag is not None], dtype=np.int64)
     count = len(own)
@@ -202,7 +201,7 @@ def match(
     )
     passages = np.array([len(bag.counts) for bag in filled], dtype=np.int64)
     starts = np.cumsum(passages) - passages
-    # Of a memory as a whole the best passage counts, token by token. One more column stands for "none".
+    # For a whole memory, each token takes the best passage. An additional column of zeros stands for "no memory".
     blank = np.zeros((len(question.weights), 1), dtype=np.float32)
     whole = np.concatenate([np.maximum.reduceat(every, starts, axis=1), blank], axis=1)
     questions = np.concatenate([np.maximum.reduceat(asking, starts, axis=1), blank], axis=1)
@@ -211,7 +210,7 @@ def match(
     own, previous = place_of[own], place_of[previous]
     known = own >= 0
     at = np.flatnonzero(known)
-    # The passages of the memories that are compared, one after the other.
+    # The columns of the passages of all memories that have tokens.
     sizes = passages[own[at]]
     first = np.cumsum(sizes) - sizes
     columns = np.repeat(starts[own[at]] - first, sizes) + np.arange(int(sizes.sum()))
@@ -231,8 +230,8 @@ def match(
 
 
 def _compare(wanted: Matrix, bags: Sequence[Bag]) -> Iterator[tuple[Any, Any, Any]]:
-    """For each passage of some memories, how well each token that is wanted is found in it: shape (tokens wanted,
-    passages); of all its tokens, of those outside of questions, and of those in questions.
+    """How well each passage matches each token of the question, as blocks of shape (question tokens, passages): against
+    all tokens of the passage, those outside questions, and those in questions.
     """
     for block in _blocks(bags):
         counts = np.fromiter(chain.from_iterable(bag.counts for bag in block), dtype=np.int64)
@@ -247,11 +246,11 @@ def _compare(wanted: Matrix, bags: Sequence[Bag]) -> Iterator[tuple[Any, Any, An
             asking = np.maximum.reduceat(np.where(asks, cosines, np.float32(-1)), starts, axis=1)
         else:
             stated, asking = every, np.full_like(every, -1)
-        yield _found(every), _found(stated), _found(asking)
+        yield _match_strength(every), _match_strength(stated), _match_strength(asking)
 
 
-def _found(cosines: Any) -> Any:
-    """How far a token is found, 0 to 1, by the cosine of the nearest."""
+def _match_strength(cosines: Any) -> Any:
+    """Map the cosine of the most similar token to a strength of 0 to 1."""
     least, most = _logistic(np.float32(0)), _logistic(np.float32(1))
     return (_logistic(np.clip(cosines, 0, 1)) - least) / (most - least)
 
@@ -261,7 +260,7 @@ def _logistic(cosines: Any) -> Any:
 
 
 def _blocks(bags: Sequence[Bag]) -> Iterator[list[Bag]]:
-    """Some bags at a time, `_TOKENS_AT_ONCE` at most unless one has more."""
+    """Group bags into blocks of at most `_TOKENS_AT_ONCE` tokens; a larger bag is a block of its own."""
     block: list[Bag] = []
     size = 0
     for bag in bags:

@@ -1,4 +1,4 @@
-"""Carrying memories out of a store and into it: Satchel's own file, and those of other programs."""
+"""Export and import of memories: Satchel's own file format, and the formats of other programs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from satchel.lazy import on_demand
 
 if TYPE_CHECKING:
-    from satchel.memory.transfer.pieces import UNDATED
+    from satchel.memory.transfer.parts import UNDATED
     from satchel.memory.transfer.report import (
         ExportReport,
         ImportReport,
@@ -31,11 +31,11 @@ __all__ = [
     "import_report_to_json",
 ]
 
-# Few starts of a store carry anything.
+# Most processes that open a store neither export nor import.
 __getattr__ = on_demand(
     __name__,
     {
-        "pieces": ("UNDATED",),
+        "parts": ("UNDATED",),
         "report": (
             "ExportReport",
             "ImportReport",

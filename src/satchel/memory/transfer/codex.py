@@ -1,4 +1,4 @@
-"""Transcripts of Codex (`~/.codex/sessions/**/rollout-*.jsonl`): what the person and the model said to each other."""
+"""Reads the transcripts of Codex (`~/.codex/sessions/**/rollout-*.jsonl`): what the user and the model said."""
 
 from __future__ import annotations
 
@@ -6,19 +6,38 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
-from satchel.memory.transfer.files import Original
+from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import lines
-from satchel.memory.transfer.pieces import UNDATED, Left, Part, piece_id, said
-from satchel.memory.transfer.wrappers import moment_of, plain_text, without_wrappers
+from satchel.memory.transfer.parts import LeftOut, Part
+from satchel.memory.transfer.transcripts import (
+    NO_TEXT,
+    WRITTEN_BY_PROGRAM,
+    Transcript,
+    moment_of,
+    plain_text,
+    without_wrappers,
+)
 
-__all__ = ["is_line", "read"]
+__all__ = ["is_own_line", "read"]
 
 _KINDS = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-def is_line(line: Mapping[str, Any]) -> bool:
-    """Whether a line is one of Codex's; until the middle of 2025 the first had no type and no payload."""
+_KINDS_LEFT_OUT = {
+    "function_call_output": "the output of a tool",
+    "custom_tool_call_output": "the output of a tool",
+    "local_shell_call_output": "the output of a tool",
+    "function_call": "the call of a tool",
+    "custom_tool_call": "the call of a tool",
+    "local_shell_call": "the call of a tool",
+    "web_search_call": "the call of a tool",
+    "reasoning": "thinking",
+}
+
+
+def is_own_line(line: Mapping[str, Any]) -> bool:
+    """Whether a line was written by Codex. Until the middle of 2025, the first line had no type and no payload."""
     return (line.get("type") in _KINDS and isinstance(line.get("payload"), Mapping)) or (
         "type" not in line
         and isinstance(line.get("id"), str)
@@ -27,59 +46,44 @@ def is_line(line: Mapping[str, Any]) -> bool:
     )
 
 
-def read(stream: BinaryIO, original: Original) -> Iterator[Part]:
-    """The words of both, a turn for each prompt; tools, instructions and the work of sub-agents are left out."""
-    found = _UUID.search(original.base)
-    name = found[0] if found else original.base.removesuffix(".jsonl")
+def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
+    """Read the messages of the user and the model, without tools, instructions and the work of sub-agents."""
+    found = _UUID.search(file.base)
+    transcript = Transcript(f"codex:{found[0] if found else file.base.removesuffix('.jsonl')}")
     begun = None
-    turn = position = 0
-    for number, line in lines(stream, original.name):
-        where = f"{original.name}:{number}"
-        if isinstance(line, Left):
+    for number, line in lines(stream, file.name):
+        where = f"{file.name}:{number}"
+        if isinstance(line, LeftOut):
             yield line
             continue
         payload = line.get("payload")
         item: Mapping[str, Any] = payload if isinstance(payload, Mapping) else line
         at = moment_of(line.get("timestamp"))
-        if line.get("type") == "session_meta" or (number == 1 and is_line(line) and "payload" not in line):
+        if line.get("type") == "session_meta" or (
+            number == 1 and is_own_line(line) and "payload" not in line
+        ):
             if begun is None:
                 begun = at or moment_of(item.get("timestamp"))
                 if isinstance(item.get("id"), str) and item["id"]:
-                    name = item["id"]
+                    transcript.session = f"codex:{item['id']}"
                 if isinstance(item.get("source"), Mapping) and "subagent" in item["source"]:
-                    yield Left(reason="the work of a sub-agent", where=original.name, expected=True)
+                    yield LeftOut(reason="the work of a sub-agent", where=file.name, expected=True)
                     return
             continue
         if line.get("type") != "response_item" and payload is not None:
-            continue  # events say the same again
+            continue  # events repeat the items
         kind, role = item.get("type"), item.get("role")
-        if kind != "message":
-            if kind in ("function_call_output", "custom_tool_call_output", "local_shell_call_output"):
-                yield Left(reason="the output of a tool", where=where, expected=True)
-            elif kind in ("function_call", "custom_tool_call", "local_shell_call", "web_search_call"):
-                yield Left(reason="the call of a tool", where=where, expected=True)
-            elif kind == "reasoning":
-                yield Left(reason="thinking", where=where, expected=True)
-            continue
-        if role not in ("user", "assistant"):
-            yield Left(reason="written by the agent's own program", where=where, expected=True)
+        reason = _KINDS_LEFT_OUT.get(str(kind), "")
+        if kind == "message" and role not in ("user", "assistant"):
+            reason = WRITTEN_BY_PROGRAM
+        if reason:
+            yield LeftOut(reason=reason, where=where, expected=True)
+        if reason or kind != "message":
             continue
         text = plain_text(item.get("content"), ("input_text", "output_text", "text"))
         if role == "user":
             text = without_wrappers(text)
         if not text.strip():
-            yield Left(reason="no words of a person or a model in it", where=where, expected=True)
+            yield LeftOut(reason=NO_TEXT, where=where, expected=True)
             continue
-        turn, position = (turn + 1, 0) if role == "user" else (max(turn, 1), position + 1)
-        session = f"codex:{name}"
-        yield said(
-            piece_id(session, turn, position),
-            text,
-            speaker=str(role),
-            at=at or begun or original.modified_at,
-            session=session,
-            turn=turn,
-            position=position,
-            trust="user" if role == "user" else "agent",
-            tags=() if at or begun else (UNDATED,),
-        )
+        yield transcript.episode(text, role=str(role), at=at or begun, modified_at=file.modified_at)

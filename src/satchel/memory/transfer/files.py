@@ -1,6 +1,6 @@
-"""The files of an import: found in a folder or an archive, read as streams of UTF-8, within limits.
+"""Finds the files of an import in a folder or an archive, and opens them as UTF-8 streams within limits.
 
-Nothing of an archive is ever written to the disk, so the names in it are names and never paths.
+Archives are never unpacked to the disk, so the names in them are not used as paths.
 """
 
 from __future__ import annotations
@@ -17,62 +17,61 @@ from pathlib import Path
 from typing import BinaryIO
 
 from satchel.errors import NotFound, StorageError
-from satchel.memory.transfer.pieces import Left
+from satchel.memory.transfer.parts import LeftOut
 
-__all__ = ["Original", "TooMuch", "find_files", "name_of"]
+__all__ = ["SourceFile", "UnpackLimitExceeded", "find_files", "name_of"]
 
 _MAX_UNPACKED = 16 << 30
-"""Bytes of one file in an archive: an export of ten years of talking has some hundred megabytes."""
+"""Bytes of one file in an archive. An export of ten years of conversations has a few hundred megabytes."""
 _MAX_RATIO = 200
-"""JSON of conversations shrinks to a tenth, of the most repetitive kind to a fiftieth; bombs to a thousandth."""
-_RATIO_COUNTS_FROM = 64 << 20
+"""The limit of the compression ratio: conversations as JSON reach 10, very repetitive ones 50, and bombs 1,000."""
+_RATIO_APPLIES_FROM = 64 << 20
 _MAX_MEMBERS = 100_000
 _SUFFIXES = (".jsonl", ".json", ".md", ".markdown", ".zip", ".ndjson")
 _HIDDEN = ("node_modules", "__pycache__")
 
 
-class TooMuch(Exception):
-    """A file in an archive unpacks to more than it can honestly hold."""
+class UnpackLimitExceeded(Exception):
+    """A file in an archive unpacks to far more than is plausible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Original:
-    """One file to be imported.
+class SourceFile:
+    """A file to import.
 
     Attributes:
-        name: As it is told to people; `stem` is its last part.
-        size: Bytes on the disk; of a file in an archive, its share of them.
-        modified_at: When it was changed last.
-        opened: Opens it for reading, from its beginning.
+        name: The name in messages: relative to the folder or archive.
+        size: Bytes on the disk; for a file in an archive, its compressed size.
+        modified_at: When it was last modified.
+        opened: Opens it for buffered reading.
     """
 
     name: str
     size: int
     modified_at: datetime
-    opened: Callable[[], BinaryIO]
+    opened: Callable[[], io.BufferedReader]
 
     @property
     def base(self) -> str:
-        """The last part of its name."""
+        """The last component of its name."""
         return self.name.replace("\\", "/").rpartition("/")[2]
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """Its bytes as UTF-8, whatever they are in: marks at the beginning tell UTF-16 and UTF-32."""
+        """Open it as UTF-8; UTF-16 and UTF-32 are detected and converted."""
         with self.opened() as raw:
-            head = raw.read(4)
-            rest = _Joined(head, raw)
-            encoding = _marked(head)
-            if encoding is None:
-                if head.startswith(codecs.BOM_UTF8):
-                    rest = _Joined(head[3:], raw)
-                yield io.BufferedReader(rest, 1 << 20)
+            head = raw.peek(4)[:4]
+            encoding = _utf_16_or_32(head)
+            if encoding is not None:
+                yield io.BufferedReader(_Recoded(raw, encoding), 1 << 20)
             else:
-                yield io.BufferedReader(_Recoded(rest, encoding), 1 << 20)
+                if head.startswith(codecs.BOM_UTF8):
+                    raw.read(len(codecs.BOM_UTF8))
+                yield raw
 
 
-def _marked(head: bytes) -> str | None:
-    """The encoding that a mark at the beginning tells, or that NUL bytes give away."""
+def _utf_16_or_32(head: bytes) -> str | None:
+    """The encoding that a byte order mark or NUL bytes in the first four bytes show; None for all others."""
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "utf-32"
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -84,41 +83,23 @@ def _marked(head: bytes) -> str | None:
     return None
 
 
-class _Joined(io.RawIOBase):
-    """Bytes that were read already, and then the rest of the stream."""
-
-    def __init__(self, head: bytes, rest: BinaryIO) -> None:
-        self._head, self._rest = head, rest
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        found = self._head[: len(buffer)] or self._rest.read(len(buffer))
-        self._head = self._head[len(found) :] if self._head else b""
-        buffer[: len(found)] = found
-        return len(found)
-
-
 class _Recoded(io.RawIOBase):
-    """A stream in another encoding, as UTF-8; what can't be read becomes U+FFFD."""
+    """A stream in another encoding as UTF-8; invalid input becomes U+FFFD."""
 
-    def __init__(self, raw: _Joined, encoding: str) -> None:
-        self._raw, self._decoder, self._ready, self._over = (
-            raw,
-            codecs.getincrementaldecoder(encoding)(errors="replace"),
-            b"",
-            False,
-        )
+    def __init__(self, raw: BinaryIO, encoding: str) -> None:
+        self._raw = raw
+        self._decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+        self._ready = b""
+        self._at_end = False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        while not self._ready and not self._over:
-            piece = self._raw.read(1 << 16) or b""
-            self._over = not piece
-            self._ready = self._decoder.decode(piece, final=self._over).encode("utf-8", "replace")
+        while not self._ready and not self._at_end:
+            chunk = self._raw.read(1 << 16)
+            self._at_end = not chunk
+            self._ready = self._decoder.decode(chunk, final=self._at_end).encode("utf-8", "replace")
         found = self._ready[: len(buffer)]
         self._ready = self._ready[len(found) :]
         buffer[: len(found)] = found
@@ -126,10 +107,10 @@ class _Recoded(io.RawIOBase):
 
 
 class _Guarded(io.RawIOBase):
-    """A file in an archive that may not unpack to more than its packed size allows."""
+    """A file in an archive that raises `UnpackLimitExceeded` when it unpacks to more than is plausible."""
 
-    def __init__(self, raw: BinaryIO, packed: int, name: str) -> None:
-        self._raw, self._packed, self._name, self._read = raw, max(1, packed), name, 0
+    def __init__(self, raw: BinaryIO, packed: int) -> None:
+        self._raw, self._packed, self._read = raw, max(1, packed), 0
 
     def readable(self) -> bool:
         return True
@@ -138,9 +119,9 @@ class _Guarded(io.RawIOBase):
         found = self._raw.read(len(buffer))
         self._read += len(found)
         if self._read > _MAX_UNPACKED or (
-            self._read > _RATIO_COUNTS_FROM and self._read / self._packed > _MAX_RATIO
+            self._read > _RATIO_APPLIES_FROM and self._read / self._packed > _MAX_RATIO
         ):
-            raise TooMuch
+            raise UnpackLimitExceeded
         buffer[: len(found)] = found
         return len(found)
 
@@ -150,19 +131,19 @@ class _Guarded(io.RawIOBase):
 
 
 def name_of(path: Path, root: Path) -> str:
-    """A file's name as it is told: below the folder that was given, or its own."""
+    """The name of a file in messages: relative to the root, or its own if it is the root."""
     return path.name if path == root else path.relative_to(root).as_posix()
 
 
-def find_files(root: Path) -> Iterator[Original | Left]:
-    """The files to import, in the order of their names.
+def find_files(root: Path) -> Iterator[SourceFile | LeftOut]:
+    """The files to import, sorted by name.
 
     Args:
-        root: A file, an archive, or a folder, which is searched to its ends. Links in it are not followed.
+        root: A file, an archive, or a folder, which is searched recursively. Links in it are not followed.
 
     Raises:
-        NotFound: There is nothing of this name.
-        StorageError: It can't be read.
+        NotFound: The path doesn't exist.
+        StorageError: It can't be read, or is neither a file nor a folder.
     """
     try:
         kind = root.stat()
@@ -184,55 +165,57 @@ def find_files(root: Path) -> Iterator[Original | Left]:
             try:
                 found = path.lstat()
             except OSError:
-                continue  # it went away meanwhile
+                continue  # it was deleted meanwhile
             if stat.S_ISLNK(found.st_mode):
-                yield Left(reason="a link, which is not followed", where=name_of(path, root), expected=True)
+                yield LeftOut(
+                    reason="a link, which is not followed", where=name_of(path, root), expected=True
+                )
             elif stat.S_ISREG(found.st_mode):
                 yield from _file(path, root, found)
 
 
-def _file(path: Path, root: Path, found: os.stat_result) -> Iterator[Original | Left]:
+def _file(path: Path, root: Path, found: os.stat_result) -> Iterator[SourceFile | LeftOut]:
     name = name_of(path, root)
     modified = datetime.fromtimestamp(found.st_mtime, UTC).astimezone()
     if path.suffix.lower() == ".zip":
         yield from _members(path, name)
         return
-    yield Original(
-        name=name, size=found.st_size, modified_at=modified, opened=lambda: path.open("rb", buffering=0)
+    yield SourceFile(
+        name=name,
+        size=found.st_size,
+        modified_at=modified,
+        opened=lambda: io.BufferedReader(path.open("rb", buffering=0), 1 << 20),
     )
 
 
-def _members(path: Path, name: str) -> Iterator[Original | Left]:
-    """The files in an archive that may hold memories."""
-    # Imported when used: few imports need it, and it loads all of the compressors.
+def _members(path: Path, name: str) -> Iterator[SourceFile | LeftOut]:
+    """The files in an archive that may contain memories."""
+    # Imported when used: it loads all decompressors, and few imports need it.
     import zipfile  # noqa: PLC0415
 
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as error:
-        yield Left(reason="no archive that can be read", where=f"{name}: {error}")
+        yield LeftOut(reason="an archive that can't be read", where=f"{name}: {error}")
         return
     if len(members) > _MAX_MEMBERS:
-        yield Left(reason=f"an archive of more than {_MAX_MEMBERS:,} files", where=name)
+        yield LeftOut(reason=f"an archive of more than {_MAX_MEMBERS:,} files", where=name)
         return
     for member in sorted(members, key=lambda one: one.filename):
         if member.is_dir() or not member.filename.lower().endswith(_SUFFIXES[:-2] + _SUFFIXES[-1:]):
             continue
         inner = f"{name}/{member.filename}"
         if member.flag_bits & 1:
-            yield Left(reason="locked with a password", where=inner)
+            yield LeftOut(reason="encrypted with a password", where=inner)
             continue
         try:
             modified = datetime(*member.date_time).astimezone()
         except (ValueError, OverflowError):
             modified = datetime.fromtimestamp(path.stat().st_mtime, UTC).astimezone()
 
-        def opened(inside: str = member.filename, packed: int = member.compress_size) -> BinaryIO:
-            archive = zipfile.ZipFile(path)
-            try:
-                return io.BufferedReader(_Guarded(archive.open(inside), packed, inside))  # type: ignore[arg-type]
-            finally:
-                archive.close()  # the member keeps the file open for itself
+        def opened(inside: str = member.filename, packed: int = member.compress_size) -> io.BufferedReader:
+            with zipfile.ZipFile(path) as archive:  # the member keeps the file open for itself
+                return io.BufferedReader(_Guarded(archive.open(inside), packed), 1 << 20)  # type: ignore[arg-type]
 
-        yield Original(name=inner, size=member.compress_size, modified_at=modified, opened=opened)
+        yield SourceFile(name=inner, size=member.compress_size, modified_at=modified, opened=opened)

@@ -1,22 +1,22 @@
-"""Which program wrote a file, found out by looking at its beginning."""
+"""Detects which program wrote a file, from its beginning."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import BinaryIO, TypeAlias
 
-from satchel.memory.transfer import chatgpt, claude_code, codex, markdown, mcp_graph, mem0, own
-from satchel.memory.transfer.files import Original
+from satchel.memory.transfer import chatgpt, claude_code, codex, markdown, mcp_graph, mem0, own_format
+from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import elements, lines, parse
-from satchel.memory.transfer.pieces import Left, Part
+from satchel.memory.transfer.parts import LeftOut, Part
 from satchel.memory.transfer.report import ImportSource
 
 __all__ = ["READERS", "may_be", "source_of"]
 
-Reader: TypeAlias = Callable[[BinaryIO, Original], Iterator[Part]]
+Reader: TypeAlias = Callable[[BinaryIO, SourceFile], Iterator[Part]]
 
 READERS: Mapping[ImportSource, Reader] = {
-    "satchel": own.read,
+    "satchel": own_format.read,
     "mcp": mcp_graph.read,
     "claude-code": claude_code.read,
     "codex": codex.read,
@@ -25,7 +25,7 @@ READERS: Mapping[ImportSource, Reader] = {
     "mem0": mem0.read,
 }
 
-_LOOKED_AT = 50  # Lines or elements: transcripts begin with some that say little.
+_MAX_EXAMINED = 50  # Lines or elements: the first ones of a transcript may not identify it.
 _MARKDOWN = (".md", ".markdown")
 _SUFFIXES: Mapping[ImportSource, tuple[str, ...]] = {
     "satchel": (".jsonl",),
@@ -36,7 +36,7 @@ _SUFFIXES: Mapping[ImportSource, tuple[str, ...]] = {
     "markdown": _MARKDOWN,
     "mem0": (".json", ".jsonl", ".ndjson"),
 }
-_BESIDES = (
+_NOT_CONVERSATIONS = (
     "user.json",
     "message_feedback.json",
     "model_comparisons.json",
@@ -44,13 +44,13 @@ _BESIDES = (
     "history.jsonl",
     "session_index.jsonl",
 )
-"""Files beside conversations that hold none; in a folder they are passed over."""
+"""Other files in the folders of conversations; they are ignored."""
 
 
-def may_be(original: Original, source: ImportSource) -> bool:
-    """Whether a file in a folder or an archive is worth reading as a format."""
-    base = original.base.lower()
-    if base in _BESIDES:
+def may_be(file: SourceFile, source: ImportSource) -> bool:
+    """Whether the name of a file in a folder or an archive fits a format."""
+    base = file.base.lower()
+    if base in _NOT_CONVERSATIONS:
         return False
     if source == "auto":
         return True
@@ -61,57 +61,56 @@ def may_be(original: Original, source: ImportSource) -> bool:
     return base.endswith(_SUFFIXES[source])
 
 
-def source_of(original: Original) -> ImportSource | None:
-    """The format of a file, or None where it is none of them."""
-    base = original.base.lower()
+def source_of(file: SourceFile) -> ImportSource | None:
+    """The format of a file, or None if it is unknown."""
+    base = file.base.lower()
     if base.endswith(_MARKDOWN):
         return "markdown"
-    with original.open() as stream:
+    with file.open() as stream:
         head = stream.peek(1 << 16) if hasattr(stream, "peek") else b""
     begin = head.lstrip()[:1]
     if begin == b"[":
-        return _of_elements(original)
+        return _of_elements(file)
     if begin != b"{":
         return None
-    with original.open() as stream:
-        for looked, (_, line) in enumerate(lines(stream, original.name)):
-            if isinstance(line, Left):
-                # The first line of an object that goes over many.
-                break
+    with file.open() as stream:
+        for looked, (_, line) in enumerate(lines(stream, file.name)):
+            if isinstance(line, LeftOut):
+                break  # A JSON object on several lines.
             for source, is_one in (
-                ("satchel", own.is_line),
-                ("mcp", mcp_graph.is_line),
-                ("codex", codex.is_line),
-                ("claude-code", claude_code.is_line),
+                ("satchel", own_format.is_own_line),
+                ("mcp", mcp_graph.is_own_line),
+                ("codex", codex.is_own_line),
+                ("claude-code", claude_code.is_own_line),
                 ("chatgpt", chatgpt.is_conversation),
             ):
                 if is_one(line):
                     return source  # type: ignore[return-value]
             if looked == 0 and any(isinstance(line.get(key), list) for key in ("results", "memories")):
-                return _of_elements(original)
+                return _of_elements(file)
             if mem0.is_memory(line):
                 return "mem0"
-            if looked >= _LOOKED_AT:
+            if looked >= _MAX_EXAMINED:
                 return None
-    return _of_elements(original) or _of_whole(original)
+    return _of_elements(file) or _of_whole(file)
 
 
-def _of_elements(original: Original) -> ImportSource | None:
-    with original.open() as stream:
-        for looked, (_, element) in enumerate(elements(stream, original.name)):
-            if not isinstance(element, Left):
+def _of_elements(file: SourceFile) -> ImportSource | None:
+    with file.open() as stream:
+        for looked, (_, element) in enumerate(elements(stream, file.name)):
+            if not isinstance(element, LeftOut):
                 if chatgpt.is_conversation(element):
                     return "chatgpt"
                 if mem0.is_memory(element):
                     return "mem0"
-            if looked >= _LOOKED_AT:
+            if looked >= _MAX_EXAMINED:
                 return None
     return None
 
 
-def _of_whole(original: Original) -> ImportSource | None:
-    """One conversation alone in a file."""
-    with original.open() as stream:
+def _of_whole(file: SourceFile) -> ImportSource | None:
+    """Whether a file is a single conversation of ChatGPT."""
+    with file.open() as stream:
         raw = stream.read(64 << 20)
     try:
         found = parse(raw)

@@ -1,4 +1,7 @@
-"""JSON in bounded memory: one line after the other, or one element of a long array after the other."""
+"""Reads JSON in bounded memory: line by line, or element by element of a long array.
+
+docs/decisions/0028-the-memory-room.md says why this isn't ijson.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from satchel.memory.transfer.pieces import Left
+from satchel.memory.transfer.parts import LeftOut
 
 __all__ = ["elements", "lines", "parse"]
 
 _MAX_BYTES = 64 << 20
-"""Of one line or one element: the longest conversations have some ten megabytes."""
+"""The limit of one line or element. The longest conversations have about ten megabytes."""
 _MAX_DEPTH = 200
 _CHUNK = 1 << 20
 
@@ -21,10 +24,10 @@ _INSIDE = re.compile(rb'["\\]')
 
 
 def parse(raw: bytes) -> Any:
-    """JSON from bytes; what is no UTF-8 in it is read as the Windows code page that such files come from.
+    """Parse JSON that is UTF-8 or, if it isn't, Windows-1252.
 
     Raises:
-        ValueError: It is no JSON, or nested too deep.
+        ValueError: It isn't JSON, or is nested too deeply.
     """
     try:
         text = raw.decode("utf-8")
@@ -33,14 +36,13 @@ def parse(raw: bytes) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError("nested too deep") from None
+        raise ValueError("nested too deeply") from None
 
 
-def lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, dict[str, Any] | Left]]:
-    """The objects of a file that has one on each line, with their numbers counted from 1.
+def lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, dict[str, Any] | LeftOut]]:
+    """The objects of a file in the JSON Lines format, with their line numbers, counted from 1.
 
-    A line that is none is left out with its reason; one that is cut off at the end of the file as well, as
-    happens to a file that is being written.
+    An invalid line yields a `LeftOut`. So does a last line that is truncated because the file is still being written.
     """
     number = 0
     while True:
@@ -52,7 +54,7 @@ def lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, dict[str, Any] | L
         if len(raw) >= _MAX_BYTES and not raw.endswith(b"\n"):
             while raw and not raw.endswith(b"\n"):
                 raw = stream.readline(_CHUNK)
-            yield number, Left(reason="a line of more than 64 MB", where=where)
+            yield number, LeftOut(reason="a line of more than 64 MB", where=where)
             continue
         body = raw.strip(b" \t\r\n\x00")
         if not body:
@@ -60,54 +62,40 @@ def lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, dict[str, Any] | L
         try:
             found = parse(body)
         except ValueError as error:
-            cut = not raw.endswith(b"\n")
-            reason = (
-                "the last line is cut off"
-                if cut
-                else "nested too deep"
-                if "too deep" in str(error)
-                else "a line that is no JSON"
-            )
-            yield number, Left(reason=reason, where=where)
+            if not raw.endswith(b"\n"):
+                reason = "the last line is truncated"
+            else:
+                reason = "nested too deeply" if "too deep" in str(error) else "a line that is not JSON"
+            yield number, LeftOut(reason=reason, where=where)
             continue
-        if isinstance(found, dict):
-            yield number, found
-        else:
-            yield number, Left(reason="a line that is no JSON object", where=where)
+        is_object = isinstance(found, dict)
+        yield number, found if is_object else LeftOut(reason="a line that is not a JSON object", where=where)
 
 
-def elements(stream: BinaryIO, name: str) -> Iterator[tuple[int, dict[str, Any] | Left]]:
-    """The objects of a long array, with their numbers counted from 1.
+def elements(stream: BinaryIO, name: str) -> Iterator[tuple[int, dict[str, Any] | LeftOut]]:
+    """The objects of a long array, with their numbers, counted from 1.
 
-    The array is the whole file, or stands in an object that is the whole file, as in {"results": [...]}; of
-    several arrays there, each is read.
+    The array is the whole file or a member of an object that is the whole file, as in {"results": [...]}. If there are
+    several arrays, all are read. An invalid element yields a `LeftOut`.
     """
-    number = 0
-    for raw, reason in _raw_elements(stream):
-        number += 1
-        where = f"{name}#{number}"
-        if reason:
-            yield number, Left(reason=reason, where=where)
-            continue
-        try:
-            found = parse(raw)
-        except ValueError:
-            yield number, Left(reason="an element that is no JSON", where=where)
-            continue
-        yield (
-            number,
-            found if isinstance(found, dict) else Left(reason="an element that is no object", where=where),
-        )
+    for number, (raw, reason) in enumerate(_raw_elements(stream), start=1):
+        found: Any = None
+        if not reason:
+            try:
+                found = parse(raw)
+            except ValueError:
+                reason = "an element that is not JSON"
+        yield number, LeftOut(reason=reason, where=f"{name}#{number}") if reason else found
 
 
 def _raw_elements(stream: BinaryIO) -> Iterator[tuple[bytes, str]]:
-    """The bytes of each object in the arrays, or why there are none. Only brackets and strings are looked at."""
-    stack: list[int] = []  # the brackets that are open, as far as they matter
+    """The bytes of each object in the arrays, or the reason why it is left out. Only strings and brackets matter."""
+    stack: list[int] = []  # the three outermost open brackets
     depth = 0
     inside_string = False
     kept: list[bytes] = []
     size = 0
-    begun = -1  # the depth at which the element began
+    begun = -1  # the depth at which the current element began
     reason = ""
     while chunk := stream.read(_CHUNK):
         at = start = 0
@@ -137,7 +125,7 @@ def _raw_elements(stream: BinaryIO) -> Iterator[tuple[bytes, str]]:
                 if begun < 0 and mark == 0x7B and depth in (2, 3) and stack[-2] == 0x5B:
                     begun, start, reason, kept, size = depth, found.start(), "", [], 0
                 if depth > _MAX_DEPTH:
-                    reason = "nested too deep"
+                    reason = "nested too deeply"
             else:
                 if depth == begun:
                     kept.append(chunk[start:at])
@@ -155,4 +143,4 @@ def _raw_elements(stream: BinaryIO) -> Iterator[tuple[bytes, str]]:
             else:
                 kept.append(chunk[start:])
     if begun >= 0:
-        yield b"", reason or "the last element is cut off"
+        yield b"", reason or "the last element is truncated"

@@ -1,4 +1,4 @@
-"""Folders of Markdown: each section is a memory, dated by its file's front matter or else by the file itself."""
+"""Reads Markdown: each section is a memory, dated by the front matter, the file's name or the file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from satchel.memory.transfer.files import Original
-from satchel.memory.transfer.pieces import Left, Part, fact, piece_id
-from satchel.memory.transfer.wrappers import moment_of
+from satchel.memory.transfer.files import SourceFile
+from satchel.memory.transfer.parts import LeftOut, Part, fact, stable_id
+from satchel.memory.transfer.transcripts import moment_of
 
 __all__ = ["read"]
 
@@ -23,23 +23,23 @@ _FROM_OUTSIDE = ("source", "url", "link", "canonical_url", "clipped")
 _DATED_NAME = re.compile(r"(?<!\d)(\d{4}-\d\d-\d\d)(?!\d)")
 
 
-def read(stream: BinaryIO, original: Original) -> Iterator[Part]:
-    """The sections of one file, in their order."""
+def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
+    """Read the sections of a file, in order."""
     raw = stream.read(_MAX_BYTES + 1)
     if len(raw) > _MAX_BYTES:
-        yield Left(reason="a Markdown file of more than 64 MB", where=original.name)
+        yield LeftOut(reason="a Markdown file of more than 64 MB", where=file.name)
         return
     if b"\x00" in raw[:4096]:
-        yield Left(reason="a file that is no text", where=original.name)
+        yield LeftOut(reason="a file that is not text", where=file.name)
         return
     text = _decoded(raw).replace("\r\n", "\n").replace("\r", "\n")
     head, body = _front_matter(text)
     at = next((moment for name in _DATES if (moment := moment_of(_first(head.get(name)))) is not None), None)
-    if at is None and (found := _DATED_NAME.search(original.base)) is not None:
-        at = moment_of(found[1])  # a diary names its pages by their days
+    if at is None and (found := _DATED_NAME.search(file.base)) is not None:
+        at = moment_of(found[1])  # diaries name their pages by day
     tags = tuple(tag.lstrip("#") for name in ("tags", "tag", "keywords") for tag in _listed(head.get(name)))
     clipped = any(_first(head.get(name)).startswith(("http://", "https://")) for name in _FROM_OUTSIDE)
-    session = f"markdown:{original.base}"
+    session = f"markdown:{file.base}"
     seen: dict[tuple[str, str], int] = {}
     empty = True
     for position, section in enumerate(_sections(body)):
@@ -51,18 +51,18 @@ def read(stream: BinaryIO, original: Original) -> Iterator[Part]:
         again = seen.get((path, words), 0)
         seen[path, words] = again + 1
         yield fact(
-            piece_id("markdown", original.base, path, words, *([again] if again else [])),
+            stable_id("markdown", file.base, path, words, *([again] if again else [])),
             f"{path}\n{words}" if path else words,
-            at=at or original.modified_at,
+            at=at or file.modified_at,
             session=session,
             turn=1,
             position=position,
-            # What was clipped from a page is somebody else's words; notes are the user's own.
+            # Text clipped from a page is somebody else's; notes are the user's own.
             trust="outside" if clipped else "user",
             tags=tags,
         )
     if empty:
-        yield Left(reason="a Markdown file without words", where=original.name)
+        yield LeftOut(reason="a Markdown file without text", where=file.name)
 
 
 def _decoded(raw: bytes) -> str:
@@ -71,9 +71,9 @@ def _decoded(raw: bytes) -> str:
     except UnicodeDecodeError:
         foreign = sum(byte > 0x7F for byte in raw[:65536])
         if foreign < 0.2 * min(len(raw), 65536):
-            # Letters of western languages among English ones: guessing goes wrong on so few.
+            # A few accented letters in Latin text: too little to detect an encoding from.
             return raw.decode("cp1252", "replace")
-        # Imported when used: most files are UTF-8, and its tables take a while to load.
+        # Imported when used: most files are UTF-8, and loading it takes time.
         from charset_normalizer import from_bytes  # noqa: PLC0415
 
         best = from_bytes(raw[: 1 << 20]).best()
@@ -87,7 +87,7 @@ class _Section:
 
 
 def _sections(body: str) -> Iterator[_Section]:
-    """The text below each heading, with the headings above it; headings in code are code."""
+    """The text below each heading, with the path of headings. Headings in code blocks are ignored."""
     path: list[tuple[int, str]] = []
     lines: list[str] = []
     fence = ""
@@ -109,7 +109,7 @@ def _sections(body: str) -> Iterator[_Section]:
 
 
 def _front_matter(text: str) -> tuple[dict[str, list[str]], str]:
-    """The keys between the first two lines of three hyphens, as far as they are simple, and what follows."""
+    """The simple keys of YAML front matter in lower case, and the text after it."""
     if not text.startswith("---\n"):
         return {}, text
     end = re.compile(r"^(?:---|\.\.\.)[ \t]*$", re.MULTILINE).search(text, 4)
@@ -143,7 +143,7 @@ def _first(values: list[str] | None) -> str:
 
 
 def _listed(values: list[str] | None) -> list[str]:
-    """Tags as people write them: a list, or one line with commas or blanks between."""
+    """Tags from a list, or from a line where commas or spaces separate them."""
     if not values:
         return []
     if len(values) == 1:

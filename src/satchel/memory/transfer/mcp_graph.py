@@ -1,4 +1,4 @@
-"""The file of the MCP reference memory server: a graph of entities, observations and relations, as JSON lines."""
+"""Reads the file of the MCP reference memory server: entities, observations and relations as JSON lines."""
 
 from __future__ import annotations
 
@@ -6,48 +6,56 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, BinaryIO
 
-from satchel.memory.transfer.files import Original
+from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import lines
-from satchel.memory.transfer.pieces import UNDATED, Left, Part, Piece, Tie, fact, piece_id
-from satchel.memory.transfer.wrappers import moment_of
+from satchel.memory.transfer.parts import (
+    UNDATED,
+    ImportedEdge,
+    ImportedMemory,
+    LeftOut,
+    Part,
+    fact,
+    stable_id,
+)
+from satchel.memory.transfer.transcripts import moment_of
 
-__all__ = ["is_line", "read"]
+__all__ = ["is_own_line", "read"]
 
 
-def is_line(line: Mapping[str, Any]) -> bool:
-    """Whether a line is one of that server's."""
+def is_own_line(line: Mapping[str, Any]) -> bool:
+    """Whether a line was written by that server."""
     return (line.get("type") == "entity" and "name" in line) or (
         line.get("type") == "relation" and "from" in line and "to" in line
     )
 
 
-def read(stream: BinaryIO, original: Original) -> Iterator[Part]:
-    """A fact for each entity, observation and relation; edges between entities, and from each fact to its entity."""
+def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
+    """Read a fact for each entity, observation and relation; edges connect entities, and each fact with its entity."""
     seen: set[str] = set()
-    for number, line in lines(stream, original.name):
-        where = f"{original.name}:{number}"
-        if isinstance(line, Left):
+    for number, line in lines(stream, file.name):
+        where = f"{file.name}:{number}"
+        if isinstance(line, LeftOut):
             yield line
             continue
         match line:
             case {"type": "entity", "name": str(name)} if name.strip():
-                yield from _entity(name, line, original, seen, where)
+                yield from _entity(name, line, file, seen, where)
             case {"type": "relation", "from": str(begin), "to": str(end), "relationType": str(relation)} if (
                 begin.strip() and end.strip() and relation.strip()
             ):
-                yield from _relation(begin, end, relation.strip()[:200], line, original, seen)
+                yield from _relation(begin, end, relation.strip()[:200], line, file, seen)
             case {"type": "entity" | "relation"}:
-                yield Left(reason="an entity or a relation without its names", where=where)
+                yield LeftOut(reason="an entity or a relation without a name", where=where)
             case _:
-                yield Left(reason="a line that is neither an entity nor a relation", where=where)
+                yield LeftOut(reason="a line that is neither an entity nor a relation", where=where)
 
 
 def _entity(
-    name: str, line: Mapping[str, Any], original: Original, seen: set[str], where: str
+    name: str, line: Mapping[str, Any], file: SourceFile, seen: set[str], where: str
 ) -> Iterator[Part]:
     kind = line.get("entityType")
     at = moment_of(line.get("lastModified") or line.get("createdAt"))
-    yield _node(name, kind if isinstance(kind, str) else "", at, original)
+    yield _node(name, kind if isinstance(kind, str) else "", at, file)
     seen.add(name)
     observations = line.get("observations")
     if not isinstance(observations, list):
@@ -59,47 +67,47 @@ def _entity(
             text = observation.get("content") or observation.get("text")
             when = moment_of(observation.get("timestamp") or observation.get("createdAt")) or at
         if not isinstance(text, str) or not text.strip():
-            yield Left(reason="an observation without words", where=f"{where} observation {place}")
+            yield LeftOut(reason="an observation without text", where=f"{where} observation {place}")
             continue
-        id = piece_id("mcp", "observation", name, text)
-        # The name goes before what was observed of it, unless that begins with it anyway.
+        id = stable_id("mcp", "observation", name, text)
+        # The observation is prefixed with the name unless it begins with it.
         whole = text if text.lower().startswith(name.lower()) else f"{name}: {text}"
-        yield _fact(id, whole, when, original, name, [name, kind])
-        yield Tie(source=id, target=piece_id("mcp", "entity", name), relation="elaborates")
+        yield _fact(id, whole, when, file, name, [name, kind])
+        yield ImportedEdge(source=id, target=stable_id("mcp", "entity", name), relation="elaborates")
 
 
 def _relation(
-    begin: str, end: str, relation: str, line: Mapping[str, Any], original: Original, seen: set[str]
+    begin: str, end: str, relation: str, line: Mapping[str, Any], file: SourceFile, seen: set[str]
 ) -> Iterator[Part]:
     at = moment_of(line.get("lastModified") or line.get("createdAt"))
     for name in (begin, end):
         if name not in seen:
             seen.add(name)
-            yield _node(name, "", None, original)
-    source, target = piece_id("mcp", "entity", begin), piece_id("mcp", "entity", end)
-    id = piece_id("mcp", "relation", begin, relation, end)
+            yield _node(name, "", None, file)
+    source, target = stable_id("mcp", "entity", begin), stable_id("mcp", "entity", end)
+    id = stable_id("mcp", "relation", begin, relation, end)
     words = " ".join(relation.replace("_", " ").split())
-    yield _fact(id, f"{begin} {words} {end}", at, original, begin, [begin, end])
-    yield Tie(source=id, target=source, relation="elaborates")
+    yield _fact(id, f"{begin} {words} {end}", at, file, begin, [begin, end])
+    yield ImportedEdge(source=id, target=source, relation="elaborates")
     if source != target:
-        yield Tie(source=id, target=target, relation="related")
-        yield Tie(source=source, target=target, relation=relation)
+        yield ImportedEdge(source=id, target=target, relation="related")
+        yield ImportedEdge(source=source, target=target, relation=relation)
 
 
-def _node(name: str, kind: str, at: datetime | None, original: Original) -> Piece:
+def _node(name: str, kind: str, at: datetime | None, file: SourceFile) -> ImportedMemory:
     words = f"{name} ({kind})" if kind.strip() else name
-    return _fact(piece_id("mcp", "entity", name), words, at, original, name, [name, kind])
+    return _fact(stable_id("mcp", "entity", name), words, at, file, name, [name, kind])
 
 
 def _fact(
-    id: str, text: str, at: datetime | None, original: Original, entity: str, tags: list[object]
-) -> Piece:
+    id: str, text: str, at: datetime | None, file: SourceFile, entity: str, tags: list[object]
+) -> ImportedMemory:
     words = [tag for tag in tags if isinstance(tag, str)]
-    # A model wrote all of it: that server's tools are called by models.
+    # Models call that server's tools, so a model wrote all of it.
     return fact(
         id,
         text,
-        at=at or original.modified_at,
+        at=at or file.modified_at,
         session=f"mcp:{entity}",
         trust="agent",
         tags=(*words, *(() if at else (UNDATED,))),

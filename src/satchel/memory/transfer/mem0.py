@@ -1,38 +1,36 @@
-"""Exports of mem0: JSON with a list of memories, alone or below "results" or "memories"."""
+"""Reads exports of mem0: JSON with a list of memories, at the top level or under "results" or "memories"."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
-from satchel.memory.transfer.files import Original
+from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import elements, lines
-from satchel.memory.transfer.pieces import UNDATED, Left, Part, fact, piece_id
-from satchel.memory.transfer.wrappers import moment_of
+from satchel.memory.transfer.parts import UNDATED, LeftOut, Part, fact, stable_id
+from satchel.memory.transfer.transcripts import moment_of
 
 __all__ = ["is_memory", "read"]
 
 
 def is_memory(found: Mapping[str, Any]) -> bool:
-    """Whether this is one of mem0's memories."""
+    """Whether an object is a memory of mem0."""
     return _words(found) is not None and bool({"id", "hash", "user_id", "created_at"} & found.keys())
 
 
-def read(stream: BinaryIO, original: Original) -> Iterator[Part]:
-    """A fact for each memory; deleted ones are left out."""
-    source = lines if original.base.endswith((".jsonl", ".ndjson")) else elements
-    for number, found in source(stream, original.name):
-        where = f"{original.name}#{number}"
-        if isinstance(found, Left):
+def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
+    """Read a fact for each memory that isn't deleted."""
+    source = lines if file.base.endswith((".jsonl", ".ndjson")) else elements
+    for number, found in source(stream, file.name):
+        where = f"{file.name}#{number}"
+        if isinstance(found, LeftOut):
             yield found
             continue
         text = _words(found)
         if text is None:
             relation = {"source", "relationship", "target", "destination"} & found.keys()
-            yield Left(
-                reason="a relation, which says nothing beyond the memories"
-                if relation
-                else "no memory of mem0's",
+            yield LeftOut(
+                reason="a relation, which only repeats memories" if relation else "not a memory of mem0",
                 where=where,
                 expected=bool(relation),
             )
@@ -42,19 +40,19 @@ def read(stream: BinaryIO, original: Original) -> Iterator[Part]:
             or found.get("state") in ("deleted", "archived")
             or found.get("event") == "DELETE"
         ):
-            yield Left(reason="deleted", where=where, expected=True)
+            yield LeftOut(reason="deleted", where=where, expected=True)
             continue
         if not text.strip():
-            yield Left(reason="a memory without words", where=where)
+            yield LeftOut(reason="a memory without text", where=where)
             continue
         at = moment_of(found.get("updated_at")) or moment_of(found.get("created_at"))
         own, run = found.get("id"), found.get("run_id")
         yield fact(
-            piece_id("mem0", own if isinstance(own, str | int) else text),
+            stable_id("mem0", own if isinstance(own, str | int) else text),
             text,
-            at=at or original.modified_at,
+            at=at or file.modified_at,
             session=f"mem0:{run}" if isinstance(run, str) and run else "mem0",
-            # A model put it in these words.
+            # A model phrased it.
             trust="agent",
             tags=(*_tags(found), *(() if at else (UNDATED,))),
         )
@@ -68,7 +66,7 @@ def _words(found: Mapping[str, Any]) -> str | None:
 
 
 def _tags(found: Mapping[str, Any]) -> tuple[str, ...]:
-    """Its categories, and those that its metadata has."""
+    """The categories of a memory, including those in its metadata."""
     tags: list[str] = []
     metadata = found.get("metadata") or found.get("metadata_")
     inner = metadata if isinstance(metadata, Mapping) else {}

@@ -1,9 +1,9 @@
-"""What an import and an export did, in counts and with reasons."""
+"""The reports of imports and exports."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 __all__ = [
@@ -19,17 +19,19 @@ __all__ = [
 ImportSource: TypeAlias = Literal[
     "auto", "satchel", "mcp", "claude-code", "codex", "chatgpt", "markdown", "mem0"
 ]
-"""What wrote the files; "auto" looks at each of them."""
+"""The program that wrote the files; "auto" detects it for each file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferProgress:
-    """How far an import is.
+    """The progress of an import.
 
     Attributes:
-        file: The one that is being read.
-        done_bytes: Of all files together, as they lie on the disk; `total_bytes` likewise.
-        new: Memories stored so far; `known` were there already; `skipped` were left out.
+        file: The file that is being read.
+        done_bytes: Bytes read of all files together, as they are on the disk; `total_bytes` is their size.
+        new: Memories that were stored so far.
+        known: Memories that were in the store already.
+        skipped: Parts that were left out.
     """
 
     file: str
@@ -42,7 +44,7 @@ class TransferProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """One thing that was left out: why, and where it stands."""
+    """A part that was left out: why, and its file and position."""
 
     reason: str
     where: str
@@ -50,19 +52,19 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportReport:
-    """What an import did.
+    """The result of an import.
 
     Attributes:
-        files: How many of each format were read.
-        new: Memories that were stored; in a dry run, that would be.
-        known: Memories that were there already.
+        files: The number of files of each format.
+        new: Memories that were stored, or would be in a dry run.
+        known: Memories that were in the store already.
         edges: Edges that were stored.
-        changes: Entries of histories that were stored.
-        tombstones: Notes of what was forgotten that were stored.
-        redacted: New memories out of which secrets were taken.
-        stripped: New memories out of which text was taken that Satchel itself had put there.
-        skipped: What was left out though it looked like memory, by reason; `examples` names the first of them.
-        ignored: What does not belong to a conversation, such as the output of tools, by reason.
+        changes: History entries that were stored.
+        tombstones: Tombstones of forgotten memories that were stored.
+        redacted: New memories from which secrets were removed.
+        stripped: New memories from which text was removed that Satchel itself had injected.
+        skipped: The number of parts that could not be imported, by reason; `examples` has the first of them.
+        ignored: The number of parts that are not memories, such as the output of tools, by reason.
         dry_run: Nothing was written.
     """
 
@@ -82,7 +84,7 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """What an export wrote."""
+    """The number of records and bytes in an export."""
 
     memories: int
     edges: int
@@ -92,7 +94,7 @@ class ExportReport:
 
 
 def import_report_to_json(report: ImportReport) -> dict[str, Any]:
-    """The report as plain JSON data."""
+    """Convert a report to JSON data."""
     return {
         "files": dict(report.files),
         "new": report.new,
@@ -111,11 +113,5 @@ def import_report_to_json(report: ImportReport) -> dict[str, Any]:
 
 
 def export_report_to_json(report: ExportReport) -> dict[str, Any]:
-    """The report as plain JSON data."""
-    return {
-        "memories": report.memories,
-        "edges": report.edges,
-        "changes": report.changes,
-        "tombstones": report.tombstones,
-        "bytes": report.bytes,
-    }
+    """Convert a report to JSON data."""
+    return asdict(report)

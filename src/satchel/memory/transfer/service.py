@@ -1,4 +1,4 @@
-"""Carrying memories out of a space and into it."""
+"""The service that exports and imports the memories of a space."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, BinaryIO
 from satchel.errors import StorageUnwritable
 from satchel.memory.checking import one_of
 from satchel.memory.filters import Filters, filter_of
+from satchel.memory.repository import known_ids
 from satchel.memory.thread import OneThread
-from satchel.memory.transfer.own import write
-from satchel.memory.transfer.pieces import Left, Piece
-from satchel.memory.transfer.report import ExportReport, ImportReport, ImportSource, TransferProgress
-from satchel.memory.transfer.taking_in import (
+from satchel.memory.transfer.importing import (
     Batch,
-    Course,
+    ImportState,
     Prepared,
     Tally,
     Written,
     batches_of,
-    known_ids,
     prepare,
     write_batch,
 )
+from satchel.memory.transfer.own_format import write
+from satchel.memory.transfer.parts import ImportedMemory, LeftOut
+from satchel.memory.transfer.report import ExportReport, ImportReport, ImportSource, TransferProgress
 
 if TYPE_CHECKING:
     from satchel.memory.space import Space
@@ -38,7 +38,7 @@ class Transfer:
     """Exports and imports the memories of a space."""
 
     def __init__(self, space: Space) -> None:
-        """Take the space."""
+        """Export from and import into this space."""
         self._space = space
 
     async def export_to(
@@ -48,7 +48,7 @@ class Transfer:
         wanted = filter_of(filters, self._space.aware)
         if not isinstance(where, str | Path):
             return await self._space.read(write, wanted, where.write, progress)
-        with _replaced(Path(where)) as stream:
+        with _atomic_file(Path(where)) as stream:
             return await self._space.read(write, wanted, stream.write, progress)
 
     async def import_from(
@@ -59,37 +59,37 @@ class Transfer:
         dry_run: bool,
         progress: Callable[[TransferProgress], None],
     ) -> ImportReport:
-        """Take in memories from files; see `Memory.import_from`."""
+        """Import memories from files; see `Memory.import_from`."""
         source = one_of(source, ImportSource, "source")
-        tally, course = Tally(), Course()
+        tally, state = Tally(), ImportState()
         counted: set[str] = set()
         reader = OneThread("satchel-import")
         batches = batches_of(Path(where), source, tally)
         try:
             while (batch := await reader.run(next, batches, None)) is not None:
-                written, ready = await self._take_in(
-                    reader, batch, tally, course, dry_run=dry_run, counted=counted
+                written, ready = await self._import_batch(
+                    reader, batch, tally, state, dry_run=dry_run, counted=counted
                 )
                 _count(tally, written, ready, batch)
                 progress(tally.progress(batch))
         finally:
-            # Reading is in the middle of a file where this was cancelled; it ends with the batch.
+            # After a cancellation, a file may still be open.
             await reader.run(_close, batches)
             reader.close()
         return tally.report(dry_run=dry_run)
 
-    async def _take_in(
+    async def _import_batch(
         self,
         reader: OneThread,
         batch: Batch,
         tally: Tally,
-        course: Course,
+        state: ImportState,
         *,
         dry_run: bool,
         counted: set[str],
     ) -> tuple[Written, Prepared]:
         space = self._space
-        ids = [part.id for part in batch.parts if isinstance(part, Piece)]
+        ids = [part.id for part in batch.parts if isinstance(part, ImportedMemory)]
         known = await space.read(known_ids, ids) if ids else set()
         now = space.now_micros()
         ready = await reader.run(
@@ -104,26 +104,28 @@ class Transfer:
             )
         )
         if dry_run:
-            counted.update(ready.pieces)
-            return Written(new=frozenset(ready.pieces)), ready
+            counted.update(ready.memories)
+            return Written(new=frozenset(ready.memories)), ready
         if not ready.drafts and not ready.rest:
             return Written(), ready
-        return await space.write(write_batch, ready, now=now, course=course), ready
+        return await space.write(write_batch, ready, now=now, state=state), ready
 
 
 def _count(tally: Tally, written: Written, ready: Prepared, batch: Batch) -> None:
     tally.new += len(written.new)
-    # Another process may have stored some of them since they were looked for.
+    # Only those that were written: another process may have stored some of them meanwhile.
     tally.redacted += len(ready.redacted & written.new)
     tally.stripped += len(ready.stripped & written.new)
     tally.edges += written.edges
     tally.changes += written.changes
     tally.tombstones += written.tombstones
     for _ in range(written.forgotten):
-        tally.leave(Left(reason="forgotten here before", where=batch.file))
-    for _ in range(written.loose):
-        # No memory is missing for it: an end was left out, and that is told.
-        tally.leave(Left(reason="an edge with an end that is not here", where=batch.file, expected=True))
+        tally.leave_out(LeftOut(reason="forgotten here before", where=batch.file))
+    for _ in range(written.dangling):
+        # Expected: the report already counts the memory at its end as left out.
+        tally.leave_out(
+            LeftOut(reason="an edge to a memory that is missing", where=batch.file, expected=True)
+        )
 
 
 def _close(batches: Generator[Batch]) -> None:
@@ -131,11 +133,11 @@ def _close(batches: Generator[Batch]) -> None:
 
 
 @contextmanager
-def _replaced(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of another when it is whole; readable by its owner alone.
+def _atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Write a file that replaces the one at `path` when it is complete. Only its owner can read it.
 
     Raises:
-        StorageUnwritable: It can't be written; what was there is untouched.
+        StorageUnwritable: It can't be written; the file at `path` is unchanged.
     """
     target = path.expanduser()
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
@@ -153,6 +155,6 @@ def _replaced(path: Path) -> Iterator[BinaryIO]:
             temporary.unlink()
         if isinstance(error, OSError):
             raise StorageUnwritable(
-                f"{path} could not be written: {error.strerror}. It was left as it was."
+                f"{path} can't be written: {error.strerror}. It was not changed."
             ) from error
         raise

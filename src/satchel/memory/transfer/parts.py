@@ -1,4 +1,4 @@
-"""What every format is read into: memories, edges, what else a store holds, and what was left out."""
+"""The parts that every format is parsed into: memories, edges, other records of a store, and what was left out."""
 
 from __future__ import annotations
 
@@ -15,34 +15,36 @@ from satchel.memory.repository import offset_minutes, to_micros
 
 __all__ = [
     "UNDATED",
-    "Change",
-    "EarlierWords",
-    "Head",
-    "Left",
+    "ImportedChange",
+    "ForgottenWords",
+    "Header",
+    "LeftOut",
     "Part",
-    "Piece",
-    "State",
-    "Tie",
+    "ImportedMemory",
+    "StoredState",
+    "ImportedEdge",
     "Tombstone",
     "fact",
-    "piece_id",
+    "stable_id",
     "said",
 ]
 
 UNDATED = "undated"
-"""The tag of an imported memory whose source does not say when it was said: its date is the file's."""
+"""The tag of an imported memory whose source doesn't say when it was said; it has the date of the file."""
 
-_MAX_TAGS = 64  # Of one imported memory; what a foreign file lists beyond that is no help in finding it.
+_MAX_TAGS = 64  # For one imported memory; more tags don't help to find it.
 _MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """What a store knows of a memory beyond what was said; times are microseconds since 1970 in UTC.
+class StoredState:
+    """The state of a memory in the exported store. Times are microseconds since 1970 in UTC.
 
     Attributes:
-        request: How many chat requests had been counted when it was stored; `used_request` when it was last used.
-        distilled_chars: How much of it was read for facts, or None; `compared_at` when it was compared, or None.
+        request: The number of chat requests when it was stored.
+        used_request: The number of chat requests when it was last used.
+        distilled_chars: The number of characters that were read for facts, or None.
+        compared_at: When it was compared with other facts, or None.
     """
 
     created_at: int
@@ -56,13 +58,13 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """A memory that a file holds.
+class ImportedMemory:
+    """A memory in a file.
 
     Attributes:
-        id: Follows from the file's own names, so that reading it again finds the same memory.
-        said_at: Microseconds since 1970 in UTC; `said_offset_min` is the offset of the place where it was said.
-        state: Only Satchel's own files know it.
+        id: Derived from identifiers in the file, so that importing it again finds the same memory.
+        said_at: Microseconds since 1970 in UTC; `said_offset_min` is the local offset.
+        state: None unless Satchel exported the file.
     """
 
     id: str
@@ -84,12 +86,12 @@ class Piece:
     position: int | None = None
     quote: str | None = None
     trust: Trust
-    state: State | None = None
+    state: StoredState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tie:
-    """An edge, by the ids of its ends; `created_at` is None for the time of the import."""
+class ImportedEdge:
+    """An edge between two memories, by their ids. `created_at` None means the time of the import."""
 
     source: str
     target: str
@@ -100,7 +102,7 @@ class Tie:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """That something was forgotten, by hashes."""
+    """The record that a memory was forgotten, with keyed hashes."""
 
     place_hash: str | None
     words_hash: str | None
@@ -108,15 +110,15 @@ class Tombstone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EarlierWords:
-    """What a forgotten memory had said before, by its hash."""
+class ForgottenWords:
+    """The keyed hash of a text that a forgotten memory had before an edit."""
 
     words_hash: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One entry of a memory's history; `number` counts them in their file, and `undoes` is such a number."""
+class ImportedChange:
+    """A history entry. `number` identifies it in the file; `undoes` is the number of another entry."""
 
     number: int
     memory_id: str
@@ -131,20 +133,20 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
-    """The beginning of Satchel's own file: how many chat requests its store had counted."""
+class Header:
+    """The first line of Satchel's own format, with the number of chat requests that the store had counted."""
 
     requests: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
-    """Something that was left out.
+class LeftOut:
+    """A part of a file that was left out.
 
     Attributes:
-        reason: The same words for the same reason: they are counted by it.
-        where: The file and the place in it.
-        expected: It belongs to the format and is left out on purpose, such as the output of tools.
+        reason: Why; the report counts the parts by it.
+        where: The file and the position in it.
+        expected: Whether the format contains such parts and they are left out on purpose, such as the output of tools.
     """
 
     reason: str
@@ -152,11 +154,13 @@ class Left:
     expected: bool = False
 
 
-Part: TypeAlias = Piece | Tie | Tombstone | EarlierWords | Change | Head | Left
+Part: TypeAlias = (
+    ImportedMemory | ImportedEdge | Tombstone | ForgottenWords | ImportedChange | Header | LeftOut
+)
 
 
-def piece_id(*names: object) -> str:
-    """An id that follows from names; no two lists of names give the same text to hash."""
+def stable_id(*names: object) -> str:
+    """An id derived from names by an unambiguous encoding and a hash."""
     text = "".join(f"{len(str(name))}:{name};" for name in names)
     return "i" + hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
@@ -172,9 +176,9 @@ def said(
     position: int,
     trust: Trust,
     tags: tuple[str, ...] = (),
-) -> Piece:
-    """Something that was said in a conversation, word for word."""
-    return Piece(
+) -> ImportedMemory:
+    """An episode: something that was said in a conversation."""
+    return ImportedMemory(
         id=id,
         content=printable(text)[:MAX_CONTENT_CHARS],
         kind="episode",
@@ -204,9 +208,9 @@ def fact(
     memory_type: MemoryType = "general",
     turn: int | None = None,
     position: int | None = None,
-) -> Piece:
-    """Something that is known."""
-    return Piece(
+) -> ImportedMemory:
+    """A fact."""
+    return ImportedMemory(
         id=id,
         content=printable(text)[:MAX_CONTENT_CHARS],
         kind="fact",

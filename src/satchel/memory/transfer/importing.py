@@ -1,4 +1,4 @@
-"""Taking pieces into a store: in batches, each in one transaction, so that the next try goes on from there."""
+"""Imports memories in batches, each in one transaction, so that an interrupted import can be repeated."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from sqlalchemy import Connection, func, insert, literal, select, update
 
@@ -16,40 +17,47 @@ from satchel.memory.block import strip_injected
 from satchel.memory.checking import DECAY_RATE, PRIORITY
 from satchel.memory.hashing import WordHasher
 from satchel.memory.redaction import redact, strip_private
-from satchel.memory.repository import Draft, content_hash, insert_drafts, requests_so_far, slices
+from satchel.memory.repository import (
+    Draft,
+    add_earlier_words,
+    content_hash,
+    insert_drafts,
+    known_ids,
+    requests_so_far,
+    rids_by_id,
+    slices,
+)
 from satchel.memory.tables import (
     changes,
     compared,
     distilled,
-    earlier_words,
     edges,
     memories,
     spaces,
     tombstones,
     uses,
 )
-from satchel.memory.transfer.files import Original, TooMuch, find_files
+from satchel.memory.transfer.files import SourceFile, UnpackLimitExceeded, find_files
 from satchel.memory.transfer.formats import READERS, may_be, source_of
-from satchel.memory.transfer.pieces import (
-    Change,
-    EarlierWords,
-    Head,
-    Left,
+from satchel.memory.transfer.parts import (
+    ForgottenWords,
+    Header,
+    ImportedChange,
+    ImportedEdge,
+    ImportedMemory,
+    LeftOut,
     Part,
-    Piece,
-    Tie,
     Tombstone,
 )
 from satchel.memory.transfer.report import ImportReport, ImportSource, Skipped, TransferProgress
 
 __all__ = [
     "Batch",
-    "Course",
+    "ImportState",
     "Prepared",
     "Tally",
     "Written",
     "batches_of",
-    "known_ids",
     "prepare",
     "write_batch",
 ]
@@ -61,7 +69,7 @@ _MAX_EXAMPLES = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Some parts of one file, in their order, and how far the import is with them."""
+    """Consecutive parts of one file, and the progress of the import after them."""
 
     parts: Sequence[Part]
     file: str
@@ -71,10 +79,18 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A batch that is ready to be written."""
+    """A batch that is ready to be written.
+
+    Attributes:
+        drafts: The new memories.
+        memories: The same as they were read, by id.
+        redacted: The ids of those from which secrets were removed.
+        stripped: The ids of those from which injected text was removed.
+        rest: The parts that are not memories.
+    """
 
     drafts: Sequence[Draft]
-    pieces: Mapping[str, Piece]
+    memories: Mapping[str, ImportedMemory]
     redacted: frozenset[str]
     stripped: frozenset[str]
     rest: Sequence[Part]
@@ -82,34 +98,39 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What one transaction wrote."""
+    """The results of one transaction: ids of new memories, and counts.
+
+    Attributes:
+        forgotten: Memories that were refused because they were forgotten before.
+        dangling: Edges that were left out because an end is missing.
+    """
 
     new: frozenset[str] = frozenset()
     forgotten: int = 0
     edges: int = 0
     changes: int = 0
     tombstones: int = 0
-    loose: int = 0
+    dangling: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
-class Course:
-    """What the batches of one import tell those after them.
+class ImportState:
+    """State that later batches of an import need.
 
     Attributes:
-        ahead: How many chat requests more this store has counted than the one that the file is of.
-        numbers: The entries of histories by their numbers in the file.
-        last: The last entry of each content, by its hash: several of a moment may be equal.
+        requests_ahead: The chat requests that this store has counted, minus those of the exported store.
+        change_ids: The ids of history entries in the database, by their numbers in the file.
+        last_ids: The last id of each history entry with the same content, by a hash: several entries may be equal.
     """
 
-    ahead: int = 0
-    numbers: dict[int, int] = field(default_factory=dict)
-    last: dict[int, int] = field(default_factory=dict)
+    requests_ahead: int = 0
+    change_ids: dict[int, int] = field(default_factory=dict)
+    last_ids: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """The counts of an import as it goes on."""
+    """The running counts of an import."""
 
     files: Counter[str] = field(default_factory=Counter)
     new: int = 0
@@ -123,14 +144,14 @@ class Tally:
     ignored: Counter[str] = field(default_factory=Counter)
     examples: list[Skipped] = field(default_factory=list)
 
-    def leave(self, left: Left) -> None:
+    def leave_out(self, left: LeftOut) -> None:
         """Count something that was left out."""
         (self.ignored if left.expected else self.skipped)[left.reason] += 1
         if not left.expected and len(self.examples) < _MAX_EXAMPLES:
             self.examples.append(Skipped(reason=left.reason, where=left.where))
 
     def progress(self, batch: Batch) -> TransferProgress:
-        """For the one who waits."""
+        """The progress to report after a batch."""
         return TransferProgress(
             file=batch.file,
             done_bytes=batch.done_bytes,
@@ -141,7 +162,7 @@ class Tally:
         )
 
     def report(self, *, dry_run: bool) -> ImportReport:
-        """The counts at the end."""
+        """The final report."""
         return ImportReport(
             files=dict(self.files),
             new=self.new,
@@ -159,110 +180,88 @@ class Tally:
 
 
 def batches_of(root: Path, source: ImportSource, tally: Tally) -> Generator[Batch]:
-    """Read everything below a path, batch by batch.
+    """Read a file, an archive or everything in a folder, batch by batch.
 
     Raises:
-        NotFound: There is nothing there.
+        NotFound: The path doesn't exist.
         StorageError: It can't be read.
-        UsageError: It is one file, and of no known format.
+        UsageError: It is a single file of an unknown format.
     """
-    originals: list[Original] = []
+    files: list[SourceFile] = []
     for found in find_files(root):
-        if isinstance(found, Left):
-            tally.leave(found)
+        if isinstance(found, LeftOut):
+            tally.leave_out(found)
         elif root.is_file() and root.suffix.lower() != ".zip" or may_be(found, source):
-            originals.append(found)
-    total = sum(original.size for original in originals)
+            files.append(found)
+    total = sum(file.size for file in files)
     before = 0
-    for original in originals:
+    for file in files:
         try:
-            kind = source_of(original) if source == "auto" else source
+            kind = source_of(file) if source == "auto" else source
             if kind is None:
-                if len(originals) == 1 and root.is_file():
+                if len(files) == 1 and root.is_file():
                     raise UsageError(
-                        f"{root} is of no format that is known. Name its source: "
-                        f"--from {'|'.join(READERS)}, or give a folder."
+                        f"The format of {root} is unknown. Name it with --from {'|'.join(READERS)}, or give a folder."
                     )
-                tally.leave(Left(reason="a file of no known format", where=original.name))
+                tally.leave_out(LeftOut(reason="a file of an unknown format", where=file.name))
                 continue
             tally.files[kind] += 1
-            with original.open() as stream:
-                for parts, share in _cut(READERS[kind](stream, original), stream, original):
-                    yield Batch(
-                        parts=parts,
-                        file=original.name,
-                        done_bytes=before + share,
-                        total_bytes=total,
-                    )
-        except TooMuch:
-            tally.leave(Left(reason="it unpacks to far more than it can honestly hold", where=original.name))
+            with file.open() as stream:
+                for parts, done in _in_batches(READERS[kind](stream, file), stream, file):
+                    yield Batch(parts=parts, file=file.name, done_bytes=before + done, total_bytes=total)
+        except UnpackLimitExceeded:
+            tally.leave_out(LeftOut(reason="it unpacks to far more than is plausible", where=file.name))
         except (OSError, EOFError, RuntimeError, NotImplementedError, ValueError) as error:
-            # Of the file, or of its compression: the others are read nevertheless.
-            tally.leave(Left(reason="a file that can't be read", where=f"{original.name}: {error}"[:300]))
+            # Errors of the file or its compression; the other files are imported anyway.
+            tally.leave_out(LeftOut(reason="a file that can't be read", where=f"{file.name}: {error}"[:300]))
         except Exception as error:
+            # Decompressors are imported only when used, so their errors are recognised by name.
             if type(error).__name__ not in ("error", "LZMAError", "BadZipFile"):
                 raise
-            tally.leave(Left(reason="an archive that is damaged", where=f"{original.name}: {error}"[:300]))
+            tally.leave_out(LeftOut(reason="an archive that is damaged", where=f"{file.name}: {error}"[:300]))
         finally:
-            before += original.size
+            before += file.size
 
 
-def _cut(parts: Iterable[Part], stream: object, original: Original) -> Iterator[tuple[list[Part], int]]:
-    some: list[Part] = []
+def _in_batches(
+    parts: Iterable[Part], stream: BinaryIO, file: SourceFile
+) -> Iterator[tuple[list[Part], int]]:
+    """Batches with the number of bytes that were read after each; 0 inside an archive, where it is unknown."""
+    batch: list[Part] = []
     chars = 0
     for part in parts:
-        some.append(part)
-        chars += len(part.content) if isinstance(part, Piece) else 100
-        if len(some) >= _BATCH_PARTS or chars >= _BATCH_CHARS:
-            yield some, _share(stream, original)
-            some, chars = [], 0
-    yield some, original.size
-
-
-def _share(stream: object, original: Original) -> int:
-    try:
-        at = stream.tell()  # type: ignore[attr-defined]
-    except (OSError, AttributeError, ValueError):
-        at = 0
-    return min(int(at), original.size)
-
-
-def known_ids(connection: Connection, space: int, ids: Sequence[str]) -> set[str]:
-    """Which of the ids are in a space."""
-    known: set[str] = set()
-    for part in slices(ids):
-        known.update(
-            connection.execute(
-                select(memories.c.id).where(memories.c.space_id == space, memories.c.id.in_(part))
-            ).scalars()
-        )
-    return known
+        batch.append(part)
+        chars += len(part.content) if isinstance(part, ImportedMemory) else 100
+        if len(batch) >= _BATCH_PARTS or chars >= _BATCH_CHARS:
+            yield batch, min(stream.tell(), file.size) if stream.seekable() else 0
+            batch, chars = [], 0
+    yield batch, file.size
 
 
 def prepare(
     batch: Batch, known: set[str], *, now: int, redacts: bool, hasher: WordHasher, tally: Tally
 ) -> Prepared:
-    """Read the words of what is new: injected text, private parts and secrets are taken out of them.
+    """Prepare the new memories of a batch for storage; injected text, private parts and secrets are removed.
 
     Args:
-        batch: Some parts.
-        known: Ids that are in the store.
+        batch: The batch.
+        known: The ids that are in the store.
         now: Microseconds since 1970.
-        redacts: Whether secrets are taken out.
-        hasher: Recognises what was forgotten.
-        tally: Counts what is known and what is left out.
+        redacts: Whether to remove secrets.
+        hasher: Makes the keyed hashes that recognise forgotten memories.
+        tally: Counts known memories and parts that are left out.
     """
     drafts: list[Draft] = []
-    pieces: dict[str, Piece] = {}
+    new: dict[str, ImportedMemory] = {}
     redacted: set[str] = set()
     stripped: set[str] = set()
     rest: list[Part] = []
     for part in batch.parts:
-        if isinstance(part, Left):
-            tally.leave(part)
-        elif not isinstance(part, Piece):
+        if isinstance(part, LeftOut):
+            tally.leave_out(part)
+        elif not isinstance(part, ImportedMemory):
             rest.append(part)
-        elif part.id in known or part.id in pieces:
+        elif part.id in known or part.id in new:
             tally.known += 1
         else:
             content, quote = part.content, part.quote
@@ -278,89 +277,93 @@ def prepare(
                     redacted.add(part.id)
                 content = clean
             if not content.strip():
-                tally.leave(
-                    Left(reason="nothing but injected or private text in it", where=batch.file, expected=True)
+                tally.leave_out(
+                    LeftOut(
+                        reason="nothing but injected or private text in it", where=batch.file, expected=True
+                    )
                 )
                 continue
-            pieces[part.id] = part
+            new[part.id] = part
             drafts.append(_draft(part, content, quote, now, hasher))
     return Prepared(
         drafts=drafts,
-        pieces=pieces,
+        memories=new,
         redacted=frozenset(redacted),
         stripped=frozenset(stripped),
         rest=rest,
     )
 
 
-def _draft(piece: Piece, content: str, quote: str | None, now: int, hasher: WordHasher) -> Draft:
-    placed = piece.turn is not None and piece.position is not None
+def _draft(memory: ImportedMemory, content: str, quote: str | None, now: int, hasher: WordHasher) -> Draft:
+    has_place = memory.turn is not None and memory.position is not None
     return Draft(
-        id=piece.id,
-        tags=piece.tags,
+        id=memory.id,
+        tags=memory.tags,
         words_hash=None
-        if piece.session is None
-        else hasher.words(piece.session, content, turn=piece.turn if placed else None),
-        words=lexicon.read_text(content, piece.tags),
+        if memory.session is None
+        else hasher.words(memory.session, content, turn=memory.turn if has_place else None),
+        words=lexicon.read_text(content, memory.tags),
         row={
-            "kind": piece.kind,
+            "kind": memory.kind,
+            "tier": memory.tier,
+            "memory_type": memory.memory_type,
+            "importance": memory.importance,
+            "speaker": memory.speaker,
+            "said_at": memory.said_at,
+            "said_offset_min": memory.said_offset_min,
+            "valid_from": memory.valid_from,
+            "valid_to": memory.valid_to,
+            "trust": memory.trust,
             "content": content,
             "content_hash": content_hash(content),
-            "tier": piece.tier,
-            "memory_type": piece.memory_type,
-            "importance": piece.importance,
-            "priority": PRIORITY[piece.tier] if piece.priority is None else piece.priority,
-            "decay_rate": DECAY_RATE[piece.tier] if piece.decay_rate is None else piece.decay_rate,
-            "speaker": piece.speaker,
-            "said_at": piece.said_at,
-            "said_offset_min": piece.said_offset_min,
-            "valid_from": piece.valid_from,
-            "valid_to": piece.valid_to,
-            "source_session": piece.session,
-            "source_turn": piece.turn,
-            "source_position": piece.position,
+            "priority": PRIORITY[memory.tier] if memory.priority is None else memory.priority,
+            "decay_rate": DECAY_RATE[memory.tier] if memory.decay_rate is None else memory.decay_rate,
+            "source_session": memory.session,
+            "source_turn": memory.turn,
+            "source_position": memory.position,
             "source_quote": quote,
-            "trust": piece.trust,
-            "created_at": now if piece.state is None else piece.state.created_at,
+            "created_at": now if memory.state is None else memory.state.created_at,
         },
     )
 
 
-def write_batch(connection: Connection, space: int, batch: Prepared, *, now: int, course: Course) -> Written:
-    """Write a batch: what is in the store stays as it is, and what was forgotten stays forgotten.
+def write_batch(
+    connection: Connection, space: int, batch: Prepared, *, now: int, state: ImportState
+) -> Written:
+    """Write a batch. Memories in the store are not changed, and forgotten ones stay forgotten.
 
     Args:
         connection: In a transaction that writes.
-        space: Where to.
-        batch: What.
+        space: The space to write to.
+        batch: The batch.
         now: Microseconds since 1970.
-        course: What the batches before it told.
+        state: The state after the previous batches; it is updated.
     """
     for part in batch.rest:
-        if isinstance(part, Head):
-            course.ahead = _counted(connection, space, part.requests)
-            course.numbers.clear()
-            course.last.clear()
+        if isinstance(part, Header):
+            state.requests_ahead = _requests_ahead(connection, space, part.requests)
+            state.change_ids.clear()
+            state.last_ids.clear()
     known = known_ids(connection, space, [draft.id for draft in batch.drafts])
     wanted = [draft for draft in batch.drafts if draft.id not in known]
     new = frozenset(insert_drafts(connection, space, wanted)) if wanted else frozenset()
-    stated = [batch.pieces[draft.id] for draft in wanted if draft.id in new]
-    _write_states(connection, space, stated, course.ahead)
-    ties = [part for part in batch.rest if isinstance(part, Tie)]
-    stored_edges, loose = _write_ties(connection, space, ties, now)
-    history = [part for part in batch.rest if isinstance(part, Change)]
+    stored = [batch.memories[draft.id] for draft in wanted if draft.id in new]
+    _write_states(connection, space, stored, state.requests_ahead)
+    found = [part for part in batch.rest if isinstance(part, ImportedEdge)]
+    stored_edges, dangling = _write_edges(connection, space, found, now)
+    history = [part for part in batch.rest if isinstance(part, ImportedChange)]
     return Written(
         new=new,
         forgotten=len(wanted) - len(new),
         edges=stored_edges,
-        loose=loose,
-        changes=_write_changes(connection, space, history, course),
+        dangling=dangling,
+        changes=_write_changes(connection, space, history, state),
         tombstones=_write_forgotten(connection, space, batch.rest),
     )
 
 
-def _counted(connection: Connection, space: int, requests: int) -> int:
-    """How far this store's count of chat requests is ahead of the file's; an empty store takes the file's."""
+def _requests_ahead(connection: Connection, space: int, requests: int) -> int:
+    """The chat requests that this store has counted minus those of the file; an empty store adopts the file's count."""
     here = requests_so_far(connection, space)
     empty = (
         connection.execute(select(literal(1)).where(memories.c.space_id == space).limit(1)).first() is None
@@ -371,11 +374,11 @@ def _counted(connection: Connection, space: int, requests: int) -> int:
     return here - requests
 
 
-def _write_states(connection: Connection, space: int, pieces: Sequence[Piece], ahead: int) -> None:
-    known = [(piece.id, piece.state) for piece in pieces if piece.state is not None]
+def _write_states(connection: Connection, space: int, new: Sequence[ImportedMemory], ahead: int) -> None:
+    known = [(memory.id, memory.state) for memory in new if memory.state is not None]
     if not known:
         return
-    rids = _rids(connection, space, [id for id, _ in known])
+    rids = rids_by_id(connection, space, [id for id, _ in known])
     used, read, paired = [], [], []
     for id, state in known:
         rid = rids[id]
@@ -400,29 +403,21 @@ def _write_states(connection: Connection, space: int, pieces: Sequence[Piece], a
             connection.execute(insert(table), rows)
 
 
-def _rids(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for part in slices(ids):
-        rows = connection.execute(
-            select(memories.c.id, memories.c.rid).where(memories.c.space_id == space, memories.c.id.in_(part))
-        )
-        found.update((row.id, row.rid) for row in rows)
-    return found
-
-
-def _write_ties(connection: Connection, space: int, ties: Sequence[Tie], now: int) -> tuple[int, int]:
-    """Write the edges that are new and whose ends are there; gives their number, and that of the loose ones."""
-    if not ties:
+def _write_edges(
+    connection: Connection, space: int, found: Sequence[ImportedEdge], now: int
+) -> tuple[int, int]:
+    """Write new edges whose ends exist; return their number and the number of dangling ones."""
+    if not found:
         return 0, 0
-    rids = _rids(connection, space, list({name for tie in ties for name in (tie.source, tie.target)}))
-    wanted: dict[tuple[int, int, str], Tie] = {}
-    loose = 0
-    for tie in ties:
-        source, target = rids.get(tie.source), rids.get(tie.target)
+    rids = rids_by_id(connection, space, list({id for edge in found for id in (edge.source, edge.target)}))
+    wanted: dict[tuple[int, int, str], ImportedEdge] = {}
+    dangling = 0
+    for edge in found:
+        source, target = rids.get(edge.source), rids.get(edge.target)
         if source is None or target is None or source == target:
-            loose += 1
+            dangling += 1
         else:
-            wanted.setdefault((source, target, tie.relation), tie)
+            wanted.setdefault((source, target, edge.relation), edge)
     there: set[tuple[int, int, str]] = set()
     for part in slices(sorted({source for source, _, _ in wanted})):
         there.update(
@@ -438,19 +433,21 @@ def _write_ties(connection: Connection, space: int, ties: Sequence[Tie], now: in
             "source_rid": key[0],
             "target_rid": key[1],
             "relation": key[2],
-            "weight": tie.weight,
-            "created_at": now if tie.created_at is None else tie.created_at,
+            "weight": edge.weight,
+            "created_at": now if edge.created_at is None else edge.created_at,
         }
-        for key, tie in wanted.items()
+        for key, edge in wanted.items()
         if key not in there
     ]
     if rows:
         connection.execute(insert(edges), rows)
-    return len(rows), loose
+    return len(rows), dangling
 
 
-def _write_changes(connection: Connection, space: int, found: Sequence[Change], course: Course) -> int:
-    """Write the entries of histories that are new, and point those that undo others to them."""
+def _write_changes(
+    connection: Connection, space: int, found: Sequence[ImportedChange], state: ImportState
+) -> int:
+    """Write new history entries, with references to the entries that they undo; return their number."""
     written = 0
     for change in found:
         values = {
@@ -465,26 +462,26 @@ def _write_changes(connection: Connection, space: int, found: Sequence[Change], 
             "after": json.dumps(change.after, ensure_ascii=False),
         }
         key = hash(tuple(values.values()))
-        query = select(func.min(changes.c.id)).where(changes.c.id > course.last.get(key, 0))
+        query = select(func.min(changes.c.id)).where(changes.c.id > state.last_ids.get(key, 0))
         for name, value in values.items():
             query = query.where(changes.c[name].is_(None) if value is None else changes.c[name] == value)
         id = connection.execute(query).scalar()
         if id is None:
-            undoes = None if change.undoes is None else course.numbers.get(change.undoes)
+            undoes = None if change.undoes is None else state.change_ids.get(change.undoes)
             id = connection.execute(
                 insert(changes).values(**values, undoes=undoes).returning(changes.c.id)
             ).scalar_one()
             written += 1
-        course.last[key] = course.numbers[change.number] = id
+        state.last_ids[key] = state.change_ids[change.number] = id
     return written
 
 
 def _write_forgotten(connection: Connection, space: int, rest: Sequence[Part]) -> int:
-    """Write what was forgotten elsewhere, so that it does not come back here either."""
+    """Write the tombstones of the exported store, so that its forgotten memories aren't stored here either."""
     stones = [part for part in rest if isinstance(part, Tombstone)]
     written = 0
     if stones:
-        # Below zero: the database gives a rid above it to every memory, and the same never twice.
+        # Negative rids, because the database assigns positive ones to memories and never reuses them.
         lowest = min(
             0, int(connection.execute(select(func.coalesce(func.min(tombstones.c.rid), 0))).scalar_one())
         )
@@ -516,18 +513,7 @@ def _write_forgotten(connection: Connection, space: int, rest: Sequence[Part]) -
         if rows:
             connection.execute(insert(tombstones), rows)
         written = len(rows)
-    words = {part.words_hash for part in rest if isinstance(part, EarlierWords)}
-    known: set[str] = set()
-    for part in slices(sorted(words)):
-        known.update(
-            connection.execute(
-                select(earlier_words.c.words_hash).where(
-                    earlier_words.c.space_id == space, earlier_words.c.words_hash.in_(part)
-                )
-            ).scalars()
-        )
-    if words - known:
-        connection.execute(
-            insert(earlier_words), [{"space_id": space, "words_hash": one} for one in sorted(words - known)]
-        )
+    add_earlier_words(
+        connection, space, {part.words_hash for part in rest if isinstance(part, ForgottenWords)}
+    )
     return written

@@ -1,7 +1,7 @@
-"""Satchel's own file: a store as JSON lines, complete but for what can be made anew (vectors and indexes).
+"""Satchel's own export format: a store as JSON lines, complete except for derived data (vectors and indexes).
 
-The first line tells what it is; then come memories in the order in which they were stored, edges, history, and what
-was forgotten; the last line counts them. Written again from an empty store that took it in, it has the same bytes.
+A header is followed by memories in the order in which they were stored, edges, history entries and tombstones; the last
+line has their counts. If a file is imported into an empty store and exported again, the result has the same bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlalchemy import Connection, func, select
 from satchel.memory.checking import MAX_CONTENT_CHARS, printable
 from satchel.memory.filters import Filter
 from satchel.memory.records import Kind, MemoryType, Tier, Trust
-from satchel.memory.repository import matching_rids, requests_so_far, slices
+from satchel.memory.repository import matching_rids, requests_so_far, slices, tags_of
 from satchel.memory.tables import (
     changes,
     compared,
@@ -26,26 +26,25 @@ from satchel.memory.tables import (
     edges,
     memories,
     spaces,
-    tags,
     tombstones,
     uses,
 )
-from satchel.memory.transfer.files import Original
+from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import lines
-from satchel.memory.transfer.pieces import (
-    Change,
-    EarlierWords,
-    Head,
-    Left,
+from satchel.memory.transfer.parts import (
+    ForgottenWords,
+    Header,
+    ImportedChange,
+    ImportedEdge,
+    ImportedMemory,
+    LeftOut,
     Part,
-    Piece,
-    State,
-    Tie,
+    StoredState,
     Tombstone,
 )
 from satchel.memory.transfer.report import ExportReport
 
-__all__ = ["FORMAT", "is_line", "read", "write"]
+__all__ = ["FORMAT", "is_own_line", "read", "write"]
 
 FORMAT = 1
 _HEAD = "satchel-memory"
@@ -54,11 +53,8 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local wall time is computed with
 _BOUND = 2**63
 
 
-class _Wrong(ValueError):
-    """A field that no store can hold; says which."""
-
-
-# Writing.
+class _InvalidField(ValueError):
+    """A field has a value that can't be stored; the message is its name."""
 
 
 def write(
@@ -68,14 +64,14 @@ def write(
     out: Callable[[bytes], object],
     progress: Callable[[int, int], None],
 ) -> ExportReport:
-    """Write a space, in one snapshot and in bounded memory.
+    """Export a space from one snapshot in bounded memory.
 
     Args:
         connection: In a transaction that reads.
-        space: Whose memories.
-        wanted: Which of them; edges and history go with them. What was forgotten goes with all of them only.
-        out: Takes the bytes.
-        progress: Told how many memories of how many were written.
+        space: The space to export.
+        wanted: Which memories, with the edges and the history between them. Tombstones are exported only with all.
+        out: Writes bytes.
+        progress: Called with the number of memories that were written, and their total.
     """
     counts = {"memory": 0, "edge": 0, "change": 0, "tombstone": 0}
     size = 0
@@ -116,30 +112,18 @@ def write(
     if chosen is None:
         for found in _forgotten_lines(connection, space):
             line(found)
-    line(
-        {
-            "type": "end",
-            "memories": counts["memory"],
-            "edges": counts["edge"],
-            "changes": counts["change"],
-            "tombstones": counts["tombstone"],
-        }
-    )
-    return ExportReport(
-        memories=counts["memory"],
-        edges=counts["edge"],
-        changes=counts["change"],
-        tombstones=counts["tombstone"],
-        bytes=size,
-    )
+    totals = {
+        "memories": counts["memory"],
+        "edges": counts["edge"],
+        "changes": counts["change"],
+        "tombstones": counts["tombstone"],
+    }
+    line({"type": "end", **totals})
+    return ExportReport(**totals, bytes=size)
 
 
 def _memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[str, Any]]:
-    tagged: dict[int, list[str]] = {}
-    for rid, tag in connection.execute(
-        select(tags.c.rid, tags.c.tag).where(tags.c.rid.in_(rids)).order_by(tags.c.rid, tags.c.position)
-    ):
-        tagged.setdefault(rid, []).append(tag)
+    tagged = tags_of(connection, rids)
     rows = connection.execute(
         select(
             memories,
@@ -266,7 +250,7 @@ def _forgotten_lines(connection: Connection, space: int) -> Iterator[dict[str, A
         .distinct()
     )
     for row in rows:
-        # One without hashes, of a memory without a source, keeps nothing from coming back.
+        # A tombstone without hashes, of a memory without a source, has no effect in another store.
         if row.place_hash is not None or row.words_hash is not None:
             yield {
                 "type": "tombstone",
@@ -284,7 +268,7 @@ def _forgotten_lines(connection: Connection, space: int) -> Iterator[dict[str, A
 
 
 def _time(micros: int | None, offset_min: int = 0) -> str | int | None:
-    """ISO 8601, or the microseconds themselves where the calendar ends: nothing is lost either way."""
+    """A time in ISO 8601, or as microseconds if it is outside of the calendar. Both are exact."""
     if micros is None:
         return None
     try:
@@ -295,22 +279,19 @@ def _time(micros: int | None, offset_min: int = 0) -> str | int | None:
         return micros
 
 
-# Reading.
-
-
-def is_line(line: Mapping[str, Any]) -> bool:
-    """Whether a line begins a file of Satchel's, or is one of its memories."""
+def is_own_line(line: Mapping[str, Any]) -> bool:
+    """Whether a line is the header of an export of Satchel, or one of its memories."""
     return line.get("type") == _HEAD or (
         line.get("type") == "memory" and "memory_type" in line and "source" in line
     )
 
 
-def read(stream: BinaryIO, original: Original) -> Iterator[Part]:
-    """Everything in such a file; what no store can hold is left out, with the field that is wrong."""
+def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
+    """Read an export of Satchel. Invalid lines are left out, and the reason names the invalid field."""
     ended = False
-    for number, line in lines(stream, original.name):
-        where = f"{original.name}:{number}"
-        if isinstance(line, Left):
+    for number, line in lines(stream, file.name):
+        where = f"{file.name}:{number}"
+        if isinstance(line, LeftOut):
             yield line
             continue
         kind = line.get("type")
@@ -318,16 +299,14 @@ def read(stream: BinaryIO, original: Original) -> Iterator[Part]:
             match kind:
                 case "satchel-memory":
                     if line.get("format") != FORMAT:
-                        yield Left(
-                            reason=f"a file of format {line.get('format')!r}, which needs a newer Satchel",
-                            where=where,
-                        )
+                        reason = f"a file of format {line.get('format')!r}, which needs a newer Satchel"
+                        yield LeftOut(reason=reason, where=where)
                         return
-                    yield Head(requests=_whole(line, "requests", 0))
+                    yield Header(requests=_whole(line, "requests", 0))
                 case "memory":
                     yield _piece(line)
                 case "edge":
-                    yield Tie(
+                    yield ImportedEdge(
                         source=_name(line, "source"),
                         target=_name(line, "target"),
                         relation=_name(line, "relation"),
@@ -343,30 +322,30 @@ def read(stream: BinaryIO, original: Original) -> Iterator[Part]:
                         forgotten_at=_needed(_moment(line, "forgotten_at")[0], "forgotten_at"),
                     )
                 case "forgotten_words":
-                    yield EarlierWords(words_hash=_needed(_hash(line, "words_hash"), "words_hash"))
+                    yield ForgottenWords(words_hash=_needed(_hash(line, "words_hash"), "words_hash"))
                 case "end":
                     ended = True
                 case _:
-                    yield Left(reason="a line of an unknown type", where=where)
-        except _Wrong as error:
-            yield Left(reason=f"a {kind} whose {error} is wrong", where=where)
+                    yield LeftOut(reason="a line of an unknown type", where=where)
+        except _InvalidField as error:
+            yield LeftOut(reason=f"a {kind} with an invalid {error}", where=where)
     if not ended:
-        yield Left(reason="the file has no end: it was cut short", where=original.name)
+        yield LeftOut(reason="the file is truncated: its last line is missing", where=file.name)
 
 
-def _piece(line: Mapping[str, Any]) -> Piece:
+def _piece(line: Mapping[str, Any]) -> ImportedMemory:
     content = line.get("content")
     if not isinstance(content, str) or not content.strip() or len(content) > MAX_CONTENT_CHARS:
-        raise _Wrong("content")
+        raise _InvalidField("content")
     source = line.get("source")
     if not isinstance(source, Mapping):
-        raise _Wrong("source")
+        raise _InvalidField("source")
     tagged = line.get("tags")
     if not isinstance(tagged, list) or not all(isinstance(tag, str) and tag.strip() for tag in tagged):
-        raise _Wrong("tags")
+        raise _InvalidField("tags")
     said_at, offset = _moment(line, "said_at")
     created_at = _moment(line, "created_at")[0]
-    return Piece(
+    return ImportedMemory(
         id=_name(line, "id"),
         content=printable(content),
         kind=_one_of(line, "kind", Kind),
@@ -386,7 +365,7 @@ def _piece(line: Mapping[str, Any]) -> Piece:
         position=_optional(source, "position"),
         quote=_words(source, "quote"),
         trust=_one_of(line, "trust", Trust),
-        state=State(
+        state=StoredState(
             created_at=_needed(created_at, "created_at"),
             request=_whole(line, "request", -_BOUND, default=0),
             last_accessed=_moment(line, "last_accessed")[0],
@@ -399,13 +378,13 @@ def _piece(line: Mapping[str, Any]) -> Piece:
     )
 
 
-def _change(line: Mapping[str, Any]) -> Change:
+def _change(line: Mapping[str, Any]) -> ImportedChange:
     before, after = line.get("before"), line.get("after")
     if not isinstance(before, Mapping):
-        raise _Wrong("before")
+        raise _InvalidField("before")
     if not isinstance(after, Mapping):
-        raise _Wrong("after")
-    return Change(
+        raise _InvalidField("after")
+    return ImportedChange(
         number=_whole(line, "number", 1),
         memory_id=_name(line, "memory_id"),
         other_id=None if line.get("other_id") is None else _name(line, "other_id"),
@@ -422,14 +401,14 @@ def _change(line: Mapping[str, Any]) -> Change:
 def _name(line: Mapping[str, Any], field: str) -> str:
     value = line.get(field)
     if not isinstance(value, str) or not value.strip() or len(value) > 1000 or printable(value) != value:
-        raise _Wrong(field)
+        raise _InvalidField(field)
     return value
 
 
 def _words(line: Mapping[str, Any], field: str) -> str | None:
     value = line.get(field)
     if value is not None and not isinstance(value, str):
-        raise _Wrong(field)
+        raise _InvalidField(field)
     return None if value is None else printable(value)
 
 
@@ -438,7 +417,7 @@ def _hash(line: Mapping[str, Any], field: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not 1 <= len(value) <= 128 or not value.isalnum() or not value.isascii():
-        raise _Wrong(field)
+        raise _InvalidField(field)
     return value
 
 
@@ -447,7 +426,7 @@ def _whole(
 ) -> int:
     value = line.get(field, default)
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise _Wrong(field)
+        raise _InvalidField(field)
     return value
 
 
@@ -458,14 +437,14 @@ def _optional(line: Mapping[str, Any], field: str) -> int | None:
 def _number(line: Mapping[str, Any], field: str, low: float, high: float) -> float:
     value = line.get(field)
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise _Wrong(field)
+        raise _InvalidField(field)
     if not low <= value <= high:
-        raise _Wrong(field)
+        raise _InvalidField(field)
     return float(value)
 
 
 def _moment(line: Mapping[str, Any], field: str) -> tuple[int | None, int]:
-    """Microseconds since 1970, and the offset in minutes."""
+    """A time in microseconds since 1970, or None, and its offset in minutes."""
     value = line.get(field)
     if value is None:
         return None, 0
@@ -475,21 +454,21 @@ def _moment(line: Mapping[str, Any], field: str) -> tuple[int | None, int]:
         moment = datetime.fromisoformat(value)
         offset = moment.utcoffset()
         if offset is None:
-            raise _Wrong(field)
+            raise _InvalidField(field)
         local = moment.replace(tzinfo=None) - _EPOCH
         return (local - offset) // timedelta(microseconds=1), int(offset.total_seconds() // 60)
     except (ValueError, TypeError, OverflowError):
-        raise _Wrong(field) from None
+        raise _InvalidField(field) from None
 
 
 def _one_of(line: Mapping[str, Any], field: str, allowed: Any) -> Any:
     value = line.get(field)
     if not isinstance(value, str) or value not in get_args(allowed):
-        raise _Wrong(field)
+        raise _InvalidField(field)
     return value
 
 
 def _needed(value: Any, field: str) -> Any:
     if value is None:
-        raise _Wrong(field)
+        raise _InvalidField(field)
     return value

@@ -1,13 +1,22 @@
-"""Text that agents put into the mouth of the user: taken out, so that only what a person said is kept."""
+"""What the formats of conversations have in common: numbering turns, and removing text that agents insert into the
+user's messages, so that only the user's own words are imported.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["moment_of", "plain_text", "without_wrappers"]
+from satchel.memory.transfer.parts import UNDATED, ImportedMemory, said, stable_id
+
+__all__ = ["NO_TEXT", "WRITTEN_BY_PROGRAM", "Transcript", "moment_of", "plain_text", "without_wrappers"]
+
+NO_TEXT = "no text of a person or a model in it"
+WRITTEN_BY_PROGRAM = "written by the agent's own program"
+"""Reasons why messages are left out."""
 
 _TAGS = (
     # Claude Code
@@ -21,8 +30,7 @@ _TAGS = (
     "|realtime_conversation|user_shell_command|turn_aborted|subagent_notification|codex_internal_context"
     "|goal_context|hook_prompt|skill|INSTRUCTIONS"
 )
-# `[^<]` before the closing tag would stop at any "<"; a lazy match up to the tag's own end is linear here, since
-# the opening tags are rare.
+# A lazy match up to the closing tag, which may contain "<". It is linear because opening tags are rare.
 _BLOCK = re.compile(rf"[ \t]*<({_TAGS})(?:\s[^<>]{{0,500}})?>.*?(?:</\1>|\Z)[ \t]*\n?", re.DOTALL)
 _HOOK_LINE = re.compile(
     r"^[ \t]*(?:UserPromptSubmit|SessionStart|Stop|PreToolUse|PostToolUse|Notification|SubagentStop|PreCompact)"
@@ -39,8 +47,51 @@ _WHOLE = re.compile(
 _IDE_REQUEST = re.compile(r"^## My request for Codex:[ \t]*\n", re.MULTILINE)
 
 
+@dataclass(slots=True)
+class Transcript:
+    """Numbers the messages of one conversation. Each message of the user begins a turn, at position 0."""
+
+    session: str
+    turn: int = 0
+    position: int = 0
+
+    def episode(
+        self,
+        text: str,
+        *,
+        role: str,
+        at: datetime | None,
+        modified_at: datetime,
+        names: Sequence[object] = (),
+    ) -> ImportedMemory:
+        """The next message as an episode.
+
+        Args:
+            text: What was said.
+            role: "user" or "assistant".
+            at: When it was said; None if the file doesn't say it.
+            modified_at: The date of the file, which is used in that case.
+            names: What the id is derived from; without names, the session, the turn and the position.
+        """
+        if role == "user":
+            self.turn, self.position = self.turn + 1, 0
+        else:
+            self.turn, self.position = max(self.turn, 1), self.position + 1
+        return said(
+            stable_id(*(names or (self.session, self.turn, self.position))),
+            text,
+            speaker=role,
+            at=at or modified_at,
+            session=self.session,
+            turn=self.turn,
+            position=self.position,
+            trust="user" if role == "user" else "agent",
+            tags=() if at else (UNDATED,),
+        )
+
+
 def without_wrappers(text: str) -> str:
-    """What the person said of a message in the user's role; "" where an agent wrote all of it."""
+    """The user's own words in a message with the role "user"; "" if an agent wrote all of it."""
     if text.lstrip().startswith("# Context from my IDE setup"):
         parts = _IDE_REQUEST.split(text, maxsplit=1)
         text = parts[1] if len(parts) == 2 else ""
@@ -52,7 +103,7 @@ def without_wrappers(text: str) -> str:
 
 
 def plain_text(content: object, kinds: Sequence[str] = ("text",)) -> str:
-    """The words of a message's content: a string, or those of its blocks that are of these kinds."""
+    """The text of a message's content, which is a string or a list of blocks; `kinds` are the types of text blocks."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -65,13 +116,13 @@ def plain_text(content: object, kinds: Sequence[str] = ("text",)) -> str:
 
 
 def moment_of(value: Any) -> datetime | None:
-    """A time as files write it: ISO 8601, or seconds (or milliseconds) since 1970; None where it is none."""
+    """Parse a time: ISO 8601, or seconds or milliseconds since 1970, as a number or a string; None if it isn't one."""
     try:
         if isinstance(value, str) and value.strip():
             text = value.strip()
             if text.replace(".", "", 1).isdecimal():
                 return moment_of(float(text))
-            # Years before 1000 and the like come from programs that had no date.
+            # Programs without a date write the year 1.
             found = datetime.fromisoformat(text)
             found = found.astimezone() if found.tzinfo is None else found
             return found if found.year > 1 else None
