@@ -142,6 +142,28 @@ SAID = "My locker code is tangerine seven."
 
 
 @requirement("memory:forget:running-session")
+async def test_what_another_process_forgets_leaves_a_conversation_that_is_open(tmp_path: Path) -> None:
+    """That process can't reach this one; this one sees that its log was rewritten."""
+    model = ScriptedModel(lambda request: Reply(text=f"Noted: {request.messages}"))
+    async with opened(tmp_path, model) as here, opened(tmp_path) as there:
+        session, other = await here.session(), await here.session()
+        await session.run_turn(SAID)
+        await other.run_turn(SAID)
+        assert there.memory is not None
+        receipt = await there.forget([memory.id for memory in await there.memory.list()])
+        assert len(receipt.logs.sessions) == 2
+        at = len(model.requests)
+        await session.run_turn("What is next?")
+        await session.compact()
+        await other.compact()
+        await other.run_turn("And now?")
+        assert at < len(model.requests)
+        assert [n for n, r in enumerate(model.requests[at:]) if "tangerine" in str(r)] == []
+    held = [file for file in tmp_path.rglob("*") if file.is_file() and b"tangerine" in file.read_bytes()]
+    assert held == []
+
+
+@requirement("memory:forget:running-session")
 async def test_what_a_turn_forgets_is_in_no_later_prompt_nor_in_any_file(tmp_path: Path) -> None:
     """The turn reads the words, forgets them, and repeats them; then it goes on, and is compacted and resumed."""
     wanted: list[str] = []

@@ -400,6 +400,7 @@ class SessionHub:
         results: Sequence[ToolResultBlock] = (),
     ) -> TurnRunner:
         """Prepare a turn, up to its first event."""
+        await self._take_in_rewriting()
         if not await self._parts.external.wait(_UNNOTICED_S):
             waiting = Notice(part="tools", text="Waiting for external tools to report their schemas.")
             self.broadcast.publish_transient(waiting, at=self._parts.clock.now())
@@ -642,6 +643,14 @@ class SessionHub:
         if self._activity and not self._is_ending:
             self._needs_reload = True
             return
+        await self._read_log()
+
+    async def _take_in_rewriting(self) -> None:
+        """Read the log again if another process has forgotten words in it; nothing else tells this one."""
+        if self._journal.take_rewritten():
+            await self._read_log()
+
+    async def _read_log(self) -> None:
         self._needs_reload = False
         with suppress(NotFound):  # nothing was logged yet
             replay = Replay()
@@ -797,6 +806,7 @@ class SessionHub:
             raise UsageError("A question to you is open. Answer it before you compact the conversation.")
         self._activity = "The conversation is being compacted"
         try:
+            await self._take_in_rewriting()
             event = await compact_now(
                 self.conversation,
                 model=self._model,

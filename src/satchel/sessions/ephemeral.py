@@ -65,6 +65,10 @@ class EphemeralJournal:
         """See `Journal.cost_by_day`."""
         return self._costs
 
+    def take_rewritten(self) -> bool:
+        """See `Journal.take_rewritten`; there is no log."""
+        return False
+
     async def records(self, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
         """See `Journal.records`."""
         after = max(0, after_seq)

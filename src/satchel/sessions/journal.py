@@ -238,6 +238,7 @@ class Journal:
         self._name_synced = not is_new
         self._seq = log.last_seq
         self._fd = -1
+        self._rewritten = False
         self._length = log.length
         self._separator = b"" if log.ends_line else b"\n"
         self._written = 0  # batches
@@ -341,6 +342,12 @@ class Journal:
             finally:
                 self._closed()
 
+    def take_rewritten(self) -> bool:
+        """Whether the log was rewritten, by any process, since it was opened or this was last asked."""
+        rewritten = self._rewritten or (self._fd >= 0 and not _leads_to(self.path, self._fd))
+        self._rewritten = False
+        return rewritten
+
     async def _lock_file(self) -> None:
         """Lock the log against rewriting, and open it where it is not open or has been rewritten."""
         if self._broken is not None:
@@ -364,6 +371,7 @@ class Journal:
             os.close(self._fd)
             self._fd = -1
             self._creates_file = False
+            self._rewritten = True
 
     def _open_file(self) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
