@@ -13,7 +13,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory
@@ -197,8 +197,8 @@ async def taken(claims: TableClaims) -> tuple[str, ...]:
     """Which of two pieces can be taken."""
     async with claims.take(
         "digging", lambda _, held: [piece for piece in ("a", "b") if piece not in held], name=str
-    ) as pieces:
-        return tuple(pieces)
+    ) as found:
+        return tuple(found.pieces)
 
 
 @requirement("memory:claims:once")
@@ -217,6 +217,27 @@ async def test_a_claim_from_another_machine_holds_until_its_lease_ends_or_the_cl
         assert await rows(database) == 0
         await database.write(lambda connection: connection.execute(claim, {"until": until + 10**15}))
         assert await taken(claims) == ("a", "b")
+
+
+@requirement("memory:claims:once")
+async def test_a_claim_ends_with_the_transaction_that_writes_the_result_and_holds_if_that_fails() -> None:
+    async with Database.open(":memory:") as database:
+        claims = TableClaims(database, database.clock)
+        async with claims.take("digging", lambda _, held: ["a"], name=str) as found:
+
+            def fail(connection: Connection) -> None:
+                found.release(connection)
+                raise ValueError
+
+            with pytest.raises(ValueError, match=r"^$"):
+                await database.write(fail)
+            assert await rows(database) == 1
+            await database.write(found.release)
+            assert await rows(database) == 0
+        with pytest.raises(ValueError, match=r"^$"):
+            async with claims.take("digging", lambda _, held: ["a"], name=str) as found:
+                await database.write(fail)
+        assert await rows(database) == 0
 
 
 @requirement("memory:reads:no-writes")

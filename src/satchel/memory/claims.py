@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import socket
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from satchel.errors import StorageError
-from satchel.memory.repository import slices, to_micros
+from satchel.memory.ports import Taken
+from satchel.memory.repository import listed, slices, to_micros
 from satchel.memory.tables import claims
+from satchel.storage import Prepared
 from satchel.tasks import background_tasks
 
 if TYPE_CHECKING:
@@ -49,23 +52,30 @@ class TableClaims:
         *,
         name: Callable[[T], str],
         wait_s: float | None = None,
-    ) -> AsyncIterator[Sequence[T]]:
+    ) -> AsyncIterator[Taken[T]]:
         """See `ports.Claims`."""
         pieces = await self._claim(work, find, name, wait_s)
         if not pieces:
-            yield ()
+            yield Taken()
             return
         names = [name(piece) for piece in pieces]
+        released = done = False
+
+        def release(connection: Connection) -> None:
+            nonlocal released
+            _release(connection, work, names, owner=self._owner)
+            released = True
+
         try:
             async with background_tasks() as group:
                 group.start_soon(self._keep, work, names)
-                yield pieces
+                yield Taken(pieces=pieces, release=release)
+                done = True
         finally:
-            # A claim that can't be released ends with its lease.
-            with anyio.CancelScope(shield=True), suppress(StorageError):
-                await self._backend.write(
-                    lambda connection: _release(connection, work, names, owner=self._owner)
-                )
+            if not (done and released):
+                # A claim that can't be released ends with its lease.
+                with anyio.CancelScope(shield=True), suppress(StorageError):
+                    await self._backend.write(release)
 
     async def is_held(self, work: str) -> bool:
         """See `ports.Claims`."""
@@ -90,7 +100,7 @@ class TableClaims:
             if names:
                 until = now + round(_LEASE_S * 1_000_000)
                 row = {"work": work, "owner": self._owner, "until": until}
-                connection.execute(insert(claims), [{**row, "piece": piece} for piece in names])
+                _CLAIM.run_all(connection, [{**row, "piece": piece} for piece in names])
             return pieces
 
         # Most of the time there is nothing to do, and then nothing is written.
@@ -119,24 +129,34 @@ class TableClaims:
         return to_micros(self._clock.now())
 
 
+_HELD = Prepared(
+    select(claims.c.piece, claims.c.owner).where(
+        claims.c.work == bindparam("work"),
+        claims.c.until > bindparam("now"),
+        claims.c.until <= bindparam("latest"),
+    )
+)
+_CLAIM = Prepared(insert(claims), columns=[column.name for column in claims.c])
+_OF_PIECES = delete(claims).where(
+    claims.c.work == bindparam("work"), claims.c.piece.in_(listed(bindparam("pieces")))
+)
+_RELEASE = Prepared(_OF_PIECES)
+_RELEASE_OWN = Prepared(_OF_PIECES.where(claims.c.owner == bindparam("owner")))
+
+
 def _held(connection: Connection, work: str, now: int) -> frozenset[str]:
     """The pieces that somebody alive is doing."""
     # A lease that ends later than any lease can was given before the clock was set back.
     latest = now + 2 * round(_LEASE_S * 1_000_000)
-    rows = connection.execute(
-        select(claims.c.piece, claims.c.owner).where(
-            claims.c.work == work, claims.c.until > now, claims.c.until <= latest
-        )
-    ).all()
-    dead = {owner for owner in {row.owner for row in rows} if _is_dead(owner)}
-    return frozenset(row.piece for row in rows if row.owner not in dead)
+    rows = _HELD.run(connection, {"work": work, "now": now, "latest": latest})
+    dead = {owner for owner in {owner for _, owner in rows} if _is_dead(owner)}
+    return frozenset(piece for piece, owner in rows if owner not in dead)
 
 
 def _release(connection: Connection, work: str, names: Sequence[str], *, owner: str | None = None) -> None:
     """Remove claims; those of one owner, or of whoever had them."""
-    for part in slices(names):
-        gone = delete(claims).where(claims.c.work == work, claims.c.piece.in_(part))
-        connection.execute(gone if owner is None else gone.where(claims.c.owner == owner))
+    release = _RELEASE if owner is None else _RELEASE_OWN
+    release.run(connection, {"work": work, "pieces": json.dumps(list(names)), "owner": owner})
 
 
 def _place() -> str:

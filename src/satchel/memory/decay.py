@@ -70,16 +70,18 @@ def boost_signals(record: MemoryRecord, now: datetime, *, cycles: float | None =
     Importance 3, a priority of one half and an age of a month change nothing.
     """
     age_days = (now - record.said_at).total_seconds() / _DAY_S
-    return factors(record.importance, age_days, priority_now(record, now, cycles=cycles))
+    found = factors(record.importance, age_days, priority_now(record, now, cycles=cycles))
+    return dict(zip(("importance", "recency", "priority"), found, strict=True))
 
 
-def factors(importance: int, age_days: float, priority: float) -> dict[str, float]:
+def factors(importance: int, age_days: float, priority: float) -> tuple[float, float, float]:
     """The same from the numbers themselves: importance 1 to 5, days since it was said, priority that is left."""
-    return {
-        "importance": 1.0 + _SWING * (importance - 3) / 2,
-        "recency": 1.0 - _SWING + 2 * _SWING * 0.5 ** min(max(age_days, 0.0) / _HALVES_DAYS, 60.0),
-        "priority": 1.0 - _SWING + 2 * _SWING * priority,
-    }
+    halvings = age_days / _HALVES_DAYS
+    return (
+        1.0 + _SWING * (importance - 3) / 2,
+        1.0 - _SWING + 2 * _SWING * 0.5 ** (0.0 if halvings < 0.0 else min(halvings, 60.0)),
+        1.0 - _SWING + 2 * _SWING * priority,
+    )
 
 
 def boost(record: MemoryRecord, now: datetime, *, cycles: float | None = None) -> float:

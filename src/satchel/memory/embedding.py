@@ -18,6 +18,7 @@ from satchel.memory.candidates import vector_rows
 from satchel.memory.candidates.tokens import pack
 from satchel.memory.candidates.vector_rows import Embedded, Pending
 from satchel.memory.passages import passages
+from satchel.memory.ports import Taken
 from satchel.memory.question import AskedWith
 from satchel.memory.relevance import Gate, examples, examples_hash
 from satchel.memory.repository import to_micros
@@ -236,11 +237,11 @@ class DenseArm:
         done, waited_s = 0, 0.0
         while limit is None or done < limit:
             most = _BATCH if limit is None else min(_BATCH, limit - done)
-            async with self._filling, self._taken(None if everywhere else self._space, most, wait_s) as batch:
-                if batch and not await self._fill_batch(batch):
+            async with self._filling, self._taken(None if everywhere else self._space, most, wait_s) as taken:
+                if taken.pieces and not await self._fill_batch(taken):
                     break
-            if batch:
-                done, waited_s = done + len(batch), 0.0
+            if taken.pieces:
+                done, waited_s = done + len(taken.pieces), 0.0
                 progress(done)
             elif waited_s < _OTHERS_S and await self._claims.is_held(self._work):
                 await anyio.sleep(_POLL_S)
@@ -280,14 +281,14 @@ class DenseArm:
     @asynccontextmanager
     async def _taken(
         self, space: int | None, most: int, wait_s: float | None
-    ) -> AsyncIterator[Sequence[Pending]]:
+    ) -> AsyncIterator[Taken[Pending]]:
         """Claim memories without vectors, so that no other process embeds them too."""
         if self.model is None:
             # The first answer tells the dimension, which the model's record needs.
             await self._embed(["dimension"], "document", with_tokens=False)
         model = self.model
         if model is None:
-            yield ()
+            yield Taken()
             return
 
         def find(connection: Connection, held: Collection[str]) -> list[Pending]:
@@ -302,10 +303,11 @@ class DenseArm:
 
         async with self._claims.take(
             self._work, find, name=lambda memory: str(memory.rid), wait_s=wait_s
-        ) as batch:
-            yield batch
+        ) as taken:
+            yield taken
 
-    async def _fill_batch(self, pending: Sequence[Pending]) -> bool:
+    async def _fill_batch(self, taken: Taken[Pending]) -> bool:
+        pending = taken.pieces
         cut = [passages(memory.content) for memory in pending]
         found = await self._embed([part for parts in cut for part in parts], "document", with_tokens=True)
         model = self.model
@@ -324,9 +326,12 @@ class DenseArm:
                 )
             )
             at = end
-        if not await self._database.write(
-            lambda connection: vector_rows.write_vectors(connection, model, made)
-        ):
+
+        def write(connection: Connection) -> bool:
+            taken.release(connection)
+            return vector_rows.write_vectors(connection, model, made)
+
+        if not await self._database.write(write):
             # Another process retired and deleted the model's record.
             self.model = self._gate = None
             return False

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -84,7 +83,8 @@ def boosts_of(
     for rid, importance, said_at, priority, decay_rate, used_at, used_request in rows:
         passed = requests - used_request if by_request else max(0, at - used_at) / _DAY
         left = max(0.0, priority - decay_rate * passed)
-        found[rid] = math.prod(factors(importance, (at - said_at) / _DAY, left).values())
+        by_importance, by_recency, by_priority = factors(importance, (at - said_at) / _DAY, left)
+        found[rid] = by_importance * by_recency * by_priority
     return found
 
 

@@ -7,19 +7,22 @@ Every change is in the history of both facts and can be undone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
-from sqlalchemy import Connection, bindparam, insert, select
+from sqlalchemy import Connection, bindparam, insert, null, select
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory import lifecycle, repository
 from satchel.memory.comparing import Comparison, Statement, ask_model, judge, judge_pair
 from satchel.memory.records import TRUST_RANK, Hit, MemoryRecord
+from satchel.memory.repository import listed
 from satchel.memory.tables import compared, edges, memories, vectors
+from satchel.storage import Prepared
 
 if TYPE_CHECKING:
     from satchel.memory.space import Space
@@ -138,20 +141,19 @@ class Grouping:
         changed = self._space.candidates.changed
         if changed == self._seen:
             return
-        pending = await self._count_pending()
-        if 0 < pending <= _MAX_RECENT:
-            pending -= (await self.compare_some(_MAX_RECENT, wait_s=wait_s)).compared
+        done, found = await self._compare_next(_MAX_RECENT, wait_s=wait_s, unless_more=True)
+        pending = found - done.compared
+        if 0 < found <= _MAX_RECENT:
             waited_s = 0.0
             while pending and waited_s < wait_s and await self._space.claims.is_held(_WORK):
                 await anyio.sleep(_POLL_S)
-                pending, waited_s = await self._count_pending(), waited_s + _POLL_S
-            await self._space.refresh()
+                pending = await self._space.read(_count_pending, since=self._since, limit=_MAX_RECENT + 1)
+                waited_s += _POLL_S
+            if done.pairs or waited_s:
+                await self._space.refresh()
         if not pending:
             self._since = changed
         self._seen = self._space.candidates.changed
-
-    async def _count_pending(self) -> int:
-        return await self._space.read(_count_pending, since=self._since, limit=_MAX_RECENT + 1)
 
     async def compare_some(
         self, most: int, *, model: ChatModel | None = None, wait_s: float | None = None
@@ -175,21 +177,52 @@ class Grouping:
         if dense is not None and missing:
             await dense.fill(limit=min(_EMBED_FIRST, missing), wait_s=wait_s)
             await space.refresh()
+        return (await self._compare_next(most, model=model, wait_s=wait_s))[0]
+
+    async def _compare_next(
+        self, most: int, *, model: ChatModel | None = None, wait_s: float | None, unless_more: bool = False
+    ) -> tuple[Grouped, int]:
+        """Compare the oldest pending facts that are embedded; see `compare_some`.
+
+        Args:
+            most: The maximum number of facts.
+            model: Asked about every pair that isn't certain.
+            wait_s: How long to wait for a lock.
+            unless_more: Compare none if more than `most` are pending.
+
+        Returns:
+            The result, and the number of facts that were pending, counted up to `most` + 1.
+        """
+        space, dense = self._space, self._space.dense
+        pending = 0
         serving = space.candidates.model if dense is not None and dense.trouble is None else None
 
         def find(connection: Connection, held: Collection[str]) -> list[_PendingFact]:
+            nonlocal pending
+            pending = _count_pending(connection, space.id, since=self._since, limit=most + 1)
+            if not pending or (unless_more and pending > most):
+                return []
             return _pending_facts(
                 connection, space.id, model=serving, limit=most, since=self._since, without=held
             )
 
-        async with space.claims.take(_WORK, find, name=lambda fact: str(fact.rid), wait_s=wait_s) as facts:
+        async with space.claims.take(_WORK, find, name=lambda fact: str(fact.rid), wait_s=wait_s) as taken:
             total = Grouped()
-            for at in range(0, len(facts), _BATCH):
-                total += await self._compare_and_link(facts[at : at + _BATCH], model)
-            return total
+            for at in range(0, len(taken.pieces), _BATCH):
+                is_last = at + _BATCH >= len(taken.pieces)
+                total += await self._compare_and_link(
+                    taken.pieces[at : at + _BATCH], model, also=taken.release if is_last else None
+                )
+            return total, pending
 
-    async def _compare_and_link(self, facts: Sequence[_PendingFact], model: ChatModel | None) -> Grouped:
-        """Compare these facts with the nearest ones and write the links."""
+    async def _compare_and_link(
+        self,
+        facts: Sequence[_PendingFact],
+        model: ChatModel | None,
+        *,
+        also: Callable[[Connection], None] | None,
+    ) -> Grouped:
+        """Compare these facts with the nearest ones, write the links and, in the same transaction, `also`."""
         space = self._space
         near = await space.candidates.near(
             {fact.rid: (fact.content, fact.vectors) for fact in facts},
@@ -197,12 +230,15 @@ class Grouping:
             cosine=_NEAR_COSINE,
             coverage=_NEAR_COVERAGE,
         )
-        wanted = {rid for found in near.values() for rid in found} | {fact.rid for fact in facts}
-        records = await space.read(repository.read_records, sorted(wanted))
-        # A third of a millisecond for each pair: too long for the event loop.
-        findings = await space.thread.run(
-            lambda: [(fact, _compare_with(fact, near.get(fact.rid, {}), records)) for fact in facts]
-        )
+        findings: list[tuple[_PendingFact, list[_Finding]]] = [(fact, []) for fact in facts]
+        wanted = {rid for found in near.values() for rid in found}
+        if wanted:
+            wanted |= {fact.rid for fact in facts}
+            records = await space.read(repository.read_records, sorted(wanted))
+            # A third of a millisecond for each pair: too long for the event loop.
+            findings = await space.thread.run(
+                lambda: [(fact, _compare_with(fact, near.get(fact.rid, {}), records)) for fact in facts]
+            )
         if model is not None:
             findings = [
                 (fact, [await _ask(older, newer, by_words, model) for older, newer, by_words in found])
@@ -211,6 +247,8 @@ class Grouping:
         at = space.now_micros()
 
         def write(connection: Connection, space: int) -> Grouped:
+            if also is not None:
+                also(connection)
             total = Grouped()
             for fact, found in findings:
                 total += _write_findings(connection, space, fact, found, at)
@@ -249,22 +287,35 @@ async def _ask(older: MemoryRecord, newer: MemoryRecord, found: Comparison, mode
     return older, newer, found
 
 
-def _pending(space: int, since: int) -> Any:
-    return (
-        select(memories.c.rid)
-        .select_from(memories.outerjoin(compared, compared.c.rid == memories.c.rid))
-        .where(
-            memories.c.space_id == space,
-            memories.c.changed > since,
-            memories.c.kind == "fact",
-            compared.c.rid.is_(None),
-        )
+_PENDING = (
+    select(memories.c.rid)
+    .select_from(memories.outerjoin(compared, compared.c.rid == memories.c.rid))
+    .where(
+        memories.c.space_id == bindparam("space"),
+        memories.c.changed > bindparam("since"),
+        memories.c.kind == "fact",
+        compared.c.rid.is_(None),
     )
+    .limit(bindparam("most"))
+)
+_COUNTED = Prepared(_PENDING)
+# In the order of an index, so that SQLite need not sort all of them.
+_FACTS = (
+    _PENDING.add_columns(memories.c.id, memories.c.content)
+    .where(memories.c.rid.not_in(listed(bindparam("without"))))
+    .order_by(memories.c.changed, memories.c.rid)
+)
+_NEXT_FACTS = Prepared(_FACTS.add_columns(null()))
+_NEXT_EMBEDDED = Prepared(
+    _FACTS.add_columns(vectors.c.vectors).join(
+        vectors, (vectors.c.rid == memories.c.rid) & (vectors.c.model_id == bindparam("model"))
+    )
+)
 
 
 def _count_pending(connection: Connection, space: int, *, since: int, limit: int) -> int:
     """The number of pending facts that changed after `since`, counted up to a limit."""
-    return len(connection.execute(_pending(space, since).limit(limit)).all())
+    return len(_COUNTED.run(connection, {"space": space, "since": since, "most": limit}))
 
 
 def _pending_facts(
@@ -279,23 +330,11 @@ def _pending_facts(
     """The oldest pending facts that changed after `since`; with an embedding `model`, only those with its vectors. The
     rids in `without` are left out: another process is comparing them.
     """
-    query = _pending(space, since).add_columns(memories.c.id, memories.c.content)
-    if model is not None:
-        query = query.add_columns(vectors.c.vectors).join(
-            vectors, (vectors.c.rid == memories.c.rid) & (vectors.c.model_id == model)
-        )
-    if without:
-        query = query.where(memories.c.rid.not_in([int(rid) for rid in without]))
-    # In the order of an index, so that SQLite need not sort all of them.
-    rows = connection.execute(query.order_by(memories.c.changed, memories.c.rid).limit(limit)).all()
+    values = {"space": space, "since": since, "model": model, "most": limit}
+    query = _NEXT_FACTS if model is None else _NEXT_EMBEDDED
+    rows = query.run(connection, {**values, "without": json.dumps([int(rid) for rid in without])})
     return [
-        _PendingFact(
-            rid=row.rid,
-            id=row.id,
-            content=row.content,
-            vectors=None if model is None else row.vectors,
-        )
-        for row in rows
+        _PendingFact(rid=rid, id=id, content=content, vectors=packed) for rid, id, content, packed in rows
     ]
 
 
@@ -343,11 +382,12 @@ def _in_order(
 
 
 # These run several times for each fact, and building a statement takes longer than running it.
-_THERE = (
-    select(memories.c.content, compared.c.rid)
+_UNCOMPARED = Prepared(
+    select(memories.c.content)
     .select_from(memories.outerjoin(compared, compared.c.rid == memories.c.rid))
-    .where(memories.c.rid == bindparam("of"))
+    .where(memories.c.rid == bindparam("rid"), compared.c.rid.is_(None))
 )
+_COMPARED = Prepared(insert(compared), columns=["rid", "compared_at"])
 _ENDS = memories.alias("ends")
 _LINKED = (
     select(edges.c.relation)
@@ -370,10 +410,9 @@ def _write_findings(
     at: int,
 ) -> Grouped:
     """Write the links of a fact, and mark it as compared. `at` is in microseconds."""
-    there = connection.execute(_THERE, {"of": fact.rid}).first()
-    if there is None or there.rid is not None or there.content != fact.content:
+    if _UNCOMPARED.run(connection, {"rid": fact.rid}) != [(fact.content,)]:
         return Grouped()  # It was forgotten or edited meanwhile, or another process compared it first.
-    connection.execute(insert(compared), {"rid": fact.rid, "compared_at": at})
+    _COMPARED.run(connection, {"rid": fact.rid, "compared_at": at})
     done = Grouped(compared=1, pairs=len(findings))
     for older, newer, found in findings:
         try:

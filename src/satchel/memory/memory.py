@@ -356,8 +356,10 @@ class Memory:
             UsageError: The mode or a filter's value is unknown, or the limit is no positive number.
             StorageError: The store could not be read.
         """
-        if mode not in ("lexical", "keyword"):  # Words alone wake no embedder.
+        if mode not in ("lexical", "keyword"):
             await self._upkeep.prepare(most=BEFORE_SEARCH, progress=progress)
+        elif mode == "lexical":  # Words alone wake no embedder.
+            await self._space.refresh()
         return await self._search.hits(
             query,
             limit=limit,

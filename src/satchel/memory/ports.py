@@ -4,9 +4,10 @@ today; another database brings others.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
     from satchel.memory.records import Mode
     from satchel.storage import DatabaseReport
 
-__all__ = ["Backend", "Candidates", "Claims", "FactorsOf"]
+__all__ = ["Backend", "Candidates", "Claims", "FactorsOf", "Taken", "VisibleOf"]
 
 T = TypeVar("T")
 
-FactorsOf = Callable[[Sequence[int]], Awaitable[Mapping[int, float]]]
+FactorsOf = Callable[["Connection", Sequence[int]], Mapping[int, float]]
 """Given rids, what each one's score is multiplied by; rids that are not in the result keep their scores."""
+
+
+VisibleOf = Callable[["Connection"], "Visible"]
+"""Reads which memories may be found."""
 
 
 class Backend(Protocol):
@@ -31,6 +36,14 @@ class Backend(Protocol):
 
     async def read(self, function: Callable[[Connection], T]) -> T:
         """Run `function` in one snapshot of the database. It must not wait for anything else.
+
+        Raises:
+            StorageError: The database can't be read.
+        """
+        ...
+
+    def read_blocking(self, function: Callable[[Connection], T]) -> T:
+        """`read` for a caller that has a thread of its own, which waits for the result; never an event loop's.
 
         Raises:
             StorageError: The database can't be read.
@@ -67,6 +80,20 @@ class Backend(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken(Generic[T]):
+    """Pieces of work that were claimed.
+
+    Attributes:
+        pieces: What is to be done; empty if there is nothing.
+        release: Ends the claim in a transaction, together with what was made of the pieces. Otherwise the claim ends
+            with the block.
+    """
+
+    pieces: Sequence[T] = ()
+    release: Callable[[Connection], None] = lambda _: None
+
+
 class Claims(Protocol):
     """Takes pieces of work, such as memories to embed, so that no two processes do the same piece at the same time.
 
@@ -81,7 +108,7 @@ class Claims(Protocol):
         *,
         name: Callable[[T], str],
         wait_s: float | None = None,
-    ) -> AbstractAsyncContextManager[Sequence[T]]:
+    ) -> AbstractAsyncContextManager[Taken[T]]:
         """Take pieces of work for the time of an `async with` block; none if there is nothing left to take.
 
         Args:
@@ -148,10 +175,11 @@ class Candidates(Protocol):
         *,
         mode: Mode,
         limit: int,
-        visible: Visible | None = None,
+        then: Callable[[Connection, Found], T],
+        visible: VisibleOf | None = None,
         factors: FactorsOf | None = None,
         for_showing: bool = False,
-    ) -> Found:
+    ) -> T:
         """Find the memories that fit a question, best first.
 
         Both arms give candidates, lexical and dense, and so do the neighbours of the best; what `visible` hides is
@@ -161,9 +189,10 @@ class Candidates(Protocol):
             question: What is asked.
             asked: Its vectors; None where no embedder serves.
             mode: "lexical" ignores vectors, "dense" everything else, "hybrid" compares both.
-            limit: The most that are returned.
-            visible: Which memories may be found; None for all.
-            factors: What scores are multiplied by before the order is final.
+            limit: The most that are found.
+            then: Reads what is wanted of what was found; `find` returns its result.
+            visible: Reads which memories may be found; None for all.
+            factors: Reads what scores are multiplied by before the order is final.
             for_showing: Leave out what only asks the question itself, and ask `factors` of every candidate.
         """
         ...

@@ -166,8 +166,8 @@ def open_space(connection: Connection, user: str, scope: str) -> int:
     return int(found)
 
 
-_REQUESTS = select(spaces.c.requests).where(spaces.c.id == bindparam("space"))
-_SPACE_CHANGED = select(spaces.c.changed).where(spaces.c.id == bindparam("space"))
+_REQUESTS = Prepared(select(spaces.c.requests).where(spaces.c.id == bindparam("space")))
+_SPACE_CHANGED = Prepared(select(spaces.c.changed).where(spaces.c.id == bindparam("space")))
 _COUNT_UP = Prepared(
     update(spaces)
     .where(spaces.c.id == bindparam("space"))
@@ -178,7 +178,8 @@ _COUNT_UP = Prepared(
 
 def requests_so_far(connection: Connection, space: int) -> int:
     """The number of chat requests that were counted in a space."""
-    return int(connection.execute(_REQUESTS, {"space": space}).scalar_one())
+    ((requests,),) = _REQUESTS.run(connection, {"space": space})
+    return int(requests)
 
 
 def count_request(connection: Connection, space: int) -> None:
@@ -202,7 +203,8 @@ def requests_since(connection: Connection, space: int, ids: Sequence[str]) -> di
 
 def space_changed(connection: Connection, space: int) -> int:
     """The number of the last change in a space."""
-    return int(connection.execute(_SPACE_CHANGED, {"space": space}).scalar_one())
+    ((changed,),) = _SPACE_CHANGED.run(connection, {"space": space})
+    return int(changed)
 
 
 def count_up(connection: Connection, space: int) -> int:
@@ -312,7 +314,7 @@ class Changes:
 
 
 _OPENING = func.substr(memories.c.content, 1, OPENING_CHARS)
-_CHANGED_MEMORIES = (
+_CHANGED_MEMORY = (
     select(
         memories.c.rid,
         memories.c.kind,
@@ -336,10 +338,14 @@ _CHANGED_MEMORIES = (
     .where(memories.c.space_id == bindparam("space"), memories.c.changed > bindparam("since"))
     .order_by(memories.c.rid)
 )
-_GONE = select(tombstones.c.rid).where(
-    tombstones.c.space_id == bindparam("space"), tombstones.c.changed > bindparam("since")
+_CHANGED_MEMORIES = Prepared(_CHANGED_MEMORY)
+_ChangedRow = namedtuple("_ChangedRow", [column.key for column in _CHANGED_MEMORY.selected_columns])  # type: ignore[misc]
+_GONE = Prepared(
+    select(tombstones.c.rid).where(
+        tombstones.c.space_id == bindparam("space"), tombstones.c.changed > bindparam("since")
+    )
 )
-_CHANGED_VECTORS = (
+_CHANGED_VECTORS = Prepared(
     select(vectors.c.rid, vectors.c.vectors)
     .where(
         vectors.c.space_id == bindparam("space"),
@@ -366,14 +372,14 @@ def load_changes(
     if changed == since and (model is None or vectors_since == changed):
         return None
     values = {"space": space, "since": since}
-    rows = connection.execute(_CHANGED_MEMORIES, values).all() if changed > since else []
+    rows: list[Any] = []
+    if changed > since:
+        rows = list(map(_ChangedRow._make, _CHANGED_MEMORIES.run(connection, values)))
     # Tombstones don't matter when everything is read.
-    gone = connection.execute(_GONE, values).scalars().all() if 0 < since < changed else []
+    gone = [rid for (rid,) in _GONE.run(connection, values)] if 0 < since < changed else []
     found: Sequence[Any] = []
     if model is not None and changed > vectors_since:
-        found = connection.execute(
-            _CHANGED_VECTORS, {"space": space, "model": model, "since": vectors_since}
-        ).all()
+        found = _CHANGED_VECTORS.run(connection, {"space": space, "model": model, "since": vectors_since})
     return Changes(changed=changed, memories=rows, gone=gone, vectors=found)
 
 
@@ -555,15 +561,18 @@ def matching_rids(connection: Connection, space: int, wanted: Filter) -> list[in
     return list(connection.execute(_filtered(select(memories.c.rid), space, wanted)).scalars())
 
 
+_EXPIRED = Prepared(
+    select(memories.c.rid).where(
+        memories.c.space_id == bindparam("space"),
+        memories.c.valid_to.is_not(None),
+        memories.c.valid_to <= bindparam("at"),
+    )
+)
+
+
 def expired_rids(connection: Connection, space: int, at: int) -> list[int]:
     """The rids of the memories that are no longer valid at a time, from a partial index of those with an end."""
-    return list(
-        connection.execute(
-            select(memories.c.rid).where(
-                memories.c.space_id == space, memories.c.valid_to.is_not(None), memories.c.valid_to <= at
-            )
-        ).scalars()
-    )
+    return [rid for (rid,) in _EXPIRED.run(connection, {"space": space, "at": at})]
 
 
 def faded_rids(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, get_args
 
 from satchel.errors import NotFound, UsageError
@@ -21,9 +21,35 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.memory.candidates.arrays import Floats
+    from satchel.memory.ports import FactorsOf, VisibleOf
     from satchel.memory.space import Space
 
-__all__ = ["Search"]
+__all__ = ["Answer", "Search"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a search found for a question.
+
+    Attributes:
+        question: As it was read.
+        found: Best first, without the words.
+        records: The memories that were found, by rid; one that was forgotten meanwhile is missing.
+        vector: Of the question, shape (d,), or None where no embedder serves.
+    """
+
+    question: Question
+    found: Found = field(default_factory=Found)
+    records: Mapping[int, MemoryRecord] = field(default_factory=dict)
+    vector: Floats | None = None
+
+    def hits(self, wanted: Sequence[tuple[Ranked, float]]) -> tuple[Hit, ...]:
+        """Some of what was found, with these scores; what was forgotten meanwhile is left out."""
+        return tuple(
+            Hit(memory=self.records[one.rid], score=round(score, 6), signals=one.signals)
+            for one, score in wanted
+            if one.rid in self.records
+        )
 
 
 class Search:
@@ -51,9 +77,7 @@ class Search:
             raise UsageError(f"A search for {limit} memories finds nothing; ask for 1 or more.")
         query = printable(query)
         wanted = filter_of(filters, self._space.aware)
-        visible = await self.visible(
-            wanted, include_superseded=include_superseded or wanted.as_of is not None
-        )
+        visible = self.visible(wanted, include_superseded=include_superseded or wanted.as_of is not None)
         if mode == "keyword":
             hits = await self._by_keywords(query, visible, limit=limit)
         elif mode == "semantic":
@@ -62,11 +86,10 @@ class Search:
                 await self._by_meaning(query, visible, limit=limit, threshold=least), wanted.as_of
             )
         else:
-            _, found, _ = await self.find(
-                query, limit=limit, mode=mode, visible=visible, boosted=mode == "hybrid"
-            )
-            ranked = await self._relevant(found.ranked) if relevant_only else found.ranked
-            hits = await self.fetch([(one, one.score) for one in ranked])
+            answer = await self.find(query, limit=limit, mode=mode, visible=visible, boosted=mode == "hybrid")
+            found = answer.found.ranked
+            ranked = await self._relevant(found) if relevant_only else found
+            hits = answer.hits([(one, one.score) for one in ranked])
             hits = await self._with_factors(hits) if mode == "hybrid" else hits
         if threshold is not None:
             hits = tuple(hit for hit in hits if hit.score > threshold)
@@ -113,24 +136,32 @@ class Search:
         """Count the memories that fit; see `Memory.count`."""
         return await self._space.read(repository.count_rows, filter_of(filters, self._space.aware))
 
-    async def visible(
-        self, wanted: Filter, *, include_superseded: bool, without: Filter | None = None
-    ) -> Visible:
-        """Return which memories may be found.
+    def visible(
+        self,
+        wanted: Filter,
+        *,
+        include_superseded: bool,
+        without: Filter | None = None,
+        exclude: Collection[str] = (),
+    ) -> VisibleOf:
+        """Return what reads which memories may be found.
 
         Args:
             wanted: Only what fits it.
             include_superseded: Also what no longer holds.
             without: Nothing that fits it.
+            exclude: None with these ids.
         """
-        now = self._space.now_micros()
+        now, space = self._space.now_micros(), self._space.id
 
-        def read(connection: Connection, space: int) -> Visible:
+        def read(connection: Connection) -> Visible:
             hidden: list[int] = []
             if not include_superseded:
                 hidden += repository.expired_rids(connection, space, now)
             if without is not None:
                 hidden += repository.matching_rids(connection, space, without)
+            if exclude:
+                hidden += repository.rids_of(connection, space, list(exclude))
             return Visible(
                 allowed=None
                 if wanted.is_empty
@@ -138,7 +169,7 @@ class Search:
                 hidden=frozenset(hidden),
             )
 
-        return await self._space.read(read)
+        return read
 
     async def find(
         self,
@@ -146,17 +177,17 @@ class Search:
         *,
         limit: int,
         mode: Mode,
-        visible: Visible | None = None,
+        visible: VisibleOf | None = None,
         boosted: bool = False,
         for_showing: bool = False,
-    ) -> tuple[Question, Found, Floats | None]:
-        """Return the question as it was read, what was found, and the question's vector, if there is one.
+    ) -> Answer:
+        """Find memories in what `candidates` took in last: the caller has refreshed them.
 
         Args:
             query: What is asked.
-            limit: The most that are returned.
+            limit: The most that are found.
             mode: "hybrid", "lexical" or "dense".
-            visible: Which memories may be found; None for all.
+            visible: Reads which memories may be found; None for all.
             boosted: Let importance, recency and priority move scores by a tenth each.
             for_showing: Leave out what only asks the same, and give what has faded a score of 0.
         """
@@ -165,10 +196,9 @@ class Search:
         dense = None if mode == "lexical" else space.dense
         if dense is not None:
             await dense.open()
-        await space.refresh()
         question = read_question(query, candidates.speakers.items())
         if not candidates.count or not query.strip():
-            return question, Found(), None
+            return Answer(question=question)
         asked = None
         if dense is not None:
             asked = await dense.question(question.text)
@@ -176,39 +206,44 @@ class Search:
                 # Its first answer told under which number the store knows it.
                 await space.refresh()
             dense.waiting = 0 if asked is None else candidates.count - candidates.embedded
-        found = await candidates.find(
+
+        def with_records(connection: Connection, found: Found) -> Answer:
+            return Answer(
+                question=question,
+                found=found,
+                records=repository.read_records(connection, space.id, [one.rid for one in found.ranked]),
+                vector=None if asked is None else asked.vector,
+            )
+
+        return await candidates.find(
             question,
             asked,
             mode=mode,
             limit=limit,
+            then=with_records,
             visible=visible,
-            factors=self._boosts if boosted else self._zero_for_faded if for_showing else None,
+            factors=self._boosts() if boosted else self._zero_for_faded() if for_showing else None,
             for_showing=for_showing,
         )
-        return question, found, None if asked is None else asked.vector
-
-    async def fetch(self, found: Sequence[tuple[Ranked, float]]) -> tuple[Hit, ...]:
-        """Read the memories that were found; those that were forgotten meanwhile are left out."""
-        return await self._hits([(ranked.rid, score, ranked.signals) for ranked, score in found])
 
     async def requests_since(self, ids: Sequence[str]) -> Mapping[str, int]:
         """Chat requests since each memory was last used; empty where decay counts days."""
         return await self._space.read(repository.requests_since, ids) if self._space.by_request else {}
 
-    async def _boosts(self, rids: Sequence[int]) -> Mapping[int, float]:
-        return await self._space.read(
-            formulas.boosts_of, rids, now=self._space.clock.now(), by_request=self._space.by_request
+    def _boosts(self) -> FactorsOf:
+        space, now = self._space, self._space.clock.now()
+        return lambda connection, rids: formulas.boosts_of(
+            connection, space.id, rids, now=now, by_request=space.by_request
         )
 
-    async def _zero_for_faded(self, rids: Sequence[int]) -> Mapping[int, float]:
-        faded = await self._space.read(
-            repository.faded_rids,
-            rids,
-            at=self._space.now_micros(),
-            floor=decay.FLOOR,
-            by_request=self._space.by_request,
+    def _zero_for_faded(self) -> FactorsOf:
+        space, at = self._space, self._space.now_micros()
+        return lambda connection, rids: dict.fromkeys(
+            repository.faded_rids(
+                connection, space.id, rids, at=at, floor=decay.FLOOR, by_request=space.by_request
+            ),
+            0.0,
         )
-        return dict.fromkeys(faded, 0.0)
 
     async def _hits(self, scored: Sequence[tuple[int, float, Mapping[str, float | None]]]) -> tuple[Hit, ...]:
         records = await self._space.read(repository.read_records, [rid for rid, _, _ in scored])
@@ -229,26 +264,34 @@ class Search:
 
         return tuple(replace(hit, signals={**hit.signals, **factors(hit)}) for hit in hits)
 
-    async def _by_keywords(self, query: str, visible: Visible, *, limit: int) -> tuple[Hit, ...]:
-        scored = await self._space.read(
-            formulas.score_by_keywords,
-            formulas.keywords_of(query),
-            now=self._space.clock.now(),
-            by_request=self._space.by_request,
-            only=visible.allowed,
-            without=visible.hidden,
-        )
+    async def _by_keywords(self, query: str, visible: VisibleOf, *, limit: int) -> tuple[Hit, ...]:
+        now, by_request = self._space.clock.now(), self._space.by_request
+
+        def score(connection: Connection, space: int) -> list[formulas.Scored]:
+            seen = visible(connection)
+            return formulas.score_by_keywords(
+                connection,
+                space,
+                formulas.keywords_of(query),
+                now=now,
+                by_request=by_request,
+                only=seen.allowed,
+                without=seen.hidden,
+            )
+
+        scored = await self._space.read(score)
         return await self._hits([(found.rid, found.score, found.signals) for found in scored[:limit]])
 
     async def _by_meaning(
-        self, query: str, visible: Visible, *, limit: int, threshold: float
+        self, query: str, visible: VisibleOf, *, limit: int, threshold: float
     ) -> tuple[Hit, ...]:
-        _, found, vector = await self.find(query, limit=1, mode="dense")
-        if vector is None or not found.ranked:
+        answer = await self.find(query, limit=1, mode="dense")
+        if answer.vector is None or not answer.found.ranked:
             return ()
+        seen = await self._space.backend.read(visible)
         scored = await self._space.read(
             formulas.score_by_meaning,
-            await self._space.candidates.cosines(vector, visible=visible),
+            await self._space.candidates.cosines(answer.vector, visible=seen),
             now=self._space.clock.now(),
             threshold=threshold,
         )

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 
 from satchel.memory import decay
 from satchel.memory.block import Said, block_of, gist, is_mere_question, restates, said_texts
-from satchel.memory.filters import Filter, Visible
+from satchel.memory.filters import Filter
 from satchel.memory.grouping import with_later_words
 from satchel.memory.question import MAX_QUERY_CHARS
 from satchel.memory.records import Context, Hit, Recall
 from satchel.memory.relevance import CONSIDERED, judge, judge_by_words
-from satchel.memory.repository import read_records, rids_of
 
 if TYPE_CHECKING:
     from satchel.memory.candidates.ranking import Ranked
-    from satchel.memory.question import Question
-    from satchel.memory.search import Search
+    from satchel.memory.ports import VisibleOf
+    from satchel.memory.search import Answer, Search
     from satchel.memory.space import Space
 
 __all__ = ["Showing", "Surface", "Surfaced"]
@@ -57,13 +56,13 @@ class _Judged:
     """The judgement of the hits for one text.
 
     Attributes:
-        question: The text, parsed.
+        answer: What the search found for the text.
         passing: The hits worth showing with their probabilities, most probable first.
         considered: All hits that were judged, best first.
         left_out: Hits that say nothing new, with the reason.
     """
 
-    question: Question
+    answer: Answer
     passing: Sequence[tuple[Ranked, float]]
     considered: Sequence[Ranked]
     left_out: tuple[tuple[Hit, str], ...]
@@ -82,7 +81,7 @@ class Surface:
         said = said_texts(messages)[-_MESSAGES:]
         if not said or showing.limit < 1:
             return Surfaced()
-        visible = await self._visible(showing)
+        visible = self._visible(showing)
         at_least = _THRESHOLD if showing.threshold is None else showing.threshold
         known = {gist(text) for _, text in said}
         most = max(CONSIDERED, showing.limit)
@@ -97,11 +96,14 @@ class Surface:
         near = [(ranked, 0.0) for ranked in found.considered if ranked.rid not in passing]
         moment = self._space.aware(showing.as_of)
         fresh = with_later_words(
-            await self._search.hits_as_of(await self._search.fetch(found.passing), moment),
-            await self._search.hits_as_of(await self._search.fetch(near), moment),
+            await self._search.hits_as_of(found.answer.hits(found.passing), moment),
+            await self._search.hits_as_of(found.answer.hits(near), moment),
         )
         context = block_of(
-            fresh, stems=found.question.stems, budget_tokens=showing.budget_tokens, limit=showing.limit
+            fresh,
+            stems=found.answer.question.stems,
+            budget_tokens=showing.budget_tokens,
+            limit=showing.limit,
         )
         shown = {hit.memory.id for hit in context.memories}
         rest = [(hit, _why_not_shown(hit, context)) for hit in fresh if hit.memory.id not in shown]
@@ -144,43 +146,38 @@ class Surface:
             left_out.append((hit, why))
         return Recall(context=found.context, left_out=tuple(left_out))
 
-    async def _visible(self, showing: Showing) -> Visible:
+    def _visible(self, showing: Showing) -> VisibleOf:
         """The memories that may be shown: valid, not shown before and not said in this session."""
-        visible = await self._search.visible(
+        return self._search.visible(
             Filter(as_of=self._space.aware(showing.as_of)),
             include_superseded=showing.include_superseded or showing.as_of is not None,
             without=None if showing.exclude_session is None else Filter(session=showing.exclude_session),
+            exclude=showing.exclude,
         )
-        if not showing.exclude:
-            return visible
-        excluded = await self._space.read(rids_of, list(showing.exclude))
-        return replace(visible, hidden=visible.hidden.union(excluded))
 
     async def _judged(
-        self, text: str, known: Collection[tuple[str, str]], *, at_least: float, visible: Visible, most: int
+        self, text: str, known: Collection[tuple[str, str]], *, at_least: float, visible: VisibleOf, most: int
     ) -> _Judged:
         """Judge the `most` best hits for a text that say something new."""
-        question, found, vector = await self._search.find(
+        answer = await self._search.find(
             text, limit=most + _SPARE, mode="hybrid", visible=visible, for_showing=True
         )
-        ranked = [hit for hit in found.ranked if hit.score > 0]
-        records = await self._space.read(read_records, [hit.rid for hit in ranked])
         considered: list[Ranked] = []
         left_out: list[tuple[Hit, str]] = []
-        for one in ranked:
-            if one.rid not in records or len(considered) == most:
+        for one in answer.found.ranked:
+            if one.score <= 0 or one.rid not in answer.records or len(considered) == most:
                 continue
-            hit = Hit(memory=records[one.rid], score=round(one.score, 6), signals=one.signals)
+            (hit,) = answer.hits([(one, one.score)])
             reason = _why_not_new(hit, known)
             if reason:
                 left_out.append((hit, reason))
             else:
                 considered.append(one)
-        found = replace(found, ranked=tuple(considered))
+        found, vector = replace(answer.found, ranked=tuple(considered)), answer.vector
         dense = self._space.dense
         gate = None if vector is None or dense is None or not considered else await dense.gate()
         return _Judged(
-            question=question,
+            answer=answer,
             passing=judge_by_words(considered, at_least=at_least, most=most)
             if gate is None or vector is None
             else judge(found, gate, vector, at_least=at_least, most=most),

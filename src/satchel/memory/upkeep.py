@@ -55,7 +55,8 @@ class Upkeep:
     async def prepare(
         self, *, most: int, progress: Callable[[int, int], None] = lambda *_: None, with_gate: bool = False
     ) -> None:
-        """Embed what has no vectors and compare what is new, before a search; do neither if the database is locked.
+        """Prepare a search: let `candidates` take in what has changed, embed what has no vectors and compare what is
+        new. If the database is locked, nothing is embedded or compared.
 
         Args:
             most: Embed at most so many memories, the newest.
@@ -63,10 +64,12 @@ class Upkeep:
             with_gate: Also let the embedder see the example messages that surfacing measures with, once for each store.
         """
         self._busy_at = anyio.current_time()
-        # What is derived is worth less than an answer: the next search makes it.
-        with suppress(StorageLocked):
+        try:
             await self._embed(most, progress, with_gate=with_gate)
             await self._grouping.compare_recent(wait_s=_LOCKED_S)
+        except StorageLocked:
+            # What is derived is worth less than an answer: the next search makes it.
+            await self._space.refresh()
 
     async def note_shown(self, ids: Sequence[str]) -> None:
         """Count that memories were shown to a model, and a request where decay counts those."""

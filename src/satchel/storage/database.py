@@ -137,6 +137,15 @@ class Database:
         """
         return await self._run(self._read_pool, self._read, function)
 
+    def read_blocking(self, function: Callable[[Connection], T]) -> T:
+        """`read` for a caller that has a thread of its own, which waits for the result. Never call it on the thread of
+        an event loop.
+
+        Raises:
+            StorageError: The database is unusable.
+        """
+        return self._read_pool.submit(self._read, function).result()
+
     async def write(
         self, function: Callable[[Connection], T], *, durable: bool = False, wait_s: float | None = None
     ) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -40,10 +40,12 @@ class Prepared:
 
     def run(self, connection: Connection, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run the statement once and return its rows. Values that it doesn't name are ignored."""
+        return list(self.each(connection, values))
+
+    def each(self, connection: Connection, values: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+        """The same, reading one row at a time, for large rows of which not all may be wanted."""
         text, own = self._compiled
-        rows: list[tuple[Any, ...]] = (
-            connection.connection.cursor().execute(text, {**own, **values}).fetchall()
-        )
+        rows: Iterator[tuple[Any, ...]] = connection.connection.cursor().execute(text, {**own, **values})
         return rows
 
     def run_all(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -12,11 +13,37 @@ from satchel.memory.candidates.cache import cache_of
 from satchel.memory.candidates.engine import ArrayCandidates
 from satchel.memory.candidates.index import Index
 from satchel.memory.lexicon import hash_stem
+from satchel.memory.thread import OneThread
 from satchel.storage import Database
 from tests.memory.embedders import Wordy
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
+
+
+async def test_a_warm_search_visits_the_thread_of_the_arrays_twice_and_waits_for_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visits: list[str] = []
+    run, read = OneThread.run, Database.read
+
+    async def visited(thread: OneThread, function: Callable[..., object], *args: object) -> object:
+        visits.append("arrays")
+        return await run(thread, function, *args)
+
+    async def waited(database: Database, function: Callable[..., object]) -> object:
+        visits.append("database")
+        return await read(database, function)
+
+    async with Memory.open(tmp_path / "satchel.db", embedder=Wordy(), back_fill=False) as memory:
+        for text in ("a boat in the harbour", "a copper kettle"):
+            await memory.add(text)
+        await memory.search("harbour")
+        monkeypatch.setattr(OneThread, "run", visited)
+        monkeypatch.setattr(Database, "read", waited)
+        assert len(await memory.search("harbour")) == 2
+        # To see that nothing has changed, and to find.
+        assert visits == ["arrays", "arrays"]
 
 
 @requirement("memory:candidates:lru")

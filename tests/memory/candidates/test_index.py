@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from satchel.memory.candidates.index import Index
-from satchel.memory.candidates.ranking import rank, score, shortlist
+from satchel.memory.candidates.ranking import rank, score, shortlist, top
 from satchel.memory.lexicon import read_text
 from satchel.memory.question import read_question
 from satchel.memory.repository import Changes
@@ -170,3 +170,32 @@ def test_an_index_that_took_in_changes_one_by_one_finds_what_a_new_one_finds(
         assert [rid for rid, _ in one_by_one] == [rid for rid, _ in at_once]
         # The mean of the lengths is summed in another order.
         assert [value for _, value in one_by_one] == pytest.approx([value for _, value in at_once], abs=1e-5)
+
+
+@requirement("memory:search:hybrid")
+@given(
+    values=st.lists(st.integers(-3, 40), max_size=400),
+    repeats=st.integers(1, 20),
+    count=st.integers(1, 30),
+    seed=st.integers(0, 99),
+)
+def test_the_greatest_values_are_those_that_sorting_gives(
+    values: list[int], repeats: int, count: int, seed: int
+) -> None:
+    every = np.random.default_rng(seed).permutation(np.array(values * repeats, dtype=np.float32))
+    order = np.lexsort((-np.arange(len(every)), -every))
+    places = top(every, count)
+    assert every[places].tolist() == every[order[:count]].tolist()
+    assert len(set(places.tolist())) == len(places)
+
+
+@requirement("memory:dedup:grouped")
+def test_the_cosines_of_some_rows_are_those_among_the_cosines_of_all() -> None:
+    index = filled(range(1, 41))
+    query = np.frombuffer(vector(7)[1], dtype="<f4")
+    every = index.cosines(query)
+    for wanted in (np.arange(len(index)) % 5 == 0, np.arange(len(index)) % 5 != 0):
+        some = index.cosines_of(query, wanted)
+        kept = wanted[every.rows]
+        assert some.rows.tolist() == every.rows[kept].tolist()
+        assert np.allclose(some.best, every.best[kept], atol=1e-6)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import numpy as np
@@ -18,12 +19,11 @@ from satchel.memory.candidates.index import Index
 from satchel.memory.candidates.ranking import (
     Factors,
     Found,
-    Scores,
+    factors_within_reach,
     rank,
     score,
     shortlist,
     top,
-    within_reach,
 )
 from satchel.memory.candidates.shelf import Shelf, Stocked
 from satchel.memory.candidates.stamps import Stamped, publish_stamp, read_stale, read_stamp, speakers_of
@@ -34,12 +34,15 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.memory.candidates.arrays import Floats, Ints
+    from satchel.memory.candidates.tokens import Bag
     from satchel.memory.filters import Visible
-    from satchel.memory.ports import Backend, FactorsOf
+    from satchel.memory.ports import Backend, FactorsOf, VisibleOf
     from satchel.memory.records import Mode
     from satchel.memory.thread import OneThread
 
 __all__ = ["LEAST_KEPT", "ArrayCandidates"]
+
+T = TypeVar("T")
 
 _MOST_COMPARED_CHARS = 20_000
 _COMPARED_AT_ONCE = 32
@@ -164,11 +167,14 @@ class ArrayCandidates:
                 stale = () if changes is None else {*changes.gone, *(row.rid for row in changes.memories)}
                 return changes, speakers_of(connection, index.first_rids(without=stale))
 
-            changes, names = await self._backend.read(read)
-            if names:
-                await self._thread.run(index.name_speakers, names)
-            if changes is not None:
-                await self._thread.run(index.apply, changes)
+            def take_in() -> None:
+                changes, names = self._backend.read_blocking(read)
+                if names:
+                    index.name_speakers(names)
+                if changes is not None:
+                    index.apply(changes)
+
+            await self._thread.run(take_in)
             await self._keep()
             index = self._index
             self._known = _Known(
@@ -296,46 +302,50 @@ class ArrayCandidates:
         *,
         mode: Mode,
         limit: int,
-        visible: Visible | None = None,
+        then: Callable[[Connection, Found], T],
+        visible: VisibleOf | None = None,
         factors: FactorsOf | None = None,
         for_showing: bool = False,
-    ) -> Found:
+    ) -> T:
         """See `ports.Candidates`."""
         index = await self._loaded()
         vector, tokens = (None, None) if asked is None else asked
-        chosen = await self._thread.run(
-            lambda: shortlist(
+        read = self._backend.read_blocking
+
+        def find() -> T:
+            """Find in one visit to the thread: a visit costs as much CPU as reading thirty rows."""
+            chosen = shortlist(
                 index,
                 question,
                 vector,
                 limit=limit,
                 mode=mode,
                 with_tokens=tokens is not None,
-                only=None if visible is None else _rows_of(visible, index),
+                only=None if visible is None else _rows_of(read(visible), index),
                 without_echoes=for_showing,
             )
-        )
-        if chosen is None:
-            return Found()
-        read: Mapping[int, bytes] = {}
-        model = index.model
-        if chosen.missing_tokens and model is not None:
-            read = await self._backend.read(
-                lambda connection: read_tokens(connection, model, chosen.missing_tokens)
-            )
+            if chosen is None:
+                return read(lambda connection: then(connection, Found()))
+            taken: Mapping[int, Bag] = {}
+            missing, model = chosen.missing_tokens, index.model
+            if missing and model is not None:
+                taken = index.take_tokens(read(lambda connection: read_tokens(connection, model, missing)))
+            scores = score(index, question, chosen, mode=mode, tokens=tokens, read=taken)
+            multiply: Factors | None = None
+            if factors is not None:
+                multiply = _by_rid(
+                    read(
+                        lambda connection: (
+                            factors(connection, chosen.rids.tolist())
+                            if for_showing
+                            else factors_within_reach(chosen, scores, limit, partial(factors, connection))
+                        )
+                    )
+                )
+            found = rank(index, question, chosen, scores, limit=limit, factors=multiply)
+            return read(lambda connection: then(connection, found))
 
-        def fit() -> Scores:
-            taken = index.take_tokens(read) if index.model == model else {}
-            return score(index, question, chosen, mode=mode, tokens=tokens, read=taken)
-
-        scores = await self._thread.run(fit)
-        multiply: Factors | None = None
-        if factors is not None:
-            rids = chosen.rids if for_showing else within_reach(chosen, scores, limit)
-            multiply = _by_rid(await factors(rids.tolist()))
-        return await self._thread.run(
-            lambda: rank(index, question, chosen, scores, limit=limit, factors=multiply)
-        )
+        return await self._thread.run(find)
 
     async def cosines(self, vector: Floats, *, visible: Visible) -> Mapping[int, float]:
         """See `ports.Candidates`."""
@@ -398,9 +408,8 @@ def _near_vectors(
         [np.frombuffer(vectors, dtype="<f4").reshape(-1, index.dimension)[0] for vectors in given.values()],
         axis=1,
     )
-    cosines = index.cosines(own)
-    kept = eligible[cosines.rows]
-    rids, best = index.rids[cosines.rows[kept]], np.ascontiguousarray(cosines.best[kept].T)
+    cosines = index.cosines_of(own, eligible)
+    rids, best = index.rids[cosines.rows], np.ascontiguousarray(cosines.best.T)
     near: dict[int, dict[int, float | None]] = {}
     for rid, found in zip(given, best, strict=True):
         nearest = [(int(rids[at]), float(found[at])) for at in top(found, limit + 1).tolist()]

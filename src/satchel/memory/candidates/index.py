@@ -403,6 +403,11 @@ class Index:
         vectors = Vectors(self.dimension) if self._vectors is None else self._vectors
         return vectors.cosines(query)
 
+    def cosines_of(self, query: Floats, wanted: Any) -> Cosines:
+        """The same for some rows alone: which, shape (rows,), bool."""
+        vectors = Vectors(self.dimension) if self._vectors is None else self._vectors
+        return vectors.cosines_of(query, wanted)
+
     # Tokens: read from the database when a search compares them, and kept as long as there is room.
 
     def bags(self, rows: Ints) -> tuple[dict[int, Bag], list[int]]:

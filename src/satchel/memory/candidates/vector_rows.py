@@ -8,14 +8,14 @@ that is new to a store is built up beside the one in use, and takes over in one 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, literal, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from satchel.memory.repository import listed
-from satchel.memory.tables import memories, models, spaces, tokens, vectors
+from satchel.memory.repository import count_up, listed
+from satchel.memory.tables import memories, models, tokens, vectors
 from satchel.storage import Prepared
 
 __all__ = [
@@ -33,20 +33,6 @@ __all__ = [
     "write_examples",
     "write_vectors",
 ]
-
-T = TypeVar("T")
-_SLICE = 500  # Parameters of one statement; some builds of SQLite take 999.
-_COUNT_UP = (
-    update(spaces)
-    .where(spaces.c.id == bindparam("space"))
-    .values(changed=spaces.c.changed + 1)
-    .returning(spaces.c.changed)
-)
-
-
-def _slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    for at in range(0, len(items), _SLICE):
-        yield items[at : at + _SLICE]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +148,7 @@ def write_examples(connection: Connection, model: int, hash: str, found: bytes) 
     )
 
 
-def _without_vectors(query: Any, space: int | None, model: int) -> Any:
+def _without_vectors(query: Any, space: Any, model: Any) -> Any:
     join = memories.outerjoin(vectors, (vectors.c.rid == memories.c.rid) & (vectors.c.model_id == model))
     query = query.select_from(join).where(vectors.c.rid.is_(None))
     return query if space is None else query.where(memories.c.space_id == space)
@@ -171,6 +157,24 @@ def _without_vectors(query: Any, space: int | None, model: int) -> Any:
 def count_pending(connection: Connection, space: int | None, model: int) -> int:
     """How many memories of a space, or of the whole database, have no vectors of a model."""
     return int(connection.execute(_without_vectors(select(func.count()), space, model)).scalar_one())
+
+
+_WANTING = (
+    _without_vectors(
+        select(memories.c.rid, memories.c.space_id, memories.c.content, memories.c.content_hash),
+        None,
+        bindparam("model"),
+    )
+    .where(memories.c.rid.not_in(listed(bindparam("without"))))
+    .limit(bindparam("limit"))
+)
+_NEWEST_EVERYWHERE = Prepared(_WANTING.order_by(memories.c.rid.desc()))
+# In the order of an index of the space, so that nothing is sorted to find the newest few.
+_NEWEST = Prepared(
+    _WANTING.where(memories.c.space_id == bindparam("space")).order_by(
+        memories.c.changed.desc(), memories.c.rid.desc()
+    )
+)
 
 
 def pending_vectors(
@@ -192,20 +196,30 @@ def pending_vectors(
         max_chars: Stop after so much text; one memory is given in any case.
         without: Rids of memories that somebody is embedding already.
     """
-    columns = select(memories.c.rid, memories.c.space_id, memories.c.content, memories.c.content_hash)
-    # In the order of an index of the space, so that nothing is sorted to find the newest few.
-    newest = [memories.c.rid.desc()] if space is None else [memories.c.changed.desc(), memories.c.rid.desc()]
-    query = _without_vectors(columns, space, model).order_by(*newest).limit(limit)
-    if without:
-        query = query.where(memories.c.rid.not_in(without))
+    query = _NEWEST_EVERYWHERE if space is None else _NEWEST
+    values = {"space": space, "model": model, "limit": limit, "without": json.dumps(list(without))}
     found: list[Pending] = []
     chars = 0
-    for rid, owner, content, hash in connection.execute(query):
+    for rid, owner, content, hash in query.each(connection, values):
         found.append(Pending(rid=rid, space=owner, content=content, content_hash=hash))
         chars += len(content)
         if chars >= max_chars:
             break
     return found
+
+
+_MODEL = Prepared(select(models.c.id).where(models.c.id == bindparam("model")))
+_LACKING = Prepared(
+    select(memories.c.rid, memories.c.content_hash)
+    .select_from(
+        memories.outerjoin(
+            vectors, (vectors.c.rid == memories.c.rid) & (vectors.c.model_id == bindparam("model"))
+        )
+    )
+    .where(memories.c.rid.in_(listed(bindparam("rids"))), vectors.c.rid.is_(None))
+)
+_INSERT_VECTORS = Prepared(insert(vectors), columns=[column.name for column in vectors.c])
+_INSERT_TOKENS = Prepared(insert(tokens), columns=[column.name for column in tokens.c])
 
 
 def write_vectors(connection: Connection, model: int, made: Sequence[Embedded]) -> bool:
@@ -214,35 +228,16 @@ def write_vectors(connection: Connection, model: int, made: Sequence[Embedded]) 
     Returns:
         Whether there is such a model; another process may have dropped it.
     """
-    if connection.execute(select(literal(1)).where(models.c.id == model)).first() is None:
+    if not _MODEL.run(connection, {"model": model}):
         return False
-    there: dict[int, str] = {}
-    done: set[int] = set()
-    for part in _slices([one.pending.rid for one in made]):
-        there.update(
-            (rid, hash)
-            for rid, hash in connection.execute(
-                select(memories.c.rid, memories.c.content_hash).where(memories.c.rid.in_(part))
-            )
-        )
-        done.update(
-            connection.execute(
-                select(vectors.c.rid).where(vectors.c.model_id == model, vectors.c.rid.in_(part))
-            ).scalars()
-        )
-    wanted = [
-        one
-        for one in made
-        if there.get(one.pending.rid) == one.pending.content_hash and one.pending.rid not in done
-    ]
+    rids = json.dumps([one.pending.rid for one in made])
+    lacking = dict(_LACKING.run(connection, {"model": model, "rids": rids}))
+    wanted = [one for one in made if lacking.get(one.pending.rid) == one.pending.content_hash]
     if not wanted:
         return True
-    changed = {
-        space: int(connection.execute(_COUNT_UP, {"space": space}).scalar_one())
-        for space in sorted({one.pending.space for one in wanted})
-    }
-    connection.execute(
-        insert(vectors),
+    changed = {space: count_up(connection, space) for space in sorted({one.pending.space for one in wanted})}
+    _INSERT_VECTORS.run_all(
+        connection,
         [
             {
                 "rid": one.pending.rid,
@@ -260,7 +255,7 @@ def write_vectors(connection: Connection, model: int, made: Sequence[Embedded]) 
         if one.tokens is not None
     ]
     if packed:
-        connection.execute(insert(tokens), packed)
+        _INSERT_TOKENS.run_all(connection, packed)
     return True
 
 

@@ -130,8 +130,8 @@ class Distiller:
                     found = ledger.next_session(connection, self._space.id, skip=run.skip, held=held)
                     return [found] if found else []
 
-                async with self._space.claims.take("distill", find, name=self._claim_name) as sessions:
-                    windows = [window for episodes in sessions for window in windows_of(episodes)]
+                async with self._space.claims.take("distill", find, name=self._claim_name) as taken:
+                    windows = [window for episodes in taken.pieces for window in windows_of(episodes)]
                     if not windows:
                         break
                     await self._read_session(windows, run)

@@ -32,8 +32,13 @@ def product(rows: Vectors, columns: Any) -> Any:
 
     found = np.empty((len(rows), *columns.shape[1:]), np.float32)
     step = max(1, _MULTIPLICATIONS_AT_ONCE // max(1, columns.size))
-    for start in range(0, len(rows), step):
-        np.dot(rows[start : start + step], columns, out=found[start : start + step])
+    # numpy multiplies a stack of slices one by one; calling it for each of 150 takes 5 % of the time.
+    at = len(rows) // step * step
+    if at:
+        stack = (at // step, step)
+        np.matmul(rows[:at].reshape(*stack, -1), columns, out=found[:at].reshape(*stack, *columns.shape[1:]))
+    if at < len(rows):
+        np.dot(rows[at:], columns, out=found[at:])
     return found
 
 
