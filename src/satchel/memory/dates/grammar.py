@@ -14,6 +14,8 @@ time.
 `common` are words by which the language is known, `joins` and `breaks` words between two dates (see `resolving.py`),
 and `[signs]` regular expressions about a clause, in which `¤` stands for the date (see `tenses.py`).
 
+`sayings` are proverbs and set phrases: a day in one of them is unknown.
+
 `[guards]` say which company makes a phrase unsure, so that it stays unknown: each has the kinds of phrases that it is
 about ("any" for all), and regular expressions about the text around one, with the phrase as `‹phrase›`: `never`, which
 must not be found, and `needs`, which must be. In them, `{common}` is any of the common words, `{verb}` any verb of the
@@ -203,6 +205,12 @@ class Language:
         common = {token.word for token in tokens_of(self._data["common"])}
         words = self._words.keys() | self._literals
         return frozenset(word for word in words if word.isalpha()) - light - common
+
+    @cached_property
+    def sayings(self) -> re.Pattern[str]:
+        """Proverbs and set phrases, in which no day is meant."""
+        lines = sorted((line for line in self._data["sayings"].splitlines() if line), key=len, reverse=True)
+        return _compiled("|".join(r"\s+".join(map(re.escape, line.split())) for line in lines))
 
     def is_sure(self, kind: str, around: str) -> bool:
         """Whether nothing around a phrase speaks against it; in `around`, it stands as `‹phrase›`."""

@@ -170,7 +170,8 @@ def _sure(
     """The mentions, those unknown that stand in unsure company or in somebody's words or a title."""
     if not mentions:
         return mentions
-    quotes = [match.span() for match in _QUOTED.finditer(text)]
+    patterns = [_QUOTED, *(spoken.sayings for spoken in {spoken for spoken, _ in mentions})]
+    quotes = sorted(match.span() for pattern in patterns for match in pattern.finditer(text))
     found: list[tuple[Language, Phrase]] = []
     for number, (spoken, phrase) in enumerate(mentions):
         start, end = tokens[phrase.start].start, tokens[phrase.end - 1].end
