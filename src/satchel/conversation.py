@@ -91,7 +91,7 @@ class Conversation:
         provider: Of the newest answer; before the first, of the session's start. So is `model`.
         untrusted: Something from outside has been put before the model, however long ago. What was said since, a
             summary included, may come from there.
-        is_compacted: Older messages were replaced by a summary.
+        is_compacted: Older messages were replaced by a summary; `compactions` counts how often.
         size: Of the messages together, in bytes, near enough to estimate tokens.
     """
 
@@ -104,10 +104,14 @@ class Conversation:
         self.provider = self.model = ""
         self.untrusted = False
         self.is_compacted = False
+        self.compactions = 0
         self.size = 0
         self._messages: list[Message] = []
         self._call_ids: set[str] = set()
         self._surfaced: dict[str, str] = {}
+        self._stood: dict[str, str] = {}
+        self._parts: dict[str, str] = {}
+        self._standing: dict[str, MemorySurfaced] = {}
         self._untrusted_posts: set[str] = set()
         # The calls of the newest answer until all have results; then the results become one message.
         self._pending: dict[str, ToolUseBlock] = {}
@@ -153,8 +157,22 @@ class Conversation:
 
     @property
     def surfaced_ids(self) -> Set[str]:
-        """The memories whose text still stands in the messages, so that they need not be shown again."""
+        """The memories whose whole text still stands in the messages, so that they need not be shown again."""
         return self._surfaced.keys()
+
+    @property
+    def shown_ids(self) -> Set[str]:
+        """The same, those in profiles and agendas, and those of which a part stands there."""
+        return self._surfaced.keys() | self._stood.keys() | self._parts.keys()
+
+    @property
+    def standing_ids(self) -> Set[str]:
+        """The memories whose whole text stands in a profile or an agenda in the messages."""
+        return self._stood.keys()
+
+    def standing(self, name: str) -> MemorySurfaced | None:
+        """The newest profile or agenda that still stands in the messages, or None."""
+        return self._standing.get(name)
 
     @property
     def open_calls(self) -> tuple[ToolUseBlock, ...]:
@@ -200,9 +218,13 @@ class Conversation:
             case TurnStart():
                 self._start_turn(event)
             case MemorySurfaced():
-                self._surfaced.update((memory.id, event.text) for memory in event.memories)
+                for memory in event.memories:
+                    shown = self._stood if event.standing else self._surfaced
+                    (self._parts if memory.is_part else shown)[memory.id] = event.text
                 self._add_context(event.text, "memory", untrusted=event.untrusted)
-                if self.turn is not None:
+                if event.standing:
+                    self._standing[event.standing] = event
+                elif self.turn is not None:
                     self.turn.memory = event
             case ContextAdded():
                 self._add_context(event.text, "context", untrusted=event.untrusted)
@@ -279,6 +301,7 @@ class Conversation:
     def _replace_messages(self, event: Compaction) -> None:
         self._spend(event.usage)
         self.is_compacted = True
+        self.compactions += 1
         self._messages = list(event.messages)
         self._pending = {call.id: call for message in self._messages[-2:] for call in message.tool_uses}
         last = self._messages[-1].blocks if self._messages else ()
@@ -293,6 +316,9 @@ class Conversation:
         self.size = sum(map(size_of_message, self._messages))
         kept = {b.text for m in event.messages for b in m.blocks if isinstance(b, TextBlock)}
         self._surfaced = {id: text for id, text in self._surfaced.items() if text in kept}
+        self._stood = {id: text for id, text in self._stood.items() if text in kept}
+        self._parts = {id: text for id, text in self._parts.items() if text in kept}
+        self._standing = {name: event for name, event in self._standing.items() if event.text in kept}
 
     def _spend(self, usage: Usage) -> None:
         self.usage += usage
@@ -351,6 +377,11 @@ class Conversation:
         self._after_results = tuple(_rewritten(block, clean) for block in self._after_results)
         # The ids stay: what was forgotten can't be surfaced again.
         self._surfaced = {id: clean(text) for id, text in self._surfaced.items()}
+        self._stood = {id: clean(text) for id, text in self._stood.items()}
+        self._parts = {id: clean(text) for id, text in self._parts.items()}
+        self._standing = {
+            name: replace(event, text=clean(event.text)) for name, event in self._standing.items()
+        }
         if self.turn is not None:
             self.turn.start = replace(self.turn.start, message=rewritten(self.turn.start.message))
             if self.turn.answer is not None:

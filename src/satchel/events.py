@@ -138,13 +138,18 @@ class ContextAdded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurfacedMemory:
-    """A memory that was shown to the model: its id, content, score in [0, 1], and the turn that it comes from."""
+    """A memory that was shown to the model: its id, content, score in [0, 1], and the turn that it comes from.
+
+    Attributes:
+        is_part: `content` is only a part of it; the rest was not shown.
+    """
 
     id: str
     content: str
     score: float
     session: str | None = None
     source_turn: int | None = None
+    is_part: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +158,8 @@ class MemorySurfaced:
 
     Attributes:
         untrusted: Whether one of the memories comes from outside.
+        standing: "profile" or "agenda", which are shown whatever is said; "" for what bears on the message.
+        day: The local day of an agenda, as "2026-11-23".
     """
 
     type: ClassVar = "memory_surfaced"
@@ -161,6 +168,8 @@ class MemorySurfaced:
     memories: tuple[SurfacedMemory, ...]
     tokens: int
     untrusted: bool = False
+    standing: Literal["", "profile", "agenda"] = ""
+    day: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,10 @@ _LAZY = {
     "history": ("satchel.cli.changes:history", "Show every change of a memory."),
     "doctor": ("satchel.cli.checkup:doctor", "Check the memories, and repair them."),
     "undo": ("satchel.cli.changes:undo", "Revert a change."),
+    "profile": ("satchel.cli.profile:profile", "Show what a model knows of you in every session."),
+    "agenda": ("satchel.cli.profile:agenda", "Show what happens in the next seven days."),
+    "pin": ("satchel.cli.profile:pin", "Put memories into the profile."),
+    "unpin": ("satchel.cli.profile:unpin", "Take pins back."),
     "recall": ("satchel.cli.changes:recall", "Show what a model would see, and what is left out."),
 }
 

@@ -158,6 +158,9 @@ class TurnView:
                 self._feed(text)
             case Assistant(blocks=blocks):
                 self._answered(text_of(blocks))
+            case MemorySurfaced(standing="profile" | "agenda" as standing, memories=memories):
+                # The user knows who they are; /profile and /agenda show the lines.
+                self.note(f"◆ {standing}: {lines.counted(len(memories), 'line')}", "dim")
             case MemorySurfaced(memories=memories):
                 for memory in memories:
                     place = (

@@ -159,6 +159,8 @@ class MemorySettings:
     budget_tokens: int = 500
     limit: int = 5
     surface_threshold: float | None = None
+    profile_tokens: int = 300
+    agenda_tokens: int = 100
     embedder: str = "minilm"
     redact: bool = True
     decay_cycle: Literal["day", "request"] = "day"
@@ -565,6 +567,24 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         optional=True,
         doc="How relevant a memory must be to be shown automatically. If not set, the value that was "
         "calibrated for the embedder.",
+    ),
+    Setting(
+        key="memory.profile_tokens",
+        kind="int",
+        default=300,
+        low=0,
+        high=100_000,
+        doc="The maximum number of tokens of the profile, which says what holds about you at all times and "
+        "is shown to the model when a session begins; 0 turns it off.",
+    ),
+    Setting(
+        key="memory.agenda_tokens",
+        kind="int",
+        default=100,
+        low=0,
+        high=100_000,
+        doc="The maximum number of tokens of the agenda, which says what happens in the next seven days "
+        "and is shown below the profile; 0 turns it off.",
     ),
     Setting(
         key="memory.embedder",

@@ -22,7 +22,7 @@ from satchel.loop.pool import ToolPool
 from satchel.loop.prompt import Instructions, PrefixWatch, build_system
 from satchel.loop.tokens import TokenCounter, TokenEstimator
 from satchel.loop.toolbox import Toolbox
-from satchel.loop.turn import Surface, TurnInput, TurnOutcome, TurnRunner, TurnState, run_turn
+from satchel.loop.turn import Standing, Surface, TurnInput, TurnOutcome, TurnRunner, TurnState, run_turn
 
 __all__ = [
     "AddContext",
@@ -49,6 +49,7 @@ __all__ = [
     "run_call",
     "run_turn",
     "Spill",
+    "Standing",
     "Surface",
     "TokenCounter",
     "TokenEstimator",

@@ -55,10 +55,13 @@ from satchel.messages import (
 )
 from satchel.models.port import ChatModel, Completion, ModelRequest
 
-__all__ = ["Surface", "TurnInput", "TurnOutcome", "TurnRunner", "TurnState", "run_turn"]
+__all__ = ["Standing", "Surface", "TurnInput", "TurnOutcome", "TurnRunner", "TurnState", "run_turn"]
 
 Surface: TypeAlias = Callable[[Sequence[Message]], Awaitable[MemorySurfaced | None]]
 """Searches memory for what fits the newest messages that hold words, the user's last; None if nothing does."""
+
+Standing: TypeAlias = Callable[[], Awaitable[Sequence[MemorySurfaced]]]
+"""What stands before the model whatever is said, profile and agenda, where it is not there yet."""
 
 _SURFACE_MESSAGES = 3
 """Messages that memory searches with: it weighs the last three (see `MemoryStore.surface`)."""
@@ -140,6 +143,7 @@ class TurnInput:
         limits: See `Limits`.
         budget: None means no limit.
         surface: None means no memory.
+        standing: Asked before `surface`; None means nothing.
         hooks: Called in this order.
         estimator: The session's estimator.
         watch: The session's watch.
@@ -157,6 +161,7 @@ class TurnInput:
     limits: Limits = _DEFAULT_LIMITS
     budget: Budget | None = None
     surface: Surface | None = None
+    standing: Standing | None = None
     hooks: Sequence[Hook] = ()
     estimator: TokenEstimator = field(default_factory=TokenEstimator)
     watch: PrefixWatch = field(default_factory=PrefixWatch)
@@ -347,9 +352,21 @@ class TurnRunner:
 
     async def _add_context(self, start: TurnStart, recent: Sequence[Message]) -> None:
         """Let memory and the hooks add to the message. `recent` are the messages before it."""
+        if self._inputs.standing is not None:
+            await self._add_standing(self._inputs.standing)
         if self._inputs.surface is not None:
             await self._surface_memory(self._inputs.surface, (*recent, start.message))
         await self._hooks.turn_started(start)
+
+    async def _add_standing(self, standing: Standing) -> None:
+        try:
+            found = await standing()
+        # A boundary: as below.
+        except Exception as error:  # noqa: BLE001
+            await self._emitter(self._failure("memory", error))
+            return
+        for event in found:
+            await self._emitter(event)
 
     async def _surface_memory(self, surface: Surface, messages: Sequence[Message]) -> None:
         try:

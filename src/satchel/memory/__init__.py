@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from satchel.lazy import on_demand
 
 if TYPE_CHECKING:
+    from satchel.memory.agenda import Agenda, AgendaLine, agenda_to_json
     from satchel.memory.block import Said, strip_injected
     from satchel.memory.checkup import Checkup, Repaired, checkup_to_json
     from satchel.memory.comparing import Comparison, Relation, compare
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from satchel.memory.grouping import Grouped
     from satchel.memory.history import Change, change_to_json
     from satchel.memory.memory import Memory
+    from satchel.memory.profile import Profile, ProfileLine, profile_to_json
     from satchel.memory.records import (
         Context,
         Episode,
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Agenda",
+    "AgendaLine",
     "Calibration",
     "Change",
     "Checkup",
@@ -70,6 +74,8 @@ __all__ = [
     "Mode",
     "Moment",
     "RELATIONS",
+    "Profile",
+    "ProfileLine",
     "Recall",
     "Receipt",
     "Reindexed",
@@ -84,6 +90,7 @@ __all__ = [
     "TransferProgress",
     "Trust",
     "WindowResult",
+    "agenda_to_json",
     "boost",
     "change_to_json",
     "checkup_to_json",
@@ -93,6 +100,7 @@ __all__ = [
     "hit_to_json",
     "import_report_to_json",
     "priority_now",
+    "profile_to_json",
     "receipt_to_json",
     "recency_weight",
     "record_to_json",
@@ -105,6 +113,8 @@ __all__ = [
 __getattr__ = on_demand(
     __name__,
     {
+        "agenda": ("Agenda", "AgendaLine", "agenda_to_json"),
+        "profile": ("Profile", "ProfileLine", "profile_to_json"),
         "checkup": (
             "Checkup",
             "Repaired",

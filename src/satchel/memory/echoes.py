@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from itertools import islice
 from typing import Final
 
 from sqlalchemy import Connection
@@ -18,7 +19,8 @@ from sqlalchemy import Connection
 from satchel.memory.block import TAGS, origin_of, quoted, strip_injected
 from satchel.memory.filters import Filter
 from satchel.memory.records import MemoryRecord
-from satchel.memory.repository import list_records
+from satchel.memory.repository import list_records, records_by_id
+from satchel.memory.statement_rows import find_beginning
 
 __all__ = ["may_repeat", "said_only"]
 
@@ -26,6 +28,14 @@ _LINE: Final = re.compile(
     r'^[ \t]*- (?P<head>(?P<day>\d{4}-\d\d-\d\d), [^\n"]{1,400}?): (?P<words>"(?:[^"\\\n]|\\.)*")[ \t]*(?:\r?\n|\Z)',
     re.MULTILINE,
 )
+_STANDING: Final = re.compile(
+    r"^[ \t]*(?:[A-Z][a-z]{2} \d{4}-\d\d-\d\d (?:to [A-Z][a-z]{2} \d{4}-\d\d-\d\d )?)?"
+    r'(?P<id>[a-z]\w{7}) (?:\d{4}-\d\d-\d\d )?(?P<words>"(?:[^"\\\n]|\\.)*")[ \t]*(?:\r?\n|\Z)',
+    re.MULTILINE,
+)
+"""A line of a profile or an agenda."""
+_MOST_STANDING: Final = 100
+"""A profile has about ten lines."""
 _MOST_OF_A_DAY: Final = 5_000
 """Memories of one day that a line is compared with; more come from an import, and the rest is left alone."""
 
@@ -41,12 +51,12 @@ class _Line:
 
 def may_repeat(text: str) -> bool:
     """Whether there is a line to look up at all."""
-    return "- " in text and any(True for _ in _lines(text))
+    return ("- " in text and any(True for _ in _lines(text))) or _STANDING.search(text) is not None
 
 
 def said_only(connection: Connection, space: int, text: str) -> str:
     """The text without what Satchel itself put into the conversation: whole blocks, and lines of them."""
-    text = strip_injected(text)
+    text = _without_standing(connection, space, strip_injected(text))
     lines = list(_lines(text))
     if not lines:
         return text
@@ -58,6 +68,19 @@ def said_only(connection: Connection, space: int, text: str) -> str:
             parts.append(text[at : line.start])
             at = line.end
     # The tags of a block that lost its first line say nothing alone.
+    return TAGS.sub("", "".join([*parts, text[at:]])) if at else text
+
+
+def _without_standing(connection: Connection, space: int, text: str) -> str:
+    """The text without lines of a profile or an agenda: those whose id names a memory that has their words."""
+    parts: list[str] = []
+    at = 0
+    for match in islice(_STANDING.finditer(text), _MOST_STANDING):
+        ids = find_beginning(connection, space, match["id"])
+        records = records_by_id(connection, space, ids)
+        if any(match["words"][1:-1] in quoted(record.content) for record in records.values()):
+            parts.append(text[at : match.start()])
+            at = match.end()
     return TAGS.sub("", "".join([*parts, text[at:]])) if at else text
 
 

@@ -27,7 +27,7 @@ from satchel.memory.repository import (
     tags_of,
     to_micros,
 )
-from satchel.memory.tables import changes, compared, edges, memories, tags, vectors
+from satchel.memory.tables import changes, compared, edges, memories, readings, statements, tags, vectors
 
 __all__ = [
     "Change",
@@ -58,6 +58,7 @@ _FIELDS = (
     "said_offset_min",
     "valid_from",
     "valid_to",
+    "pinned",
 )
 _WRITTEN = frozenset({"content", "tags", "speaker", "tier", "memory_type", "importance"})
 """Fields that an edit changes and that are shown with a memory."""
@@ -160,6 +161,10 @@ def apply_fields(connection: Connection, space: int, row: Any, fields: Mapping[s
         # Vectors and comparisons of the old text are no longer valid.
         connection.execute(delete(vectors).where(vectors.c.rid == row.rid))
         connection.execute(delete(compared).where(compared.c.rid == row.rid))
+    if fields.keys() & {"content", "said_at", "said_offset_min", "speaker"}:
+        # It is read anew: its statements stand elsewhere, and its days mean others.
+        connection.execute(delete(statements).where(statements.c.rid == row.rid))
+        connection.execute(delete(readings).where(readings.c.rid == row.rid))
     if "tags" in fields:
         connection.execute(delete(tags).where(tags.c.rid == row.rid))
         new = [
@@ -235,7 +240,9 @@ def _readable(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in fields.items():
         if name == "said_offset_min":
             continue
-        if name in _TIMES and value is not None:
+        if name == "pinned":
+            shown[name] = bool(value)
+        elif name in _TIMES and value is not None:
             shown[name] = from_micros(value, offset if name == "said_at" else 0).isoformat()
         else:
             shown[name] = value

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from satchel.errors import UsageError
-from satchel.memory import checking, graph, history, repository
+from satchel.memory import checking, graph, history, repository, statement_rows
 from satchel.memory.graph import Edge, Related, is_superseded_by
 from satchel.memory.history import (
     Change,
@@ -23,6 +23,7 @@ from satchel.memory.history import (
 )
 from satchel.memory.records import MemoryRecord, MemoryType, Tier
 from satchel.memory.repository import to_micros
+from satchel.memory.statements import shown_words
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -70,6 +71,28 @@ class Lifecycle:
         return await self._space.write(
             edit, id, fields, at=self._space.now_micros(), who=_name(by), why=_reason(why)
         )
+
+    async def pin(self, id: str, *, pinned: bool, by: str, why: str) -> str | None:
+        """Pin a memory or unpin it; see `Memory.pin`."""
+
+        def write(connection: Connection, space: int) -> str | None:
+            row = find_row(connection, space, id)
+            if pinned and row.trust == "outside":
+                raise UsageError(
+                    f"Memory {id} came from outside, and the profile holds only what the user said. Store it in your "
+                    "own words first."
+                )
+            if pinned and statement_rows.pinned_count(connection, space) >= statement_rows.MOST_PINS:
+                raise UsageError(
+                    f"{statement_rows.MOST_PINS} memories are pinned, and the profile has room for about ten. Unpin "
+                    "some first."
+                )
+            return edit(
+                connection, space, id, {"pinned": int(pinned)}, at=at, who=_name(by), why=_reason(why)
+            )
+
+        at = self._space.now_micros()
+        return await self._space.write(write)
 
     async def link(
         self, source: str, target: str, relation: str, weight: float | None, *, by: str, why: str
@@ -151,8 +174,21 @@ class Lifecycle:
         def read(connection: Connection, space: int) -> list[tuple[MemoryRecord, tuple[str, ...]]]:
             records = repository.records_by_id(connection, space, ids)
             earlier = history.earlier_contents(connection, space, list(records))
+            shown = statement_rows.shown_of(connection, space, list(records))
             return [
-                (record, tuple(dict.fromkeys((record.content, *earlier.get(id, ())))))
+                (
+                    record,
+                    tuple(
+                        dict.fromkeys(
+                            (
+                                record.content,
+                                *earlier.get(id, ()),
+                                shown_words(record.content),
+                                *shown.get(id, ()),
+                            )
+                        )
+                    ),
+                )
                 for id, record in records.items()
             ]
 

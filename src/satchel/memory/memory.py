@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import UsageError
-from satchel.memory import distill, repository, transfer
+from satchel.memory import distill, repository, statement_rows, transfer
+from satchel.memory.agenda import AGENDA_TOKENS, Agenda, Agendas
 from satchel.memory.block import Said
 from satchel.memory.candidates.engine import ArrayCandidates
 from satchel.memory.candidates.shelf import Shelf
@@ -31,6 +32,7 @@ from satchel.memory.grouping import Grouped, Grouping
 from satchel.memory.hashing import KEY_FILE, WordHasher
 from satchel.memory.history import Change
 from satchel.memory.lifecycle import KEEP, Edits, Lifecycle
+from satchel.memory.profile import PROFILE_TOKENS, SHORT_ID_CHARS, Profile, Profiles
 from satchel.memory.records import (
     Context,
     Episode,
@@ -51,7 +53,7 @@ from satchel.memory.search import Search
 from satchel.memory.space import Space
 from satchel.memory.surface import Showing, Surface
 from satchel.memory.thread import OneThread
-from satchel.memory.upkeep import BEFORE_SEARCH, BEFORE_SURFACING, Upkeep
+from satchel.memory.upkeep import BEFORE_PROFILE, BEFORE_SEARCH, BEFORE_SURFACING, Upkeep
 from satchel.models.embedding import OwnEmbedding, as_embedder, open_embedder
 from satchel.models.port import ChatModel, Embedder
 from satchel.storage import Database
@@ -91,6 +93,8 @@ class Memory:
         self._capture = Capture(space)
         self._search = Search(space)
         self._surface = Surface(space, self._search)
+        self._profiles = Profiles(space)
+        self._agendas = Agendas(space)
         self._lifecycle = Lifecycle(space)
         self._grouping = Grouping(space)
         self._upkeep = Upkeep(space, self._grouping)
@@ -191,7 +195,7 @@ class Memory:
                 )
             )
             async with background_tasks() as group:
-                if dense is not None and back_fill:
+                if back_fill:
                     group.start_soon(memory._upkeep.run, dense)
                 yield memory
 
@@ -378,6 +382,7 @@ class Memory:
         limit: int = 5,
         exclude: Collection[str] = (),
         exclude_session: str | None = None,
+        standing: Collection[str] = (),
         threshold: float | None = None,
         as_of: datetime | None = None,
         include_superseded: bool = False,
@@ -390,6 +395,7 @@ class Memory:
             limit: The most memories that are shown.
             exclude: Ids that were shown already.
             exclude_session: The conversation that is going on: what was said in it stands before the model anyway.
+            standing: Ids of what stands in the model's profile and agenda: it is found, and not shown again.
             threshold: How sure to be, 0 to 1; None takes 0.5. On messages that the gate was not fitted to, about
                 half of what is shown at 0.5 helps (docs/concepts/retrieval.md).
             as_of: What was believed then, instead of what holds now.
@@ -408,12 +414,13 @@ class Memory:
             limit=limit,
             exclude=exclude,
             exclude_session=exclude_session,
+            standing=standing,
             threshold=threshold,
             as_of=as_of,
             include_superseded=include_superseded,
         )
         context = (await self._surface.shown(messages, showing)).context
-        await self._upkeep.note_shown([hit.memory.id for hit in context.memories])
+        await self._upkeep.note_shown([hit.memory.id for hit in (*context.memories, *context.standing)])
         return context
 
     async def recall(
@@ -449,6 +456,42 @@ class Memory:
             threshold=threshold,
         )
         return await self._surface.recall(messages, showing)
+
+    async def profile(self, *, budget_tokens: int = PROFILE_TOKENS) -> Profile:
+        """Say what holds about the user at all times, for a model that is to know it in every conversation.
+
+        What the user pinned comes first, then current facts in the user's own words by importance, then the user's own
+        lasting statements about themselves where no fact says them. What came from outside is never in it. The same
+        store gives the same bytes. Nothing is counted as used.
+
+        Args:
+            budget_tokens: The block is never longer, by an estimate that is rather too high; 0 gives an empty one.
+
+        Raises:
+            StorageError: The store could not be read.
+        """
+        if budget_tokens <= 0:
+            return Profile()
+        await self._upkeep.read_statements(most=BEFORE_PROFILE)
+        return await self._profiles.profile(budget_tokens=budget_tokens)
+
+    async def agenda(self, *, budget_tokens: int = AGENDA_TOKENS, ahead_days: int = 7) -> Agenda:
+        """Say what the user said will happen today or in the next days, soonest first; birthdays every year.
+
+        It goes by the days that date words mean (see `resolve_dates`) and by the clock's local day. What is past, was
+        superseded or forgotten, or was called off or moved by a later statement about it, is left out.
+
+        Args:
+            budget_tokens: The block is never longer, by an estimate that is rather too high; 0 gives an empty one.
+            ahead_days: How many days after today.
+
+        Raises:
+            StorageError: The store could not be read.
+        """
+        if budget_tokens <= 0:
+            return Agenda(day=self._space.clock.now().date())
+        await self._upkeep.read_statements(most=BEFORE_PROFILE)
+        return await self._agendas.agenda(budget_tokens=budget_tokens, ahead_days=ahead_days)
 
     async def deep(
         self,
@@ -491,7 +534,14 @@ class Memory:
         Raises:
             NotFound: There is none with this id.
         """
-        return await self._search.get(id)
+        return await self._search.get(await self.full_id(id))
+
+    async def full_id(self, id: str) -> str:
+        """Return the id that begins so, as profile and agenda write ids; the same where none or several do."""
+        if len(id) < SHORT_ID_CHARS:
+            return id
+        found = await self._space.read(statement_rows.find_beginning, id)
+        return found[0] if len(found) == 1 else id
 
     async def list(
         self, *, limit: int = 100, offset: int = 0, **filters: Unpack[Filters]
@@ -582,6 +632,34 @@ class Memory:
         if content is not None:
             self._upkeep.stored()
         return change
+
+    async def pin(self, id: str, *, by: str = "user", why: str = "") -> str | None:
+        """Have a memory stand in the profile, before everything that isn't pinned.
+
+        Args:
+            id: Which one, or the beginning of its id.
+            by: Who wants it.
+            why: What for; kept in the history.
+
+        Returns:
+            The change's id, for `undo`; None if it was pinned already.
+
+        Raises:
+            NotFound: There is no such memory.
+            UsageError: It came from outside, or a hundred are pinned.
+        """
+        return await self._lifecycle.pin(await self.full_id(id), pinned=True, by=by, why=why)
+
+    async def unpin(self, id: str, *, by: str = "user", why: str = "") -> str | None:
+        """Take a pin back; the memory may still be in the profile by its importance.
+
+        Returns:
+            The change's id, for `undo`; None if it was not pinned.
+
+        Raises:
+            NotFound: There is no such memory.
+        """
+        return await self._lifecycle.pin(await self.full_id(id), pinned=False, by=by, why=why)
 
     async def link(
         self,

@@ -77,6 +77,7 @@ class MemoryRecord:
         said_at: When it was said, with the offset of the place where it was.
         valid_from: From when on it holds, and `valid_to` until when; None where open.
         last_accessed: When it was last shown to a model, or None.
+        pinned: The user wants it in the profile.
     """
 
     id: str
@@ -99,6 +100,7 @@ class MemoryRecord:
     access_count: int
     scope: str
     user: str
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,11 +147,13 @@ class Context:
         text: The marked block, or "" where nothing is relevant.
         memories: What it shows, best first; their scores are in [0, 1].
         tokens: Of `text`, estimated.
+        standing: What bears on the conversation too and is before the model already, in its profile or agenda.
     """
 
     text: str = ""
     memories: tuple[Hit, ...] = ()
     tokens: int = 0
+    standing: tuple[Hit, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is something to show."""
@@ -269,6 +273,7 @@ def record_to_json(memory: MemoryRecord) -> dict[str, Any]:
         "access_count": memory.access_count,
         "scope": memory.scope,
         "user": memory.user,
+        "pinned": memory.pinned,
     }
 
 

@@ -215,7 +215,7 @@ def count_up(connection: Connection, space: int) -> int:
 
 _INSERT_MEMORY = Prepared(
     insert(memories).returning(memories.c.rid),
-    columns=[column.name for column in memories.c if column is not memories.c.rid],
+    columns=[column.name for column in memories.c if column.name not in ("rid", "pinned")],
 )
 _INSERT_WORDS = Prepared(insert(words))
 _INSERT_TAG = Prepared(insert(tags))
@@ -449,6 +449,7 @@ def _record(row: Any, tagged: tuple[str, ...]) -> MemoryRecord:
         access_count=row.access_count or 0,
         scope=row.scope,
         user=row.user_id,
+        pinned=bool(row.pinned),
     )
 
 

@@ -37,6 +37,7 @@ class Showing:
     budget_tokens: int = 500
     limit: int = 5
     exclude: Collection[str] = ()
+    standing: Collection[str] = ()
     exclude_session: str | None = None
     threshold: float | None = None
     as_of: datetime | None = None
@@ -99,12 +100,16 @@ class Surface:
             await self._search.hits_as_of(found.answer.hits(found.passing), moment),
             await self._search.hits_as_of(found.answer.hits(near), moment),
         )
+        standing = tuple(hit for hit in fresh if hit.memory.id in showing.standing)
+        fresh = tuple(hit for hit in fresh if hit.memory.id not in showing.standing)
         context = block_of(
             fresh,
             stems=found.answer.question.stems,
             budget_tokens=showing.budget_tokens,
             limit=showing.limit,
         )
+        if standing:
+            context = replace(context, standing=standing)
         shown = {hit.memory.id for hit in context.memories}
         rest = [(hit, _why_not_shown(hit, context)) for hit in fresh if hit.memory.id not in shown]
         return Surfaced(context=context, left_out=(*found.left_out, *rest))

@@ -30,7 +30,9 @@ __all__ = [
     "memories",
     "metadata",
     "models",
+    "readings",
     "spaces",
+    "statements",
     "tags",
     "tokens",
     "tombstones",
@@ -102,6 +104,8 @@ memories = Table(
     Column("changed", BigInteger, nullable=False),
     # The number of chat requests when it was stored.
     Column("request", BigInteger, nullable=False, server_default=text("0")),
+    # Whether the user wants it in the profile: 0 or 1.
+    Column("pinned", Integer, nullable=False, server_default=text("0")),
     UniqueConstraint("space_id", "id", name="uq_memories_space_id"),
     CheckConstraint("kind IN ('episode', 'fact', 'summary')", name="ck_memories_kind"),
     CheckConstraint("length(content) > 0", name="ck_memories_content"),
@@ -118,6 +122,8 @@ memories = Table(
     Index("ix_memories_source", "space_id", "source_session", "source_turn"),
     # `postgresql_where` is only in the migration, as below.
     Index("ix_memories_valid_to", "space_id", "valid_to", sqlite_where=text("valid_to IS NOT NULL")),
+    Index("ix_memories_pinned", "space_id", sqlite_where=text("pinned = 1")),
+    Index("ix_memories_importance", "space_id", "importance", "said_at", sqlite_where=text("kind = 'fact'")),
     sqlite_autoincrement=True,
 )
 
@@ -348,6 +354,35 @@ compared = Table(
     metadata,
     _memory("fk_memory_compared_memory"),
     Column("compared_at", BigInteger, nullable=False),
+)
+
+# Memories that were read for statements, by which version of the reading; what is not in here is yet to be read.
+readings = Table(
+    "memory_readings",
+    metadata,
+    _memory("fk_memory_readings_memory"),
+    Column("version", Integer, nullable=False),
+)
+
+# What was read: a part of the memory's words and how likely it lasts, in log-odds; or the days that it speaks of, as
+# ordinals, or month and day of what comes every year, and whether it cancels or moves something.
+statements = Table(
+    "memory_statements",
+    metadata,
+    _memory("fk_memory_statements_memory"),
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("space_id", BigInteger, nullable=False),
+    Column("start", Integer, nullable=False),
+    Column("length", Integer, nullable=False),
+    Column("lasting", Float(53)),
+    Column("first_day", Integer),
+    Column("last_day", Integer),
+    Column("yearly", Integer),
+    Column("change", Text),
+    Index("ix_memory_statements_lasting", "space_id", "lasting", sqlite_where=text("lasting IS NOT NULL")),
+    Index("ix_memory_statements_days", "space_id", "last_day", sqlite_where=text("last_day IS NOT NULL")),
+    Index("ix_memory_statements_yearly", "space_id", "yearly", sqlite_where=text("yearly IS NOT NULL")),
+    Index("ix_memory_statements_change", "space_id", sqlite_where=text("change IS NOT NULL")),
 )
 
 # The texts that forgotten memories had before they were edited, as hashes like those in `tombstones`.

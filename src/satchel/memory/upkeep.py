@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from satchel.errors import SatchelError, StorageLocked
-from satchel.memory import repository
+from satchel.memory import repository, statement_rows
+from satchel.memory.statements import Statement, read_statements
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from satchel.memory.grouping import Grouping
     from satchel.memory.space import Space
 
-__all__ = ["BEFORE_SEARCH", "BEFORE_SURFACING", "Upkeep"]
+__all__ = ["BEFORE_PROFILE", "BEFORE_SEARCH", "BEFORE_SURFACING", "Upkeep"]
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +31,10 @@ BEFORE_SEARCH = 10_000
 worth more than what is quick. Above that the newest are embedded, and the user is told of the rest."""
 BEFORE_SURFACING = 1_024
 """The same before a turn, which somebody waits for: five seconds."""
+BEFORE_PROFILE = 64
+"""The most memories that are read for statements before a profile or an agenda: a fifth of a second. Usually it is what
+the last conversation left; more is there after an import, which the background reads."""
+_READ_AT_ONCE = 16
 _GROUP_AT_ONCE = 128  # Half a second to a second of work.
 _LOCKED_S = 2.0
 """How long a reader's upkeep waits for another process that locks the database."""
@@ -71,6 +76,32 @@ class Upkeep:
             # What is derived is worth less than an answer: the next search makes it.
             await self._space.refresh()
 
+    async def read_statements(self, *, most: int) -> int:
+        """Read out of memories what profile and agenda are made of, the newest first; nothing if the database is
+        locked.
+
+        Args:
+            most: At most so many memories.
+
+        Returns:
+            How many were read.
+        """
+        space, done = self._space, 0
+        with suppress(StorageLocked):
+            while done < most:
+                batch = await space.read(statement_rows.unread, limit=min(_READ_AT_ONCE, most - done))
+                if not batch:
+                    break
+                read = await space.thread.run(_read_all, batch, space.locale)
+                await space.backend.write(
+                    lambda connection, read=read: statement_rows.write_readings(  # type: ignore[misc]
+                        connection, space.id, read
+                    ),
+                    wait_s=_LOCKED_S,
+                )
+                done += len(batch)
+        return done
+
     async def note_shown(self, ids: Sequence[str]) -> None:
         """Count that memories were shown to a model, and a request where decay counts those."""
         if not ids and not self._space.by_request:
@@ -89,16 +120,19 @@ class Upkeep:
                 lambda connection: note(connection, self._space.id), wait_s=_LOCKED_S
             )
 
-    async def run(self, dense: DenseArm) -> None:
-        """Embed and compare in the background whenever something was stored, until this is cancelled."""
+    async def run(self, dense: DenseArm | None) -> None:
+        """Embed, compare and read in the background whenever something was stored, until this is cancelled."""
         while True:
             await anyio.sleep(_IDLE_S)
             self._wake = anyio.Event()
             try:
-                await dense.keep_up()
-                await self._group_when_idle()
+                if dense is not None:
+                    await dense.keep_up()
+                    await self._group_when_idle()
+                await self._read_when_idle()
             except SatchelError as error:
-                dense.trouble = str(error)
+                if dense is not None:
+                    dense.trouble = str(error)
             except Exception:  # noqa: BLE001 - A background job: a defect in it must not end what the user is doing.
                 _log.exception("Embedding memories in the background failed.")
             await self._wake.wait()
@@ -118,6 +152,13 @@ class Upkeep:
         if with_gate:
             await dense.gate()
 
+    async def _read_when_idle(self) -> None:
+        """Read what was not, a little at a time, and not while somebody searches or stores."""
+        while True:
+            if not await self.read_statements(most=_READ_AT_ONCE):
+                return
+            await anyio.sleep(max(0.0, self._busy_at + _IDLE_S - anyio.current_time()))
+
     async def _group_when_idle(self) -> None:
         """Compare what was not, a little at a time, and not while somebody searches or stores."""
         while True:
@@ -126,3 +167,11 @@ class Upkeep:
                 if not done.compared:
                     return
             await anyio.sleep(_IDLE_S / 10)
+
+
+def _read_all(
+    batch: Sequence[statement_rows.Unread], locale: str
+) -> list[tuple[statement_rows.Unread, tuple[Statement, ...]]]:
+    return [
+        (one, read_statements(one.content, one.said_at, is_own=one.is_own, locale=locale)) for one in batch
+    ]

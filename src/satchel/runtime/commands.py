@@ -19,11 +19,13 @@ from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.events import Event, Notice
 from satchel.runtime.lines import (
+    agenda_lines,
     approval_lines,
     counted,
     hit_line,
     memory_line,
     one_line,
+    profile_lines,
     receipt_lines,
     session_line,
     usage_line,
@@ -352,6 +354,38 @@ async def _memory(context: CommandContext, rest: str) -> CommandResult:
     return _shown(*map(memory_line, records), notes=[f"{count}. /memory QUERY searches, /forget ID forgets."])
 
 
+async def _profile(context: CommandContext, _rest: str) -> CommandResult:
+    budget = context.satchel.settings.memory.profile_tokens
+    profile = await _memory_of(context).profile(budget_tokens=budget)
+    data, notes = profile_lines(profile, budget_tokens=budget)
+    return _shown(*data, notes=notes)
+
+
+async def _agenda(context: CommandContext, _rest: str) -> CommandResult:
+    budget = context.satchel.settings.memory.agenda_tokens
+    agenda = await _memory_of(context).agenda(budget_tokens=budget)
+    data, notes = agenda_lines(agenda, budget_tokens=budget)
+    return _shown(*data, notes=notes)
+
+
+async def _pin(context: CommandContext, rest: str) -> CommandResult:
+    return await _pinned(context, rest, "pin")
+
+
+async def _unpin(context: CommandContext, rest: str) -> CommandResult:
+    return await _pinned(context, rest, "unpin")
+
+
+async def _pinned(context: CommandContext, rest: str, what: Literal["pin", "unpin"]) -> CommandResult:
+    if not rest.split():
+        raise UsageError(f"Name a memory: /{what} ID. /memory and /profile list ids.")
+    memory = _memory_of(context)
+    for id in rest.split():
+        await (memory.pin(id) if what == "pin" else memory.unpin(id))
+    where = "in the profile from the next session on" if what == "pin" else "no longer pinned"
+    return _shown(notes=[f"{' '.join(rest.split())}: {where}."])
+
+
 async def _forget(context: CommandContext, rest: str) -> CommandResult:
     memory = _memory_of(context)
     ids = rest.split()
@@ -509,6 +543,10 @@ COMMANDS: Mapping[str, SlashCommand] = {
             name="resources", arguments="", help="List the resources of MCP servers.", run=_resources
         ),
         SlashCommand(name="memory", arguments="[QUERY]", help="List or search memories.", run=_memory),
+        SlashCommand(name="profile", arguments="", help="Show what the model always knows.", run=_profile),
+        SlashCommand(name="agenda", arguments="", help="Show the next seven days.", run=_agenda),
+        SlashCommand(name="pin", arguments="ID…", help="Put memories in the profile.", run=_pin),
+        SlashCommand(name="unpin", arguments="ID…", help="Take pins back.", run=_unpin),
         SlashCommand(name="forget", arguments="ID…", help="Forget memories permanently.", run=_forget),
         SlashCommand(
             name="model",

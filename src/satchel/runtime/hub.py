@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import anyio
 
@@ -55,7 +55,7 @@ from satchel.loop import (
     compact_now,
     run_call,
 )
-from satchel.memory import Episode
+from satchel.memory import Agenda, Episode, Hit, Profile
 from satchel.messages import Block, Message, TextBlock, ToolResultBlock, Usage
 from satchel.models import ChatModel, Completion
 from satchel.runtime.broadcast import Broadcast, Subscription
@@ -188,6 +188,10 @@ class SessionHub:
         self._direct_calls = 0
         self._early_notices: list[Notice] = []
         self._unlisten = parts.notices.listen(self._hear)
+        self._profile_for: int | None = None
+        # What stands in profile or agenda and was named in a turn's result.
+        self._named: set[str] = set()
+        self._agenda_for: tuple[int, str] | None = None
         self._tools_version: object = None
         self._has_all_tools = False
         self._needs_reload = False
@@ -435,6 +439,7 @@ class SessionHub:
                 limits=self._limits,
                 budget=self._budget(),
                 surface=self._surface if surfaces else None,
+                standing=self._stand if surfaces else None,
                 hooks=self._hooks,
                 estimator=self._estimator,
                 watch=self._watch,
@@ -529,8 +534,8 @@ class SessionHub:
         gathered.said.extend(record for record in records if isinstance(record.event, TurnStart | FinalEvent))
         for event in events:
             match event:
-                case MemorySurfaced():
-                    gathered.memory = event.memories
+                case MemorySurfaced(standing=""):
+                    gathered.memory = (*event.memories, *gathered.memory)
                 case Notice():
                     gathered.notices.append(event.text)
                 case Permission(decision="deny", by="nobody" | "rule", call_id=call_id):
@@ -569,26 +574,72 @@ class SessionHub:
             limit=settings.limit,
             threshold=settings.surface_threshold,
             # A model still sees the memories that it was shown; the recall-only model answers each message anew.
-            exclude=() if recalls_only else self.conversation.surfaced_ids,
+            exclude=() if recalls_only else self.conversation.surfaced_ids | self._named,
+            standing=self.conversation.standing_ids,
             exclude_session=None if recalls_only or self.conversation.is_compacted else self.id,
         )
+        if self._gathered is not None:
+            self._gathered.memory = tuple(map(_surfaced, context.standing))
+        self._named.update(hit.memory.id for hit in context.standing)
         if not context:
             return None
         return MemorySurfaced(
             turn=self.conversation.turns,
             text=context.text,
-            memories=tuple(
-                SurfacedMemory(
-                    id=hit.memory.id,
-                    content=hit.memory.content,
-                    score=round(hit.score, 4),
-                    session=hit.memory.source.session,
-                    source_turn=hit.memory.source.turn,
-                )
-                for hit in context.memories
-            ),
+            memories=tuple(map(_surfaced, context.memories)),
             tokens=context.tokens,
             untrusted=any(hit.memory.trust == "outside" for hit in context.memories),
+        )
+
+    async def _stand(self) -> list[MemorySurfaced]:
+        """The profile, where it does not stand in the conversation, and the agenda of a new day.
+
+        Both are composed with the first message that a hub gets, which begins the session or resumes it. They keep
+        their place and their bytes; a compaction that took them away brings them back with the next message.
+        """
+        memory, conversation = self._home.memory, self.conversation
+        assert memory is not None
+        # The recall-only model would answer every message with them.
+        if self._model.provider == RECALL_PROVIDER:
+            return []
+        settings = self._parts.settings.memory
+        events: list[MemorySurfaced] = []
+        if self._profile_for != conversation.compactions:
+            if conversation.standing("profile") is None:
+                profile = await memory.profile(budget_tokens=settings.profile_tokens)
+                if profile:
+                    events.append(self._standing_event("profile", profile, ""))
+            self._profile_for = conversation.compactions
+        today = local_day(self._parts.clock.now())
+        if self._agenda_for != (conversation.compactions, today):
+            before = conversation.standing("agenda")
+            agenda = await memory.agenda(budget_tokens=settings.agenda_tokens)
+            has_news = agenda.text != before.text if before is not None else bool(agenda)
+            if agenda.text and has_news:
+                events.append(self._standing_event("agenda", agenda, today))
+            self._agenda_for = (conversation.compactions, today)
+        return events
+
+    def _standing_event(
+        self, name: Literal["profile", "agenda"], shown: Profile | Agenda, day: str
+    ) -> MemorySurfaced:
+        return MemorySurfaced(
+            turn=self.conversation.turns,
+            text=shown.text,
+            memories=tuple(
+                SurfacedMemory(
+                    id=line.memory.id,
+                    content=line.words,
+                    score=1.0,
+                    session=line.memory.source.session,
+                    source_turn=line.memory.source.turn,
+                    is_part=line.words != line.memory.content,
+                )
+                for line in shown.memories
+            ),
+            tokens=shown.tokens,
+            standing=name,
+            day=day,
         )
 
     async def _capture(self, turn: int, gathered: _Gathered) -> None:
@@ -625,7 +676,7 @@ class SessionHub:
 
     def forget_words(self, redact: Callable[[str, str, bool], str], ids: Sequence[str]) -> None:
         """Take forgotten words out of the conversation at once, and out of whatever the running turn still writes."""
-        is_surfaced = not self.conversation.surfaced_ids.isdisjoint(ids)
+        is_surfaced = not self.conversation.shown_ids.isdisjoint(ids)
 
         def clean(text: str) -> str:
             return redact(self.id, text, is_surfaced)
@@ -970,6 +1021,16 @@ class SessionHub:
         # A boundary: whatever fails here (a tool, a sink, the disk), the lock must be released.
         except Exception:  # noqa: BLE001
             _log.exception("Closing session %s: %s failed.", self.id, part)
+
+
+def _surfaced(hit: Hit) -> SurfacedMemory:
+    return SurfacedMemory(
+        id=hit.memory.id,
+        content=hit.memory.content,
+        score=round(hit.score, 4),
+        session=hit.memory.source.session,
+        source_turn=hit.memory.source.turn,
+    )
 
 
 def _build_of(steps: Sequence[ToolCallRecord]) -> str | None:

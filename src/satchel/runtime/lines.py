@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING
 from satchel.messages import Usage
 
 if TYPE_CHECKING:
-    from satchel.memory import Hit, MemoryRecord
+    from satchel.memory import Agenda, Hit, MemoryRecord, Profile
     from satchel.runtime.forgetting import ForgetReceipt
     from satchel.sessions import SessionInfo, UsageRow
     from satchel.tools.external import ApprovalRecord, Definition
 
 __all__ = [
+    "agenda_lines",
     "approval_lines",
     "counted",
     "hit_line",
     "memory_line",
     "one_line",
+    "profile_lines",
     "receipt_lines",
     "session_line",
     "spent_by_day_and_model",
@@ -33,6 +35,7 @@ __all__ = [
 
 _LINE_CHARS = 400
 _MEMORY_CHARS = 160
+_MOST_LEFT_OUT = 10
 
 
 def one_line(text: str, limit: int = _LINE_CHARS) -> str:
@@ -65,6 +68,41 @@ def memory_line(record: MemoryRecord) -> str:
 def hit_line(hit: Hit) -> str:
     """A memory that a search found, with its score."""
     return f"{hit.score:.2f}  {memory_line(hit.memory)}"
+
+
+def profile_lines(profile: Profile, *, budget_tokens: int) -> tuple[list[str], list[str]]:
+    """The profile, and why it holds this and no more: what was asked for, and notes."""
+    lines = [
+        f"{line.id}  {one_line(line.words, _MEMORY_CHARS)}  "
+        f"({line.section}; {line.why}; {counted(line.tokens, 'token')})"
+        for line in profile.memories
+    ]
+    if not budget_tokens:
+        return lines, ["The profile is off (memory.profile_tokens = 0)."]
+    notes = [
+        f"{profile.tokens:,} of {counted(budget_tokens, 'token')}. A session begins with it; pin and unpin change it."
+        if lines
+        else "Nothing is known yet that holds at all times. Say it, or pin a memory."
+    ]
+    notes += [_left_out(line.id, line.words, why) for line, why in profile.left_out[:_MOST_LEFT_OUT]]
+    return lines, notes
+
+
+def agenda_lines(agenda: Agenda, *, budget_tokens: int) -> tuple[list[str], list[str]]:
+    """The agenda, and why it holds this and no more: what was asked for, and notes."""
+    lines = [f"{line.days}  {line.id}  {one_line(line.words, _MEMORY_CHARS)}" for line in agenda.memories]
+    if not budget_tokens:
+        return lines, ["The agenda is off (memory.agenda_tokens = 0)."]
+    notes = [] if lines else ["Nothing is known of today and the next seven days."]
+    notes += [
+        _left_out(line.id, f"{line.first}: {line.words}", why)
+        for line, why in agenda.left_out[:_MOST_LEFT_OUT]
+    ]
+    return lines, notes
+
+
+def _left_out(id: str, words: str, why: str) -> str:
+    return f"Not in it: {id}  {one_line(words, 90)}  ({why})"
 
 
 def receipt_lines(receipt: ForgetReceipt) -> list[str]:

@@ -62,8 +62,9 @@ def to_markdown(info: SessionInfo, records: Sequence[Record]) -> str:
         match record.event:
             case TurnStart() as event:
                 parts += [f"## {event.turn}. You ({record.at:%Y-%m-%d %H:%M})", event.message.text]
-            case MemorySurfaced(memories=memories) if memories:
-                parts.append("\n".join(["> Remembered:", *(f"> - {_one_line(m.content)}" for m in memories)]))
+            case MemorySurfaced(memories=memories, standing=standing) if memories:
+                head = {"profile": "Profile", "agenda": "Agenda"}.get(standing, "Remembered")
+                parts.append("\n".join([f"> {head}:", *(f"> - {_one_line(m.content)}" for m in memories)]))
             case Assistant() as event:
                 said = text_of(event.blocks)
                 if said:

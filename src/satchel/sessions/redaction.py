@@ -45,6 +45,7 @@ _STRUCTURE = frozenset(
     ("seq", "at", "type", "role", "origin", "stop_reason", "status", "decision", "by", "trigger", "answers")
     + ("session_id", "call_id", "tool_use_id", "id", "ids", "inbox", "tool", "name", "session", "spill")
     + ("provider", "model", "version", "signature", "tokenizer", "kind", "consent")
+    + ("standing", "day")
 )
 """Fields that hold names, ids and fixed values, never words that were said. Below the fields in `_FREE`, the names
 belong to a tool and mean nothing here."""

@@ -16,6 +16,7 @@ REVISIONS: tuple[str, ...] = (
     "0009_builds",
     "0010_arrays",
     "0011_claims",
+    "0012_statements",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

@@ -383,7 +383,9 @@ def _write_states(connection: Connection, space: int, new: Sequence[ImportedMemo
     for id, state in known:
         rid = rids[id]
         connection.execute(
-            update(memories).where(memories.c.rid == rid).values(request=state.request + ahead)
+            update(memories)
+            .where(memories.c.rid == rid)
+            .values(request=state.request + ahead, pinned=int(state.pinned))
         )
         if state.last_accessed is not None:
             used.append(

@@ -163,6 +163,7 @@ def _memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[
                 "quote": row.source_quote,
             },
             "trust": row.trust,
+            **({"pinned": True} if row.pinned else {}),
             "created_at": _time(row.created_at),
             "request": row.request,
             "last_accessed": _time(row.last_accessed),
@@ -374,6 +375,7 @@ def _piece(line: Mapping[str, Any]) -> ImportedMemory:
             distilled_chars=_optional(line, "distilled_chars"),
             distilled_at=_moment(line, "distilled_at")[0],
             compared_at=_moment(line, "compared_at")[0],
+            pinned=line.get("pinned") is True,
         ),
     )
 

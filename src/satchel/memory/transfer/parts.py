@@ -45,6 +45,7 @@ class StoredState:
         used_request: The number of chat requests when it was last used.
         distilled_chars: The number of characters that were read for facts, or None.
         compared_at: When it was compared with other facts, or None.
+        pinned: Whether the user wants it in the profile.
     """
 
     created_at: int
@@ -55,6 +56,7 @@ class StoredState:
     distilled_chars: int | None = None
     distilled_at: int | None = None
     compared_at: int | None = None
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,338 @@
+"""The profile: what holds about the user at all times, so that it need not be searched for. Reads only.
+
+It consists of what the user pinned, of current facts in the user's own words by importance, and of the user's own
+lasting statements where no fact says them; never of anything that came from outside. The same store gives the same
+bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from satchel.memory import decay, lexicon, statement_rows
+from satchel.memory.block import PROFILE_HEAD, PROFILE_TAIL, estimate_tokens, quoted, restates, tokens_of
+from satchel.memory.comparing import judge_pair
+from satchel.memory.records import MemoryRecord, record_to_json
+from satchel.memory.statements import SECTIONS, section_of, shown_words
+
+if TYPE_CHECKING:
+    from satchel.memory.space import Space
+    from satchel.memory.statement_rows import Candidates
+
+__all__ = [
+    "PROFILE_TOKENS",
+    "SHORT_ID_CHARS",
+    "Profile",
+    "ProfileLine",
+    "Profiles",
+    "cost_of",
+    "fact_weight",
+    "profile_to_json",
+    "short_id",
+    "statement_weight",
+]
+
+PROFILE_TOKENS: Final = 300
+"""Of the whole block (issue 11): eight facts, or ten statements."""
+
+SHORT_ID_CHARS: Final = 8
+"""So much of an id names a memory: of ten thousand, two begin alike in one store of eighty."""
+_MOST_LEFT_OUT: Final = 40
+_MOST_COMPARED: Final = 60
+"""The heaviest are compared with each other; what is lighter never fits."""
+_SAME_SHARE: Final = 0.5
+"""Of the telling words of the shorter statement that two about the same thing share."""
+_SURE: Final = 0.5
+_OWN_SHARE: Final = 0.5
+"""Of a model's fact, the telling words that the user said in that turn: it is in the user's own words."""
+_CORE: Final[Mapping[str, float]] = {"name": 1.6, "answers": 1.6, "health": 1.6}
+"""What a model must know in every conversation comes before what is merely important."""
+_OLD: Final = 0.3
+_HALF_LIFE_DAYS: Final = 120.0
+"""What was said lately is needed more; what is old keeps `_OLD` of its weight however old it is. With the exponents
+below, the best of a coarse grid on `life-dev` (benchmarks/statements.py); neighbours on the grid differ by .01."""
+_MOST_OF_ONE: Final = 2
+"""Statements of one memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileLine:
+    """One line of the profile.
+
+    Attributes:
+        memory: What it comes from.
+        words: What is shown of it.
+        why: Why it is in the profile, in words.
+        section: One of `statements.SECTIONS`.
+        text: The line as the model sees it, without its end.
+        tokens: Of the line, estimated.
+    """
+
+    memory: MemoryRecord
+    words: str
+    why: str
+    section: str
+    text: str
+    tokens: int
+
+    @property
+    def id(self) -> str:
+        """The memory's id; the line has its beginning."""
+        return self.memory.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What holds about the user at all times.
+
+    Attributes:
+        text: The marked block, or "" where nothing is known.
+        memories: Its lines, in order.
+        tokens: Of `text`, estimated.
+        left_out: What came near, each with the reason why it is not in it.
+    """
+
+    text: str = ""
+    memories: tuple[ProfileLine, ...] = ()
+    tokens: int = 0
+    left_out: tuple[tuple[ProfileLine, str], ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is something to show."""
+        return bool(self.memories)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Item:
+    """What may become a line, and how much it matters."""
+
+    memory: MemoryRecord
+    words: str
+    why: str
+    weight: float
+    stems: frozenset[int] = field(default=frozenset())
+
+
+class Profiles:
+    """Composes the profile of a space."""
+
+    def __init__(self, space: Space) -> None:
+        """Take the space."""
+        self._space = space
+
+    async def profile(self, *, budget_tokens: int) -> Profile:
+        """Compose the profile; see `Memory.profile`."""
+        now = self._space.clock.now()
+        found = await self._space.read(
+            statement_rows.profile_candidates,
+            at=self._space.now_micros(),
+            today=now.date(),
+        )
+        return _compose(found, now, budget_tokens)
+
+
+def profile_to_json(profile: Profile) -> dict[str, Any]:
+    """A profile as plain JSON data."""
+
+    def line(one: ProfileLine) -> dict[str, Any]:
+        return {
+            "id": one.id,
+            "words": one.words,
+            "why": one.why,
+            "section": one.section,
+            "tokens": one.tokens,
+            "memory": record_to_json(one.memory),
+        }
+
+    return {
+        "text": profile.text,
+        "tokens": profile.tokens,
+        "lines": [line(one) for one in profile.memories],
+        "left_out": [{**line(one), "reason": why} for one, why in profile.left_out],
+    }
+
+
+def short_id(id: str) -> str:
+    """The beginning of an id, which names a memory where an id is asked for."""
+    return id[:SHORT_ID_CHARS]
+
+
+def cost_of(words: str, *, dated: bool) -> float:
+    """Tokens of a line with these words, not rounded."""
+    return tokens_of(f'{"x" * (SHORT_ID_CHARS + (11 if dated else 0))} "{words}"\n')
+
+
+def fact_weight(importance: int, words: str, *, age_days: float, tokens: float) -> float:
+    """How much a fact matters for what it costs."""
+    return importance**2 / math.sqrt(tokens) * _recency(age_days) * _CORE.get(section_of(words), 1.0)
+
+
+def statement_weight(strength: float, words: str, *, age_days: float, tokens: float) -> float:
+    """The same for a statement: `strength` is its log-odds to last."""
+    chance = 1 / (1 + math.exp(-max(-30.0, min(30.0, strength))))
+    return chance / math.sqrt(tokens) * _recency(age_days) * _CORE.get(section_of(words), 1.0)
+
+
+def _recency(age_days: float) -> float:
+    return _OLD + (1 - _OLD) * math.exp2(-max(age_days, 0.0) / _HALF_LIFE_DAYS)
+
+
+def _compose(found: Candidates, now: datetime, budget_tokens: int) -> Profile:
+    pinned, others, left_out = _items(found, now)
+    others, replaced = _without_older(pinned, others[:_MOST_COMPARED])
+    left_out += replaced
+    left = budget_tokens - tokens_of(PROFILE_HEAD + PROFILE_TAIL)
+    taken: list[_Item] = []
+    lines_of: Counter[str] = Counter()
+    for item in (*pinned, *others):
+        if lines_of[item.memory.id] >= _MOST_OF_ONE:
+            left_out.append((item, "other words of it are there"))
+            continue
+        if any(restates(item.words, other.words) for other in taken):
+            left_out.append((item, "says what another line says"))
+            continue
+        cost = tokens_of(_line(item) + "\n")
+        if cost > left:
+            left_out.append((item, "no room left" if left > 0 else "no room left for pins either"))
+            continue
+        left -= cost
+        lines_of[item.memory.id] += 1
+        taken.append(item)
+    order = {name: number for number, name in enumerate(SECTIONS)}
+    taken.sort(key=lambda item: order[section_of(item.words)])
+    lines = tuple(_shown(item) for item in taken)
+    text = PROFILE_HEAD + "".join(f"{line.text}\n" for line in lines) + PROFILE_TAIL if lines else ""
+    return Profile(
+        text=text,
+        memories=lines,
+        tokens=estimate_tokens(text),
+        left_out=tuple((_shown(item), why) for item, why in left_out[:_MOST_LEFT_OUT]),
+    )
+
+
+def _items(found: Candidates, now: datetime) -> tuple[list[_Item], list[_Item], list[tuple[_Item, str]]]:
+    """Pins, then facts and statements, each the heaviest first; and what may not stand in a profile."""
+    left_out: list[tuple[_Item, str]] = []
+    pinned: list[_Item] = []
+    for memory in found.pinned:
+        item = _item(memory, found.words.get(memory.id) or shown_words(memory.content), "pinned", 0.0)
+        if memory.trust == "outside":
+            left_out.append((item, "came from outside"))
+        elif not _holds(memory, now):
+            left_out.append((item, "no longer holds" if _is_over(memory, now) else "does not hold yet"))
+        else:
+            pinned.append(item)
+    known = {memory.id for memory in found.pinned}
+    facts: list[_Item] = []
+    told: set[tuple[str | None, int | None]] = set()
+    for memory in found.facts:
+        if memory.source.session is not None:
+            told.add((memory.source.session, memory.source.turn))
+        if memory.id in known or not _is_own(memory, found.said) or _has_faded(memory, now):
+            continue
+        words = shown_words(memory.content)
+        weight = fact_weight(
+            memory.importance, words, age_days=_age(memory, now), tokens=cost_of(words, dated=False)
+        )
+        why = f"{memory.memory_type}, importance {memory.importance}"
+        facts.append(_item(memory, words, why, weight))
+    statements: list[_Item] = []
+    for memory, words, strength in found.statements:
+        # A fact says it better.
+        if memory.id in known or (memory.source.session, memory.source.turn) in told:
+            continue
+        if (memory.id, words) in found.over:
+            continue
+        weight = statement_weight(
+            strength, words, age_days=_age(memory, now), tokens=cost_of(words, dated=True)
+        )
+        statements.append(_item(memory, words, "said by the user about themselves", weight))
+    facts.sort(key=lambda item: -item.weight)
+    statements.sort(key=lambda item: -item.weight)
+    return pinned, [*facts, *statements], left_out
+
+
+def _item(memory: MemoryRecord, words: str, why: str, weight: float) -> _Item:
+    return _Item(memory=memory, words=words, why=why, weight=weight, stems=frozenset(lexicon.stems_of(words)))
+
+
+def _without_older(
+    pinned: Sequence[_Item], items: Sequence[_Item]
+) -> tuple[list[_Item], list[tuple[_Item, str]]]:
+    """Leave out what somebody has said since in other words, or otherwise: the later statement holds."""
+    kept: list[_Item] = []
+    left_out: list[tuple[_Item, str]] = []
+    for item in items:
+        later = next(
+            (
+                other
+                for other in (*pinned, *items)
+                if other.memory.said_at > item.memory.said_at and _is_about_same(item, other)
+            ),
+            None,
+        )
+        if later is None:
+            kept.append(item)
+        else:
+            left_out.append((item, f"{later.memory.id} says it later"))
+    return kept, left_out
+
+
+def _is_about_same(older: _Item, newer: _Item) -> bool:
+    shared = len(older.stems & newer.stems)
+    if not shared or shared < _SAME_SHARE * min(len(older.stems), len(newer.stems)):
+        return False
+    found = judge_pair(older.words, newer.words, None)
+    return found.relation in ("restates", "corrects") and found.confidence >= _SURE
+
+
+def _is_own(memory: MemoryRecord, said: Mapping[tuple[str, int], str]) -> bool:
+    """Whether a fact is in the user's own words: the user's, or a model's that repeats what the user said."""
+    if memory.trust == "user":
+        return True
+    source = memory.source
+    if memory.trust != "agent" or source.session is None or source.turn is None:
+        return False
+    stems = set(lexicon.stems_of(memory.content))
+    own = set(lexicon.stems_of(said.get((source.session, source.turn), "")))
+    return bool(stems) and len(stems & own) >= _OWN_SHARE * len(stems)
+
+
+def _is_over(memory: MemoryRecord, now: datetime) -> bool:
+    return memory.valid_to is not None and memory.valid_to <= now
+
+
+def _holds(memory: MemoryRecord, now: datetime) -> bool:
+    return not _is_over(memory, now) and (memory.valid_from is None or memory.valid_from <= now)
+
+
+def _has_faded(memory: MemoryRecord, now: datetime) -> bool:
+    """Whether it was meant to matter for some days only, and these are over."""
+    return memory.tier == "short_term" and decay.priority_now(memory, now) < decay.FLOOR
+
+
+def _age(memory: MemoryRecord, now: datetime) -> float:
+    return (now - memory.said_at).total_seconds() / 86_400
+
+
+def _line(item: _Item) -> str:
+    said = item.memory.said_at
+    day = f" {said.year:04d}-{said.month:02d}-{said.day:02d}" if item.memory.kind == "episode" else ""
+    return f"{short_id(item.memory.id)}{day} {quoted(item.words)}"
+
+
+def _shown(item: _Item) -> ProfileLine:
+    text = _line(item)
+    return ProfileLine(
+        memory=item.memory,
+        words=item.words,
+        why=item.why,
+        section=section_of(item.words),
+        text=text,
+        tokens=estimate_tokens(text + "\n"),
+    )

@@ -1,0 +1,389 @@
+"""What was read out of memories ahead of time, in the database: the statements of memory for `profile` and `agenda`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, and_, delete, func, insert, or_, select
+
+from satchel.memory.records import MemoryRecord
+from satchel.memory.repository import from_micros, read_records, slices
+from satchel.memory.statements import VERSION, Change, Statement
+from satchel.memory.tables import memories, readings, statements
+
+__all__ = [
+    "Appointment",
+    "Candidates",
+    "Unread",
+    "appointments",
+    "count_unread",
+    "drop_statements",
+    "find_beginning",
+    "pinned_count",
+    "profile_candidates",
+    "shown_of",
+    "unread",
+    "write_readings",
+]
+
+OWN_SPEAKERS: Final = ("", "user", "human", "me")
+"""Speakers whose words are the user's own, where they are trusted as a person's."""
+MOST_PINS: Final = 100
+AGENDA_DAYS: Final = 7
+"""After today."""
+_MOST_FACTS: Final = 200
+_MOST_STATEMENTS: Final = 200
+_MOST_APPOINTMENTS: Final = 400
+_MOST_CHANGES: Final = 400
+_READ_CHARS: Final = 4_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """A memory whose statements are not read yet."""
+
+    rid: int
+    content: str
+    hash: str
+    said_at: datetime
+    is_own: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """What a profile may consist of.
+
+    Attributes:
+        pinned: What the user pinned, the first pinned first.
+        facts: What holds, the most important first.
+        statements: The user's own statements with their words and how likely they last.
+        said: What the user said in the turns that facts of a model come from, by session and turn.
+        words: What is shown of pinned memories, where it isn't their beginning, by id.
+        over: The statements, by the memory's id and their words, whose day is over or in the agenda.
+    """
+
+    pinned: Sequence[MemoryRecord]
+    facts: Sequence[MemoryRecord]
+    statements: Sequence[tuple[MemoryRecord, str, float]]
+    said: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    over: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appointment:
+    """A day that a memory speaks of, and what it says."""
+
+    rid: int
+    memory: MemoryRecord
+    words: str
+    first: date | None
+    last: date | None
+    yearly: int
+    change: Change
+
+
+def _holds(at: int) -> Any:
+    return and_(
+        or_(memories.c.valid_to.is_(None), memories.c.valid_to > at),
+        or_(memories.c.valid_from.is_(None), memories.c.valid_from <= at),
+    )
+
+
+_IS_OWN = and_(
+    memories.c.kind == "episode", memories.c.trust == "user", func.lower(memories.c.speaker).in_(OWN_SPEAKERS)
+)
+_IS_READ = or_(_IS_OWN, and_(memories.c.kind == "fact", memories.c.trust != "outside"))
+
+
+def unread(connection: Connection, space: int, *, limit: int) -> list[Unread]:
+    """Memories whose statements are not read yet, the newest first."""
+    query = (
+        select(
+            memories.c.rid,
+            func.substr(memories.c.content, 1, _READ_CHARS).label("content"),
+            memories.c.content_hash,
+            memories.c.said_at,
+            memories.c.said_offset_min,
+            memories.c.kind,
+        )
+        .outerjoin(readings, and_(readings.c.rid == memories.c.rid, readings.c.version == VERSION))
+        .where(memories.c.space_id == space, readings.c.rid.is_(None), _IS_READ)
+        .order_by(memories.c.rid.desc())
+        .limit(limit)
+    )
+    return [
+        Unread(
+            rid=row.rid,
+            content=row.content,
+            hash=row.content_hash,
+            said_at=from_micros(row.said_at, row.said_offset_min),
+            is_own=row.kind == "episode",
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def count_unread(connection: Connection, space: int) -> int:
+    """How many memories were not read yet."""
+    query = (
+        select(func.count())
+        .select_from(memories)
+        .outerjoin(readings, and_(readings.c.rid == memories.c.rid, readings.c.version == VERSION))
+        .where(memories.c.space_id == space, readings.c.rid.is_(None), _IS_READ)
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+def write_readings(
+    connection: Connection, space: int, read: Sequence[tuple[Unread, Sequence[Statement]]]
+) -> None:
+    """Keep what was read; of a memory that was changed or forgotten meanwhile, nothing."""
+    current: dict[int, str] = {}
+    for part in slices([one.rid for one, _ in read]):
+        rows = connection.execute(
+            select(memories.c.rid, memories.c.content_hash).where(
+                memories.c.space_id + 0 == space, memories.c.rid.in_(part)
+            )
+        )
+        current.update((row.rid, row.content_hash) for row in rows)
+    kept = [(one, found) for one, found in read if current.get(one.rid) == one.hash]
+    for part in slices([one.rid for one, _ in kept]):
+        drop_statements(connection, part)
+    if not kept:
+        return
+    connection.execute(insert(readings), [{"rid": one.rid, "version": VERSION} for one, _ in kept])
+    rows_of_all = [
+        {
+            "rid": one.rid,
+            "place": place,
+            "space_id": space,
+            "start": statement.start,
+            "length": statement.end - statement.start,
+            "lasting": statement.lasting,
+            "first_day": None if statement.first is None else statement.first.toordinal(),
+            "last_day": None if statement.last is None else statement.last.toordinal(),
+            "yearly": statement.yearly or None,
+            "change": statement.change or None,
+        }
+        for one, found in kept
+        for place, statement in enumerate(found)
+    ]
+    if rows_of_all:
+        connection.execute(insert(statements), rows_of_all)
+
+
+def drop_statements(connection: Connection, rids: Sequence[int]) -> None:
+    """Forget what was read of memories, because it was changed or is read again."""
+    connection.execute(delete(statements).where(statements.c.rid.in_(rids)))
+    connection.execute(delete(readings).where(readings.c.rid.in_(rids)))
+
+
+def profile_candidates(connection: Connection, space: int, *, at: int, today: date) -> Candidates:
+    """What a profile may consist of.
+
+    Args:
+        connection: In a transaction.
+        space: Whose.
+        at: Now, in microseconds since 1970.
+        today: The local day.
+    """
+    pins = list(
+        connection.execute(
+            select(memories.c.rid)
+            .where(memories.c.space_id == space, memories.c.pinned == 1)
+            .order_by(memories.c.rid)
+            .limit(MOST_PINS)
+        ).scalars()
+    )
+    facts = list(
+        connection.execute(
+            select(memories.c.rid)
+            .where(
+                memories.c.space_id == space,
+                memories.c.kind == "fact",
+                memories.c.trust != "outside",
+                _holds(at),
+            )
+            .order_by(memories.c.importance.desc(), memories.c.said_at.desc(), memories.c.rid.desc())
+            .limit(_MOST_FACTS)
+        ).scalars()
+    )
+    lasting = connection.execute(
+        select(statements.c.rid, statements.c.start, statements.c.length, statements.c.lasting)
+        .join(memories, memories.c.rid == statements.c.rid)
+        .where(statements.c.space_id == space, statements.c.lasting.is_not(None), _IS_OWN, _holds(at))
+        .order_by(statements.c.lasting.desc(), statements.c.rid.desc())
+        .limit(_MOST_STATEMENTS)
+    ).all()
+    records = read_records(connection, space, [*pins, *facts, *(row.rid for row in lasting)])
+    # The likeliest of each comes first.
+    chosen = {row.rid: row for row in reversed(lasting)}
+    past = connection.execute(
+        select(statements.c.rid, statements.c.start).where(
+            statements.c.rid.in_(list(chosen)),
+            or_(
+                statements.c.last_day < today.toordinal() + AGENDA_DAYS + 1, statements.c.change.is_not(None)
+            ),
+        )
+    ).all()
+    starts: dict[int, list[int]] = {}
+    for row in past:
+        starts.setdefault(row.rid, []).append(row.start)
+    return Candidates(
+        pinned=[records[rid] for rid in pins if rid in records],
+        facts=[records[rid] for rid in facts if rid in records],
+        statements=[
+            (records[row.rid], _words(records[row.rid].content, row), row.lasting)
+            for row in lasting
+            if row.rid in records
+        ],
+        over=frozenset(
+            (records[row.rid].id, _words(records[row.rid].content, row))
+            for row in lasting
+            if row.rid in records
+            and any(row.start <= start < row.start + row.length for start in starts.get(row.rid, ()))
+        ),
+        said=_said(connection, space, [records[rid] for rid in facts if rid in records]),
+        words={
+            records[rid].id: _words(records[rid].content, chosen[rid])
+            for rid in pins
+            if rid in chosen and rid in records
+        },
+    )
+
+
+def _words(content: str, row: Any) -> str:
+    return content[row.start : row.start + row.length]
+
+
+def _said(connection: Connection, space: int, facts: Iterable[MemoryRecord]) -> dict[tuple[str, int], str]:
+    """What the user said in the turns that a model's facts come from."""
+    turns = {
+        (fact.source.session, fact.source.turn)
+        for fact in facts
+        if fact.trust == "agent" and fact.source.session is not None and fact.source.turn is not None
+    }
+    if not turns:
+        return {}
+    said: dict[tuple[str, int], str] = {}
+    for part in slices(sorted({session for session, _ in turns})):
+        rows = connection.execute(
+            select(
+                memories.c.source_session,
+                memories.c.source_turn,
+                func.substr(memories.c.content, 1, _READ_CHARS).label("content"),
+            ).where(memories.c.space_id == space, memories.c.source_session.in_(part), _IS_OWN)
+        )
+        for row in rows:
+            if (row.source_session, row.source_turn) in turns:
+                said[row.source_session, row.source_turn] = row.content
+    return said
+
+
+def appointments(
+    connection: Connection, space: int, *, at: int, first: date, last: date
+) -> tuple[list[Appointment], list[Appointment], set[tuple[str | None, int | None, int]]]:
+    """What happens on some days.
+
+    Args:
+        connection: In a transaction.
+        space: Whose.
+        at: Now, in microseconds since 1970.
+        first: The first of the days.
+        last: The last.
+
+    Returns:
+        What was said to happen on them; what was said to cancel or move something, the newest first; and the session,
+        turn and first day of facts about those days that no longer hold.
+    """
+    yearly = [100 * day.month + day.day for day in _days(first, last)]
+    if 301 in yearly and first.year % 4:
+        yearly.append(229)
+    on_them = or_(
+        and_(statements.c.last_day >= first.toordinal(), statements.c.first_day <= last.toordinal()),
+        statements.c.yearly.in_(yearly),
+    )
+    query = (
+        select(statements, memories.c.valid_to, memories.c.source_session, memories.c.source_turn)
+        .join(memories, memories.c.rid == statements.c.rid)
+        .where(statements.c.space_id == space, memories.c.trust != "outside")
+    )
+    found = connection.execute(
+        query.where(on_them).order_by(statements.c.rid.desc()).limit(_MOST_APPOINTMENTS)
+    ).all()
+    over = {
+        (row.source_session, row.source_turn, row.first_day)
+        for row in found
+        if row.valid_to is not None and row.valid_to <= at
+    }
+    found = [row for row in found if row.valid_to is None or row.valid_to > at]
+    changed = (
+        connection.execute(
+            query.where(statements.c.change.is_not(None))
+            .order_by(statements.c.rid.desc())
+            .limit(_MOST_CHANGES)
+        ).all()
+        if found
+        else []
+    )
+    records = read_records(connection, space, list({row.rid for row in [*found, *changed]}))
+    return (
+        [_appointment(row, records[row.rid]) for row in found if row.rid in records],
+        [_appointment(row, records[row.rid]) for row in changed if row.rid in records],
+        over,
+    )
+
+
+def _days(first: date, last: date) -> Iterable[date]:
+    return (date.fromordinal(day) for day in range(first.toordinal(), last.toordinal() + 1))
+
+
+def _appointment(row: Any, memory: MemoryRecord) -> Appointment:
+    return Appointment(
+        rid=row.rid,
+        memory=memory,
+        words=_words(memory.content, row),
+        first=None if row.first_day is None else date.fromordinal(row.first_day),
+        last=None if row.last_day is None else date.fromordinal(row.last_day),
+        yearly=row.yearly or 0,
+        change=row.change or "",
+    )
+
+
+def shown_of(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, list[str]]:
+    """The parts of memories that profiles and agendas may have shown, by id."""
+    found: dict[str, list[str]] = {}
+    for part in slices(ids):
+        rows = connection.execute(
+            select(memories.c.id, memories.c.content, statements.c.start, statements.c.length)
+            .join(statements, statements.c.rid == memories.c.rid)
+            .where(memories.c.space_id == space, memories.c.id.in_(part))
+        )
+        for row in rows:
+            found.setdefault(row.id, []).append(_words(row.content, row))
+    return found
+
+
+def find_beginning(connection: Connection, space: int, beginning: str) -> list[str]:
+    """The ids that begin so, two at most."""
+    return list(
+        connection.execute(
+            select(memories.c.id)
+            .where(
+                memories.c.space_id == space,
+                memories.c.id >= beginning,
+                memories.c.id < beginning + "\U0010ffff",
+            )
+            .limit(2)
+        ).scalars()
+    )
+
+
+def pinned_count(connection: Connection, space: int) -> int:
+    """How many memories are pinned."""
+    query = select(func.count()).where(memories.c.space_id == space, memories.c.pinned == 1)
+    return int(connection.execute(query).scalar_one())
