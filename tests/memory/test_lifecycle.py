@@ -194,6 +194,9 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "supersede": lambda: memory.supersede(x, own),
                 "history": lambda: memory.history(x),
                 "undo": lambda: memory.undo("c1"),
+                "pin": lambda: memory.pin(x),
+                "pin_beginning": lambda: memory.pin(x[:8]),
+                "unpin": lambda: memory.unpin(x),
             }
             for name, call in refused.items():
                 try:
@@ -209,6 +212,9 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "recall": lambda: memory.recall("What is the secret plan alpha?"),
                 "deep": lambda: memory.deep("What is the secret plan alpha?"),
                 "list": lambda: memory.list(session="s"),
+                "profile": memory.profile,
+                "agenda": memory.agenda,
+                "full_id": lambda: memory.full_id(x[:8]),
                 "words_said": lambda: memory.words_said([x, y]),
                 "forget": lambda: memory.forget([x, y]),
                 "forget_session": lambda: memory.forget(session="s"),
