@@ -38,7 +38,7 @@ import anyio
 
 from satchel.memory import Episode, Memory, Mode
 from satchel.memory.candidates import ranking
-from satchel.memory.candidates.weights import WITH_TOKENS, WITHOUT_TOKENS
+from satchel.memory.candidates.weights import WEIGHTS
 from satchel.memory.embedding import DenseArm
 
 CUTS = (5, 10, 20)
@@ -120,12 +120,9 @@ def mean(rows: list[dict[str, float]]) -> dict[str, float]:
 
 
 @contextmanager
-def weights(with_tokens: dict[str, float], without_tokens: dict[str, float]) -> Iterator[None]:
-    """Search with different weights in this block."""
-    with (
-        mock.patch.object(ranking, "WITH_TOKENS", MappingProxyType(with_tokens)),
-        mock.patch.object(ranking, "WITHOUT_TOKENS", MappingProxyType(without_tokens)),
-    ):
+def weights(**changed: float) -> Iterator[None]:
+    """Search with some weights changed in this block."""
+    with mock.patch.object(ranking, "WEIGHTS", MappingProxyType(dict(WEIGHTS) | changed)):
         yield
 
 
@@ -141,20 +138,12 @@ def variants(modes: list[Mode], *, ablate: bool) -> dict[str, tuple[Mode, list[A
     found: dict[str, tuple[Mode, list[Any]]] = {mode: (mode, []) for mode in modes}
     if not ablate:
         return found
-    plain, with_tokens = dict(WITHOUT_TOKENS), dict(WITH_TOKENS)
-    only = dict.fromkeys(plain, 0.0) | {"lexical": 1.0}
-    found["lexical, BM25 alone"] = ("lexical", [lambda: weights(with_tokens, only)])
+    only = dict.fromkeys(WEIGHTS, 0.0) | {"words": 1.0}
+    found["lexical, BM25 alone"] = ("lexical", [lambda: weights(**only)])
     found["dense"] = ("dense", [])
     found["hybrid, no token vectors"] = ("hybrid", [no_tokens])
-    for name in with_tokens:
-        found[f"hybrid, no {name}"] = (
-            "hybrid",
-            [lambda name=name: weights(with_tokens | {name: 0.0}, plain)],
-        )
-    found["hybrid, no page_*"] = (
-        "hybrid",
-        [lambda: weights(with_tokens | {n: 0.0 for n in with_tokens if n.startswith("page_")}, plain)],
-    )
+    for name in WEIGHTS:
+        found[f"hybrid, no {name}"] = ("hybrid", [lambda name=name: weights(**{name: 0.0})])
     return found
 
 

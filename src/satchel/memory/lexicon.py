@@ -20,7 +20,6 @@ __all__ = [
     "ASKED",
     "QUESTION",
     "RARE",
-    "TIME_WORDS",
     "VERSION",
     "WordList",
     "commonness",
@@ -33,9 +32,6 @@ __all__ = [
 
 VERSION = 2
 """The version of the stored data; memories with an older one are indexed again."""
-
-TIME_WORDS = 1
-"""The bit of `WordList.features` for a text that mentions a time ("last week", "in May", "2019")."""
 
 QUESTION = 2
 """The bit for a text that ends in a question."""
@@ -52,9 +48,6 @@ _CAMEL_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 # characters.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
-)
-_TIME = re.compile(
-    rf"\b(?:{'|'.join(read_lines('time_words.txt'))}|(?:19|20)\d\d|\d+(?:st|nd|rd|th))\b", re.IGNORECASE
 )
 
 # A question mark at the end, before closing quotes and the description of a picture: "How so? [photo: a dog]".
@@ -78,7 +71,7 @@ class WordList:
 
     Attributes:
         words: The number of words, including function words.
-        features: The bits `TIME_WORDS` and `QUESTION`.
+        features: The bit `QUESTION`. Earlier versions also stored 1, which has no meaning now.
         stems: The hashes of its distinct stems, shape (n,), uint32, ascending.
         counts: How often each stem occurs, shape (n,), uint16, at most 32,767, with the bit `ASKED`.
     """
@@ -204,8 +197,5 @@ def read_text(text: str, extra: Iterable[str] = ()) -> WordList:
             np.uint16
         )
     order = np.argsort(stems)
-    # Times are searched only in the beginning of a long text.
-    features = TIME_WORDS if _TIME.search(text, 0, 10_000) else 0
-    if _QUESTION_END.search(text[-500:]):
-        features |= QUESTION
+    features = QUESTION if _QUESTION_END.search(text[-500:]) else 0
     return WordList(words=len(words), features=features, stems=stems[order], counts=counts[order])

@@ -201,6 +201,10 @@ class Candidates(Protocol):
         """The cosine of a vector, shape (d,), and each visible memory's best passage, by rid; only those above 0."""
         ...
 
+    async def count_having(self, stems: Collection[int]) -> Mapping[int, int]:
+        """How many memories have each of these stems."""
+        ...
+
     async def having(self, stems: Sequence[int]) -> frozenset[int]:
         """The rids of the memories that have every one of these stems."""
         ...

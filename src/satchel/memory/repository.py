@@ -301,8 +301,8 @@ class Changes:
 
     Attributes:
         changed: The number of the last change that is included.
-        memories: Rows (rid, kind, session or None, turn, position, said_at, said_offset_min, speaker, quote, opening
-            or "", words, features, stems).
+        memories: Rows (rid, kind, session or None, turn, position, said_at, said_offset_min, speaker, trust, quote,
+            opening or "", words, features, stems).
         gone: The rids of forgotten memories.
         vectors: Rows (rid, vectors) of one model.
     """
@@ -324,6 +324,7 @@ _CHANGED_MEMORY = (
         memories.c.said_at,
         memories.c.said_offset_min,
         memories.c.speaker,
+        memories.c.trust,
         memories.c.source_quote,
         # A memory without a speaker may begin like a line of a transcript: "Ann: …".
         case(

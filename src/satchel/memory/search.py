@@ -12,7 +12,7 @@ from satchel.memory import decay, formulas, history, repository
 from satchel.memory.candidates.ranking import Found, Ranked
 from satchel.memory.checking import printable
 from satchel.memory.filters import Filter, Filters, Visible, filter_of
-from satchel.memory.question import Question, read_question
+from satchel.memory.question import Question, is_widespread, possible_names, read_question
 from satchel.memory.records import Hit, MemoryRecord, Mode
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Search:
         dense = None if mode == "lexical" else space.dense
         if dense is not None:
             await dense.open()
-        question = read_question(query, candidates.speakers.items())
+        question = await self._read(query)
         if not candidates.count or not query.strip():
             return Answer(question=question)
         asked = None
@@ -224,6 +224,19 @@ class Search:
             visible=visible,
             factors=self._boosts() if boosted else self._zero_for_faded() if for_showing else None,
             for_showing=for_showing,
+        )
+
+    async def _read(self, query: str) -> Question:
+        """Parse a query with what the space tells of it."""
+        candidates = self._space.candidates
+        names = possible_names(query)
+        having = await candidates.count_having(names) if names else {}
+        return read_question(
+            query,
+            candidates.speakers.items(),
+            asked_at=self._space.clock.now(),
+            locale=self._space.locale,
+            widespread=[name for name, count in having.items() if is_widespread(count, candidates.count)],
         )
 
     async def requests_since(self, ids: Sequence[str]) -> Mapping[str, int]:

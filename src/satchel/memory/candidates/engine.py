@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -361,6 +361,11 @@ class ArrayCandidates:
             }
 
         return await self._thread.run(compare)
+
+    async def count_having(self, stems: Collection[int]) -> Mapping[int, int]:
+        """See `ports.Candidates`."""
+        index = await self._loaded()
+        return await self._thread.run(lambda: {stem: len(index.postings(stem).rows) for stem in stems})
 
     async def having(self, stems: Sequence[int]) -> frozenset[int]:
         """See `ports.Candidates`."""

@@ -21,7 +21,13 @@ from satchel.memory.candidates.vectors import Cosines, VectorArrays, Vectors
 from satchel.memory.lexicon import ASKED
 from satchel.memory.repository import Changes
 
-__all__ = ["Index", "Rows"]
+__all__ = ["BY_ASSISTANT", "Index", "Rows"]
+
+BY_ASSISTANT = 4
+"""The bit of a row's features for what an assistant said; the others are `lexicon.WordList.features`."""
+
+_ASSISTANTS = frozenset({"assistant", "ai", "agent", "bot", "model", "system", "tool"})
+"""What programs call the party of a conversation that is no person."""
 
 _DAY_MICROS = 86_400_000_000
 _MINUTE_MICROS = 60_000_000
@@ -298,7 +304,8 @@ class Index:
         have[[row for row, _ in rows]] = True
         self.embedded_count += len(rows)
         self.unkept += len(rows)
-        self._derived.pop("vectors_in_order", None)
+        for name in ("vectors_in_order", "passage_counts"):
+            self._derived.pop(name, None)
 
     def _seat(self, changed: Ints) -> None:
         """Find out who sat together where rows came or went: in the conversations of those rows, and in no others."""
@@ -373,7 +380,7 @@ class Index:
         return self._values("stem_count")  # type: ignore[no-any-return]
 
     def has_feature(self, bit: int) -> Any:
-        """Which rows have a bit of `lexicon.WordList.features`."""
+        """Which rows have a bit of `lexicon.WordList.features`, or `BY_ASSISTANT`."""
         return (self._values("features") & bit) != 0
 
     def sittings(self) -> Sittings:
@@ -397,6 +404,10 @@ class Index:
     def spread(self, stem: int, *, spread: Callable[[], Spread], fix: Callable[[Ints], Floats]) -> Spread:
         """What is kept of a stem's counts, neighbours included; see `SpreadCounts.get`."""
         return self._spread.get(stem, rows=len(self), spread=spread, fix=fix)
+
+    def vector_counts(self) -> tuple[Any, Any]:
+        """The rows that have vectors, and how many each has."""
+        return Vectors(self.dimension).counts() if self._vectors is None else self._vectors.counts()
 
     def cosines(self, query: Floats) -> Cosines:
         """Compare queries with every vector; shape (d,) or (d, m), unit length."""
@@ -487,7 +498,7 @@ def _read(found: Sequence[Any], first: int) -> tuple[Mapping[str, Any], EntryArr
         "speaker": [number_of(row.speaker) if row.speaker else -1 for row in found],
         "words": [row.words for row in found],
         "stem_count": np.bincount(owners, weights=counts & (ASKED - 1), minlength=len(found)),
-        "features": [row.features for row in found],
+        "features": [row.features | (BY_ASSISTANT if _is_by_assistant(row) else 0) for row in found],
     }
     return values, EntryArrays(np.frombuffer(stems, "<u4"), owners + np.int32(first), counts)
 
@@ -500,6 +511,11 @@ def _voice_of(row: Any) -> int:
         return -1
     name = row.speaker or label_of(row.opening)
     return zlib.crc32(name.casefold().encode("utf-8", "surrogatepass")) if name else -1
+
+
+def _is_by_assistant(row: Any) -> bool:
+    """Whether an assistant said a row, by its trust or by the name of its speaker, whatever name is displayed."""
+    return (row.kind == "episode" and row.trust != "user") or row.speaker.casefold() in _ASSISTANTS
 
 
 def _stream_of(row: Any, voice: int) -> int:

@@ -1,5 +1,5 @@
-"""Ranks the memories of a space for a question by a weighted sum of signals: keywords, embeddings, neighbouring turns,
-tokens and a few simple features.
+"""Ranks the memories of a space for a question by a sum of signals: words, meaning, tokens, the question before, the
+session, and a few hints.
 
 docs/concepts/retrieval.md defines the signals and reports what each contributes; `weights` has their weights.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
@@ -18,11 +17,11 @@ import numpy as np
 
 from satchel.memory.candidates.arrays import Floats, Ints, distinct
 from satchel.memory.candidates.entries import Spread
-from satchel.memory.candidates.index import Index
+from satchel.memory.candidates.index import BY_ASSISTANT, Index
 from satchel.memory.candidates.tokens import Bag, match, weigh
-from satchel.memory.candidates.weights import WITH_TOKENS, WITHOUT_TOKENS
-from satchel.memory.lexicon import QUESTION, TIME_WORDS, commonness
-from satchel.memory.question import Question, date_closeness
+from satchel.memory.candidates.weights import WEIGHTS
+from satchel.memory.lexicon import QUESTION, commonness
+from satchel.memory.question import Question, closeness
 from satchel.memory.records import Mode
 
 if TYPE_CHECKING:
@@ -56,6 +55,13 @@ _PER_ARM = 100
 _FOLLOWED = 30
 """Each arm contributes its first 100 rows, and the turns right after its first 30. 200 of each gained nothing."""
 
+_MOST_DAYS = 31
+"""Of a time that a question names, so that what was said in it is looked at, whatever its words."""
+
+_MAX_SPREAD = 0.12
+"""The greatest standard deviation of the cosines of unrelated passages that is believed: in a store of five memories, it
+is the related ones that spread."""
+
 _SAME_TEXT = 0.999
 """The cosine of a text with itself, allowing for rounding."""
 
@@ -75,9 +81,6 @@ _MAX_FACTOR = 1.1**3
 """The greatest factor of a score: importance, recency and priority are worth ±10 % each (DESIGN 5)."""
 _ROUNDING = 1e-5
 """The relative error of scores, which are float32, with room to spare."""
-
-_DAY_ZERO = date(1970, 1, 1).toordinal()
-_FIRST_DAY, _LAST_DAY = date.min.toordinal() - _DAY_ZERO, date.max.toordinal() - _DAY_ZERO
 
 Factors: TypeAlias = Callable[[Ints], Floats]
 """Maps rids to the factors of their scores, which don't depend on the question."""
@@ -132,6 +135,7 @@ class Shortlist:
         gate: How much the neighbours of each row count, 0 to 1.
         lexical: BM25, neighbours included.
         cosine: Of each row's best passage, NaN if it has no vector; None if no vectors were compared.
+        passages: How many vectors each row has.
         bags: The tokens that are in memory, by row, for the rows and the previous turns.
         missing_tokens: The rids whose tokens have to be read from the database before `score` can use them.
         compared: As in `Found`, like the sums.
@@ -143,6 +147,7 @@ class Shortlist:
     gate: Floats
     lexical: Floats
     cosine: Floats | None
+    passages: Ints
     bags: Mapping[int, Bag]
     missing_tokens: Sequence[int]
     compared: int
@@ -151,7 +156,7 @@ class Shortlist:
 
 
 class Scores(NamedTuple):
-    """The score of each candidate, 0 to 1, with its parts, each 0 to 1, and their weights."""
+    """The score of each candidate, 0 to 1, with its parts, each at most 1, and their weights."""
 
     values: Floats
     parts: Mapping[str, Any]
@@ -195,7 +200,7 @@ def shortlist(
             # Rows without a vector (NaN) are kept, and so are statements in the words of the question: they answer it.
             others = ~((cosine >= _SAME_TEXT) & index.has_feature(QUESTION))
             only = others if only is None else only & others
-    rows = _union_of_arms(index, lexical, cosine, after, max(_PER_ARM, limit), only)
+    rows = _union_of_arms(index, question, lexical, cosine, max(_PER_ARM, limit), only)
     if not len(rows) or (mode == "dense" and cosine is None):
         return None
     previous = before[rows]
@@ -210,6 +215,7 @@ def shortlist(
         gate=gate[rows],
         lexical=lexical[rows],
         cosine=None if cosine is None else cosine[rows],
+        passages=_passage_counts(index)[rows],
         bags=bags,
         missing_tokens=missing,
         compared=0 if every is None else len(every),
@@ -238,41 +244,30 @@ def score(
         read: The bags of `chosen.missing_tokens`, by row.
     """
     rows = chosen.rows
-    parts: dict[str, Any] = {}
-    if chosen.cosine is not None:
-        parts["dense"] = _scaled(_fill_unknown(np.maximum(chosen.cosine, 0), ~np.isnan(chosen.cosine)))
     if mode == "dense":
-        return Scores(values=parts["dense"], parts=parts, weights={"dense": 1.0})
-    with_tokens = tokens is not None and mode == "hybrid"
-    weights = WITH_TOKENS if with_tokens else WITHOUT_TOKENS
-    parts["lexical"] = _scaled(chosen.lexical)
-    if tokens is not None and with_tokens:
+        assert chosen.cosine is not None
+        near = np.maximum(np.nan_to_num(chosen.cosine), 0)
+        return Scores(values=near, parts={"meaning": near}, weights={"meaning": 1.0})
+    parts: dict[str, Any] = {"words": _share_of_best(index, question.stems, chosen.lexical)}
+    if chosen.cosine is not None:
+        parts["meaning"] = _meaning(chosen)
+    if tokens is not None and mode == "hybrid":
         parts.update(_token_parts(index, question, chosen, tokens, {**chosen.bags, **read}))
     else:
         # The share of the question's words in a question right before each row.
         parts["echo"] = chosen.gate * _share_of_words(
             index, question.stems, lambda stem: _is_in(index.postings(stem).asked, chosen.previous)
         )
-    page = 1 - chosen.gate
-    parts["page_lexical"] = page * parts["lexical"]
-    if "dense" in parts:
-        parts["page_dense"] = page * parts["dense"]
-    parts["page_words"] = (
-        page
-        * _share_of_words(index, question.stems, lambda stem: _is_in(index.postings(stem).rows, rows)) ** 3
+    own = _sum_of(parts)
+    parts["session"] = chosen.gate * _session_prior(index, rows, np.maximum(own, 0))
+    parts["speaker"] = _is_speaker(index, question, rows)
+    if question.days:
+        parts["date"] = closeness(question.days, index.days[rows])
+    if question.quoted:
+        parts["quoted"] = _quoted(index, question, rows)
+    return Scores(
+        values=np.maximum(_sum_of(parts), 0), parts=parts, weights={name: WEIGHTS[name] for name in parts}
     )
-    parts["session"] = chosen.gate * _session_prior(index, rows, parts["lexical"])
-    if with_tokens and "dense" in parts:
-        parts["session_dense"] = _scaled(chosen.gate * _session_prior(index, rows, parts["dense"]))
-    if question.speaker is not None:
-        parts["speaker"] = (index.speakers[rows] == question.speaker).astype(np.float32)
-    if question.asks_when:
-        parts["time"] = index.has_feature(TIME_WORDS)[rows].astype(np.float32)
-    if question.dates:
-        parts["date"] = _date_fit(index, question, rows)
-    parts["statement"] = (~index.has_feature(QUESTION)[rows]).astype(np.float32)
-    values = sum(weights[name] * part for name, part in parts.items()) / sum(weights.values())
-    return Scores(values=values, parts=parts, weights=weights)
 
 
 def factors_within_reach(
@@ -350,12 +345,12 @@ def rank(
 
 
 def _signals(scores: Scores, at: int, cosine: float | None) -> dict[str, float | None]:
-    """The weighted parts of one row's score, which add up to it, except that "dense" is the plain cosine."""
+    """The weighted parts of one row's score, which add up to it, and as "dense" the cosine of its best passage."""
     total = sum(scores.weights.values())
     signals: dict[str, float | None] = {
         name: round(float(scores.weights[name] * part[at] / total), 6)
         for name, part in scores.parts.items()
-        if name != "dense" and part[at]
+        if part[at]
     }
     signals["dense"] = None if cosine is None else round(cosine, 6)
     return signals
@@ -386,11 +381,7 @@ def _token_parts(
         previous=np.where(chosen.previous >= 0, np.searchsorted(needed, chosen.previous), -1),
         gate=chosen.gate,
     )
-    return {
-        "match": _scaled(_fill_unknown(found.window, found.known)),
-        "reply": _scaled(_fill_unknown(found.reply, found.known)),
-        "asked": _scaled(found.asked),
-    }
+    return {"match": _fill_unknown(found.match, found.known), "asked": found.asked}
 
 
 def _with_previous(rows: Ints, previous: Ints) -> Ints:
@@ -416,10 +407,62 @@ def _is_in(ascending: Ints, rows: Ints) -> Any:
     return ascending[place] == rows
 
 
-def _scaled(values: Any) -> Any:
-    """Divide by the maximum."""
-    top = values.max()
-    return values / top if top > 0 else values
+def _sum_of(parts: Mapping[str, Any]) -> Any:
+    """The weighted mean of the parts of each row."""
+    return sum(WEIGHTS[name] * part for name, part in parts.items()) / sum(map(WEIGHTS.__getitem__, parts))
+
+
+def _share_of_best(index: Index, stems: Sequence[int], lexical: Floats) -> Any:
+    """BM25 as a share of what a text would get that repeats each word of the question without end."""
+    return lexical / np.float32(max(sum(_rarity(index, stem) for stem in stems) * (K1 + 1), 1e-9))
+
+
+def _meaning(chosen: Shortlist) -> Any:
+    """How far the cosine of each row's best passage stands out, at most 1; below 0 if it is less than the mean of all.
+
+    The best of many passages is nearer by chance than a single one. What n unrelated passages reach by chance, the
+    standard deviation times the square root of 2 ln n, is subtracted: a text gets nothing for being long.
+    """
+    cosine = chosen.cosine
+    mean = chosen.cosine_sum / max(chosen.compared, 1)
+    variance = chosen.cosine_square_sum / max(chosen.compared, 1) - mean**2
+    by_chance = min(math.sqrt(max(variance, 0.0)), _MAX_SPREAD) * np.sqrt(2 * np.log(chosen.passages))
+    above = (cosine - np.float32(mean) - by_chance) / np.float32(max(1 - mean, 1e-3))
+    return _fill_unknown(above.astype(np.float32), ~np.isnan(above))
+
+
+def _is_speaker(index: Index, question: Question, rows: Ints) -> Any:
+    """Whether each row was said by whom the question names; if it names nobody, by anybody but an assistant.
+
+    An assistant repeats what was said to it and answers at length; what the question is about was said by the user.
+    """
+    if question.speaker is not None:
+        said: Any = index.speakers[rows] == question.speaker
+    elif question.side == "anybody":
+        said = np.zeros(len(rows), dtype=np.bool_)
+    else:
+        said = index.has_feature(BY_ASSISTANT)[rows] == (question.side == "assistant")
+    return said.astype(np.float32)
+
+
+def _quoted(index: Index, question: Question, rows: Ints) -> Any:
+    """Whether each row has all words of something that the question quotes."""
+    found = np.zeros(len(rows), dtype=np.bool_)
+    for stems in question.quoted:
+        found |= np.logical_and.reduce([_is_in(index.postings(stem).rows, rows) for stem in stems])
+    return found.astype(np.float32)
+
+
+def _passage_counts(index: Index) -> Any:
+    """How many passages with a vector each row has, at least 1."""
+
+    def count() -> Any:
+        rows, counts = index.vector_counts()
+        found = np.ones(len(index), dtype=np.uint8)
+        found[rows] = counts
+        return found
+
+    return index.derived("passage_counts", count)
 
 
 def _gate(index: Index) -> Any:
@@ -565,8 +608,13 @@ def _not_below_top(values: Any, count: int) -> Any:
     return places if len(places) <= 8 * count else None  # Many values are equal, such as 0.
 
 
-def _union_of_arms(index: Index, lexical: Any, cosine: Any, after: Ints, per_arm: int, only: Any) -> Ints:
-    """The first rows of both arms, and the turns right after the first of these; ascending."""
+def _union_of_arms(
+    index: Index, question: Question, lexical: Any, cosine: Any, per_arm: int, only: Any
+) -> Ints:
+    """The first rows of both arms, the turns right after the first of these, and what was said on a day that the
+    question names; ascending.
+    """
+    _, after = index.neighbours()
     wanted = index.alive if only is None else index.alive & only
     dead = None if only is None and index.alive_count == len(index) else ~wanted
     arms = []
@@ -582,6 +630,10 @@ def _union_of_arms(index: Index, lexical: Any, cosine: Any, after: Ints, per_arm
         comparable = np.where(absent, np.float32(-2), cosine) if absent.any() else cosine
         by_meaning = top(comparable, per_arm)
         arms.append(by_meaning[comparable[by_meaning] > -2])
+    for days in question.days:
+        if days.count <= _MOST_DAYS:
+            said_then = np.flatnonzero(wanted & days.contain(index.days))
+            arms.append(said_then[top((lexical if cosine is None else comparable)[said_then], per_arm)])
     followed = [after[arm[:_FOLLOWED]] for arm in arms]
     chosen = distinct(np.concatenate([*arms, *followed]))
     chosen = chosen[chosen >= 0]
@@ -603,12 +655,3 @@ def _session_prior(index: Index, rows: Ints, values: Any) -> Any:
     prior = np.zeros(len(rows), dtype=np.float32)
     prior[order] = np.repeat(best, sizes)
     return prior
-
-
-def _date_fit(index: Index, question: Question, chosen: Ints) -> Any:
-    """How well the day of each candidate fits the dates in the question, 0 to 1."""
-    fit = np.zeros(len(chosen), dtype=np.float32)
-    for at, day in enumerate(index.days[chosen]):
-        said = date.fromordinal(int(min(max(day, _FIRST_DAY), _LAST_DAY)) + _DAY_ZERO)
-        fit[at] = max(date_closeness(named, said) for named in question.dates)
-    return fit

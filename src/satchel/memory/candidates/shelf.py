@@ -30,7 +30,7 @@ __all__ = ["Shelf", "Stocked"]
 
 _log = logging.getLogger(__name__)
 
-_FORMAT = 1
+_FORMAT = 2
 """Of the columns and of what they mean; a file of another format is removed."""
 _LOCK_WAIT_S = 10.0
 """How long to wait for another process that writes: twenty times what 100,000 memories take."""

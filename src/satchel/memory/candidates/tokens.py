@@ -1,9 +1,8 @@
 """Late interaction: compares the tokens of a question with those of memories.
 
 The vector of a passage represents its topic; the vector of a token represents a word in its context. Each token of the
-question is matched with the most similar token of a memory (MaxSim). Because statements in a conversation depend on
-what was said before, tokens of the previous turn count almost as much as the memory's own, and an answer is also
-matched by the question before it. docs/concepts/retrieval.md reports what each part contributes.
+question is matched with the most similar token of a memory (MaxSim), and an answer is also matched by the question
+before it. docs/concepts/retrieval.md reports what each part contributes.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Bag", "Match", "QuestionTokens", "match", "pack", "unpack", "weigh"]
 
-CARRY = 0.9
-"""The weight of a token of the previous turn; the memory's own tokens have 1."""
-CARRY_QUESTION = 0.95
-"""The weight of a token in a question of the previous turn."""
+_OWN_QUESTION = 0.5
+"""The weight of a token in a question of the memory itself: such a memory has the topic, but no answer."""
+_ANSWERED = 0.95
+"""The weight of a token in a question of the previous turn, which the memory answers."""
 
 ALIKE = 0.6
 """The cosine of two tokens at which a logistic curve has one half. Unrelated tokens have cosines of .2 to .4, and many
@@ -166,14 +165,13 @@ class Match(NamedTuple):
     """How well each memory matches the tokens of a question, shape (n,); 0 for no match, 1 for identical tokens.
 
     Attributes:
-        window: Against the memory and the previous turn.
-        reply: Against the memory's statements and the questions in the previous turn.
+        match: Against the memory's statements, its own questions, which count half, and the questions in the previous
+            turn.
         asked: Against the questions in the previous turn.
         known: Whether the tokens of the memory are known, bool.
     """
 
-    window: Floats
-    reply: Floats
+    match: Floats
     asked: Floats
     known: Any
 
@@ -194,16 +192,15 @@ def match(
     count = len(own)
     if not len(have) or not len(question.weights):
         nothing = np.zeros(count, dtype=np.float32)
-        return Match(window=nothing, reply=nothing, asked=nothing, known=np.zeros(count, dtype=np.bool_))
+        return Match(match=nothing, asked=nothing, known=np.zeros(count, dtype=np.bool_))
     filled = [bag for bag in bags if bag is not None]
-    every, stated, asking = (
+    stated, asking = (
         np.concatenate(blocks, axis=1) for blocks in zip(*_compare(question.vectors, filled), strict=True)
     )
     passages = np.array([len(bag.counts) for bag in filled], dtype=np.int64)
     starts = np.cumsum(passages) - passages
     # For a whole memory, each token takes the best passage. An additional column of zeros stands for "no memory".
     blank = np.zeros((len(question.weights), 1), dtype=np.float32)
-    whole = np.concatenate([np.maximum.reduceat(every, starts, axis=1), blank], axis=1)
     questions = np.concatenate([np.maximum.reduceat(asking, starts, axis=1), blank], axis=1)
     place_of = np.full(len(bags) + 1, -1, dtype=np.int64)
     place_of[have] = np.arange(len(have))
@@ -215,23 +212,18 @@ def match(
     first = np.cumsum(sizes) - sizes
     columns = np.repeat(starts[own[at]] - first, sizes) + np.arange(int(sizes.sum()))
     owner = np.repeat(at, sizes)
-    window = np.zeros(count, dtype=np.float32)
-    reply = np.zeros(count, dtype=np.float32)
+    matched = np.zeros(count, dtype=np.float32)
     if len(at):
-        for found, own_part, before, carry in (
-            (window, every, whole, CARRY),
-            (reply, stated, questions, CARRY_QUESTION),
-        ):
-            handed = (np.float32(carry) * gate)[owner] * before[:, previous[owner]]
-            scores = question.weights @ np.maximum(own_part[:, columns], handed)
-            found[at] = np.maximum.reduceat(scores, first)
+        mine = np.maximum(stated, np.float32(_OWN_QUESTION) * asking)[:, columns]
+        answered = (np.float32(_ANSWERED) * gate)[owner] * questions[:, previous[owner]]
+        matched[at] = np.maximum.reduceat(question.weights @ np.maximum(mine, answered), first)
     asked = gate * (question.weights @ questions)[previous]
-    return Match(window=window, reply=reply, asked=asked.astype(np.float32), known=known)
+    return Match(match=matched, asked=asked.astype(np.float32), known=known)
 
 
-def _compare(wanted: Matrix, bags: Sequence[Bag]) -> Iterator[tuple[Any, Any, Any]]:
+def _compare(wanted: Matrix, bags: Sequence[Bag]) -> Iterator[tuple[Any, Any]]:
     """How well each passage matches each token of the question, as blocks of shape (question tokens, passages): against
-    all tokens of the passage, those outside questions, and those in questions.
+    the tokens outside questions, and those in questions.
     """
     for block in _blocks(bags):
         counts = np.fromiter(chain.from_iterable(bag.counts for bag in block), dtype=np.int64)
@@ -240,13 +232,13 @@ def _compare(wanted: Matrix, bags: Sequence[Bag]) -> Iterator[tuple[Any, Any, An
         stored = np.frombuffer(b"".join(bag.vectors for bag in block), dtype=np.int8)
         found = stored.reshape(len(asks), -1).astype(np.float32)
         cosines = product(found, (wanted / np.float32(127)).T).T
-        every = np.maximum.reduceat(cosines, starts, axis=1)
         if asks.any():
             stated = np.maximum.reduceat(np.where(asks, np.float32(-1), cosines), starts, axis=1)
             asking = np.maximum.reduceat(np.where(asks, cosines, np.float32(-1)), starts, axis=1)
         else:
-            stated, asking = every, np.full_like(every, -1)
-        yield _match_strength(every), _match_strength(stated), _match_strength(asking)
+            stated = np.maximum.reduceat(cosines, starts, axis=1)
+            asking = np.full_like(stated, -1)
+        yield _match_strength(stated), _match_strength(asking)
 
 
 def _match_strength(cosines: Any) -> Any:

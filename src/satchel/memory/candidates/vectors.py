@@ -150,6 +150,12 @@ class Vectors:
         best = every if len(firsts) == len(every) else np.maximum.reduceat(every, firsts, axis=0)
         return Cosines(best=best, rows=rows[groups], every=every)
 
+    def counts(self) -> tuple[Any, Any]:
+        """The rows that have vectors, and how many each has."""
+        rows, starts = self._rows_and_starts() if self._base is not None else (np.empty(0, np.int32),) * 2
+        ends = np.append(starts[1:], sum(len(part.matrix) for part in self.parts()))
+        return rows, (ends - starts)[: len(rows)]
+
     def _rows_and_starts(self) -> tuple[Any, Any]:
         if self._places is None:
             parts = list(self.parts())

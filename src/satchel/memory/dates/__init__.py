@@ -11,6 +11,6 @@ unknown; nothing is guessed.
     resolving.py      puts them together
 """
 
-from satchel.memory.dates.resolving import ResolvedDate, resolve_dates
+from satchel.memory.dates.resolving import NamedSpan, ResolvedDate, named_days, resolve_dates
 
-__all__ = ["ResolvedDate", "resolve_dates"]
+__all__ = ["NamedSpan", "ResolvedDate", "named_days", "resolve_dates"]

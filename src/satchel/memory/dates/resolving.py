@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from satchel.errors import UsageError
 from satchel.memory.dates.grammar import LANGUAGES, Language, Phrase, Token, language, tokens_of
@@ -17,7 +17,7 @@ from satchel.memory.dates.meanings import Order, Said
 from satchel.memory.dates.spans import NO_MENTION, PERIODS, Cycle, Span, Value
 from satchel.memory.dates.tenses import Clauses
 
-__all__ = ["ResolvedDate", "resolve_dates"]
+__all__ = ["NamedSpan", "ResolvedDate", "named_days", "resolve_dates"]
 
 _MONTH_FIRST: Final = frozenset({"US", "PH", "CN", "TW", "JP", "KR", "HU"})
 """Countries that write the month before the day; Canada does both."""
@@ -83,6 +83,41 @@ def resolve_dates(text: str, said_at: datetime | date | str, *, locale: str = ""
     Raises:
         UsageError: `said_at` is no date.
     """
+    return tuple(found for found, _ in _resolved(text, said_at, locale))
+
+
+class NamedSpan(NamedTuple):
+    """Days that somebody asks for; both ends belong to them, and `yearly` are the same days of any year."""
+
+    first: date
+    last: date
+    yearly: bool
+
+
+def named_days(text: str, asked_at: datetime | date | str, *, locale: str = "") -> tuple[NamedSpan, ...]:
+    """Find the days that a question asks for: as `resolve_dates`, but a question doesn't need to be that clear.
+
+    "On 3 May" asks for that day of any year, and "on Tuesday" for the last one where no tense says more.
+    """
+    asked: list[NamedSpan] = []
+    for found, value in _resolved(text, asked_at, locale):
+        if isinstance(value, Cycle) and value.period == "year":
+            spans = list(value.around(_moment(asked_at)[0].date()))
+            if len({(span.first.month, span.first.day) for span in spans}) == 1:
+                asked.append(NamedSpan(spans[0].first, spans[0].last, True))
+            elif (last := value.before(_moment(asked_at)[0].date())) is not None:  # Easter
+                asked.append(NamedSpan(last.first, last.last, False))
+        elif found.start is not None and found.end is not None:
+            asked.append(NamedSpan(found.start, found.end, False))
+        elif isinstance(value, Cycle) and (last := value.before(_moment(asked_at)[0].date())) is not None:
+            asked.append(NamedSpan(last.first, last.last, False))
+    return tuple(asked)
+
+
+def _resolved(
+    text: str, said_at: datetime | date | str, locale: str
+) -> list[tuple[ResolvedDate, Value]]:
+    """The mentions in a text, and what each means before a round of a cycle is picked; None if it is part of more."""
     at, has_hour = _moment(said_at)
     country = _country(locale)
     tokens = tokens_of(text)
@@ -107,19 +142,20 @@ def resolve_dates(text: str, said_at: datetime | date | str, *, locale: str = ""
         spoken: Clauses(text, [_with_dot(text, *place) for place in places], spoken.signs)
         for spoken in {spoken for spoken, phrase in mentions if _needs_tense(phrase.value)}
     }
-    resolved: list[ResolvedDate] = []
+    resolved: list[tuple[ResolvedDate, Value]] = []
     before: Phrase | None = None
     for (spoken, phrase), place in zip(mentions, places, strict=True):
         start, end = place
         span = _inside(phrase, before, tokens, spoken) if before is not None else None
         if span is not None:
-            start = resolved.pop().offset
+            start = resolved.pop()[0].offset
         elif phrase not in unclear:
             span = _picked(phrase.value, clauses.get(spoken), place, at.date())
         first, last = (span.first, span.last) if span is not None else (None, None)
-        resolved.append(ResolvedDate(text=text[start:end], offset=start, start=first, end=last))
+        value = phrase.value if start == place[0] else None
+        resolved.append((ResolvedDate(text=text[start:end], offset=start, start=first, end=last), value))
         before = phrase
-    return tuple(resolved)
+    return resolved
 
 
 def _inside(phrase: Phrase, before: Phrase, tokens: list[Token], spoken: Language) -> Span | None:
