@@ -321,14 +321,13 @@ async def test_every_hit_says_what_its_score_is_made_of() -> None:
     best = hits[0]
     assert best.memory.content == "At the harbour, on Monday."
     assert set(best.signals) == {
-        *("lexical", "dense", "session", "echo", "speaker", "time", "statement"),
-        *("page_lexical", "page_dense", "page_words"),
+        *("words", "meaning", "dense", "session", "echo", "speaker"),
         *("times_importance", "times_recency", "times_priority"),
     }
     times = math.prod(value or 0 for name, value in best.signals.items() if name.startswith("times_"))
-    shares = {name: value or 0 for name, value in best.signals.items() if not name.startswith("times_")}
-    dense = best.score / times - sum(value for name, value in shares.items() if name != "dense")
-    assert 0 < dense < 1
+    parts = {name: value or 0 for name, value in best.signals.items() if not name.startswith("times_")}
+    assert 0 < parts.pop("dense") < 1  # The plain cosine, of which `meaning` is made.
+    assert sum(parts.values()) * times == pytest.approx(best.score, abs=1e-5)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert all(0 <= hit.score <= 1.1**3 for hit in hits)
 

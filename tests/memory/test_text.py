@@ -1,16 +1,17 @@
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, datetime
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satchel.memory.lexicon import QUESTION, TIME_WORDS, commonness, hash_stem, read_text, stems_of, words_of
+from satchel.memory.lexicon import QUESTION, commonness, hash_stem, read_text, stems_of, words_of
 from satchel.memory.passages import MAX_PASSAGES, passages
-from satchel.memory.question import NamedDate, date_closeness, read_question
+from satchel.memory.question import NamedDays, closeness, is_widespread, possible_names, read_question
 from satchel.memory.relevance import examples
+from tests.requirements import requirement
 
 ANN_AND_BOB = [("Ann Miller", 0), ("Bob", 1), ("assistant", 2), ("Will", 3), ("", 4)]
 
@@ -38,7 +39,7 @@ def test_stems_join_forms_of_a_word_and_leave_function_words_out() -> None:
     assert commonness(hash_stem("time")) > 0.2 > commonness(hash_stem("xylophone"))
 
 
-def test_a_reading_counts_stems_and_notes_questions_and_times() -> None:
+def test_a_reading_counts_stems_and_notes_questions() -> None:
     read = read_text("Boats and boats, a harbour", ["harbour", "the"])
     assert read.words == 5
     assert sorted(read.counts.tolist()) == [2, 2]
@@ -49,8 +50,7 @@ def test_a_reading_counts_stems_and_notes_questions_and_times() -> None:
         'He asked "why?"': QUESTION,
         "How so? [photo: a dog]": QUESTION,
         "Why? Because.": 0,
-        "It was last week.": TIME_WORDS,
-        "In 2019, was it?": TIME_WORDS | QUESTION,
+        "In 2019, was it?": QUESTION,
     }
     assert {text: read_text(text).features for text in features} == features
 
@@ -79,7 +79,7 @@ def test_passages_hold_every_word_once_and_none_is_too_long(text: str) -> None:
         ("Did Ann call Bob?", "Did call ?", None),
         ("Will it rain?", "Will it rain?", None),
         ("What does Will eat?", "What does eat?", 3),
-        ("What did the assistant say about Annabel?", "What did the assistant say about Annabel?", None),
+        ("What did the assistant say about Annabel?", "What did say about Annabel?", None),
         ("Ann", "Ann", 0),
     ],
 )
@@ -88,62 +88,105 @@ def test_known_names_are_taken_out_of_a_question(query: str, text: str, speaker:
     assert (question.text, question.speaker) == (text, speaker)
 
 
-def test_a_question_tells_what_it_names_and_when_it_asks_for() -> None:
-    question = read_question('When did Mara fix QX-4711 in "the old harbour" on 3 May 2021?', [])
-    assert question.asks_when
-    assert question.dates == (NamedDate(year=2021, month=5, day=3),)
+NOW = datetime(2026, 11, 23, 12)  # A Monday.
+
+
+def days(first: str, last: str = "", *, yearly: bool = False) -> NamedDays:
+    return NamedDays(date.fromisoformat(first), date.fromisoformat(last or first), yearly)
+
+
+def test_a_question_tells_what_it_names_quotes_and_asks_a_day_of() -> None:
+    question = read_question('When did Mara fix QX-4711 in "the old harbour" on 3 May 2021?', [], asked_at=NOW)
+    assert question.days == (days("2021-05-03"),)
+    assert question.quoted == (tuple(stems_of("old harbour")),)
     assert set(question.names) == {
         hash_stem("mara"),
         hash_stem("qx"),
         hash_stem("4711"),
         *stems_of("3 2021"),
     } - {0}
-    plain = read_question("May I ask about tea?", [])
-    assert (plain.asks_when, plain.dates, plain.names) == (False, (), ())
+    plain = read_question("May I ask about tea?", [], asked_at=NOW)
+    assert (plain.days, plain.names, plain.quoted) == ((), (), ())
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("in July 2022", [NamedDate(year=2022, month=7)]),
-        ("July 4th", [NamedDate(month=7, day=4)]),
-        ("the 4th of July, 1999", [NamedDate(year=1999, month=7, day=4)]),
-        ("2023-02-30", [NamedDate(year=2023, month=2, day=30)]),
-        ("back in 2019", [NamedDate(year=2019)]),
-        ("in May", []),
-        ("May 2020", [NamedDate(year=2020, month=5)]),
+        ("What happened in July 2022?", [("2022-07-01", "2022-07-31")]),
+        ("the 4th of July, 1999", [("1999-07-04",)]),
+        ("2023-02-30", []),
+        ("back in 2019", [("2019-01-01", "2019-12-31")]),
+        ("What did I say yesterday?", [("2026-11-22",)]),
+        ("Was habe ich letzte Woche erzählt?", [("2026-11-16", "2026-11-22")]),
+        ("我昨天说了什么？", [("2026-11-22",)]),
+        ("What did we talk about at Easter?", [("2026-04-05",)]),
+        ("On Friday", [("2026-11-20",)]),
+        ("What is on tomorrow?", []),
     ],
 )
-def test_dates_are_found_in_a_question(words: str, expected: list[NamedDate]) -> None:
-    assert list(read_question(f"What happened {words}?", []).dates) == expected
+@requirement("memory:search:days")
+def test_the_days_of_a_question_are_found_in_any_language_of_the_calendar(
+    words: str, expected: list[tuple[str, ...]]
+) -> None:
+    assert list(read_question(words, [], asked_at=NOW).days) == [days(*span) for span in expected]
 
 
-def test_how_well_a_day_fits_a_date() -> None:
-    def fit(named: NamedDate, year: int, month: int, day: int) -> float:
-        return date_closeness(named, date(year, month, day))
+@pytest.mark.parametrize("words", ["on July 4th", "在7月4日这天我做了什么？", "Was war am 4. Juli?"])
+def test_a_day_without_a_year_is_that_day_of_every_year(words: str) -> None:
+    (named,) = read_question(words, [], asked_at=NOW).days
+    assert named.yearly
+    said = np.array([day(year, 7, 4) for year in (2019, 2023, 2026)])
+    assert named.contain(said).all()
+    assert not named.contain(said + 1).any()
 
-    fourth = NamedDate(year=2022, month=7, day=4)
-    assert [fit(fourth, 2022, 7, day) for day in (1, 2, 3, 4, 5, 12, 13, 31)] == [
-        0.4,
-        0.4,
-        1,
-        1,
-        1,
-        0.8,
-        0.4,
-        0.4,
-    ]
-    assert [fit(fourth, 2022, month, 20) for month in (6, 8)] == [0.0, 0.0]
-    assert fit(NamedDate(month=7, day=4), 2030, 7, 4) == 1
-    assert fit(NamedDate(year=2023, month=2, day=30), 2023, 2, 28) == 0
-    assert [
-        fit(NamedDate(year=2022, month=7), *when) for when in ((2022, 7, 30), (2022, 8, 3), (2022, 8, 20))
-    ] == [
-        1.0,
-        0.5,
-        0.0,
-    ]
-    assert [fit(NamedDate(year=2022), year, 1, 1) for year in (2022, 2023)] == [1.0, 0.0]
+
+def day(year: int, month: int, day: int) -> int:
+    return date(year, month, day).toordinal() - date(1970, 1, 1).toordinal()
+
+
+@requirement("memory:search:days")
+def test_the_day_itself_outranks_its_neighbours() -> None:
+    def fit(named: NamedDays, *said: int) -> list[float]:
+        return [round(float(found), 1) for found in closeness([named], np.array(said))]
+
+    fourth = day(2022, 7, 4)
+    around = [fourth + late for late in (-4, -3, -1, 0, 1, 2, 8, 9, 30, 31)]
+    assert fit(days("2022-07-04"), *around) == [0, 0.2, 0.5, 1, 0.5, 0.4, 0.4, 0.2, 0.2, 0]
+    assert fit(days("2022-07-01", "2022-07-31"), day(2022, 6, 30), day(2022, 7, 30), day(2022, 8, 3)) == [0, 1, 0.5]
+    assert fit(days("2022-01-01", "2022-12-31"), day(2022, 1, 1), day(2023, 1, 1)) == [1, 0]
+    assert fit(days("2020-02-29", yearly=True), day(2024, 2, 29), day(2023, 2, 27)) == [1, 0]
+
+
+def test_no_language_of_the_calendar_has_a_word_for_a_day_that_is_not_looked_for() -> None:
+    for words in ("gestern", "ayer", "avant-hier", "昨天", "last week", "im Mai", "le 3 mai", "25/12/2021", "este mes"):
+        assert read_question(f"{words} ?", [], asked_at=NOW).days, words
+
+
+@requirement("memory:search:roles")
+@pytest.mark.parametrize(
+    ("query", "text", "side"),
+    [
+        ("What is the user's favourite tea?", "What is favourite tea?", "user"),
+        ("What did the assistant recommend?", "What did recommend?", "assistant"),
+        ("What does the user think of what the assistant said?", "What does think of what said?", "anybody"),
+        ("How do we name the table of user accounts?", "How do we name the table of user accounts?", "user"),
+        ("the user", "the user", "user"),
+    ],
+)
+def test_a_side_of_a_conversation_is_named_like_a_person(query: str, text: str, side: str) -> None:
+    question = read_question(query, [("user", 1), ("assistant", 2)])
+    assert (question.text, question.side) == (text, side)
+    assert read_question(query, [("Ann", 1), ("user", 2)]).text == query
+
+
+def test_a_name_that_is_everywhere_is_not_embedded() -> None:
+    query = "When did Caroline's sister paint in Lisbon? Caroline knows."
+    assert {hash_stem("carolin"), hash_stem("lisbon")} <= possible_names(query) | {hash_stem("carolin")}
+    question = read_question(query, [], widespread=[*stems_of("Caroline")])
+    assert (question.text, question.side) == ("When did sister paint in Lisbon? knows.", "anybody")
+    assert set(stems_of("Caroline")) <= set(question.stems)
+    assert [is_widespread(having, 20) for having in (1, 2)] == [False, True]
+    assert not is_widespread(9, 9)
 
 
 def test_the_example_messages_are_of_both_kinds() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from satchel.memory import Episode, Memory
 from satchel.memory.candidates.tokens import Bag, QuestionTokens, match, pack, unpack, weigh
-from satchel.memory.candidates.weights import SIGNALS, WITH_TOKENS, WITHOUT_TOKENS
+from satchel.memory.candidates.weights import SIGNALS, WEIGHTS
 from satchel.memory.lexicon import ASKED, hash_stem, question_spans, read_text
 from tests.memory.embedders import Wordy, tokens_of
 from tests.requirements import requirement
@@ -31,44 +31,41 @@ def bag(*passages: list[tuple[list[int], bool]]) -> Bag:
 
 def compared(
     bags: list[Bag | None], *, own: list[int], previous: list[int], gate: list[float]
-) -> tuple[list[float], list[float], list[float], list[bool]]:
+) -> tuple[list[float], list[float], list[bool]]:
     question = QuestionTokens(vectors=np.eye(2, dtype=np.float32), weights=np.array([0.75, 0.25], np.float32))
     found = match(
         question, bags, own=np.array(own), previous=np.array(previous), gate=np.array(gate, np.float32)
     )
-    lists = [
-        [round(float(value), 4) for value in values] for values in (found.window, found.reply, found.asked)
-    ]
-    return lists[0], lists[1], lists[2], found.known.tolist()
+    matched, asked = ([round(float(value), 4) for value in values] for values in (found.match, found.asked))
+    return matched, asked, found.known.tolist()
 
 
-def test_each_token_of_the_question_counts_by_the_best_of_the_memory_and_of_the_turn_before() -> None:
+def test_each_token_of_the_question_counts_by_the_best_of_the_memory_and_of_the_question_before() -> None:
     question = bag([([127, 0], True)])
     answer = bag([([0, 127], False)])
     assert compared([question, answer], own=[0, 1], previous=[-1, 0], gate=[1, 1]) == (
-        [0.75, 0.925],
-        [0.0, 0.9625],
+        [0.375, 0.9625],  # A question that asks the same says what it is about, and has no answer.
         [0.0, 0.75],
         [True, True],
     )
     # A page hardly listens to what stands before it.
-    window, reply, asked, _ = compared([question, answer], own=[1], previous=[0], gate=[0.1])
-    assert (window, reply, asked) == ([0.3175], [0.3212], [0.075])
+    matched, asked, _ = compared([question, answer], own=[1], previous=[0], gate=[0.1])
+    assert (matched, asked) == ([0.3212], [0.075])
 
 
 def test_a_token_that_is_a_little_like_one_of_the_question_counts_hardly() -> None:
     # Cosines of .2, .6 and .8; a plain sum would take the first two together for the third.
     little, half, much = ([round(127 * cosine), 0] for cosine in (0.2, 0.6, 0.8))
     bags: list[Bag | None] = [bag([(token, False)]) for token in (little, half, much)]
-    window, *_ = compared(bags, own=[0, 1, 2], previous=[-1, -1, -1], gate=[1, 1, 1])
-    assert [round(found / 0.75, 2) for found in window] == [0.02, 0.5, 0.9]
+    matched, *_ = compared(bags, own=[0, 1, 2], previous=[-1, -1, -1], gate=[1, 1, 1])
+    assert [round(found / 0.75, 2) for found in matched] == [0.02, 0.5, 0.9]
 
 
 def test_the_best_passage_counts_and_what_has_no_tokens_yet_is_known_to_have_none() -> None:
     page = bag([([127, 0], False)], [([0, 127], False)], [([-127, 0], False)])
-    window, _, _, known = compared([page, None], own=[0, 1], previous=[-1, -1], gate=[0.0, 1.0])
-    assert (window, known) == ([0.75, 0.0], [True, False])
-    assert compared([None], own=[0], previous=[-1], gate=[1.0]) == ([0.0], [0.0], [0.0], [False])
+    matched, _, known = compared([page, None], own=[0, 1], previous=[-1, -1], gate=[0.0, 1.0])
+    assert (matched, known) == ([0.75, 0.0], [True, False])
+    assert compared([None], own=[0], previous=[-1], gate=[1.0]) == ([0.0], [0.0], [False])
 
 
 def test_what_is_kept_leaves_out_function_words_and_marks_and_knows_questions() -> None:
@@ -92,7 +89,7 @@ def test_whatever_is_packed_comes_back_and_can_be_compared(texts: list[str]) -> 
     question = weigh(texts[0], tokens[0], lambda stem: 3.0)
     assert question.weights.sum() == pytest.approx(1 if len(question.weights) else 0, abs=1e-5)
     found = match(question, [kept], own=np.array([0]), previous=np.array([-1]), gate=np.ones(1, np.float32))
-    assert -1.1 < float(found.window[0]) < 1.1
+    assert -1.1 < float(found.match[0]) < 1.1
 
 
 def test_rare_words_weigh_most_and_function_words_together_at_most_half_of_the_others() -> None:
@@ -124,10 +121,8 @@ def test_the_words_of_questions_are_marked() -> None:
 
 @requirement("memory:search:weights-data")
 def test_no_weight_is_negative_and_every_one_is_explained() -> None:
-    for weights in (WITH_TOKENS, WITHOUT_TOKENS):
-        assert all(value >= 0 for value in weights.values())
-        assert set(weights) <= set(SIGNALS)
-    assert set(WITH_TOKENS) | set(WITHOUT_TOKENS) == set(SIGNALS)
+    assert all(value >= 0 for value in WEIGHTS.values())
+    assert set(WEIGHTS) == set(SIGNALS)
 
 
 def said(turn: int, text: str, session: str = "s1", speaker: str = "Ann") -> Episode:
@@ -151,7 +146,7 @@ async def test_an_answer_is_found_by_the_question_before_it(tokens: bool) -> Non
         hits = await memory.search("what does Pixel eat in the morning", limit=2)
         assert "Only sardines, cold." in [hit.memory.content for hit in hits]
         answer = next(hit for hit in hits if hit.memory.content == "Only sardines, cold.")
-        assert {"asked", "reply"} <= set(answer.signals) if tokens else "echo" in answer.signals
+        assert {"asked", "match"} <= set(answer.signals) if tokens else "echo" in answer.signals
         if isinstance(embedder, Wordy):
             # One call for the memories and one for the question: nothing is embedded twice.
             assert embedder.token_calls == 2

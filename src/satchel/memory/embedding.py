@@ -5,6 +5,7 @@ A query finds memories without vectors, so a crash loses nothing and repeating t
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
@@ -37,6 +38,8 @@ _BATCH = 64
 writers don't wait long."""
 _BATCH_CHARS = 200_000
 """The most text in a batch: a few memories of 1 MB each have many passages."""
+_LOOKED_AT_CHARS = 1_000
+"""Of a text, to see in which script it is written."""
 _RETRY_S = 30.0
 """After a failure, the embedder isn't called for this long."""
 _OTHERS_S = 5.0
@@ -81,6 +84,13 @@ class DenseArm:
     def has_tokens(self) -> bool:
         """Whether the embedder also returns a vector for each token."""
         return self.embedder.info.token_dimension > 0 and self._embeds_tokens
+
+    def reads(self, text: str) -> bool:
+        """Whether most letters of a text are of a script that the model reads."""
+        script = self.embedder.info.script
+        letters = [char for char in text[:_LOOKED_AT_CHARS] if char.isalpha()] if script else []
+        known = sum(char.isascii() or unicodedata.name(char, "").startswith(script) for char in letters)
+        return 2 * known >= len(letters)
 
     @property
     def notice(self) -> str | None:

@@ -201,7 +201,7 @@ class Search:
             return Answer(question=question)
         asked = None
         if dense is not None:
-            asked = await dense.question(question.text)
+            asked = await dense.question(question.text) if mode == "dense" or dense.reads(question.text) else None
             if candidates.model is None and dense.model is not None:
                 # Its first answer told under which number the store knows it.
                 await space.refresh()

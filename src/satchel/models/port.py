@@ -144,6 +144,8 @@ class EmbedderInfo:
         threshold: The cosine above which two texts are about the same thing, calibrated for this model.
         token_dimension: The length of a token's vector; 0 without token vectors (see `TokenEmbedder`).
         query_prefix: The embedder prepends it to a query, and `document_prefix` to a stored text.
+        script: The only script that the model reads, as it begins the Unicode names of its letters ("LATIN"); "" if it
+            reads more. The vectors of other texts mean nothing.
     """
 
     id: str
@@ -153,6 +155,7 @@ class EmbedderInfo:
     token_dimension: int = 0
     query_prefix: str = ""
     document_prefix: str = ""
+    script: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -36,6 +36,7 @@ def row(rid: int, text: str = "a boat in the harbour", *, session: str = "", tur
         said_at=rid * 60_000_000,
         said_offset_min=0,
         speaker=("Ann", "Bob")[rid % 2],
+        trust="user",
         source_quote=None,
         opening="",
         words=read.words,

@@ -67,7 +67,13 @@ _SAME_TEXT = 0.999
 
 _PRIOR_TEXTS = 50.0
 """Texts of general English that are added to the counts when the weight of a word is computed. Without them, every word
-would be rare in a store of three memories."""
+would be rare in a store of three memories; and every text would be as near to a question as any other."""
+
+_PRIOR_COSINE = 0.1
+"""How near such a text is to a question: with MiniLM .13 on average, in stores of all kinds."""
+
+_MIN_SCORE = 1e-4
+"""What fits least is found all the same; only what has faded scores 0."""
 
 _DENSE_FRACTION = 4
 """A stem in more than a quarter of the rows keeps a count for every row: adding a whole array is then faster."""
@@ -266,7 +272,7 @@ def score(
     if question.quoted:
         parts["quoted"] = _quoted(index, question, rows)
     return Scores(
-        values=np.maximum(_sum_of(parts), 0), parts=parts, weights={name: WEIGHTS[name] for name in parts}
+        values=np.maximum(_sum_of(parts), _MIN_SCORE), parts=parts, weights={name: WEIGHTS[name] for name in parts}
     )
 
 
@@ -424,10 +430,11 @@ def _meaning(chosen: Shortlist) -> Any:
     standard deviation times the square root of 2 ln n, is subtracted: a text gets nothing for being long.
     """
     cosine = chosen.cosine
-    mean = chosen.cosine_sum / max(chosen.compared, 1)
-    variance = chosen.cosine_square_sum / max(chosen.compared, 1) - mean**2
+    count = chosen.compared + _PRIOR_TEXTS
+    mean = (chosen.cosine_sum + _PRIOR_TEXTS * _PRIOR_COSINE) / count
+    variance = (chosen.cosine_square_sum + _PRIOR_TEXTS * _PRIOR_COSINE**2) / count - mean**2
     by_chance = min(math.sqrt(max(variance, 0.0)), _MAX_SPREAD) * np.sqrt(2 * np.log(chosen.passages))
-    above = (cosine - np.float32(mean) - by_chance) / np.float32(max(1 - mean, 1e-3))
+    above = (cosine - mean - by_chance) / max(1 - mean, 1e-3)
     return _fill_unknown(above.astype(np.float32), ~np.isnan(above))
 
 
@@ -571,6 +578,10 @@ def _has_name(index: Index, names: Sequence[int], chosen: Ints) -> Any:
 def _cosines(index: Index, vector: Floats) -> tuple[Any, Floats]:
     """The best cosine of each row, NaN if it has no vector; and the cosine of every vector."""
     found = index.cosines(vector)
+    if index.dead_count:
+        # What was forgotten has no part in how the cosines are spread, whether its vectors are erased yet or not.
+        rows, counts = index.vector_counts()
+        found = found._replace(every=found.every[np.repeat(index.alive[rows], counts)])
     if len(found.best) == len(index) and index.derived("vectors_in_order", lambda: _in_order(found.rows)):
         return found.best, found.every
     cosine = np.full(len(index), np.nan, dtype=np.float32)

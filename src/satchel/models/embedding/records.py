@@ -102,7 +102,12 @@ MINILM_WEIGHTS: Final = Weights(
 # conversations. It best separates the turn that answers (41 % are above it) from the best of some 480 turns of
 # another conversation (11 % are above it). Of random pairs of texts, 1 % are above 0.17.
 MINILM: Final = EmbedderInfo(
-    id="minilm-l6-v2/fp32", dimension=384, max_tokens=256, threshold=0.45, token_dimension=64
+    id="minilm-l6-v2/fp32",
+    dimension=384,
+    max_tokens=256,
+    threshold=0.45,
+    token_dimension=64,
+    script="LATIN",
 )
 
 # Only shared words and pieces of words count; two texts about one topic in different words score 0.
@@ -125,7 +130,9 @@ _OTHERS: Final = (
         threshold=UNMEASURED_THRESHOLD,
         query_prefix="Represent this sentence for searching relevant passages: ",
     ),
-    EmbedderInfo(id="all-minilm", dimension=384, max_tokens=256, threshold=MINILM.threshold),
+    EmbedderInfo(
+        id="all-minilm", dimension=384, max_tokens=256, threshold=MINILM.threshold, script=MINILM.script
+    ),
     EmbedderInfo(id="bge-m3", dimension=1024, max_tokens=8192, threshold=UNMEASURED_THRESHOLD),
     EmbedderInfo(
         id="bge-small-en-v1.5",
