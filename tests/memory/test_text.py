@@ -171,6 +171,9 @@ def test_no_language_of_the_calendar_has_a_word_for_a_day_that_is_not_looked_for
         ("What does the user think of what the assistant said?", "What does think of what said?", "anybody"),
         ("How do we name the table of user accounts?", "How do we name the table of user accounts?", "user"),
         ("the user", "the user", "user"),
+        ("Which films did you recommend?", "Which films did you recommend?", "anybody"),
+        ("你曾经给我推荐过哪些画家？", "你曾经给我推荐过哪些画家？", "anybody"),
+        ("Can you book a table?", "Can you book a table?", "user"),
     ],
 )
 def test_a_side_of_a_conversation_is_named_like_a_person(query: str, text: str, side: str) -> None:

@@ -43,6 +43,8 @@ _ROLES = frozenset(
 _NAME_LIKE = re.compile(r"[^\W_]+")
 _NAME_IN_TEXT = re.compile(r"\b([^\W\d_][\w.-]*\w|[^\W\d_])(?:'s|’s)?(?!\w)")
 _ROLE = re.compile(r"\b(?:the\s+)?(?:user|assistant)['’]s\b|\bthe\s+(?:user|assistant)\b", re.IGNORECASE)
+_TO_ASSISTANT = re.compile("|".join(read_lines("to_assistant.txt")), re.IGNORECASE)
+"""Whether a question asks what the assistant said or did."""
 _CALENDAR = frozenset(read_lines("calendar_names.txt"))
 _MAY_NAME_DAYS = re.compile(
     rf"\d|[今昨前去上][天日年周月夜晚]|[周月]|\b(?:{'|'.join(read_lines('calendar_names.txt'))}"
@@ -188,7 +190,7 @@ def read_question(
     quoted = (tuple(dict.fromkeys(lexicon.stems_of("".join(groups)))) for groups in _QUOTED.findall(query))
     asked, sides = _strip_roles(text, speakers)
     plain = _without(asked, widespread) if widespread else asked
-    if named or plain != asked or len(sides) > 1:
+    if named or plain != asked or len(sides) > 1 or (not sides and _TO_ASSISTANT.search(query)):
         sides = {"anybody"}
     return Question(
         text=plain,
