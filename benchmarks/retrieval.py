@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -143,7 +144,7 @@ def variants(modes: list[Mode], *, ablate: bool) -> dict[str, tuple[Mode, list[A
     found["dense"] = ("dense", [])
     found["hybrid, no token vectors"] = ("hybrid", [no_tokens])
     for name in WEIGHTS:
-        found[f"hybrid, no {name}"] = ("hybrid", [lambda name=name: weights(**{name: 0.0})])
+        found[f"hybrid, no {name}"] = ("hybrid", [partial(weights, **{name: 0.0})])
     return found
 
 

@@ -491,6 +491,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(11, "memory:search:quoted", "issue 11 §2", "What has all the words that a question quotes outranks what has some of them."),
     built(11, "memory:search:roles", "issue 11 §2", "User and assistant are known as roles, whatever name is displayed: what the user said outranks an essay of the assistant that repeats the question."),
     built(11, "memory:search:length", "issue 11 §2", "A long text gets no bonus for its length: its best passage counts, less what so many passages reach by chance."),
+    built(11, "memory:search:presented", "issue 11 §2", "Of a long memory a search shows the passage that fits, with its place; a short reply comes with the question that it answers."),
     built(11, "memory:search:scripts", "issue 11 §2", "An embedder doesn't vote on a question in a script that it doesn't read."),
     built(3, "memory:search:complete", "issue 3", "A search first embeds what is missing, up to 10,000 memories, and reports its progress."),
     measured(3, "memory:search:quality-full", "issue 3", "On locomo-dev r@10 is at least 0.84, r@20 0.90, hit@20 0.94, MRR 0.64.", benchmark="retrieval"),

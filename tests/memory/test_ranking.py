@@ -12,6 +12,7 @@ from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory
 from satchel.models.embedding.hashing import HashingEmbedder
 from satchel.models.port import EmbedderInfo, EmbedRole, Vectors
+from satchel.runtime.lines import hit_line
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -21,19 +22,27 @@ NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 
 def said(turn: int, text: str, *, speaker: str = "user", days: int = 0, session: str = "") -> Episode:
     return Episode(
-        session=session or f"s{turn}", turn=turn, speaker=speaker, text=text, said_at=NOON + timedelta(days=days)
+        session=session or f"s{turn}",
+        turn=turn,
+        speaker=speaker,
+        text=text,
+        said_at=NOON + timedelta(days=days),
     )
 
 
 ESSAY = " ".join(
     ["Here is what to know about my dentist appointment, the dentist and appointments in general."]
-    + [f"Point {n}: bring papers to the dentist, be early for the appointment, and ask about costs." for n in range(40)]
+    + [
+        f"Point {n}: bring papers to the dentist, be early for the appointment, and ask about costs."
+        for n in range(40)
+    ]
 )
 
 
 @requirement("memory:search:roles")
 @pytest.mark.parametrize(
-    ("speaker", "trust"), [("assistant", "agent"), ("Assistant", "user"), ("Claudia", "agent"), ("Claudia", "outside")]
+    ("speaker", "trust"),
+    [("assistant", "agent"), ("Assistant", "user"), ("Claudia", "agent"), ("Claudia", "outside")],
 )
 async def test_what_the_user_said_is_not_buried_under_an_answer_that_repeats_the_question(
     speaker: str, trust: str
@@ -71,7 +80,12 @@ async def test_a_question_about_what_the_assistant_said_finds_that() -> None:
 @requirement("memory:search:days")
 @pytest.mark.parametrize(
     "question",
-    ["What did I do on 3 March 2026?", "What did I do on March 3rd?", "Was habe ich am 3. März gemacht?", "在3月3日这天我做了什么？"],
+    [
+        "What did I do on 3 March 2026?",
+        "What did I do on March 3rd?",
+        "Was habe ich am 3. März gemacht?",
+        "在3月3日这天我做了什么？",
+    ],
 )
 @pytest.mark.parametrize("embedder", [HashingEmbedder(), "none"], ids=["vectors", "words"])
 async def test_a_question_about_a_day_finds_that_day_without_a_word_in_common(
@@ -93,7 +107,9 @@ async def test_a_question_about_a_day_finds_that_day_without_a_word_in_common(
 async def test_yesterday_is_counted_from_the_clock_of_the_user() -> None:
     clock = ManualClock(NOON)
     async with Memory.open(":memory:", embedder="none", clock=clock) as memory:
-        await memory.add_episodes([said(turn, f"Something about soup {turn}.", days=-turn) for turn in range(5)])
+        await memory.add_episodes(
+            [said(turn, f"Something about soup {turn}.", days=-turn) for turn in range(5)]
+        )
         assert (await memory.search("What did I say about soup yesterday?"))[0].memory.content.endswith("1.")
 
 
@@ -152,3 +168,46 @@ async def test_an_embedder_does_not_vote_on_a_script_that_it_does_not_read() -> 
     assert chinese[0].memory.content == "他喜欢喝绿茶。"
     assert "meaning" not in chinese[0].signals
     assert embedder.asked == ["Who likes tea?"]
+
+
+@requirement("memory:search:presented")
+async def test_of_a_long_memory_the_passage_that_fits_is_shown_with_its_place() -> None:
+    async with Memory.open(":memory:", embedder="none") as memory:
+        await memory.add_episodes(
+            [said(1, ESSAY + " The parking garage is on Elm Street. " + ESSAY, speaker="assistant")]
+        )
+        await memory.add("A short note about parking.")
+        long, short = sorted(await memory.search("parking garage"), key=lambda hit: -len(hit.memory.content))
+    assert short.passage is None
+    assert long.passage is not None
+    assert "The parking garage is on Elm Street." in long.passage.text
+    assert 1 < long.passage.number < long.passage.of
+    assert f"(part {long.passage.number} of {long.passage.of})" in hit_line(long)
+    assert "Elm Street" in hit_line(long)
+
+
+@requirement("memory:search:presented")
+@pytest.mark.parametrize(
+    ("before", "trust", "answers"),
+    [
+        ("Long day. Where shall we eat on Sunday?", "user", "Where shall we eat on Sunday?"),
+        ("Let us eat out on Sunday.", "user", None),
+        ("Where shall we eat on Sunday?", "outside", None),
+    ],
+)
+async def test_a_short_reply_is_shown_with_the_question_that_it_answers(
+    before: str, trust: str, answers: str | None
+) -> None:
+    async with Memory.open(":memory:", embedder="none") as memory:
+        asked = Episode(session="s", turn=1, speaker="Ann", text=before, said_at=NOON, trust=trust)  # type: ignore[arg-type]
+        long = "At the harbour they serve soup, bread, fish and cake from noon until the evening, every day."
+        await memory.add_episodes(
+            [
+                asked,
+                said(2, "The harbour!", session="s", speaker="Bob"),
+                said(3, long, session="s", speaker="Ann"),
+            ]
+        )
+        hits = {hit.memory.content: hit.answers for hit in await memory.search("harbour")}
+    assert hits["The harbour!"] == answers
+    assert hits[long] is None

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 
 import numpy as np
 import pytest
@@ -88,7 +88,7 @@ def test_known_names_are_taken_out_of_a_question(query: str, text: str, speaker:
     assert (question.text, question.speaker) == (text, speaker)
 
 
-NOW = datetime(2026, 11, 23, 12)  # A Monday.
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)  # A Monday.
 
 
 def days(first: str, last: str = "", *, yearly: bool = False) -> NamedDays:
@@ -96,7 +96,9 @@ def days(first: str, last: str = "", *, yearly: bool = False) -> NamedDays:
 
 
 def test_a_question_tells_what_it_names_quotes_and_asks_a_day_of() -> None:
-    question = read_question('When did Mara fix QX-4711 in "the old harbour" on 3 May 2021?', [], asked_at=NOW)
+    question = read_question(
+        'When did Mara fix QX-4711 in "the old harbour" on 3 May 2021?', [], asked_at=NOW
+    )
     assert question.days == (days("2021-05-03"),)
     assert question.quoted == (tuple(stems_of("old harbour")),)
     assert set(question.names) == {
@@ -152,13 +154,27 @@ def test_the_day_itself_outranks_its_neighbours() -> None:
     fourth = day(2022, 7, 4)
     around = [fourth + late for late in (-4, -3, -1, 0, 1, 2, 8, 9, 30, 31)]
     assert fit(days("2022-07-04"), *around) == [0, 0.2, 0.5, 1, 0.5, 0.4, 0.4, 0.2, 0.2, 0]
-    assert fit(days("2022-07-01", "2022-07-31"), day(2022, 6, 30), day(2022, 7, 30), day(2022, 8, 3)) == [0, 1, 0.5]
+    assert fit(days("2022-07-01", "2022-07-31"), day(2022, 6, 30), day(2022, 7, 30), day(2022, 8, 3)) == [
+        0,
+        1,
+        0.5,
+    ]
     assert fit(days("2022-01-01", "2022-12-31"), day(2022, 1, 1), day(2023, 1, 1)) == [1, 0]
     assert fit(days("2020-02-29", yearly=True), day(2024, 2, 29), day(2023, 2, 27)) == [1, 0]
 
 
 def test_no_language_of_the_calendar_has_a_word_for_a_day_that_is_not_looked_for() -> None:
-    for words in ("gestern", "ayer", "avant-hier", "昨天", "last week", "im Mai", "le 3 mai", "25/12/2021", "este mes"):
+    for words in (
+        "gestern",
+        "ayer",
+        "avant-hier",
+        "昨天",
+        "last week",
+        "im Mai",
+        "le 3 mai",
+        "25/12/2021",
+        "este mes",
+    ):
         assert read_question(f"{words} ?", [], asked_at=NOW).days, words
 
 

@@ -48,7 +48,8 @@ _TO_ASSISTANT = re.compile("|".join(read_lines("to_assistant.txt")), re.IGNORECA
 _CALENDAR = frozenset(read_lines("calendar_names.txt"))
 _MAY_NAME_DAYS = re.compile(
     rf"\d|[今昨前去上][天日年周月夜晚]|[周月]|\b(?:{'|'.join(read_lines('calendar_names.txt'))}"
-    rf"|{'|'.join(read_lines('day_words.txt'))})", re.IGNORECASE
+    rf"|{'|'.join(read_lines('day_words.txt'))})",
+    re.IGNORECASE,
 )
 """Whether a query is worth asking the calendar about: almost all that don't match name no day."""
 
@@ -64,8 +65,8 @@ each other are in 14 to 31 % of what they say, other names in less than 6 % (LoC
 _NEXT_DAY = 0.5
 _NEXT_WEEK = 0.4
 _NEXT_MONTH = 0.2
-"""What the days after a day that a question names count, and the three days before it: people report an event when they
-next talk, and announce it before. Steeper than that, r@10 of 32 questions with dates was .85 instead of .78 (LoCoMo)."""
+"""What the days after a day that a question names count, and the three days before it: people report an event when
+they next talk, and announce it before."""
 _AFTERWARDS = 0.5
 """What the ten days after a longer time count."""
 _MOST_AFTERWARDS_DAYS = 31
@@ -115,7 +116,10 @@ class NamedDays:
         if not self.yearly:
             yield self.first.toordinal() - _EPOCH
         elif len(days):
-            years = (date.fromordinal(int(np.clip(day, *_CALENDAR_DAYS)) + _EPOCH).year for day in (days.min(), days.max()))
+            years = (
+                date.fromordinal(int(np.clip(day, *_CALENDAR_DAYS)) + _EPOCH).year
+                for day in (days.min(), days.max())
+            )
             first, last = years
             for year in range(max(first - 1, last - _MOST_YEARS, 1), last + 1):
                 with suppress(ValueError):  # 29 February
@@ -313,7 +317,8 @@ def _days(query: str, asked_at: datetime, locale: str) -> tuple[NamedDays, ...]:
     """The days that a query names and that are not all to come."""
     if not _MAY_NAME_DAYS.search(query):
         return ()
-    from satchel.memory.dates import named_days  # The grammars of five languages take 0.15 s to read.
+    # Loading it and the grammars of five languages takes 0.2 s, and few queries name a day.
+    from satchel.memory.dates import named_days  # noqa: PLC0415
 
     today = asked_at.date()
     found = (NamedDays(*days) for days in named_days(query, asked_at, locale=locale))

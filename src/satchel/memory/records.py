@@ -14,6 +14,7 @@ __all__ = [
     "Hit",
     "Kind",
     "MemoryRecord",
+    "Passage",
     "MemoryType",
     "Mode",
     "Moment",
@@ -126,17 +127,34 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """A part of a long memory.
+
+    Attributes:
+        number: Which part it is, from 1, `of` so many.
+    """
+
+    text: str
+    number: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
     """A memory that was found.
 
     Attributes:
         score: Higher is better; comparable within one search only.
         signals: What the score is made of; "dense" is None where no vector could be compared.
+        passage: Of a long memory, the part that the question is about. Only the first hits of a search have it.
+        answers: For a short reply, the question right before it, which it means something beside.
     """
 
     memory: MemoryRecord
     score: float
     signals: Mapping[str, float | None]
+    passage: Passage | None = None
+    answers: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +297,16 @@ def record_to_json(memory: MemoryRecord) -> dict[str, Any]:
 
 def hit_to_json(hit: Hit) -> dict[str, Any]:
     """A hit as plain JSON data (DESIGN 3.3)."""
-    return {"memory": record_to_json(hit.memory), "score": hit.score, "signals": dict(hit.signals)}
+    found: dict[str, Any] = {
+        "memory": record_to_json(hit.memory),
+        "score": hit.score,
+        "signals": dict(hit.signals),
+    }
+    if hit.passage is not None:
+        found["passage"] = {"text": hit.passage.text, "number": hit.passage.number, "of": hit.passage.of}
+    if hit.answers is not None:
+        found["answers"] = hit.answers
+    return found
 
 
 def receipt_to_json(receipt: Receipt) -> dict[str, Any]:

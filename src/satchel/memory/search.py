@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, get_args
 
 from satchel.errors import NotFound, UsageError
-from satchel.memory import decay, formulas, history, repository
+from satchel.memory import decay, formulas, history, lexicon, presenting, repository
 from satchel.memory.candidates.ranking import Found, Ranked
 from satchel.memory.checking import printable
 from satchel.memory.filters import Filter, Filters, Visible, filter_of
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from satchel.memory.space import Space
 
 __all__ = ["Answer", "Search"]
+
+_PRESENTED = 10
+"""Hits of which the best passage is looked for: as many as a model or a person reads."""
+_PRESENTED_CHARS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +97,24 @@ class Search:
             hits = await self._with_factors(hits) if mode == "hybrid" else hits
         if threshold is not None:
             hits = tuple(hit for hit in hits if hit.score > threshold)
-        return await self.hits_as_of(hits, wanted.as_of)
+        return await self._presented(query, await self.hits_as_of(hits, wanted.as_of))
+
+    async def _presented(self, query: str, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
+        """The same hits, the first of them with what is shown of them."""
+        replies = [hit.memory for hit in hits[:_PRESENTED] if presenting.is_short_reply(hit.memory)]
+        asked = await self._space.read(presenting.questions_before, replies) if replies else {}
+        stems = lexicon.stems_of(query[:_PRESENTED_CHARS])
+        return (
+            *(
+                replace(
+                    hit,
+                    passage=presenting.best_passage(hit.memory.content, stems),
+                    answers=asked.get(hit.memory.id),
+                )
+                for hit in hits[:_PRESENTED]
+            ),
+            *hits[_PRESENTED:],
+        )
 
     async def _relevant(self, found: Sequence[Ranked]) -> Sequence[Ranked]:
         """What has a telling word of the question, or is nearer to it in meaning than unrelated messages are."""
@@ -201,7 +222,9 @@ class Search:
             return Answer(question=question)
         asked = None
         if dense is not None:
-            asked = await dense.question(question.text) if mode == "dense" or dense.reads(question.text) else None
+            asked = (
+                await dense.question(question.text) if mode == "dense" or dense.reads(question.text) else None
+            )
             if candidates.model is None and dense.model is not None:
                 # Its first answer told under which number the store knows it.
                 await space.refresh()

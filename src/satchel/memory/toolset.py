@@ -358,9 +358,18 @@ def _lines(hits: Sequence[Hit], words: str) -> str:
     stems = lexicon.stems_of(words)
     lines = []
     for hit in hits:
-        shown = excerpt(hit.memory.content, stems, _SHOWN_TOKENS) or ""
-        lines.append(f"- {hit.memory.id} (score {hit.score:.2f}) {origin_of(hit.memory)}: {quoted(shown)}")
+        part = hit.passage
+        place = "" if part is None else f", part {part.number} of {part.of}"
+        asked = "" if hit.answers is None else f" (answers {quoted(_excerpt(hit.answers, stems))})"
+        shown = quoted(_excerpt(hit.memory.content if part is None else part.text, stems))
+        lines.append(
+            f"- {hit.memory.id} (score {hit.score:.2f}) {origin_of(hit.memory)}{place}: {shown}{asked}"
+        )
     return "\n".join(lines)
+
+
+def _excerpt(text: str, stems: Sequence[int]) -> str:
+    return excerpt(text, stems, _SHOWN_TOKENS) or ""
 
 
 def _with_notice(result: ToolResult, notice: str | None) -> ToolResult:

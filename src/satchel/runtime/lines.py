@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from satchel.messages import Usage
@@ -55,19 +56,25 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
-def memory_line(record: MemoryRecord) -> str:
-    """A memory: its id, date, speaker, beginning, tags and source."""
+def memory_line(record: MemoryRecord, chars: int = _MEMORY_CHARS) -> str:
+    """A memory: its id, date, speaker, beginning of at most so many characters, tags and source."""
     source = record.source
     place = f"session {one_line(source.session)}, turn {source.turn}" if source.session else "stored by hand"
     speaker = f"{one_line(record.speaker)}: " if record.speaker else ""
     tags = f"  [{one_line(', '.join(record.tags))}]" if record.tags else ""
-    content = one_line(record.content, _MEMORY_CHARS)
+    content = one_line(record.content, chars)
     return f"{record.id}  {record.said_at:%Y-%m-%d}  {speaker}{content}{tags}  ({place})"
 
 
 def hit_line(hit: Hit) -> str:
-    """A memory that a search found, with its score."""
-    return f"{hit.score:.2f}  {memory_line(hit.memory)}"
+    """A memory that a search found, with its score: of a long one the passage that fits, and where in it that is."""
+    line = memory_line(hit.memory)
+    if hit.passage is not None:
+        shown = replace(hit.memory, content=hit.passage.text)
+        line = f"{memory_line(shown, _LINE_CHARS)}  (part {hit.passage.number} of {hit.passage.of})"
+    if hit.answers is not None:
+        line += f"  (answers: {one_line(hit.answers, _MEMORY_CHARS)})"
+    return f"{hit.score:.2f}  {line}"
 
 
 def profile_lines(profile: Profile, *, budget_tokens: int) -> tuple[list[str], list[str]]:

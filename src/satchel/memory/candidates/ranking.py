@@ -59,8 +59,8 @@ _MOST_DAYS = 31
 """Of a time that a question names, so that what was said in it is looked at, whatever its words."""
 
 _MAX_SPREAD = 0.12
-"""The greatest standard deviation of the cosines of unrelated passages that is believed: in a store of five memories, it
-is the related ones that spread."""
+"""The greatest standard deviation of the cosines of unrelated passages that is believed: in a store of five memories,
+it is the related ones that spread."""
 
 _SAME_TEXT = 0.999
 """The cosine of a text with itself, allowing for rounding."""
@@ -256,7 +256,7 @@ def score(
         return Scores(values=near, parts={"meaning": near}, weights={"meaning": 1.0})
     parts: dict[str, Any] = {"words": _share_of_best(index, question.stems, chosen.lexical)}
     if chosen.cosine is not None:
-        parts["meaning"] = _meaning(chosen)
+        parts["meaning"] = _meaning(chosen, chosen.cosine)
     if tokens is not None and mode == "hybrid":
         parts.update(_token_parts(index, question, chosen, tokens, {**chosen.bags, **read}))
     else:
@@ -272,7 +272,9 @@ def score(
     if question.quoted:
         parts["quoted"] = _quoted(index, question, rows)
     return Scores(
-        values=np.maximum(_sum_of(parts), _MIN_SCORE), parts=parts, weights={name: WEIGHTS[name] for name in parts}
+        values=np.maximum(_sum_of(parts), _MIN_SCORE),
+        parts=parts,
+        weights={name: WEIGHTS[name] for name in parts},
     )
 
 
@@ -423,13 +425,12 @@ def _share_of_best(index: Index, stems: Sequence[int], lexical: Floats) -> Any:
     return lexical / np.float32(max(sum(_rarity(index, stem) for stem in stems) * (K1 + 1), 1e-9))
 
 
-def _meaning(chosen: Shortlist) -> Any:
+def _meaning(chosen: Shortlist, cosine: Floats) -> Any:
     """How far the cosine of each row's best passage stands out, at most 1; below 0 if it is less than the mean of all.
 
     The best of many passages is nearer by chance than a single one. What n unrelated passages reach by chance, the
     standard deviation times the square root of 2 ln n, is subtracted: a text gets nothing for being long.
     """
-    cosine = chosen.cosine
     count = chosen.compared + _PRIOR_TEXTS
     mean = (chosen.cosine_sum + _PRIOR_TEXTS * _PRIOR_COSINE) / count
     variance = (chosen.cosine_square_sum + _PRIOR_TEXTS * _PRIOR_COSINE**2) / count - mean**2
@@ -633,6 +634,7 @@ def _union_of_arms(
         lexical = np.where(dead, 0, lexical)
     by_words = top(lexical, per_arm)
     arms.append(by_words[lexical[by_words] > 0])
+    comparable = lexical
     if cosine is not None:
         # -2 is below every cosine.
         absent = np.isnan(cosine)
@@ -644,7 +646,7 @@ def _union_of_arms(
     for days in question.days:
         if days.count <= _MOST_DAYS:
             said_then = np.flatnonzero(wanted & days.contain(index.days))
-            arms.append(said_then[top((lexical if cosine is None else comparable)[said_then], per_arm)])
+            arms.append(said_then[top(comparable[said_then], per_arm)])
     followed = [after[arm[:_FOLLOWED]] for arm in arms]
     chosen = distinct(np.concatenate([*arms, *followed]))
     chosen = chosen[chosen >= 0]

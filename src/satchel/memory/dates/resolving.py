@@ -114,9 +114,7 @@ def named_days(text: str, asked_at: datetime | date | str, *, locale: str = "") 
     return tuple(asked)
 
 
-def _resolved(
-    text: str, said_at: datetime | date | str, locale: str
-) -> list[tuple[ResolvedDate, Value]]:
+def _resolved(text: str, said_at: datetime | date | str, locale: str) -> list[tuple[ResolvedDate, Value]]:
     """The mentions in a text, and what each means before a round of a cycle is picked; None if it is part of more."""
     at, has_hour = _moment(said_at)
     country = _country(locale)
