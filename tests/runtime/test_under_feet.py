@@ -204,3 +204,47 @@ async def test_what_a_turn_forgets_is_in_no_later_prompt_nor_in_any_file(tmp_pat
         assert "tangerine" not in str(model.requests[-1])
     held = [file for file in tmp_path.rglob("*") if file.is_file() and b"tangerine" in file.read_bytes()]
     assert held == []
+
+
+@requirement("memory:forget:running-session")
+async def test_what_another_process_forgets_during_a_turn_is_not_sent_or_written_again(
+    tmp_path: Path,
+) -> None:
+    """The model repeats the words once they are forgotten, with a call, so that the turn has another round."""
+    asked, answer = anyio.Event(), anyio.Event()
+
+    async def hold() -> None:
+        asked.set()
+        await answer.wait()
+
+    def reply(request: ModelRequest) -> Reply:
+        last = str(request.messages[-1])
+        if "ToolResultBlock" in last:
+            return Reply(text=f"Once more: {SAID}" if "tangerine" in str(request) else "I have lost it.")
+        if "Wait" in last:
+            call = Call(name="recall_memory", input={"query": SAID})
+            return Reply(text=f"You said: {SAID}", calls=[call], before=hold)
+        return Reply(text="Noted.")
+
+    model = ScriptedModel(reply)
+    async with opened(tmp_path, model, agent__mode="bypass") as here, opened(tmp_path) as there:
+        session, resumed = await here.session(), await here.session()
+        await session.run_turn(SAID)
+        await resumed.run_turn(SAID)
+        await resumed.aclose()
+        resumed = await here.session(resumed.id)
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as group:
+                group.start_soon(session.run_turn, "Wait for me.")
+                await asked.wait()
+                assert there.memory is not None
+                await there.forget([memory.id for memory in await there.memory.list()])
+                answer.set()
+        await session.compact()
+        await resumed.run_turn("And now?")
+        assert [n for n, r in enumerate(model.requests[3:]) if "tangerine" in str(r)] == []
+        assert [r for r in model.requests if "ToolResultBlock" in str(r.messages[-1])]
+        assert here.memory is not None
+        assert [found.content for found in await here.memory.list() if "tangerine" in found.content] == []
+    held = [file for file in tmp_path.rglob("*") if file.is_file() and b"tangerine" in file.read_bytes()]
+    assert held == []

@@ -147,6 +147,7 @@ class TurnInput:
         hooks: Called in this order.
         estimator: The session's estimator.
         watch: The session's watch.
+        refresh: Called before each request. It takes words out of the conversation that were forgotten meanwhile.
     """
 
     message: Message | None
@@ -165,6 +166,7 @@ class TurnInput:
     hooks: Sequence[Hook] = ()
     estimator: TokenEstimator = field(default_factory=TokenEstimator)
     watch: PrefixWatch = field(default_factory=PrefixWatch)
+    refresh: Callable[[], Awaitable[None]] | None = None
 
 
 class TurnRunner:
@@ -414,6 +416,7 @@ class TurnRunner:
 
     async def _make_room(self) -> bool:
         """Compact the history; return whether it became shorter."""
+        await self._refresh()
         event = await compact(
             self._conversation.messages,
             model=self._model,
@@ -446,7 +449,12 @@ class TurnRunner:
 
     # Asking
 
+    async def _refresh(self) -> None:
+        if self._inputs.refresh is not None:
+            await self._inputs.refresh()
+
     async def _ask(self) -> TurnState:
+        await self._refresh()
         assert self._conversation.is_sendable
         request = ModelRequest(
             system=self._inputs.system,

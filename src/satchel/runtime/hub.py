@@ -72,7 +72,7 @@ from satchel.runtime.sinks import HistorySink, SinkFeed
 from satchel.runtime.surroundings import surroundings_block, time_block
 from satchel.runtime.turns import RunningTurn, Step, TurnResult
 from satchel.runtime.web import close_state
-from satchel.sessions import FORGOTTEN, EphemeralJournal, Journal
+from satchel.sessions import FORGOTTEN, EphemeralJournal, Journal, Words, live_redactor
 from satchel.tools import Annotations, ModeGate, PlannedCall, Registry, ToolResult, ToolSpec
 
 __all__ = ["SessionHub"]
@@ -251,8 +251,15 @@ class SessionHub:
             return ()
         lasting = [event for event in events if not is_transient(event)]
         durable = any(isinstance(event, _DURABLE) for event in lasting)
+
+        async def without(forgotten: Sequence[str]) -> Sequence[Event]:
+            self._forget_taken(forgotten)
+            return await self.redactor.redacted(lasting)
+
         async with self._recording:
-            written = await self._journal.append(await self.redactor.redacted(lasting), durable=durable)
+            written = await self._journal.append(
+                await self.redactor.redacted(lasting), durable=durable, forgotten=without
+            )
             for record, event in zip(written, lasting, strict=True):
                 self.broadcast.publish(replace(record, event=event))
         for event in lasting:
@@ -424,6 +431,12 @@ class SessionHub:
         async def emit(events: Sequence[Event]) -> None:
             await self._emit(events, gathered, notices)
 
+        async def refresh() -> None:
+            self._forget_taken(await self._journal.take_rewritten() or ())
+            # The model may have repeated the words since they were forgotten.
+            for clean in gathered.forgotten:
+                self.conversation.rewrite(clean)
+
         surfaces = text is not None and memory and self._home.memory is not None
         return TurnRunner(
             TurnInput(
@@ -443,6 +456,7 @@ class SessionHub:
                 hooks=self._hooks,
                 estimator=self._estimator,
                 watch=self._watch,
+                refresh=refresh,
             )
         )
 
@@ -698,8 +712,14 @@ class SessionHub:
 
     async def _take_in_rewriting(self) -> None:
         """Read the log again if another process has forgotten words in it; nothing else tells this one."""
-        if self._journal.take_rewritten():
+        if await self._journal.take_rewritten() is not None or self._needs_reload:
             await self._read_log()
+
+    def _forget_taken(self, texts: Sequence[str]) -> None:
+        """The same while something runs, which a new conversation would not reach."""
+        if texts:
+            self.forget_words(live_redactor([Words(text=text) for text in texts]), ())
+            self._needs_reload = True
 
     async def _read_log(self) -> None:
         self._needs_reload = False

@@ -8,7 +8,8 @@ from satchel.sessions.inbox import InboxEntry
 from satchel.sessions.index import LogFile, SearchHit
 from satchel.sessions.journal import Journal
 from satchel.sessions.log import Log, Skipped
-from satchel.sessions.redaction import FORGOTTEN, Redacted, Redaction, Words, live_redactor
+from satchel.sessions.redaction import Redacted, Redaction, Words, live_redactor
+from satchel.sessions.rewriting import FORGOTTEN
 from satchel.sessions.store import SessionStore
 from satchel.sessions.summary import SessionInfo, UsageRow, title_of
 

@@ -14,6 +14,7 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.errors import StorageError, StorageUnwritable
 from satchel.events import Event, Record, is_transient
+from satchel.sessions.journal import OnForgotten
 from satchel.sessions.summary import add_cost
 
 __all__ = ["EphemeralJournal"]
@@ -65,17 +66,18 @@ class EphemeralJournal:
         """See `Journal.cost_by_day`."""
         return self._costs
 
-    def take_rewritten(self) -> bool:
+    async def take_rewritten(self) -> None:
         """See `Journal.take_rewritten`; there is no log."""
-        return False
 
     async def records(self, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
         """See `Journal.records`."""
         after = max(0, after_seq)
         return tuple(self._records[after : after + limit])
 
-    async def append(self, events: Sequence[Event], *, durable: bool = False) -> tuple[Record, ...]:
-        """Keep the events. Transient events are left out; `durable` has no effect.
+    async def append(
+        self, events: Sequence[Event], *, durable: bool = False, forgotten: OnForgotten | None = None
+    ) -> tuple[Record, ...]:
+        """Keep the events. Transient events are left out; `durable` and `forgotten` have no effect.
 
         Raises:
             StorageError: The session is closed.

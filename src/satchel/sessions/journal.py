@@ -13,9 +13,10 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -24,9 +25,22 @@ from satchel.clock import Clock
 from satchel.errors import StorageError, StorageLocked, StorageUnwritable
 from satchel.events import Event, Record, SessionEnd, SessionStart, is_transient
 from satchel.sessions.log import Log, Offsets, encode_records, read_log, read_records
+from satchel.sessions.rewriting import words_taken
 from satchel.sessions.summary import add_cost
 
-__all__ = ["Journal", "Lanes", "WriterLock", "make_folder", "sync_folder", "unwritable", "writer_of"]
+__all__ = [
+    "Journal",
+    "Lanes",
+    "OnForgotten",
+    "WriterLock",
+    "make_folder",
+    "sync_folder",
+    "unwritable",
+    "writer_of",
+]
+
+OnForgotten: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[Event]]]
+"""Gets the words that another writer has taken out of a log, and gives a batch of events without them."""
 
 _HELD_ELSEWHERE = (errno.EWOULDBLOCK, errno.EACCES)
 _GOING_S = 2.0
@@ -172,6 +186,14 @@ def _leads_to(path: Path, fd: int) -> bool:
     return (there.st_ino, there.st_dev) == (here.st_ino, here.st_dev)
 
 
+def _words_taken(before: int, after: int) -> tuple[str, ...]:
+    """See `words_taken`, for two open files. Both stay open; appending does not depend on where reading ended."""
+    with os.fdopen(before, "rb", closefd=False) as old, os.fdopen(after, "rb", closefd=False) as new:
+        old.seek(0)
+        new.seek(0)
+        return words_taken(old, new)
+
+
 def _sync(fd: int) -> None:
     if sys.platform == "darwin":
         # On macOS, fsync does not flush the drive's own cache.
@@ -238,7 +260,7 @@ class Journal:
         self._name_synced = not is_new
         self._seq = log.last_seq
         self._fd = -1
-        self._rewritten = False
+        self._taken: tuple[str, ...] | None = None  # since the log was rewritten
         self._length = log.length
         self._separator = b"" if log.ends_line else b"\n"
         self._written = 0  # batches
@@ -246,6 +268,8 @@ class Journal:
         self._order = anyio.Lock(fast_acquire=True)
         self._syncing = anyio.Lock(fast_acquire=True)
         self._broken: StorageError | None = None
+        if not is_new:
+            self._open_file()  # An open file shows whether the log is rewritten from now on.
 
     @property
     def spill_dir(self) -> Path:
@@ -287,13 +311,17 @@ class Journal:
         """Close it."""
         await self.aclose()
 
-    async def append(self, events: Sequence[Event], *, durable: bool = False) -> tuple[Record, ...]:
+    async def append(
+        self, events: Sequence[Event], *, durable: bool = False, forgotten: OnForgotten | None = None
+    ) -> tuple[Record, ...]:
         """Write the events as one batch, in order. Transient events are left out.
 
         Args:
             events: Any number.
             durable: Return only when they would survive a loss of power. They survive the death of the process in any
                 case.
+            forgotten: Called before anything is written if words were taken out of the log since the last batch; what
+                it returns is written instead, as many events. No other process can rewrite the log meanwhile.
 
         Returns:
             The records written. All records of a batch have the same time.
@@ -307,6 +335,9 @@ class Journal:
             async with self._order:
                 await self._lock_file()
                 try:
+                    if forgotten is not None and self._taken:
+                        taken, self._taken = self._taken, None
+                        lasting = list(await forgotten(taken))
                     at = self._clock.now()
                     records = tuple(
                         Record(seq=seq, at=at, event=event)
@@ -342,11 +373,20 @@ class Journal:
             finally:
                 self._closed()
 
-    def take_rewritten(self) -> bool:
-        """Whether the log was rewritten, by any process, since it was opened or this was last asked."""
-        rewritten = self._rewritten or (self._fd >= 0 and not _leads_to(self.path, self._fd))
-        self._rewritten = False
-        return rewritten
+    async def take_rewritten(self) -> tuple[str, ...] | None:
+        """The words that were taken out of the log, by any process, since it was opened or this was last asked.
+
+        Returns:
+            None if the log was not rewritten.
+
+        Raises:
+            StorageError: The log was removed, or can't be read.
+        """
+        async with self._order:
+            if self._fd >= 0 and not _leads_to(self.path, self._fd):
+                await self._follow()
+            taken, self._taken = self._taken, None
+        return taken
 
     async def _lock_file(self) -> None:
         """Lock the log against rewriting, and open it where it is not open or has been rewritten."""
@@ -368,13 +408,27 @@ class Journal:
                     )
             if _leads_to(self.path, self._fd):
                 return
-            os.close(self._fd)
-            self._fd = -1
-            self._creates_file = False
-            self._rewritten = True
+            await self._follow()
+
+    async def _follow(self) -> None:
+        """Go on in the file that has replaced the log, and note which words it lacks."""
+        before, self._fd = self._fd, -1
+        self._creates_file = False
+        try:
+            self._open_file()
+            # Takes time in proportion to the log's length. Shielded because the words are known only here.
+            with anyio.CancelScope(shield=True):
+                taken = await anyio.to_thread.run_sync(
+                    _words_taken, before, self._fd, limiter=self._lanes.short
+                )
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        finally:
+            os.close(before)
+        self._taken = (self._taken or ()) + taken
 
     def _open_file(self) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         if self._creates_file:
             make_folder(self.path.parent)
             flags |= os.O_CREAT | os.O_EXCL

@@ -15,10 +15,10 @@ from typing import Any
 
 from satchel.sessions.journal import sync_folder, unwritable
 from satchel.sessions.log import read_lines
+from satchel.sessions.rewriting import FORGOTTEN
 from satchel.spacing import Spaced, single_spaced
 
 __all__ = [
-    "FORGOTTEN",
     "Redacted",
     "Redaction",
     "Words",
@@ -28,7 +28,6 @@ __all__ = [
     "rewriting_path",
 ]
 
-FORGOTTEN = "[forgotten]"
 _QUOTE_CHARS = 12
 """From this many characters on, the same words elsewhere in a session are a quotation and not a coincidence."""
 _MIN_OVERLAP = 4

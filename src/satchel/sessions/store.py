@@ -160,10 +160,10 @@ class SessionStore:
             log = await self._run(
                 lambda: _read_for_writing(path, full_id, offsets, take), lane=self._lane_of(path)
             )
+            return self._journal(log, lock, cwd=cwds[0] if cwds else "", is_new=False, costs=costs)
         except BaseException:
             lock.release()
             raise
-        return self._journal(log, lock, cwd=cwds[0] if cwds else "", is_new=False, costs=costs)
 
     async def last(self, cwd: Path | str) -> SessionInfo | None:
         """The session of a working directory that was active last, leaving out those without a message; or None."""

@@ -1,0 +1,76 @@
+"""What a rewritten log lost: its old and its new lines tell which words were forgotten."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+__all__ = ["FORGOTTEN", "words_taken"]
+
+FORGOTTEN = "[forgotten]"
+"""Stands in a log where words were forgotten."""
+_OMITS = "[…"
+_TELLING_CHARS = 12
+"""Shorter pieces of a text say too little to be looked for elsewhere; a text that went as a whole does not."""
+
+
+def words_taken(before: Iterable[bytes], after: Iterable[bytes]) -> tuple[str, ...]:
+    """The words that stand in the lines of a log before, and have `FORGOTTEN` in their place after.
+
+    A rewrite keeps every line with words in its place, so the lines are compared in pairs. Lines that follow in only
+    one of the two are not looked at.
+    """
+    found: dict[str, None] = {}
+    pairs = zip(filter(bytes.strip, before), filter(bytes.strip, after), strict=False)
+    for old, new in pairs:
+        if old != new:
+            had, has = set(_texts(old)), set(_texts(new))
+            gone = had - has
+            for text in has - had:
+                found |= dict.fromkeys(piece for whole in gone for piece in _pieces(whole, text))
+    return tuple(found)
+
+
+def _texts(line: bytes) -> Iterator[str]:
+    """Every text in a line, the names of an object's members included; the line itself if it is not JSON."""
+    try:
+        stack: list[Any] = [json.loads(line)]
+    except (ValueError, RecursionError):
+        stack = [line.decode("utf-8", "surrogateescape")]
+    while stack:
+        match stack.pop():
+            case str(text):
+                yield text
+            case dict(members):
+                stack += [*members, *members.values()]
+            case list(items):
+                stack += items
+            case _:
+                pass
+
+
+def _pieces(old: str, new: str) -> Iterator[str]:
+    """The parts of `old` that `new` has `FORGOTTEN` for; none if `new` was not made from `old`."""
+    if FORGOTTEN not in new:
+        return
+    head, *between, tail = new.split(FORGOTTEN)
+    end = len(old) - len(tail)
+    at = len(head)
+    if at > end or not (old.startswith(head) and old.endswith(tail)):
+        return
+    spans: list[tuple[int, int]] = []
+    for literal in between:
+        found = old.find(literal, at, end)
+        if found < 0:
+            return
+        if not literal or old.find(literal, found + 1, end) >= 0:
+            spans, at = [], len(head)  # it can't be told where one ends: all of it is one piece
+            break
+        spans.append((at, found))
+        at = found + len(literal)
+    spans.append((at, end))
+    for start, stop in spans:
+        piece = old[start:stop].strip()
+        if piece and FORGOTTEN not in piece and (new == FORGOTTEN or len(piece) >= _TELLING_CHARS):
+            yield piece
