@@ -145,7 +145,7 @@ def receipt_lines(receipt: ForgetReceipt) -> list[str]:
         # This process has already reloaded its own sessions.
         if entry.open_in not in (None, os.getpid()):
             lines.append(
-                f"  ! that session is open in process {entry.open_in}, which keeps the words until its next message or request"
+                f"  ! that session is open in process {entry.open_in}, which keeps the words until its next request"
             )
     return [
         *lines,
