@@ -63,8 +63,10 @@ def works(data: Path, refit: Refit | None) -> dict[tuple[str, str], Work]:
         found["lives", folder.name] = lambda embedder, folder=folder: lives.measure(
             folder, embedder=embedder, refit=refit
         )
-    if pairs := sorted(data.glob("pairs*.json")):
-        found["pairs", "pairs"] = lambda embedder: compare.measure(pairs, embedder=embedder, refit=refit)
+    if any(data.glob("pairs-*.json")):
+        found["pairs", "pairs"] = lambda embedder: compare.measure(
+            data, embedder=embedder, refit=refit, with_own=False
+        )
     return found
 
 

@@ -579,6 +579,11 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(10, "memory:dedup:importance", "seed-2 §4.2", "A fact's importance rises when it is restated, or a decision says why not."),
     built(3, "memory:supersede", "DESIGN 5", "A correction sets valid_to of the old memory."),
     built(3, "memory:compare", "issue 3", "compare returns restates, corrects, elaborates, related or unrelated, with a confidence."),
+    built(11, "memory:compare:subjects", "issue 11", "A statement about another person, former times, a possibility or in another language supersedes nothing by itself."),
+    built(11, "memory:supersede:trust", "issue 11", "One function decides whether a memory may end another one; text from outside never ends what the user said."),
+    built(11, "memory:may-replace", "issue 11", "A correction that is not sure enough becomes a link `may_replace`, which changes neither memory."),
+    built(11, "memory:later", "issue 11", "`memory list` and `search` mark what no longer holds, and recall_memory never gives a past value alone."),
+    built(11, "memory:may-replace:turns", "issue 11", "What the user says later is linked with earlier turns that it may make out of date, never by the assistant's words or words from outside."),
 
     # ---- Memory: care (DESIGN 5, issue 3)
     built(2, "memory:forget:ids", "DESIGN 3.3", "memory forget ID… prints a receipt, and exits with code 3 if there was nothing to forget."),

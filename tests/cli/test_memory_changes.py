@@ -120,3 +120,22 @@ def test_a_scope_that_is_named_alone_is_forgotten_whole(run: Run) -> None:
     satchel("forget", "--scope", "session:7", "--yes")
     assert satchel("list", "--scope", "session:7") == ""
     assert satchel("list").startswith(kept)
+
+
+@requirement("memory:later")
+def test_the_list_and_a_search_mark_what_no_longer_holds_or_may_not(run: Run) -> None:
+    satchel = _memory_of(run)
+    old = satchel("add", "The rent is 950 euros a month", "--said-at", "2026-01-05")
+    new = satchel("add", "The rent went up to 1,020 euros a month", "--said-at", "2026-02-05")
+    (tea,) = (satchel("add", "Ann likes tea", "--said-at", "2026-01-05"),)
+    coffee = satchel("add", "Ann prefers coffee, says Ben", "--said-at", "2026-02-05")
+    satchel("link", new, old, "--relation", "supersedes")
+    satchel("link", coffee, tea, "--relation", "may_replace", "--weight", "0.4")
+    lines = {line.split()[0]: line for line in satchel("list").splitlines()}
+    assert lines[old].endswith(f"until 2026-02-05  no longer holds: {new}")
+    assert lines[tea].endswith(f"may no longer hold: {coffee}")
+    assert "hold" not in lines[new] + lines[coffee]
+    (line,) = (line for line in satchel("search", "Ann likes tea").splitlines() if tea in line)
+    assert line.endswith(f"may no longer hold: {coffee}")
+    satchel("link", coffee, tea, "--relation", "may_replace", "--weight", "0.2")
+    assert "may no longer hold" not in satchel("list")

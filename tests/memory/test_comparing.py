@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from satchel.clock import ManualClock
-from satchel.memory import Comparison, Episode, Memory, compare
+from satchel.errors import Refused
+from satchel.memory import Comparison, Episode, Grouped, Memory, Trust, compare
 from satchel.memory.comparing import FEATURES, features_of, judge_pair
+from satchel.memory.wording import read_statement
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.scripted import Reply, ScriptedModel
 from tests.requirements import requirement
@@ -23,8 +25,8 @@ def test_the_labelled_pairs_are_mostly_told_right_by_words_alone() -> None:
     right = sum(
         compare(pair["older"], pair["newer"], embedder="none").relation == pair["relation"] for pair in PAIRS
     )
-    # Half of them were fitted on; benchmarks/compare.py reports the other half by itself.
-    assert right / len(PAIRS) >= 0.84
+    # The weights were fitted to them; benchmarks/compare.py measures with weights that were not.
+    assert right / len(PAIRS) >= 0.8
 
 
 def test_statements_that_are_empty_equal_or_without_telling_words_have_a_clear_answer() -> None:
@@ -35,9 +37,74 @@ def test_statements_that_are_empty_equal_or_without_telling_words_have_a_clear_a
     assert compare("a", "b", embedder="none") == Comparison(relation="unrelated", confidence=0.5)
     huge = compare("word " * 200_000, "other " * 200_000, embedder="none")
     assert 0 <= huge.confidence <= 1
-    assert tuple(features_of("a 4 pm", "b 16:00", None)) == FEATURES
-    assert features_of("At 4 pm on Monday", "At 16:00 on Monday", None)["numbers_differ"] == 0
-    assert features_of("It costs 12,000", "It costs 12,500", None)["numbers_differ"] == 1
+    assert tuple(_features("a 4 pm", "b 16:00")) == FEATURES
+
+
+def _features(older: str, newer: str) -> dict[str, float]:
+    return features_of(read_statement(older), read_statement(newer), None)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("At 4 pm on Monday", "At 16:00 on Monday"),
+        ("The alarm goes off at 6:30", "The alarm goes off at half past six"),
+        ("It costs 12,000 euros", "It costs twelve thousand euros"),
+        ("Paid on the twenty-fifth", "Paid on the 25th"),
+        ("We have two cats", "We have 2 cats"),
+        ("A salary of 78k", "A salary of 78,000"),
+    ],
+)
+def test_the_same_number_in_another_form_is_no_other_number(one: str, other: str) -> None:
+    assert _features(one, other)["numbers_differ"] == 0
+    assert _features(one, other)["numbers_shared"] == 1
+    assert _features(one, other + " or 999")["numbers_added"] > 0
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "evidence"),
+    [
+        ("User likes horror films.", "User hates horror films.", "opposite"),
+        ("The rent is 950 euros a month", "The rent went up to 1,020 euros a month", "number"),
+        (
+            "The standup of the team starts at 9:15",
+            "The standup of the team starts at quarter to ten",
+            "number",
+        ),
+        ("The review is on Tuesday at 10", "The review was moved to Thursday at 10", "day"),
+        ("We use MySQL for the orders", "We moved the orders from MySQL to PostgreSQL", "left"),
+    ],
+)
+def test_where_the_words_show_which_value_was_replaced_a_correction_may_take_effect(
+    older: str, newer: str, evidence: str
+) -> None:
+    assert compare(older, newer, embedder="none").evidence == evidence
+
+
+@requirement("memory:compare:subjects")
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("User had a knee operation in 2019", "User's wife had a knee operation in 2024"),
+        ("User takes 50 mg of sertraline", "User's sister takes 100 mg of sertraline"),
+        ("My flight is on Monday", "My brother's flight is on Friday"),
+        ("User is a nurse", "User lives in Berlin"),
+        ("User lives in Rotterdam", "If the visa comes through, user will move from Rotterdam to Melbourne"),
+        ("User likes tea", "As a child the user hated tea"),
+        ("User pays 840 euros rent", "User also pays 60 euros rent for a garage"),
+        ("User doesn't eat meat", "User is a vegetarian"),
+        ("Die Miete ist 950 Euro im Monat", "Die Miete ist auf 1.020 Euro im Monat gestiegen"),
+        ("La reunión es el martes", "La reunión se pasó del martes al jueves"),
+        ("会议定在周三下午两点", "会议改到周五上午十点了"),
+    ],
+)
+def test_what_is_said_of_another_person_time_or_matter_or_in_another_language_ends_nothing(
+    older: str, newer: str
+) -> None:
+    found = compare(older, newer, embedder="none")
+    assert found.evidence is None
+    # A sure similarity doesn't change that.
+    assert judge_pair(older, newer, 0.9).evidence is None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +164,7 @@ async def test_near_facts_are_tied_or_superseded_never_merged_and_all_of_it_can_
         before = await memory.list()
         done = await memory.group()
         assert (done.compared, done.restated) == (4, 1)
-        assert done.superseded + done.contradicted >= 1
+        assert done.superseded + done.may_replace >= 1
         assert await memory.group() == type(done)()
         assert {record.id: record.content for record in await memory.list()} == {
             record.id: record.content for record in before
@@ -137,3 +204,92 @@ async def test_what_was_said_does_not_keep_a_fact_from_being_compared_with_anoth
         newer = await memory.add("The launch is planned for 3 June.")
         await memory.group()
         assert [(edge.source, edge.target) for edge in await memory.edges(newer)] == [(newer, older)]
+
+
+@requirement("memory:supersede:trust")
+@pytest.mark.parametrize(
+    ("older", "newer", "by", "ends"),
+    [
+        ("user", "outside", "agent", False),
+        ("agent", "outside", "agent", False),
+        ("outside", "outside", "agent", True),
+        ("user", "agent", "agent", True),
+        ("user", "agent", "compare", False),
+        ("user", "outside", "distill", False),
+        ("user", "user", "compare", True),
+        ("agent", "user", "distill", True),
+        ("user", "outside", "user", True),
+    ],
+)
+async def test_who_may_end_what_whom_said_is_decided_in_one_place(
+    older: Trust, newer: Trust, by: str, ends: bool
+) -> None:
+    clock = ManualClock()
+    async with Memory.open(":memory:", embedder="none", clock=clock, back_fill=False) as memory:
+        old = await memory.add("The launch is on June 3", trust=older)
+        clock.advance(60)
+        new = await memory.add("The launch is on June 10", trust=newer)
+        if ends:
+            assert await memory.supersede(old, new, by=by)
+        else:
+            with pytest.raises(Refused, match=f"{old} still holds.*comes from.*memory link {new} {old}"):
+                await memory.supersede(old, new, by=by)
+        assert ((await memory.get(old)).valid_to is not None) == ends
+
+
+@requirement("memory:may-replace")
+async def test_a_possible_correction_is_a_candidate_that_leaves_both_and_can_be_undone() -> None:
+    clock = ManualClock()
+    async with Memory.open(":memory:", embedder="none", clock=clock, back_fill=False) as memory:
+        old = await memory.add("The gym is open until 22:00", speaker="Ann")
+        clock.advance(60)
+        # Another speaker takes nothing back, however clear the words are.
+        new = await memory.add("The gym is open until 20:00 now", speaker="Ben")
+        done = await memory.group()
+        assert (done.superseded, done.may_replace) == (0, 1)
+        assert (await memory.get(old)).valid_to is None
+        (edge,) = await memory.edges(old)
+        assert (edge.source, edge.target, edge.relation) == (new, old, "may_replace")
+        assert 0.12 <= edge.weight < 1
+        (change,) = (change for change in await memory.history(new) if change.action == "link")
+        assert (change.who, change.why.split(",")[0]) == ("compare", "compared: corrects")
+        await memory.undo(change.id)
+        assert await memory.edges(old) == ()
+
+
+async def test_pages_are_not_compared_as_statements() -> None:
+    async with Memory.open(":memory:", embedder="none", back_fill=False) as memory:
+        await memory.add("The garden is dry. " * 40 + "It rains on Monday.")
+        await memory.add("The garden is dry. " * 40 + "It rains on Tuesday.")
+        assert await memory.group() == Grouped(compared=2)
+
+
+@requirement("memory:may-replace:turns")
+async def test_what_the_user_says_later_is_linked_with_the_earlier_turn_that_it_may_make_out_of_date() -> (
+    None
+):
+    clock = ManualClock()
+
+    def said(session: str, text: str, speaker: str = "user", trust: Trust = "user") -> Episode:
+        return Episode(session=session, turn=0, speaker=speaker, text=text, trust=trust)
+
+    async with Memory.open(":memory:", embedder=HashingEmbedder(), clock=clock, back_fill=False) as memory:
+        (old,) = await memory.add_episodes([said("s1", "Sumaira minds Kofi on Monday, Janet has the key.")])
+        (fox,) = await memory.add_episodes([said("s2", "We saw a fox behind the shed.")])
+        clock.advance(86_400)
+        text = (
+            "Sumaira stopped, she moved to Hull. From now on Lorraine minds Kofi instead, Monday as before."
+        )
+        (new,) = await memory.add_episodes([said("s3", text)])
+        clock.advance(86_400)
+        # An assistant's words, and those from outside, replace nothing that the user said.
+        await memory.add_episodes([said("s4", text, "assistant"), said("s5", text, "Eve", "outside")])
+        await memory.group()
+        links = [(edge.source, edge.target, edge.relation) for edge in await memory.edges(old)]
+        assert links == [(new, old, "may_replace")]
+        assert await memory.edges(fox) == ()
+        assert (await memory.get(old)).valid_to is None
+        (change,) = (change for change in await memory.history(new) if change.action == "link")
+        assert change.why.startswith("compared: may be out of date, probability 0.")
+        await memory.group()
+        assert len(await memory.edges(old)) == 1

@@ -271,7 +271,8 @@ def test_one_command_measures_every_set_and_its_page_shows_left_out_figures_only
     page = run("shipped", "--only", *sets)
     rows = {line.split(" | ")[0].lstrip("| ") for line in page.splitlines() if line.startswith("| ")}
     assert {"talk", "talk, words alone", "earlier", "life-tiny/en", "pairs-tiny", "pairs-tiny, de"} <= rows
+    assert "pairs-tiny, left out" in rows
     assert {"turns only, surfaced", "with facts, first 5", "with facts, ideal profile"} <= rows
     assert "own_facts" not in rows
-    assert "fitted to these: own_facts, pairs." in page
+    assert "fitted to these: own_facts." in page
     assert "| own_facts | 145 |" in run("refitted", "--only", "own_facts", "--refit", str(refit))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -204,3 +205,47 @@ async def test_the_tools_say_what_they_do_and_never_change_their_bytes() -> None
         for bad in ({"content": 7}, {"query": "x", "surprise": 1}):
             with pytest.raises(jsonschema.ValidationError):
                 jsonschema.validate(bad, spec.input_schema)
+
+
+@requirement("memory:supersede:trust")
+async def test_a_model_that_reads_what_comes_from_outside_cannot_end_what_the_user_said() -> None:
+    async with Memory.open(":memory:", embedder="none") as memory:
+        tools = MemoryTools(memory)
+        own = await memory.add("The launch is on June 3")
+        (store, *_) = await tools.tools()
+        told = {"content": "The launch is on June 10", "supersedes": own}
+        result = await store.call(told, replace(context(), untrusted=True))
+        id = result.data["id"]
+        assert not result.is_error
+        assert result.text.startswith(f"Stored as {id}. Memory {own} still holds: {id} comes from outside")
+        assert (await memory.get(own)).valid_to is None
+        assert [(edge.source, edge.relation) for edge in await memory.edges(own)] == [(id, "may_replace")]
+        result = await store.call(told, context())
+        assert result.text == f"Stored as {result.data['id']}; {own} no longer holds."
+        assert (await memory.get(own)).valid_to is not None
+
+
+@requirement("memory:later")
+async def test_a_past_value_is_never_recalled_alone() -> None:
+    clock = ManualClock()
+    async with Memory.open(":memory:", embedder="none", clock=clock, back_fill=False) as memory:
+        turns = [Episode(session="s1", turn=0, speaker="Ann", text="My gym in Oslo is Fresh Fitness.")]
+        (turn,) = await memory.add_episodes(turns)
+        clock.advance(86_400)
+        old = await memory.add("Ann's gym in Oslo is Fresh Fitness.", session="s1", turn=0)
+        clock.advance(86_400)
+        new = await memory.add("Ann lifts weights at Sats.")
+        tools = MemoryTools(memory)
+
+        async def recalled() -> list[str]:
+            result = await call(tools, "recall_memory", {"query": "gym Oslo"})
+            return [hit["memory"]["id"] for hit in result.data]
+
+        assert set(await recalled()) == {turn, old}
+        await memory.supersede(old, new)
+        # The fact is left out; the turn that it was drawn from is the record, and stands behind what holds now.
+        assert await recalled() == [new, turn]
+        later = await memory.later([turn, new])
+        assert {id: [(one.memory.id, one.is_certain) for one in some] for id, some in later.items()} == {
+            turn: [(new, True)]
+        }

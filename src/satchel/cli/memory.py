@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, get_args
 
@@ -27,6 +28,7 @@ from satchel.memory import (
     MemoryRecord,
     MemoryType,
     Mode,
+    Successor,
     Tier,
     hit_to_json,
     record_to_json,
@@ -42,14 +44,14 @@ _MOST_ADDED = 16_000_000
 """The most bytes of a memory on stdin; the store accepts 16 million characters."""
 
 
-def memory_line(record: MemoryRecord) -> str:
+def memory_line(record: MemoryRecord, later: Sequence[Successor] = ()) -> str:
     """A memory in one line, without control characters."""
-    return plain(lines.memory_line(record))
+    return plain(lines.memory_line(record, later))
 
 
-def hit_line(hit: Hit) -> str:
+def hit_line(hit: Hit, later: Sequence[Successor] = ()) -> str:
     """The same for a search result, with its score."""
-    return plain(lines.hit_line(hit))
+    return plain(lines.hit_line(hit, later))
 
 
 # Commands that use a language model import all of Satchel; the other commands don't need it.
@@ -161,8 +163,9 @@ def search(
     """Find memories, best first."""
     wanted = filters_of(given)
     line = EmbeddingLine()
-    hits = with_memory(
-        lambda memory: memory.search(
+
+    async def find(memory: Memory) -> tuple[tuple[Hit, ...], Mapping[str, tuple[Successor, ...]]]:
+        hits = await memory.search(
             " ".join(query),
             limit=limit,
             mode=mode,
@@ -170,15 +173,16 @@ def search(
             include_superseded=superseded,
             progress=line,
             **wanted,
-        ),
-        scope,
-    )
+        )
+        return hits, await memory.later([hit.memory.id for hit in hits])
+
+    hits, later = with_memory(find, scope)
     line.end()
     if as_json:
         say_json([hit_to_json(hit) for hit in hits])
         return
     for hit in hits:
-        say(hit_line(hit))
+        say(hit_line(hit, later.get(hit.memory.id, ())))
     if not hits:
         tell("No memory matches.")
 
@@ -193,15 +197,18 @@ def list_memories(limit: int, offset: int, scope: str, as_json: bool, **given: A
     """List memories, the newest first."""
     wanted = filters_of(given)
 
-    async def read(memory: Memory) -> tuple[tuple[MemoryRecord, ...], int]:
-        return await memory.list(limit=limit, offset=offset, **wanted), await memory.count(**wanted)
+    async def read(
+        memory: Memory,
+    ) -> tuple[tuple[MemoryRecord, ...], int, Mapping[str, tuple[Successor, ...]]]:
+        records = await memory.list(limit=limit, offset=offset, **wanted)
+        return records, await memory.count(**wanted), await memory.later([record.id for record in records])
 
-    records, count = with_memory(read, scope)
+    records, count, later = with_memory(read, scope)
     if as_json:
         say_json([record_to_json(record) for record in records])
         return
     for record in records:
-        say(memory_line(record))
+        say(memory_line(record, later.get(record.id, ())))
     if not count:
         tell("No memory matches." if any(given.values()) else "There are no memories yet.")
     elif count > offset + len(records):

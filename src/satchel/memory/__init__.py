@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from satchel.memory.decay import boost, priority_now, recency_weight
     from satchel.memory.distill import DistillReport, DistillStatus, WindowResult
     from satchel.memory.filters import Filters
-    from satchel.memory.graph import RELATIONS, Edge, Related, edge_to_json, related_to_json
+    from satchel.memory.graph import RELATIONS, Edge, Related, Successor, edge_to_json, related_to_json
     from satchel.memory.grouping import Grouped
     from satchel.memory.history import Change, change_to_json
     from satchel.memory.memory import Memory
@@ -88,6 +88,7 @@ __all__ = [
     "Said",
     "Source",
     "Stats",
+    "Successor",
     "Tier",
     "TransferProgress",
     "Trust",
@@ -146,6 +147,7 @@ __getattr__ = on_demand(
             "RELATIONS",
             "Edge",
             "Related",
+            "Successor",
             "edge_to_json",
             "related_to_json",
         ),

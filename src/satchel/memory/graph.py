@@ -14,17 +14,33 @@ from satchel.memory.repository import from_micros, read_records, slices
 from satchel.memory.tables import edges, memories
 
 __all__ = [
+    "MAY_REPLACE",
     "RELATIONS",
     "Edge",
+    "Later",
     "Related",
+    "Successor",
     "edge_to_json",
     "is_superseded_by",
     "read_edges",
+    "read_later",
     "related_to_json",
     "walk",
 ]
 
-RELATIONS = ("related", "supersedes", "contradicts", "elaborates", "restates", "derived_from")
+MAY_REPLACE = "may_replace"
+"""The relation of a newer memory to an older one that it may correct. The older one still holds. The weight is the
+probability (`comparing.Comparison.correction`), and whatever shows the older one shows the newer one beside it."""
+
+RELATIONS = (
+    "related",
+    "supersedes",
+    MAY_REPLACE,
+    "contradicts",
+    "elaborates",
+    "restates",
+    "derived_from",
+)
 """The relations that mean something to Satchel itself; any other word will do as well."""
 
 
@@ -61,6 +77,29 @@ class Related:
     relation: str
     via: str
     outgoing: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Successor:
+    """A later memory that takes the place of an earlier one, or may take it.
+
+    Attributes:
+        weight: 1.0 if that is certain, otherwise the probability.
+        is_certain: Whether it supersedes the earlier one, or a fact that was drawn from the earlier one.
+    """
+
+    memory: MemoryRecord
+    weight: float
+    is_certain: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Later:
+    """A `Successor` by its rid."""
+
+    rid: int
+    weight: float
+    is_certain: bool
 
 
 def edge_to_json(edge: Edge) -> dict[str, Any]:
@@ -122,6 +161,78 @@ _FIRST = (
 )
 _CHAIN = _FIRST.union(select(edges.c.target_rid).where(_SUPERSEDES, edges.c.source_rid == _FIRST.c.rid))
 _REACHED = select(_CHAIN.c.rid).where(_CHAIN.c.rid == bindparam("older")).limit(1)
+
+
+def read_later(connection: Connection, rids: Collection[int]) -> dict[int, tuple[Later, ...]]:
+    """What was said later and takes the place of some memories, or may: the basis of "what holds now".
+
+    Counted are the edges `supersedes` and `may_replace` that lead to a memory, and those that lead to a fact that was
+    drawn from it: a fact with an edge `derived_from` to it, or one that names its session and turn as the source. So a
+    turn whose fact was superseded is known to be out of date without an edge of its own.
+
+    Args:
+        connection: In a transaction.
+        rids: The memories that are about to be shown; those of a search take two queries.
+
+    Returns:
+        For each memory that has something later, what that is: the certain first, then by weight. Memories among `rids`
+        can be later ones of each other.
+    """
+    facts = _drawn_from(connection, rids)
+    owners: dict[int, set[int]] = {rid: {rid} for rid in rids}
+    for rid, drawn in facts.items():
+        for fact in drawn:
+            owners.setdefault(fact, set()).add(rid)
+    found: dict[int, dict[int, Later]] = {}
+    for part in slices(list(owners)):
+        rows = connection.execute(
+            select(edges.c.source_rid, edges.c.target_rid, edges.c.relation, edges.c.weight).where(
+                edges.c.target_rid.in_(part),
+                edges.c.relation.in_(("supersedes", MAY_REPLACE)),
+                edges.c.weight > 0,
+            )
+        )
+        for row in rows:
+            later = Later(
+                rid=row.source_rid,
+                weight=1.0 if row.relation == "supersedes" else row.weight,
+                is_certain=row.relation == "supersedes",
+            )
+            for owner in owners[row.target_rid]:
+                known = found.setdefault(owner, {}).get(later.rid)
+                if later.rid != owner and (known is None or _strength(later) > _strength(known)):
+                    found[owner][later.rid] = later
+    return {
+        rid: tuple(sorted(some.values(), key=_strength, reverse=True)) for rid, some in found.items() if some
+    }
+
+
+def _strength(later: Later) -> tuple[bool, float]:
+    return later.is_certain, later.weight
+
+
+def _drawn_from(connection: Connection, rids: Collection[int]) -> dict[int, list[int]]:
+    """The facts that rest on each of some episodes."""
+    found: dict[int, list[int]] = {}
+    facts = memories.alias("facts")
+    for part in slices(list(rids)):
+        by_edge = select(edges.c.target_rid, edges.c.source_rid).where(
+            edges.c.target_rid.in_(part), edges.c.relation == "derived_from"
+        )
+        by_place = (
+            select(memories.c.rid, facts.c.rid)
+            .join(
+                facts,
+                (facts.c.space_id == memories.c.space_id)
+                & (facts.c.source_session == memories.c.source_session)
+                & (facts.c.source_turn == memories.c.source_turn),
+            )
+            .where(memories.c.rid.in_(part), memories.c.kind == "episode", facts.c.kind == "fact")
+        )
+        for query in (by_edge, by_place):
+            for rid, fact in connection.execute(query):
+                found.setdefault(rid, []).append(fact)
+    return found
 
 
 def is_superseded_by(connection: Connection, older: int, newer: int) -> bool:

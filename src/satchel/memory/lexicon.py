@@ -26,6 +26,7 @@ __all__ = [
     "hash_stem",
     "question_spans",
     "read_text",
+    "stem_of",
     "stems_of",
     "words_of",
 ]
@@ -131,6 +132,11 @@ def question_spans(text: str) -> list[tuple[int, int]]:
             spans.append((start, end))
         start = after
     return spans
+
+
+def stem_of(word: str) -> str:
+    """The stem of a word in lower case, also of a function word."""
+    return str(_stemmer.stemWord(word))
 
 
 def hash_stem(word: str) -> int:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from satchel.errors import UsageError
+from satchel.errors import Refused, UsageError
 from satchel.memory import checking, graph, history, repository, statement_rows
-from satchel.memory.graph import Edge, Related, is_superseded_by
+from satchel.memory.graph import MAY_REPLACE, Edge, Related, Successor, is_superseded_by
 from satchel.memory.history import (
     Change,
     apply_fields,
@@ -21,7 +21,7 @@ from satchel.memory.history import (
     undo_change,
     write_change,
 )
-from satchel.memory.records import MemoryRecord, MemoryType, Tier
+from satchel.memory.records import TRUST_RANK, MemoryRecord, MemoryType, Tier, Trust
 from satchel.memory.repository import to_micros
 from satchel.memory.statements import shown_words
 
@@ -30,10 +30,29 @@ if TYPE_CHECKING:
 
     from satchel.memory.space import Space
 
-__all__ = ["COMPARE", "KEEP", "Edits", "Lifecycle", "edit", "link", "supersede"]
+__all__ = [
+    "AGENT",
+    "COMPARE",
+    "KEEP",
+    "USER",
+    "Edits",
+    "Lifecycle",
+    "Relating",
+    "edit",
+    "link",
+    "relate",
+    "supersede",
+]
+
+USER: Final = "user"
+"""The author of changes that a person makes, directly or through a program; `AGENT` of those that a model makes."""
+AGENT: Final = "agent"
 
 COMPARE: Final = "compare"
-"""Who makes the changes that follow from comparing facts."""
+"""The author of the changes that follow from comparing facts."""
+
+Relating: TypeAlias = Literal["restates", "corrects", "elaborates"]
+"""What comparing or an extractor can say of a newer fact and an older one."""
 
 KEEP: Final = "keep"
 """Stands for "as it is" where None means something."""
@@ -108,6 +127,27 @@ class Lifecycle:
             who=_name(by),
             why=_reason(why),
         )
+
+    async def later(self, ids: Sequence[str]) -> dict[str, tuple[Successor, ...]]:
+        """Return what takes the place of memories, or may; see `Memory.later`."""
+
+        def read(connection: Connection, space: int) -> dict[str, tuple[Successor, ...]]:
+            rids = repository.rids_of(connection, space, ids)
+            found = graph.read_later(connection, rids)
+            records = repository.read_records(
+                connection, space, [*found, *{one.rid for some in found.values() for one in some}]
+            )
+            return {
+                records[rid].id: tuple(
+                    Successor(memory=records[one.rid], weight=one.weight, is_certain=one.is_certain)
+                    for one in some
+                    if one.rid in records
+                )
+                for rid, some in found.items()
+                if rid in records
+            }
+
+        return await self._space.read(read)
 
     async def edges(self, id: str) -> tuple[Edge, ...]:
         """Return the edges of a memory; see `Memory.edges`."""
@@ -364,10 +404,16 @@ def supersede(
         NotFound: One of the two is not there.
         UsageError: They are the same, or somebody said before that it is the other way round. What comparing made
             of them by itself is taken back for it.
+        Refused: The newer one is not trusted enough to end the older one; see `_may_end`.
     """
     if older == newer:
         raise UsageError(f"Memory {older} can't supersede itself; nothing was changed.")
     old, new = find_row(connection, space, older), find_row(connection, space, newer)
+    if not _may_end(old.trust, new.trust, who):
+        raise Refused(
+            f"Memory {older} still holds: {newer} comes from {_ORIGIN[new.trust]}, which can't replace what comes from "
+            f"{_ORIGIN[old.trust]}. If it is right, type: satchel memory link {newer} {older} --relation supersedes"
+        )
     own = own_supersession(connection, space, newer, older)
     if own is not None and who != COMPARE:
         undo_change(connection, space, own, at=at, who=who, why=why)
@@ -400,3 +446,77 @@ def supersede(
         before={"valid_to": old.valid_to, "edge": {**edge, "weight": before}},
         after={"valid_to": valid_to, "edge": {**edge, "weight": 1.0}},
     )
+
+
+_ORIGIN: Final[Mapping[Trust, str]] = {
+    "outside": "outside",
+    "agent": "the agent",
+    "user": "the user",
+}
+
+
+def _may_end(older: Trust, newer: Trust, who: str) -> bool:
+    """Whether a memory may end the validity of another one, by whose words they are and by who wants it.
+
+    Only this function decides it. The user may end anything. A model may state for the user what the user told it, but
+    what comes from outside ends nothing that the user or the agent said. Comparing and distilling, which nobody asked
+    for, never end what is trusted more.
+    """
+    if who == USER:
+        return True
+    if who == AGENT:
+        return newer != "outside" or older == "outside"
+    return TRUST_RANK[newer] >= TRUST_RANK[older]
+
+
+def relate(
+    connection: Connection,
+    space: int,
+    older: str,
+    newer: str,
+    relation: Relating,
+    *,
+    confidence: float,
+    ends: bool,
+    valid_to: int | None = None,
+    at: int,
+    who: str,
+    why: str,
+) -> str | None:
+    """Write what comparing, or an extractor, found out about two facts.
+
+    A correction supersedes the older fact only if `ends` is set, the newer one was said no earlier, and its trust
+    allows it. Otherwise the two get an edge `may_replace` whose weight is the confidence: the older one still holds,
+    and whatever shows it shows the newer one beside it (`graph.read_later`).
+
+    Args:
+        connection: In a transaction that writes.
+        space: Where both are.
+        older: The id of the older fact.
+        newer: The id of the newer fact.
+        relation: How the newer one relates to the older one.
+        confidence: 0 to 1; the weight of the edge.
+        ends: Whether a correction may take effect by itself.
+        valid_to: Until when the older one held; see `supersede`.
+        at: The time of the change in microseconds.
+        who: The author of the change.
+        why: The reason, for the history.
+
+    Returns:
+        The relation of the edge that was written, or None if nothing changed.
+
+    Raises:
+        NotFound: One of the two is not there.
+        UsageError: They are the same, or a person has said otherwise.
+    """
+    if relation != "corrects":
+        written = link(connection, space, newer, older, relation, confidence, at=at, who=who, why=why)
+        return None if written is None else relation
+    old, new = find_row(connection, space, older), find_row(connection, space, newer)
+    if ends and new.said_at >= old.said_at and _may_end(old.trust, new.trust, who):
+        done = supersede(connection, space, older, newer, valid_to=valid_to, at=at, who=who, why=why)
+        return None if done is None else "supersedes"
+    if old.valid_to is not None and old.valid_to <= at:
+        return None  # It doesn't hold anyway.
+    written = link(connection, space, newer, older, MAY_REPLACE, confidence, at=at, who=who, why=why)
+    return None if written is None else MAY_REPLACE

@@ -27,11 +27,12 @@ from satchel.memory.deep import DeepAnswer, search_deeply
 from satchel.memory.embedding import DenseArm
 from satchel.memory.filters import Filters
 from satchel.memory.forgetting import Forgetting, has_unkeyed, rekey
-from satchel.memory.graph import Edge, Related
+from satchel.memory.graph import Edge, Related, Successor
 from satchel.memory.grouping import Grouped, Grouping
 from satchel.memory.hashing import KEY_FILE, WordHasher
 from satchel.memory.history import Change
 from satchel.memory.lifecycle import KEEP, Edits, Lifecycle
+from satchel.memory.outdating import Outdating
 from satchel.memory.profile import PROFILE_TOKENS, SHORT_ID_CHARS, Profile, Profiles
 from satchel.memory.records import (
     Context,
@@ -97,7 +98,8 @@ class Memory:
         self._agendas = Agendas(space)
         self._lifecycle = Lifecycle(space)
         self._grouping = Grouping(space)
-        self._upkeep = Upkeep(space, self._grouping)
+        self._outdating = Outdating(space)
+        self._upkeep = Upkeep(space, self._grouping, self._outdating)
         self._forgetting = Forgetting(space)
         self._inspection = Inspection(space, self._forgetting)
 
@@ -720,6 +722,8 @@ class Memory:
         Raises:
             NotFound: One of the two is not there.
             UsageError: They are the same, or somebody said before that it is the other way round.
+            Refused: `by` is not "user", and the newer one is not trusted enough: what comes from outside never ends
+                what the user or the agent said.
         """
         return await self._lifecycle.supersede(older, newer, valid_to=valid_to, by=by, why=why)
 
@@ -754,6 +758,16 @@ class Memory:
     async def words_said(self, ids: Sequence[str]) -> tuple[tuple[MemoryRecord, tuple[str, ...]], ...]:
         """Return memories, each with all the words it ever had, the present ones first: what forgetting looks for."""
         return await self._lifecycle.words_said(ids)
+
+    async def later(self, ids: Sequence[str]) -> Mapping[str, tuple[Successor, ...]]:
+        """Return what was said later and takes the place of some memories, or may take it.
+
+        A turn is out of date, too, if a fact that was drawn from it was superseded.
+
+        Returns:
+            By id, the later memories, the certain ones first; memories that hold are not in it.
+        """
+        return await self._lifecycle.later(ids)
 
     async def edges(self, id: str) -> tuple[Edge, ...]:
         """Return the edges that begin or end at a memory, the strongest first.
@@ -793,15 +807,19 @@ class Memory:
     async def group(self, *, limit: int | None = None, model: ChatModel | None = None) -> Grouped:
         """Compare facts that were not compared yet with those near them, and tie what belongs together.
 
-        A restatement is tied to what it restates. What is corrected with confidence is superseded; otherwise both are
-        tied as contradicting. Nothing is merged or removed, and `undo` takes everything back. It also goes on in the
-        background while nobody searches, and the last few are compared before a search.
+        A restatement is tied to what it restates. A correction whose words show which value was replaced supersedes the
+        older fact; any other possible correction is tied as `may_replace`, and so are the newest turns of the user with
+        earlier turns that they may make out of date. Nothing is merged or removed, and `undo` takes everything back.
+        It also goes on in the background while nobody searches, and the last few facts are compared before a search.
 
         Args:
-            limit: The most facts that are compared, or None for all.
+            limit: The most facts that are compared, and then no turns; None for all.
             model: A language model that is asked about each pair that is not clear.
         """
-        return await self._grouping.group(limit=limit, model=model)
+        done = await self._grouping.group(limit=limit, model=model)
+        if limit is None:
+            await self._outdating.link_all()
+        return done
 
     # Distilling.
 

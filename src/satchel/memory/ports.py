@@ -210,7 +210,13 @@ class Candidates(Protocol):
         ...
 
     async def near(
-        self, texts: Mapping[int, tuple[str, bytes | None]], *, limit: int, cosine: float, coverage: float
+        self,
+        texts: Mapping[int, tuple[str, bytes | None]],
+        *,
+        limit: int,
+        cosine: float,
+        coverage: float,
+        episodes: bool = False,
     ) -> Mapping[int, Mapping[int, float | None]]:
         """The memories nearest to each of some memories, with their cosines or, without vectors, None.
 
@@ -222,6 +228,7 @@ class Candidates(Protocol):
             cosine: The least cosine that counts as near; without vectors, `coverage` is the least share of the telling
                 words.
             coverage: See `cosine`.
+            episodes: Compare episodes with episodes instead of facts with facts.
         """
         ...
 

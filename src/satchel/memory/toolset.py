@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, get_args
 
-from satchel.errors import NotFound, UsageError
+from satchel.errors import NotFound, Refused, UsageError
 from satchel.memory import lexicon
 from satchel.memory.block import excerpt, origin_of, quoted
 from satchel.memory.deep import deep_answer_to_json
+from satchel.memory.graph import MAY_REPLACE
+from satchel.memory.lifecycle import AGENT
 from satchel.memory.memory import Memory
 from satchel.memory.records import Hit, Kind, MemoryType, Receipt, Tier, hit_to_json, receipt_to_json
 from satchel.models.port import ChatModel
@@ -21,6 +24,9 @@ Forget = Callable[[Sequence[str]], Awaitable[Receipt]]
 
 SmallModel = Callable[[], Awaitable[ChatModel | None]]
 
+_LIKELY = 0.3
+"""The probability from which a later memory is shown before the one that it may replace. Of pairs of turns with it,
+half are right (benchmarks/compare.py --turns)."""
 _SHOWN_TOKENS = 200  # Of one memory in a result; the whole of it is in the result's data.
 _WRITES_MEMORY = (Effect(resource="memory", writes=True),)
 _READS_MEMORY = (Effect(resource="memory", writes=False),)
@@ -253,7 +259,13 @@ class MemoryTools:
         )
         if older is None:
             return ToolResult(text=f"Stored as {id}.", data={"id": id})
-        await self._memory.supersede(older, id, by="agent", why="a model stored what takes its place")
+        why = "a model stored what takes its place"
+        try:
+            await self._memory.supersede(older, id, by=AGENT, why=why)
+        except Refused as error:
+            # The two are shown together from now on, so that the user can decide.
+            await self._memory.link(id, older, MAY_REPLACE, by=AGENT, why=why)
+            return ToolResult(text=f"Stored as {id}. {error}", data={"id": id})
         return ToolResult(
             text=f"Stored as {id}; {older} no longer holds.", data={"id": id, "supersedes": older}
         )
@@ -265,6 +277,8 @@ class MemoryTools:
         hits = await self._memory.search(
             words, limit=input.get("limit", 10), relevant_only=True, **_filters(input)
         )
+        if "as_of" not in input:
+            hits = await self._with_successors(hits)
         await self._memory.note_use([hit.memory.id for hit in hits])
         if not hits:
             return _with_notice(
@@ -282,6 +296,23 @@ class MemoryTools:
             ),
             self._memory.degraded,
         )
+
+    async def _with_successors(self, hits: Sequence[Hit]) -> tuple[Hit, ...]:
+        """The same, and before each memory that no longer holds what takes its place: nobody who asks for now is told a
+        past value alone.
+        """
+        later = await self._memory.later([hit.memory.id for hit in hits])
+        shown: dict[str, Hit] = {}
+        own = {hit.memory.id: hit for hit in hits}
+        for hit in hits:
+            successors = [one.memory for one in later.get(hit.memory.id, ()) if one.weight >= _LIKELY]
+            if successors:
+                newest = max(successors, key=lambda memory: memory.said_at)
+                shown.setdefault(
+                    newest.id, own.get(newest.id, replace(hit, memory=newest, passage=None, answers=None))
+                )
+            shown.setdefault(hit.memory.id, hit)
+        return tuple(shown.values())
 
     async def _deep(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         model = None if self._small_model is None else await self._small_model()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from satchel.memory.embedding import DenseArm
     from satchel.memory.grouping import Grouping
+    from satchel.memory.outdating import Outdating
     from satchel.memory.space import Space
 
 __all__ = ["BEFORE_PROFILE", "BEFORE_SEARCH", "BEFORE_SURFACING", "Upkeep"]
@@ -36,6 +37,8 @@ BEFORE_PROFILE = 64
 the last conversation left; more is there after an import, which the background reads."""
 _READ_AT_ONCE = 16
 _GROUP_AT_ONCE = 128  # Half a second to a second of work.
+_LINK_AT_ONCE = 8
+"""Turns that are compared at once, which takes a sixth of a second."""
 _LOCKED_S = 2.0
 """How long a reader's upkeep waits for another process that locks the database."""
 _IDLE_S = 2.0
@@ -45,10 +48,11 @@ _IDLE_S = 2.0
 class Upkeep:
     """Keeps what is derived from the memories of a space up to date."""
 
-    def __init__(self, space: Space, grouping: Grouping) -> None:
+    def __init__(self, space: Space, grouping: Grouping, outdating: Outdating) -> None:
         """Take what it works on. Nothing happens before `run` or `prepare`."""
         self._space = space
         self._grouping = grouping
+        self._outdating = outdating
         self._busy_at = float("-inf")
         self._wake = anyio.Event()
 
@@ -164,7 +168,7 @@ class Upkeep:
         while True:
             if anyio.current_time() - self._busy_at >= _IDLE_S:
                 done = await self._grouping.compare_some(_GROUP_AT_ONCE)
-                if not done.compared:
+                if not done.compared and not await self._outdating.link_some(_LINK_AT_ONCE):
                     return
             await anyio.sleep(_IDLE_S / 10)
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from satchel.messages import Usage
 
 if TYPE_CHECKING:
-    from satchel.memory import Agenda, Hit, MemoryRecord, Profile
+    from satchel.memory import Agenda, Hit, MemoryRecord, Profile, Successor
     from satchel.runtime.forgetting import ForgetReceipt
     from satchel.sessions import SessionInfo, UsageRow
     from satchel.tools.external import ApprovalRecord, Definition
@@ -37,6 +37,9 @@ __all__ = [
 _LINE_CHARS = 400
 _MEMORY_CHARS = 160
 _MOST_LEFT_OUT = 10
+_LIKELY = 0.3
+"""The probability from which a memory is said to be out of date. Of pairs of turns with it, half are right
+(benchmarks/compare.py --turns)."""
 
 
 def one_line(text: str, limit: int = _LINE_CHARS) -> str:
@@ -56,22 +59,43 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
-def memory_line(record: MemoryRecord, chars: int = _MEMORY_CHARS) -> str:
-    """A memory: its id, date, speaker, beginning of at most so many characters, tags and source."""
+def memory_line(record: MemoryRecord, later: Sequence[Successor] = (), *, chars: int = _MEMORY_CHARS) -> str:
+    """A memory: its id, date, speaker, beginning, tags and source, and whether it still holds.
+
+    Args:
+        record: The memory.
+        later: What takes its place, or may: see `Memory.later`.
+        chars: The most of its beginning.
+    """
     source = record.source
     place = f"session {one_line(source.session)}, turn {source.turn}" if source.session else "stored by hand"
     speaker = f"{one_line(record.speaker)}: " if record.speaker else ""
     tags = f"  [{one_line(', '.join(record.tags))}]" if record.tags else ""
     content = one_line(record.content, chars)
-    return f"{record.id}  {record.said_at:%Y-%m-%d}  {speaker}{content}{tags}  ({place})"
+    line = f"{record.id}  {record.said_at:%Y-%m-%d}  {speaker}{content}{tags}  ({place})"
+    return line + _holds(record, later)
 
 
-def hit_line(hit: Hit) -> str:
-    """A memory that a search found, with its score: of a long one the passage that fits, and where in it that is."""
-    line = memory_line(hit.memory)
+def _holds(record: MemoryRecord, later: Sequence[Successor]) -> str:
+    """What a line says of a memory that has an end, or that a later one replaces; "" for one that simply holds."""
+    until = "" if record.valid_to is None else f"  until {record.valid_to:%Y-%m-%d}"
+    certain = [one.memory.id for one in later if one.is_certain]
+    if certain:
+        return f"{until}  no longer holds: {', '.join(certain)}"
+    likely = [one.memory.id for one in later if one.weight >= _LIKELY]
+    return f"{until}  may no longer hold: {', '.join(likely)}" if likely else until
+
+
+def hit_line(hit: Hit, later: Sequence[Successor] = ()) -> str:
+    """A memory that a search found, with its score: of a long one the passage that fits, and where in it that is.
+
+    `later` is as for `memory_line`.
+    """
+    line = memory_line(hit.memory, later)
     if hit.passage is not None:
         shown = replace(hit.memory, content=hit.passage.text)
-        line = f"{memory_line(shown, _LINE_CHARS)}  (part {hit.passage.number} of {hit.passage.of})"
+        part = f"  (part {hit.passage.number} of {hit.passage.of})"
+        line = memory_line(shown, later, chars=_LINE_CHARS) + part
     if hit.answers is not None:
         line += f"  (answers: {one_line(hit.answers, _MEMORY_CHARS)})"
     return f"{hit.score:.2f}  {line}"

@@ -378,14 +378,20 @@ class ArrayCandidates:
         return await self._thread.run(read)
 
     async def near(
-        self, texts: Mapping[int, tuple[str, bytes | None]], *, limit: int, cosine: float, coverage: float
+        self,
+        texts: Mapping[int, tuple[str, bytes | None]],
+        *,
+        limit: int,
+        cosine: float,
+        coverage: float,
+        episodes: bool = False,
     ) -> Mapping[int, Mapping[int, float | None]]:
         """See `ports.Candidates`."""
         index = await self._loaded()
 
         def compare() -> dict[int, Mapping[int, float | None]]:
-            # Episodes are excluded before the nearest are chosen.
-            eligible = index.alive & (index.sittings().number < 0)
+            # The other kind is excluded before the nearest are chosen.
+            eligible = index.alive & ((index.sittings().number >= 0) == episodes)
             given = {
                 rid: text
                 for rid, text in texts.items()

@@ -18,8 +18,8 @@ from satchel.memory.distill.asking import Asked
 from satchel.memory.distill.checking import CheckedFact
 from satchel.memory.distill.records import DistillStatus, Outcome, SpentRow
 from satchel.memory.distill.windows import Piece, Window
-from satchel.memory.lifecycle import link, supersede
-from satchel.memory.records import TRUST_RANK, MemoryRecord
+from satchel.memory.lifecycle import relate
+from satchel.memory.records import MemoryRecord
 from satchel.memory.repository import Draft, from_micros, insert_drafts, to_micros
 from satchel.memory.tables import distill_windows, distilled, edges, memories, usage
 from satchel.messages import Usage
@@ -351,20 +351,24 @@ def _link_to_known(connection: Connection, space: int, id: str, fact: CheckedFac
     known = fact.known
     if known is None or known.id == id:
         return
+    relation = fact.proposal.relation
+    if relation not in ("elaborates", "corrects"):
+        return
     # The known fact may be gone or linked already; the new one is kept anyway.
     with suppress(NotFound, UsageError):
-        if fact.proposal.relation == "elaborates":
-            why = "read as an addition"
-            link(connection, space, id, known.id, "elaborates", 1.0, at=at, who=_WHO, why=why)
-        elif fact.proposal.relation == "corrects":
-            why = "read as a correction"
-            is_later = to_micros(fact.source.said_at) >= to_micros(known.said_at)
-            if is_later and TRUST_RANK[fact.trust] >= TRUST_RANK[known.trust]:
-                end = _end_of_known(fact, known)
-                supersede(connection, space, known.id, id, valid_to=end, at=at, who=_WHO, why=why)
-            else:
-                # A less trusted or an earlier statement supersedes nothing.
-                link(connection, space, id, known.id, "contradicts", 1.0, at=at, who=_WHO, why=why)
+        relate(
+            connection,
+            space,
+            known.id,
+            id,
+            relation,
+            confidence=1.0,
+            ends=True,
+            valid_to=_end_of_known(fact, known),
+            at=at,
+            who=_WHO,
+            why="read as a correction" if relation == "corrects" else "read as an addition",
+        )
 
 
 def _end_of_known(fact: CheckedFact, known: MemoryRecord) -> int:
