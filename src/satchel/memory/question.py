@@ -26,6 +26,7 @@ __all__ = [
     "Side",
     "closeness",
     "is_widespread",
+    "may_name_days",
     "possible_names",
     "read_question",
 ]
@@ -56,6 +57,8 @@ _MAY_NAME_DAYS = re.compile(
 _EPOCH = date(1970, 1, 1).toordinal()
 _CALENDAR_DAYS = (date.min.toordinal() - _EPOCH, date.max.toordinal() - _EPOCH)
 _MOST_YEARS = 100
+_DAYS_CHARS = 2_000
+"""A longer query is a text, in which days and questions are not what it asks."""
 _COMMON_NAME = 0.004  # A share of English texts; a capitalised word in more of them is not a name.
 _LEAST_MEMORIES = 20
 _WIDESPREAD = 0.08
@@ -194,7 +197,12 @@ def read_question(
     quoted = (tuple(dict.fromkeys(lexicon.stems_of("".join(groups)))) for groups in _QUOTED.findall(query))
     asked, sides = _strip_roles(text, speakers)
     plain = _without(asked, widespread) if widespread else asked
-    if named or plain != asked or len(sides) > 1 or (not sides and _TO_ASSISTANT.search(query)):
+    if (
+        named
+        or plain != asked
+        or len(sides) > 1
+        or (not sides and _TO_ASSISTANT.search(query, 0, _DAYS_CHARS))
+    ):
         sides = {"anybody"}
     return Question(
         text=plain,
@@ -233,6 +241,11 @@ def possible_names(query: str) -> frozenset[int]:
         for stem in lexicon.stems_of(word)
         if not begins or lexicon.commonness(stem) < lexicon.RARE * 1.01
     )
+
+
+def may_name_days(query: str) -> bool:
+    """Whether a query is worth asking the calendar about, which takes 0.2 s for the first time."""
+    return _MAY_NAME_DAYS.search(query, 0, _DAYS_CHARS) is not None
 
 
 def is_widespread(having: int, memories: int) -> bool:
@@ -315,8 +328,9 @@ def _capitalised(query: str) -> Iterator[tuple[str, bool]]:
 
 def _days(query: str, asked_at: datetime, locale: str) -> tuple[NamedDays, ...]:
     """The days that a query names and that are not all to come."""
-    if not _MAY_NAME_DAYS.search(query):
+    if not may_name_days(query):
         return ()
+    query = query[:_DAYS_CHARS]
     # Loading it and the grammars of five languages takes 0.2 s, and few queries name a day.
     from satchel.memory.dates import named_days  # noqa: PLC0415
 

@@ -12,7 +12,7 @@ from satchel.memory import decay, formulas, history, lexicon, presenting, reposi
 from satchel.memory.candidates.ranking import Found, Ranked
 from satchel.memory.checking import printable
 from satchel.memory.filters import Filter, Filters, Visible, filter_of
-from satchel.memory.question import Question, is_widespread, possible_names, read_question
+from satchel.memory.question import Question, is_widespread, may_name_days, possible_names, read_question
 from satchel.memory.records import Hit, MemoryRecord, Mode
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = ["Answer", "Search"]
 _PRESENTED = 10
 """Hits of which the best passage is looked for: as many as a model or a person reads."""
 _PRESENTED_CHARS = 20_000
+_QUICKLY_READ_CHARS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,17 +251,23 @@ class Search:
         )
 
     async def _read(self, query: str) -> Question:
-        """Parse a query with what the space tells of it."""
+        """Parse a query with what the space tells of it; on memory's thread if that may take long."""
         candidates = self._space.candidates
-        names = possible_names(query)
+        is_quick = len(query) <= _QUICKLY_READ_CHARS and not may_name_days(query)
+        names = possible_names(query) if is_quick else await self._space.thread.run(possible_names, query)
         having = await candidates.count_having(names) if names else {}
-        return read_question(
-            query,
-            candidates.speakers.items(),
-            asked_at=self._space.clock.now(),
-            locale=self._space.locale,
-            widespread=[name for name, count in having.items() if is_widespread(count, candidates.count)],
-        )
+        widespread = [name for name, count in having.items() if is_widespread(count, candidates.count)]
+
+        def read() -> Question:
+            return read_question(
+                query,
+                candidates.speakers.items(),
+                asked_at=self._space.clock.now(),
+                locale=self._space.locale,
+                widespread=widespread,
+            )
+
+        return read() if is_quick else await self._space.thread.run(read)
 
     async def requests_since(self, ids: Sequence[str]) -> Mapping[str, int]:
         """Chat requests since each memory was last used; empty where decay counts days."""
