@@ -274,7 +274,7 @@ async def test_ten_thousand_facts_and_two_hundred_appointments_stay_within_the_b
                 turn=number,
                 speaker="user",
                 said_at=MONDAY - timedelta(days=1),
-                text=f"Appointment number {number} with Dr Who{number} is on {24 + number % 6} November at ten.",
+                text=f"Appointment with Dr Who{number} about thing{number} is on {24 + number % 6} November at ten.",
             )
             for number in range(200)
         )

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from satchel.memory import lexicon, statement_rows
 from satchel.memory.block import AGENDA_EMPTY, AGENDA_HEAD, AGENDA_TAIL, estimate_tokens, quoted, tokens_of
-from satchel.memory.dates import resolve_dates
 from satchel.memory.profile import short_id
 from satchel.memory.records import MemoryRecord, record_to_json
+from satchel.memory.statements import without_days
 
 if TYPE_CHECKING:
     from satchel.memory.space import Space
@@ -29,6 +29,8 @@ AGENDA_TOKENS: Final = 100
 _WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _SAME_SHARE: Final = 0.7
 """Of the telling words of the shorter one that two statements about one appointment share."""
+_MOST_CHECKED: Final = 40
+"""The soonest are checked for what was said later; the agenda has room for four."""
 _TOLD_SHARE: Final = 0.5
 """The same for a fact and a turn that speak of the same day: a fact has words of its own ("the user")."""
 
@@ -107,7 +109,6 @@ class Agendas:
         found, changes, over = await self._space.read(
             statement_rows.appointments, at=self._space.now_micros(), first=today, last=last
         )
-        locale = self._space.locale
         entries = [
             entry
             for one in found
@@ -116,14 +117,17 @@ class Agendas:
                 one.first is None
                 or (one.memory.source.session, one.memory.source.turn, one.first.toordinal()) not in over
             )
-            and (entry := _entry(one, today, last, locale)) is not None
+            and (entry := _entry(one, today, last)) is not None
         ]
-        off = [(change, _stems(change, locale)) for change in changes]
+        off = [(change, _stems(change)) for change in changes]
         # Of one appointment, the fact says it better than the turn.
         entries.sort(key=lambda entry: (entry.first, entry.found.memory.kind != "fact", entry.found.rid))
         kept: list[_Entry] = []
         left_out: list[tuple[AgendaLine, str]] = []
-        for entry in entries:
+        for number, entry in enumerate(entries):
+            if number >= _MOST_CHECKED:
+                left_out.append((_line(entry), "no room left"))
+                continue
             why = _called_off(entry, off) or _said_otherwise(entry, entries) or _said_already(entry, kept)
             if why:
                 left_out.append((_line(entry), why))
@@ -176,14 +180,14 @@ def _composed(
     )
 
 
-def _entry(found: Appointment, today: date, last: date, locale: str) -> _Entry | None:
+def _entry(found: Appointment, today: date, last: date) -> _Entry | None:
     """An appointment on its next day, or None where that is none of these days."""
     if found.yearly:
         day = _next_of(found.yearly, today)
-        return _Entry(found, day, day, _stems(found, locale)) if day <= last else None
+        return _Entry(found, day, day, _stems(found)) if day <= last else None
     if found.first is None or found.last is None or found.last < today or found.first > last:
         return None
-    return _Entry(found, found.first, found.last, _stems(found, locale))
+    return _Entry(found, found.first, found.last, _stems(found))
 
 
 def _next_of(yearly: int, today: date) -> date:
@@ -196,12 +200,9 @@ def _next_of(yearly: int, today: date) -> date:
     return this_year if this_year >= today else next_year
 
 
-def _stems(found: Appointment, locale: str) -> frozenset[int]:
+def _stems(found: Appointment) -> frozenset[int]:
     """The telling words of what is said, without those of its days."""
-    words = found.words
-    for mention in reversed(resolve_dates(words, found.memory.said_at, locale=locale)):
-        words = words[: mention.offset] + " " + words[mention.offset + len(mention.text) :]
-    return frozenset(lexicon.stems_of(words))
+    return frozenset(lexicon.stems_of(without_days(found.words)))
 
 
 def _shares(one: frozenset[int], other: frozenset[int], share: float) -> bool:

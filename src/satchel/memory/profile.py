@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,7 +43,7 @@ PROFILE_TOKENS: Final = 300
 SHORT_ID_CHARS: Final = 8
 """So much of an id names a memory: of ten thousand, two begin alike in one store of eighty."""
 _MOST_LEFT_OUT: Final = 40
-_MOST_COMPARED: Final = 60
+_MOST_COMPARED: Final = 40
 """The heaviest are compared with each other; what is lighter never fits."""
 _SAME_SHARE: Final = 0.5
 """Of the telling words of the shorter statement that two about the same thing share."""
@@ -115,7 +115,6 @@ class _Item:
     words: str
     why: str
     weight: float
-    stems: frozenset[int] = field(default=frozenset())
 
 
 class Profiles:
@@ -258,7 +257,7 @@ def _items(found: Candidates, now: datetime) -> tuple[list[_Item], list[_Item], 
 
 
 def _item(memory: MemoryRecord, words: str, why: str, weight: float) -> _Item:
-    return _Item(memory=memory, words=words, why=why, weight=weight, stems=frozenset(lexicon.stems_of(words)))
+    return _Item(memory=memory, words=words, why=why, weight=weight)
 
 
 def _without_older(
@@ -267,12 +266,22 @@ def _without_older(
     """Leave out what somebody has said since in other words, or otherwise: the later statement holds."""
     kept: list[_Item] = []
     left_out: list[tuple[_Item, str]] = []
+    stems = {id(item): frozenset(lexicon.stems_of(item.words)) for item in (*pinned, *items)}
+
+    def is_about_same(older: _Item, newer: _Item) -> bool:
+        one, other = stems[id(older)], stems[id(newer)]
+        shared = len(one & other)
+        if not shared or shared < _SAME_SHARE * min(len(one), len(other)):
+            return False
+        found = judge_pair(older.words, newer.words, None)
+        return found.relation in ("restates", "corrects") and found.confidence >= _SURE
+
     for item in items:
         later = next(
             (
                 other
                 for other in (*pinned, *items)
-                if other.memory.said_at > item.memory.said_at and _is_about_same(item, other)
+                if other.memory.said_at > item.memory.said_at and is_about_same(item, other)
             ),
             None,
         )
@@ -281,14 +290,6 @@ def _without_older(
         else:
             left_out.append((item, f"{later.memory.id} says it later"))
     return kept, left_out
-
-
-def _is_about_same(older: _Item, newer: _Item) -> bool:
-    shared = len(older.stems & newer.stems)
-    if not shared or shared < _SAME_SHARE * min(len(older.stems), len(newer.stems)):
-        return False
-    found = judge_pair(older.words, newer.words, None)
-    return found.relation in ("restates", "corrects") and found.confidence >= _SURE
 
 
 def _is_own(memory: MemoryRecord, said: Mapping[tuple[str, int], str]) -> bool:

@@ -34,10 +34,10 @@ OWN_SPEAKERS: Final = ("", "user", "human", "me")
 MOST_PINS: Final = 100
 AGENDA_DAYS: Final = 7
 """After today."""
-_MOST_FACTS: Final = 200
-_MOST_STATEMENTS: Final = 200
-_MOST_APPOINTMENTS: Final = 400
-_MOST_CHANGES: Final = 400
+_MOST_FACTS: Final = 80
+_MOST_STATEMENTS: Final = 80
+_MOST_APPOINTMENTS: Final = 200
+_MOST_CHANGES: Final = 50
 _READ_CHARS: Final = 4_000
 
 

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
 from satchel.memory.data_files import read_text_file
@@ -35,6 +35,7 @@ __all__ = [
     "section_of",
     "sentences_of",
     "shown_words",
+    "without_days",
 ]
 
 VERSION: Final = 1
@@ -231,9 +232,15 @@ def lasting_strength(text: str, sentence: Sentence) -> float:
     )
 
 
+@lru_cache(maxsize=2_000)
 def section_of(text: str) -> str:
     """The section of the profile that a statement belongs to: the first whose words it has."""
     return next((name for name, pattern in _sections() if pattern.search(text)), "more")
+
+
+def without_days(text: str) -> str:
+    """A text without figures and the names of days and months: what is left says what happens on them."""
+    return _patterns()["days"].sub(" ", text)
 
 
 def shown_words(text: str) -> str:
@@ -352,7 +359,7 @@ def _compiled(patterns: Sequence[str]) -> re.Pattern[str]:
 
 @cache
 def _patterns() -> Mapping[str, re.Pattern[str]]:
-    names = ("first_person", "lasting", "requests", "cancelled", "moved", "yearly", "clock")
+    names = ("first_person", "lasting", "requests", "cancelled", "moved", "yearly", "clock", "days")
     return {name: _compiled(_data()[name]) for name in names}
 
 
