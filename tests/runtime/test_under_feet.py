@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -246,5 +247,50 @@ async def test_what_another_process_forgets_during_a_turn_is_not_sent_or_written
         assert [r for r in model.requests if "ToolResultBlock" in str(r.messages[-1])]
         assert here.memory is not None
         assert [found.content for found in await here.memory.list() if "tangerine" in found.content] == []
+    held = [file for file in tmp_path.rglob("*") if file.is_file() and b"tangerine" in file.read_bytes()]
+    assert held == []
+
+
+@requirement("memory:forget:running-session")
+@pytest.mark.parametrize("moment", ["logs are redacted", "profile", "surface", "search"])
+async def test_what_another_process_forgets_while_a_turn_finds_it_stays_in_no_log(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn finds it in the store before it is deleted, and logs it after the logs were redacted."""
+
+    def reply(request: ModelRequest) -> Reply:
+        if moment == "search" and "ToolResultBlock" not in str(request.messages[-1]):
+            return Reply(calls=[Call(name="recall_memory", input={"query": "locker code"})])
+        return Reply(text=f"I was shown {request.messages[-1]}.")
+
+    model = ScriptedModel(reply)
+    options = {"agent__mode": "bypass", "memory__profile_tokens": 400 if moment == "profile" else 0}
+    async with opened(tmp_path, model, **options) as here, opened(tmp_path) as there:
+        assert here.memory is not None
+        assert there.memory is not None
+        id = await there.memory.add(SAID)
+        session = await here.session()
+        owner: Any = there.home.sessions if moment == "logs are redacted" else here.memory
+        name = "redact" if owner is there.home.sessions else moment
+        real = getattr(owner, name)
+
+        async def meanwhile(*args: Any, **keywords: Any) -> Any:
+            found = await real(*args, **keywords)
+            monkeypatch.undo()
+            if owner is there.home.sessions:
+                await session.run_turn("What is my locker code?")
+            else:
+                assert not (await there.forget([id])).is_empty
+            return found
+
+        monkeypatch.setattr(owner, name, meanwhile)
+        if owner is there.home.sessions:
+            await there.forget([id])
+        else:
+            await session.run_turn("What is my locker code?" if moment == "surface" else "Hello.")
+        at = len(model.requests)
+        await session.run_turn("And now?")
+        assert "tangerine" not in str(model.requests[at:])
+        assert "tangerine" not in str(await here.memory.list())
     held = [file for file in tmp_path.rglob("*") if file.is_file() and b"tangerine" in file.read_bytes()]
     assert held == []

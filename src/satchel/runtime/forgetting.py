@@ -96,10 +96,12 @@ async def forget(
     ]
     if words:
         on_words(words, [record.id for record, _ in found])
-    logs = (
-        await sessions.redact(words, memory_ids=[record.id for record, _ in found]) if words else Redaction()
-    )
+    gone = [record.id for record, _ in found]
+    logs = await sessions.redact(words, memory_ids=gone) if words else Redaction()
     store = await memory.forget(ids)
+    if words:
+        # Until then, a running session could still find the memories, and log them after its log had been redacted.
+        logs = logs.with_more(await sessions.redact(words, memory_ids=gone, only_open=True))
     return ForgetReceipt(store=store, logs=logs, backups=tuple(backups) if store.forgotten else ())
 
 

@@ -548,6 +548,14 @@ class SessionHub:
         gathered.said.extend(record for record in records if isinstance(record.event, TurnStart | FinalEvent))
         for event in events:
             match event:
+                case MemorySurfaced(memories=memories):
+                    await self._check_shown({memory.id: memory.content for memory in memories})
+                case Observation(tool="recall_memory", data=[*hits]):
+                    found = [hit["memory"] for hit in hits]
+                    await self._check_shown({memory["id"]: memory["content"] for memory in found})
+                case _:
+                    pass
+            match event:
                 case MemorySurfaced(standing=""):
                     gathered.memory = (*event.memories, *gathered.memory)
                 case Notice():
@@ -558,6 +566,20 @@ class SessionHub:
                     pass
 
     # Memory
+
+    async def _check_shown(self, shown: Mapping[str, str]) -> None:
+        """Take texts out of the logs, given by their memories' ids, if another process forgot the memories before this
+        one had logged the texts. What is forgotten later is found in the log by whoever forgets it.
+        """
+        memory = self._home.memory
+        if memory is None or not shown:
+            return
+        with suppress(StorageError):
+            kept = {record.id for record, _ in await memory.words_said(list(shown))}
+            gone = {id: text for id, text in shown.items() if id not in kept}
+            if gone:
+                words = [Words(text=text) for text in gone.values()]
+                await self._home.sessions.redact(words, memory_ids=list(gone), only_open=True)
 
     def _without_memory(self, wanted: bool) -> tuple[TextBlock, ...]:
         """The notice that the recall-only model answers with if memory is not used."""

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,16 @@ class Redaction:
     """What a redaction changed: one entry for each session that contained the words."""
 
     sessions: tuple[Redacted, ...] = ()
+
+    def with_more(self, later: Redaction) -> Redaction:
+        """Both, with one entry for each session."""
+        entries = {entry.session_id: entry for entry in self.sessions}
+        for entry in later.sessions:
+            before = entries.get(entry.session_id, entry)
+            records = tuple(sorted({*before.records, *entry.records}))
+            files = tuple(dict.fromkeys((*before.files, *entry.files)))
+            entries[entry.session_id] = replace(entry, records=records, files=files)
+        return Redaction(sessions=tuple(entries.values()))
 
     @property
     def errors(self) -> tuple[str, ...]:

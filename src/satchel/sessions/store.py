@@ -332,7 +332,9 @@ class SessionStore:
         await self._index.forget([self._index.name_of(path)])
         return full_id
 
-    async def redact(self, words: Sequence[Words], *, memory_ids: Collection[str] = ()) -> Redaction:
+    async def redact(
+        self, words: Sequence[Words], *, memory_ids: Collection[str] = (), only_open: bool = False
+    ) -> Redaction:
         """Remove words from all logs, spilled results and inboxes and from the index, and put "[forgotten]" in their
         place.
 
@@ -343,6 +345,7 @@ class SessionStore:
         Args:
             words: The words to forget, and where.
             memory_ids: Memories that were surfaced to a model with these ids are forgotten too.
+            only_open: Leave out the logs that nobody writes now.
         """
         if not words and not memory_ids:
             return Redaction()
@@ -351,6 +354,8 @@ class SessionStore:
         stale: builtins.list[str] = []
         for path in paths:
             session_id = session_id_of(path) or ""
+            if only_open and writer_of(self._lock_path(session_id)) is None:
+                continue
             try:
                 entry = await self._run(
                     lambda path=path, session_id=session_id: redact_log(  # type: ignore[misc]
