@@ -98,6 +98,7 @@ async def test_a_memory_carries_every_field_of_the_design_and_the_tiers_have_the
         "source": {"session": "s1", "turn": 2, "position": None, "quote": "SQLite it is"},
         "trust": "user",
         "created_at": "",
+        "pinned": False,
         "last_accessed": None,
         "access_count": 0,
         "scope": "default",

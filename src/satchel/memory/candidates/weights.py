@@ -1,7 +1,7 @@
 """What each signal counts in the score of a memory.
 
 Provenance: not fitted. What compares texts counts 1, and what only hints a fraction. They were chosen by looking at the
-development sets, and the figures hardly depend on them: docs/decisions/0032-ranking.md has what doubling, halving and
+development sets, and the figures hardly depend on them: docs/decisions/0035-ranking.md has what doubling, halving and
 leaving out each of them costs on every set.
 """
 
