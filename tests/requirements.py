@@ -543,6 +543,14 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(10, "memory:surface:giant", "issue 10", "A memory of 16 MB costs surfacing no more than a long page does."),
     built(10, "memory:surface:long-message", "issue 10", "A message of 15 MB costs surfacing no more than a long page."),
     built(10, "sessions:redact:giant", "issue 10", "Words of any length are forgotten from logs in linear time."),
+    built(11, "memory:surface:associations", "issue 11", "A request finds the need that it doesn't mention, by a table of associations that users can extend."),
+    built(11, "memory:surface:associations-broken", "issue 11", "A broken associations.json is left out with a notice that names the file and what is wrong."),
+    built(11, "memory:surface:one-line", "issue 11", "A fact, its turn and the assistant's echo of it are one line."),
+    built(11, "memory:surface:passages", "issue 11", "Of a long text the passage that fits is shown, with its place."),
+    built(11, "memory:surface:outside-share", "issue 11", "What comes from outside gets at most a third of the lines."),
+    built(11, "memory:surface:odd-messages", "issue 11", "A pasted log, several languages, one word or none: the right lines or none, within the budget."),
+    built(11, "memory:surface:explained", "issue 11", "What is weighed is few, explained and shown with each hit."),
+    built(11, "memory:surface:judge", "issue 11", "A small model chooses among the candidates if the user wants it, within 0.8 s; without a usable answer the choice is made without it."),
     built(3, "memory:surface:measured", "issue 3", "Precision and recall of surfacing are measured on answerable and unanswerable questions."),
 
     # ---- Memory: capture and distilling (seed-2 §4.2, DESIGN 5)

@@ -55,8 +55,9 @@ def test_the_defaults_are_those_of_the_design(tmp_path: Path) -> None:
         enabled=True,
         capture=True,
         budget_tokens=500,
-        limit=5,
+        limit=8,
         surface_threshold=None,
+        surface_judge="none",
         embedder="minilm",
     )
     assert (settings.budget.session_usd, settings.budget.day_usd, settings.budget.turn_tokens) == (

@@ -40,13 +40,13 @@ async def test_what_faded_is_no_longer_shown_and_still_found_and_use_keeps_it_al
         used = await memory.add("Quinoa grows in Bolivia.", tier="short_term")
         clock.advance(24 * DAY_S)
         # 0.55 - 24 * 0.02 = 0.07 is above the floor, and showing it begins the count anew.
-        assert [hit.memory.id for hit in (await memory.surface("Where does quinoa grow?")).memories] == [used]
+        assert [hit.memory.id for hit in (await memory.surface("Tell me about quinoa.")).memories] == [used]
         clock.advance(2 * DAY_S)
         assert priority_now(await memory.get(id), clock.now()) == pytest.approx(0.03)
         assert priority_now(await memory.get(used), clock.now()) == pytest.approx(0.51)
         assert not await memory.surface("Which cloves from Zanzibar are best?")
         assert [hit.memory.id for hit in await memory.search("Zanzibar cloves")] == [id]
-        assert [hit.memory.id for hit in (await memory.surface("Where does quinoa grow?")).memories] == [used]
+        assert [hit.memory.id for hit in (await memory.surface("Tell me about quinoa.")).memories] == [used]
         left_out = (await memory.recall("Which cloves from Zanzibar are best?")).left_out
         assert [(hit.memory.id, why) for hit, why in left_out] == [
             (id, "has faded: it was not used for a long time")

@@ -223,7 +223,7 @@ def undo(change: str, why: str, scope: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("text", nargs=-1, required=True, type=Text)
-@click.option("--limit", type=click.IntRange(1, 100), default=5, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, 100), default=8, show_default=True, help="At most so many.")
 @click.option(
     "--budget", type=click.IntRange(0), default=500, show_default=True, help="Token budget of the block."
 )

@@ -152,15 +152,16 @@ class BuilderSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySettings:
-    """What is stored and shown. For `surface_threshold`, None uses the embedder's calibrated threshold."""
+    """What is stored and shown. For `surface_threshold`, None is 0.5, where the published figures were measured."""
 
     enabled: bool = True
     capture: bool = True
     budget_tokens: int = 500
-    limit: int = 5
+    limit: int = 8
     surface_threshold: float | None = None
     profile_tokens: int = 300
     agenda_tokens: int = 100
+    surface_judge: Literal["none", "small_model"] = "none"
     embedder: str = "minilm"
     redact: bool = True
     decay_cycle: Literal["day", "request"] = "day"
@@ -553,7 +554,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         key="memory.limit",
         kind="int",
-        default=5,
+        default=8,
         low=0,
         high=100,
         doc="The maximum number of memories that are shown with one message.",
@@ -565,8 +566,17 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         low=0,
         high=1,
         optional=True,
-        doc="How relevant a memory must be to be shown automatically. If not set, the value that was "
-        "calibrated for the embedder.",
+        doc="How sure Satchel must be that a memory is needed before it is shown automatically. If not set, 0.5. "
+        "Lower values show more of what is needed, and more that is not.",
+    ),
+    Setting(
+        key="memory.surface_judge",
+        kind="text",
+        default="none",
+        choices=("none", "small_model"),
+        doc="Whether the small model chooses which memories are shown with a message. It gets the first twenty "
+        "candidates and 0.8 seconds; if it is later, the choice is made without it. Each message then costs one more "
+        "call.",
     ),
     Setting(
         key="memory.profile_tokens",

@@ -25,7 +25,8 @@ from satchel.memory.statement_rows import find_beginning
 __all__ = ["may_repeat", "said_only"]
 
 _LINE: Final = re.compile(
-    r'^[ \t]*- (?P<head>(?P<day>\d{4}-\d\d-\d\d), [^\n"]{1,400}?): (?P<words>"(?:[^"\\\n]|\\.)*")[ \t]*(?:\r?\n|\Z)',
+    r'^[ \t]*- (?P<head>(?P<day>\d{4}-\d\d-\d\d)(?: [A-Z][a-z]{2})?, [^\n"]{1,400}?): '
+    r'(?P<words>"(?:[^"\\\n]|\\.)*")[ \t]*(?:\r?\n|\Z)',
     re.MULTILINE,
 )
 _STANDING: Final = re.compile(
@@ -36,6 +37,8 @@ _STANDING: Final = re.compile(
 """A line of a profile or an agenda."""
 _MOST_STANDING: Final = 100
 """A profile has about ten lines."""
+_WEEKDAY: Final = re.compile(r"^(\d{4}-\d\d-\d\d) [A-Z][a-z]{2}(?=,)")
+_PART: Final = re.compile(r", part \d+ of \d+$")
 _MOST_OF_A_DAY: Final = 5_000
 """Memories of one day that a line is compared with; more come from an import, and the rest is left alone."""
 
@@ -104,6 +107,12 @@ def _is_shown(line: _Line, by_day: Mapping[date, Sequence[MemoryRecord]]) -> boo
     """Whether a memory would be shown as this line, whole or in part."""
     words = line.words.removeprefix("… ").removesuffix(" …")
     inner = json.dumps(words, ensure_ascii=False)[1:-1]
+    head = _plain(line.head)
     return any(
-        origin_of(record) == line.head and inner in quoted(record.content) for record in by_day[line.day]
+        _plain(origin_of(record)) == head and inner in quoted(record.content) for record in by_day[line.day]
     )
+
+
+def _plain(head: str) -> str:
+    """A line's head without the name of the day, which earlier blocks lacked, and without the place of a passage."""
+    return _PART.sub("", _WEEKDAY.sub(r"\1", head, count=1))

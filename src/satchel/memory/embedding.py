@@ -15,6 +15,14 @@ import numpy as np
 
 from satchel.clock import Clock
 from satchel.errors import EmbedderError, EmbedderMismatch, StorageLocked
+from satchel.memory.associations import (
+    Centres,
+    centres_of,
+    group_key,
+    keep_centres,
+    known_centres,
+    read_associations,
+)
 from satchel.memory.candidates import vector_rows
 from satchel.memory.candidates.tokens import pack
 from satchel.memory.candidates.vector_rows import Embedded, Pending
@@ -26,6 +34,8 @@ from satchel.memory.repository import to_micros
 from satchel.models.port import Embedder, EmbedRole, TokenEmbedder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sqlalchemy import Connection
 
     from satchel.memory.ports import Backend, Claims
@@ -40,6 +50,7 @@ _BATCH_CHARS = 200_000
 """The most text in a batch: a few memories of 1 MB each have many passages."""
 _LOOKED_AT_CHARS = 1_000
 """Of a text, to see in which script it is written."""
+_GROUPS_AT_ONCE = 16  # Topics or situations embedded together: about 130 short texts.
 _RETRY_S = 30.0
 """After a failure, the embedder isn't called for this long."""
 _OTHERS_S = 5.0
@@ -60,7 +71,14 @@ class DenseArm:
     """
 
     def __init__(
-        self, embedder: Embedder, database: Backend, space: int, clock: Clock, claims: Claims
+        self,
+        embedder: Embedder,
+        database: Backend,
+        space: int,
+        clock: Clock,
+        claims: Claims,
+        *,
+        home: Path | None = None,
     ) -> None:
         """Nothing is loaded before the first embedding."""
         self.embedder = embedder
@@ -79,6 +97,10 @@ class DenseArm:
         self._replaces: str | None = None
         self._gate: Gate | None = None
         self._tidied = False
+        self._home = home
+        self._centres: Centres | None = None
+        self._looked_up = False
+        self.bad_associations: str | None = None
 
     @property
     def has_tokens(self) -> bool:
@@ -102,6 +124,8 @@ class DenseArm:
                 f"The memories of this store were embedded with {self._replaces} and are being embedded again with "
                 f"{self.embedder.info.id}. Until this is done, some memories are found only by their words."
             )
+        if self.bad_associations is not None:
+            return self.bad_associations
         if self.waiting:
             return (
                 f"{self.waiting:,} memories are not embedded yet and are found only by their words. "
@@ -187,6 +211,42 @@ class DenseArm:
         vectors, tokens = found
         return AskedWith(vector=vectors[0], tokens=None if tokens is None else tokens[0])
 
+    async def asked(self, texts: Sequence[str]) -> Vectors | None:
+        """Embed what is asked, without tokens: shape (len(texts), d); None if the embedder is unavailable."""
+        found = await self._embed(texts, "query", with_tokens=False)
+        return None if found is None else found[0]
+
+    async def associations(self, *, make: bool = False) -> Centres | None:
+        """Return the table of associations as this embedder sees it.
+
+        Args:
+            make: Embed what is not kept. The whole table takes a minute with a slow embedder, so that it belongs in the
+                background.
+
+        Returns:
+            None if it isn't complete.
+        """
+        if self._centres is not None or (self._looked_up and not make):
+            return self._centres
+        self._looked_up = True
+        table = read_associations(self._home)
+        self.bad_associations = table.notice
+        name = self.embedder.info.id
+        known = known_centres(table, name, self._home)
+        missing = [group for group in table.groups if group_key(group) not in known]
+        if missing and not make:
+            return None
+        for at in range(0, len(missing), _GROUPS_AT_ONCE):
+            some = missing[at : at + _GROUPS_AT_ONCE]
+            found = await self._embed([text for group in some for text in group], "query", with_tokens=False)
+            if found is None:
+                return None
+            known |= zip(map(group_key, some), centres_of(some, found[0]), strict=True)
+        if missing:
+            keep_centres(name, self._home, known)
+        self._centres = Centres.of(table, known)
+        return self._centres
+
     async def gate(self, *, anew: bool = False) -> Gate | None:
         """Return the gate of surfacing, calibrated for this embedder; None if the embedder is unavailable.
 
@@ -267,6 +327,7 @@ class DenseArm:
         all spaces; then delete vectors that expired.
         """
         await self.open()
+        await self.associations(make=True)
         await self.fill()
         if self._replaces is not None and self.trouble is None:
             await self.fill(everywhere=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
-from satchel.errors import UsageError
+from satchel.errors import StorageLocked, UsageError
 from satchel.memory import distill, repository, statement_rows, transfer
 from satchel.memory.agenda import AGENDA_TOKENS, Agenda, Agendas
 from satchel.memory.block import Said
@@ -169,7 +169,7 @@ class Memory:
                 if embedder is None or isinstance(embedder, str):
                     embedder = _named_embedder(embedder or "minilm", home, clock)
                     stack.push_async_callback(embedder.aclose)
-                dense = DenseArm(as_embedder(embedder), database, number, clock, claims)
+                dense = DenseArm(as_embedder(embedder), database, number, clock, claims, home=home)
             hasher = WordHasher(_key_file(database, home))
             await _bring_up_to_date(database, hasher)
             thread = OneThread("satchel-memory")
@@ -381,13 +381,14 @@ class Memory:
         messages: Sequence[Said] | Said,
         *,
         budget_tokens: int = 500,
-        limit: int = 5,
+        limit: int = 8,
         exclude: Collection[str] = (),
         exclude_session: str | None = None,
         standing: Collection[str] = (),
         threshold: float | None = None,
         as_of: datetime | None = None,
         include_superseded: bool = False,
+        judge: ChatModel | None = None,
     ) -> Context:
         """Find what a model should be shown now: what bears on the last three messages, or nothing.
 
@@ -398,10 +399,12 @@ class Memory:
             exclude: Ids that were shown already.
             exclude_session: The conversation that is going on: what was said in it stands before the model anyway.
             standing: Ids of what stands in the model's profile and agenda: it is found, and not shown again.
-            threshold: How sure to be, 0 to 1; None takes 0.5. On messages that the gate was not fitted to, about
-                half of what is shown at 0.5 helps (docs/concepts/retrieval.md).
+            threshold: How sure to be, 0 to 1; None takes 0.5. docs/concepts/retrieval.md has the curve: what is needed
+                and shown against what is shown in vain.
             as_of: What was believed then, instead of what holds now.
             include_superseded: Also what no longer holds.
+            judge: A small and fast language model that chooses among the first twenty candidates. If it doesn't answer
+                within 0.8 s, or not with their numbers, the choice is made without it.
 
         Returns:
             The marked block and its memories, each with its relevance as score; empty where nothing is relevant.
@@ -420,8 +423,13 @@ class Memory:
             threshold=threshold,
             as_of=as_of,
             include_superseded=include_superseded,
+            judge=judge,
         )
-        context = (await self._surface.shown(messages, showing)).context
+        found = await self._surface.shown(messages, showing)
+        context = found.context
+        if found.cost is not None:
+            with suppress(StorageLocked):  # What it cost is worth less than the answer that waits.
+                await self.note_cost([found.cost])
         await self._upkeep.note_shown([hit.memory.id for hit in (*context.memories, *context.standing)])
         return context
 
@@ -430,7 +438,7 @@ class Memory:
         messages: Sequence[Said] | Said,
         *,
         budget_tokens: int = 500,
-        limit: int = 5,
+        limit: int = 8,
         exclude: Collection[str] = (),
         exclude_session: str | None = None,
         threshold: float | None = None,
@@ -980,7 +988,9 @@ class Memory:
         if self._space.dense is None:
             return 0
         await self._space.dense.open()
-        return await self._space.dense.fill(limit=limit, progress=progress)
+        done = await self._space.dense.fill(limit=limit, progress=progress)
+        await self._space.dense.associations(make=True)
+        return done
 
     async def reindex(
         self,

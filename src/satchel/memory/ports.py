@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.memory.candidates.arrays import Floats
+    from satchel.memory.candidates.evidence import Asked, Evidence
     from satchel.memory.candidates.ranking import Found
     from satchel.memory.filters import Visible
     from satchel.memory.question import AskedWith, Question
@@ -194,6 +195,25 @@ class Candidates(Protocol):
             visible: Reads which memories may be found; None for all.
             factors: Reads what scores are multiplied by before the order is final.
             for_showing: Leave out what only asks the question itself, and ask `factors` of every candidate.
+        """
+        ...
+
+    async def evidence(
+        self,
+        asked: Asked,
+        *,
+        each: int,
+        then: Callable[[Connection, Evidence | None], T],
+        visible: VisibleOf | None = None,
+    ) -> T:
+        """Measure what speaks for showing memories before a message.
+
+        Args:
+            asked: The message.
+            each: How many each way of finding them names: words, meaning, cues, associations.
+            then: Reads what it takes of what was measured, which is None where there are no memories, in the same
+                visit to the store.
+            visible: Reads which memories may be shown; None for all.
         """
         ...
 

@@ -10,42 +10,15 @@ docs/concepts/retrieval.md has the measurements.
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from satchel.memory.candidates.arrays import Floats, Matrix
-from satchel.memory.candidates.ranking import Found, Ranked
 from satchel.memory.data_files import read_lines
 
-__all__ = ["CONSIDERED", "Gate", "examples", "examples_hash", "judge", "judge_by_words"]
-
-CONSIDERED = 5
-"""The number of hits that are judged, best first, unless more may be shown. Later hits were rarely worth showing."""
-
-# Fitted by logistic regression on 123 messages over a store of facts and conversations; for a third of them, nothing
-# was stored. In six-fold cross-validation, recall is .81 to .82 at a precision of .9.
-_STANDS_OUT = 0.70
-_NEAR = 0.17
-_COVERS = 1.1
-_NEXT_TO_BEST = 7.7
-_PERSONAL = 2.4
-_BIAS = -12.35
-
-_OPEN = -0.30
-"""The log-odds from which a hit is shown: precision .91 and recall .84 on that set."""
-
-_SPREAD = 1.2
-"""Hits whose log-odds are below the best by more than this are not shown."""
-
-_CLEARLY_PERSONAL = 0.25
-"""From this value of `Gate.personal`, a hit that contains a name from the message is shown."""
-
-_TWO_RARE_WORDS = 10.0
-"""Nats: at least two uncommon words, since one has at most 6.2 (`lexicon.commonness`)."""
+__all__ = ["Gate", "examples", "examples_hash"]
 
 _RIDGE = 1.0
 
@@ -108,78 +81,3 @@ class Gate:
     def personal(self, question: Floats) -> float:
         """How much a message is like those that memory can help with, about -1 to 1; `question` is its vector."""
         return float(question @ self.weights) + self.bias
-
-
-def judge(
-    found: Found, gate: Gate, question: Floats, *, at_least: float = 0.5, most: int = CONSIDERED
-) -> list[tuple[Ranked, float]]:
-    """Choose the hits that are worth showing.
-
-    Args:
-        found: The result of a search.
-        gate: Of the embedder in use.
-        question: The vector of the message, shape (d,).
-        at_least: The least probability that a hit is relevant, 0 to 1.
-        most: The number of hits to judge.
-
-    Returns:
-        Hits with their probabilities, most probable first. Often none.
-    """
-    hits = [hit for hit in found.ranked[:most] if hit.cosine is not None]
-    if not hits:
-        return []
-    chance = gate.vectors @ question
-    count = found.compared + len(chance)
-    mean = (found.cosine_sum + float(chance.sum())) / count
-    square = (found.cosine_square_sum + float((chance**2).sum())) / count
-    deviation = math.sqrt(max(square - mean * mean, 1e-12))
-    personal = gate.personal(question)
-    top = max(hit.score for hit in hits)
-    strengths = []
-    for hit in hits:
-        cosine = max(hit.cosine or 0.0, 0.0)
-        strengths.append(
-            _STANDS_OUT * (cosine - mean) / deviation
-            + _NEAR * (cosine - gate.mean) / max(gate.deviation, 1e-6)
-            + _COVERS * hit.coverage
-            + _NEXT_TO_BEST * hit.score / max(top, 1e-9)
-            + _PERSONAL * personal
-            + _BIAS
-        )
-    strongest = max(strengths)
-    passing = [
-        (hit, _probability(strength))
-        for hit, strength in zip(hits, strengths, strict=True)
-        if _probability(strength) >= at_least and strength >= strongest - _SPREAD
-    ]
-    if not passing and at_least <= 0.5:
-        passing = [
-            (hit, 0.5) for hit in hits if hit.named and (personal >= _CLEARLY_PERSONAL or _is_about(hit))
-        ]
-    return sorted(passing, key=lambda pair: -pair[1])
-
-
-def _is_about(hit: Ranked) -> bool:
-    """Whether a memory contains every word of the message that isn't a function word, at least two of them uncommon."""
-    return hit.coverage > 0.99 and hit.information >= _TWO_RARE_WORDS
-
-
-def judge_by_words(
-    ranked: Sequence[Ranked], *, at_least: float = 0.5, most: int = CONSIDERED
-) -> list[tuple[Ranked, float]]:
-    """Choose the hits that are worth showing if no embedder is available: those that contain most of the message's rare
-    words. Arguments and result are as in `judge`.
-    """
-    # Fitted on the same messages: precision .77, recall .64. Without vectors, "eyes" and "colour" have nothing in
-    # common.
-    judged = [(hit, _logistic(2.3 * hit.coverage + 0.43 * hit.information - 3.4)) for hit in ranked[:most]]
-    return sorted((pair for pair in judged if pair[1] >= at_least), key=lambda pair: -pair[1])
-
-
-def _probability(strength: float) -> float:
-    """0 to 1; 0.5 at the strength from which a hit is shown by default."""
-    return _logistic(max(-30.0, min(30.0, strength - _OPEN)))
-
-
-def _logistic(value: float) -> float:
-    return 1 / (1 + math.exp(-value))

@@ -1,72 +1,124 @@
-"""Surfacing: chooses the memories to show to a model before a turn, often none. It only reads; uses are counted
-afterwards.
-"""
+"""Surfacing: what a model should be shown now, or nothing. Reads only; what was shown is counted afterwards."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from satchel.memory import decay
+import numpy as np
+
+from satchel.memory import decay, judging
 from satchel.memory.block import Said, block_of, gist, is_mere_question, restates, said_texts
+from satchel.memory.candidates.evidence import Asked as AskedFor
+from satchel.memory.choosing import (
+    LINE_FEATURES,
+    Weights,
+    is_assistants,
+    line_features,
+    need_of,
+    shipped_weights,
+    sureness,
+)
 from satchel.memory.filters import Filter
 from satchel.memory.grouping import with_later_words
-from satchel.memory.question import MAX_QUERY_CHARS
-from satchel.memory.records import Context, Hit, Recall
-from satchel.memory.relevance import CONSIDERED, judge, judge_by_words
+from satchel.memory.passages import passages
+from satchel.memory.question import read_question
+from satchel.memory.records import Context, Hit, MemoryRecord, Recall
+from satchel.memory.repository import faded_rids, read_records
 
 if TYPE_CHECKING:
-    from satchel.memory.candidates.ranking import Ranked
+    from sqlalchemy import Connection
+
+    from satchel.memory.candidates.arrays import Floats, Matrix
+    from satchel.memory.candidates.evidence import Evidence
+    from satchel.memory.distill import Asked
     from satchel.memory.ports import VisibleOf
-    from satchel.memory.search import Answer, Search
+    from satchel.memory.question import Question
+    from satchel.memory.relevance import Gate
+    from satchel.memory.search import Search
     from satchel.memory.space import Space
+    from satchel.models.port import ChatModel
 
-__all__ = ["Showing", "Surface", "Surfaced"]
+__all__ = ["Showing", "Surface", "Surfaced", "Weighed", "choose"]
 
-_MESSAGES = 3  # The number of last messages that are taken into account (DESIGN 5).
+_MESSAGES = 3  # The number of messages that are searched for (DESIGN 5).
 _THRESHOLD = 0.5
-_SPARE = 10  # Additional hits, because some are only questions or repeat what was just said.
+_EACH = 16
+"""Candidates of each arm. Of what is needed, .94 is among the first twenty of a search (life-dev, profile counted)."""
+_EXPLAINED = 10  # Memories of a plain search that `recall` gives a reason for.
+
+_MESSAGE_CHARS = 4_000
+"""Of a message: its beginning and its end. What is asked of a pasted log stands before or after it."""
+_BEFORE_CHARS = 300
+_BEFORE_MESSAGE_CHARS = 1_000
+_LONG_WORDS = 40
+_PARTS = 4
+"""A message of more than forty words is compared by its parts too: at most so many, from both ends."""
+
+_ECHO_ALIKE = 0.7
+_SAME_ALIKE = 0.6
+"""The cosine from which two things said in one turn, or one after the other, are one thing."""
+
+_LATER = 4
+_LATER_ALIKE = 0.4
+"""What is shown is compared with so many later memories that are most like it; each comparison takes 0.2 ms."""
+
+_OUTSIDE_SHARE = 3
+"""One in three lines at most, and always one, comes from outside: what fits every message must not crowd out others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Showing:
-    """The options of `Memory.surface`."""
+    """What may be shown; see `Memory.surface`."""
 
     budget_tokens: int = 500
-    limit: int = 5
+    limit: int = 8
     exclude: Collection[str] = ()
     standing: Collection[str] = ()
     exclude_session: str | None = None
     threshold: float | None = None
     as_of: datetime | None = None
     include_superseded: bool = False
+    judge: ChatModel | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surfaced:
-    """The memories to show, and the others that were considered, each with the reason why it is left out."""
+    """What is shown, and what came near, each with the reason why it is not shown.
+
+    Attributes:
+        cost: Of the language model that chose, if one was asked.
+    """
 
     context: Context = field(default_factory=Context)
     left_out: tuple[tuple[Hit, str], ...] = ()
+    cost: Asked | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
-    """The judgement of the hits for one text.
+class Weighed:
+    """The memories that may be worth showing.
 
     Attributes:
-        answer: What the search found for the text.
-        passing: The hits worth showing with their probabilities, most probable first.
-        considered: All hits that were judged, best first.
+        text: The message, cut to its ends if it is long; `need` is `choosing.need_of` it.
+        question: The message as it was read.
+        records: The memories that say something new, n of them.
+        features: Of each, arrays of shape (n,) by name, see `choosing.LINE_FEATURES`.
+        alike: Shape (n, n): the cosines between them.
+        passages: Shape (n,): which passage of each fits best; -1 where that isn't known.
         left_out: Hits that say nothing new, with the reason.
     """
 
-    answer: Answer
-    passing: Sequence[tuple[Ranked, float]]
-    considered: Sequence[Ranked]
-    left_out: tuple[tuple[Hit, str], ...]
+    text: str
+    need: float
+    question: Question
+    records: Sequence[MemoryRecord]
+    features: Mapping[str, Any]
+    alike: Any
+    passages: Any
+    left_out: tuple[tuple[Hit, str], ...] = ()
 
 
 class Surface:
@@ -82,37 +134,47 @@ class Surface:
         said = said_texts(messages)[-_MESSAGES:]
         if not said or showing.limit < 1:
             return Surfaced()
-        visible = self._visible(showing)
+        weighed = await self.weigh([text for _, text in said], self._visible(showing))
+        if weighed is None or not weighed.records:
+            return Surfaced(left_out=() if weighed is None else weighed.left_out)
         at_least = _THRESHOLD if showing.threshold is None else showing.threshold
-        known = {gist(text) for _, text in said}
-        most = max(CONSIDERED, showing.limit)
-        found = await self._judged(said[-1][1], known, at_least=at_least, visible=visible, most=most)
-        if not found.passing and len(said) > 1:
-            # "And what can she eat?" can only be understood with the messages before it.
-            together = "\n".join(text[: MAX_QUERY_CHARS // _MESSAGES] for _, text in said)
-            found = await self._judged(together, known, at_least=at_least, visible=visible, most=most)
-        if not found.passing:
-            return Surfaced(left_out=found.left_out)
-        passing = {ranked.rid for ranked, _ in found.passing}
-        near = [(ranked, 0.0) for ranked in found.considered if ranked.rid not in passing]
+        weights = shipped_weights(with_vectors="message" in weighed.features)
+        sure, chosen, one_with = choose(weighed, weights, at_least=at_least, limit=showing.limit)
+        order = np.argsort(-sure, kind="stable").tolist()
+        cost = None
+        if showing.judge is not None:
+            candidates = [at for at in order if at not in one_with][: judging.MOST_JUDGED]
+            judgement = await judging.judge(
+                showing.judge, [text for _, text in said], [weighed.records[at] for at in candidates]
+            )
+            cost = judgement.cost
+            if judgement.chosen is not None:
+                picked = [candidates[place] for place in judgement.chosen]
+                chosen, one_with = _one_line_each(picked, weighed, limit=showing.limit)
+        hits = {at: _hit(weighed, at, float(sure[at])) for at in order}
         moment = self._space.aware(showing.as_of)
-        fresh = with_later_words(
-            await self._search.hits_as_of(found.answer.hits(found.passing), moment),
-            await self._search.hits_as_of(found.answer.hits(near), moment),
+        then = dict(
+            zip(order, await self._search.hits_as_of([hits[at] for at in order], moment), strict=True)
         )
+        fresh = _with_later(chosen, then, weighed)
         standing = tuple(hit for hit in fresh if hit.memory.id in showing.standing)
-        fresh = tuple(hit for hit in fresh if hit.memory.id not in showing.standing)
+        fresh = [hit for hit in fresh if hit.memory.id not in showing.standing]
         context = block_of(
             fresh,
-            stems=found.answer.question.stems,
+            stems=weighed.question.stems,
             budget_tokens=showing.budget_tokens,
             limit=showing.limit,
+            best={
+                record.id: int(number)
+                for record, number in zip(weighed.records, weighed.passages, strict=True)
+            },
         )
         if standing:
             context = replace(context, standing=standing)
         shown = {hit.memory.id for hit in context.memories}
         rest = [(hit, _why_not_shown(hit, context)) for hit in fresh if hit.memory.id not in shown]
-        return Surfaced(context=context, left_out=(*found.left_out, *rest))
+        rest += [(hits[at], why) for at, why in one_with.items() if hits[at].memory.id not in shown]
+        return Surfaced(context=context, left_out=(*weighed.left_out, *rest), cost=cost)
 
     async def recall(self, messages: Sequence[Said] | Said, showing: Showing) -> Recall:
         """Explain what would be shown and why other memories are left out; see `Memory.recall`."""
@@ -122,7 +184,7 @@ class Surface:
             return Recall(context=found.context)
         near = await self._search.hits(
             said[-1][1],
-            limit=2 * CONSIDERED,
+            limit=_EXPLAINED,
             mode="hybrid",
             include_superseded=True,
             filters={},
@@ -147,7 +209,7 @@ class Surface:
             elif decay.priority_now(memory, now, cycles=passed.get(memory.id)) < decay.FLOOR:
                 why = "has faded: it was not used for a long time"
             else:
-                why = _why_not_new(hit, known) or "not relevant enough"
+                why = _why_not_new(memory, known) or "not relevant enough"
             left_out.append((hit, why))
         return Recall(context=found.context, left_out=tuple(left_out))
 
@@ -160,42 +222,223 @@ class Surface:
             exclude=showing.exclude,
         )
 
-    async def _judged(
-        self, text: str, known: Collection[tuple[str, str]], *, at_least: float, visible: VisibleOf, most: int
-    ) -> _Judged:
-        """Judge the `most` best hits for a text that say something new."""
-        answer = await self._search.find(
-            text, limit=most + _SPARE, mode="hybrid", visible=visible, for_showing=True
+    async def weigh(self, texts: Sequence[str], visible: VisibleOf | None) -> Weighed | None:
+        """Measure the memories that may be worth showing before a message; None where there are none.
+
+        Args:
+            texts: What was said last, oldest first; the last is the message.
+            visible: Reads which memories may be shown; None for all.
+        """
+        space = self._space
+        dense = space.dense
+        if dense is not None:
+            await dense.open()
+        await space.refresh()
+        if not space.candidates.count:
+            return None
+        text = _ends_of(texts[-1])
+        speakers = space.candidates.speakers.items()
+        question = read_question(text, speakers)
+        vectors = gate = None
+        if dense is not None:
+            before = [one[-_BEFORE_CHARS:] for one in texts[:-1]]
+            joined = "\n".join([*before, text[:_BEFORE_MESSAGE_CHARS]]) if before else text
+            vectors = await self._vectors(question.text, read_question(joined, speakers).text)
+            gate = None if vectors is None else await dense.gate()
+        asked = await self._asked(question, vectors, gate)
+        now, by_request = space.now_micros(), space.by_request
+
+        def read(connection: Connection, found: Evidence | None) -> _Read | None:
+            if found is None:
+                return None
+            rids = found.rids.tolist()
+            faded = faded_rids(connection, space.id, rids, at=now, floor=decay.FLOOR, by_request=by_request)
+            return _Read(found, read_records(connection, space.id, rids), faded)
+
+        found = await space.candidates.evidence(asked, visible=visible, each=_EACH, then=read)
+        if found is None:
+            return None
+        return _measured(
+            found,
+            question=question,
+            text=text,
+            known={gist(one) for one in texts},
+            gate=gate,
+            message=None if vectors is None else vectors[0],
         )
-        considered: list[Ranked] = []
-        left_out: list[tuple[Hit, str]] = []
-        for one in answer.found.ranked:
-            if one.score <= 0 or one.rid not in answer.records or len(considered) == most:
-                continue
-            (hit,) = answer.hits([(one, one.score)])
-            reason = _why_not_new(hit, known)
-            if reason:
-                left_out.append((hit, reason))
-            else:
-                considered.append(one)
-        found, vector = replace(answer.found, ranked=tuple(considered)), answer.vector
+
+    async def _vectors(self, message: str, joined: str) -> Matrix | None:
+        """The message alone, the message after what was said before it, and its parts: shape (q, d)."""
+        space = self._space
+        dense = space.dense
+        assert dense is not None
+        parts = _parts_of(message)
+        found = await dense.asked([message, *([] if joined == message else [joined]), *parts])
+        if space.candidates.model is None and dense.model is not None:
+            # The first answer of some embedders tells which model it is.
+            await space.refresh()
+        dense.waiting = 0 if found is None else space.candidates.count - space.candidates.embedded
+        if found is None or not space.candidates.embedded:
+            return None
+        return np.vstack([found[:1], found]) if joined == message else found
+
+    async def _asked(self, question: Question, vectors: Matrix | None, gate: Gate | None) -> AskedFor:
         dense = self._space.dense
-        gate = None if vector is None or dense is None or not considered else await dense.gate()
-        return _Judged(
-            answer=answer,
-            passing=judge_by_words(considered, at_least=at_least, most=most)
-            if gate is None or vector is None
-            else judge(found, gate, vector, at_least=at_least, most=most),
-            considered=considered,
-            left_out=tuple(left_out),
+        if vectors is None or gate is None or dense is None:
+            return AskedFor(stems=question.stems)
+        centres = await dense.associations()
+        if centres is None:
+            return AskedFor(stems=question.stems, vectors=vectors)
+        calls = centres.calls(vectors[:2], likely=gate.mean + gate.deviation)
+        return AskedFor(
+            stems=question.stems,
+            vectors=vectors,
+            topics=calls.topics,
+            calls=calls.strengths,
+            likely=gate.mean + 2 * gate.deviation,
         )
 
 
-def _why_not_new(hit: Hit, known: Collection[tuple[str, str]]) -> str:
+class _Read(NamedTuple):
+    """What was measured of some memories, those memories by rid, and which of them have faded."""
+
+    evidence: Evidence
+    records: Mapping[int, MemoryRecord]
+    faded: Collection[int]
+
+
+def _measured(
+    found: _Read,
+    *,
+    question: Question,
+    text: str,
+    known: Collection[tuple[str, str]],
+    gate: Gate | None,
+    message: Floats | None,
+) -> Weighed:
+    """What is known of the memories that say something new and have not faded."""
+    evidence, rids = found.evidence, found.evidence.rids.tolist()
+    there = [at for at, rid in enumerate(rids) if rid in found.records and rid not in found.faded]
+    why = {at: _why_not_new(found.records[rids[at]], known) for at in there}
+    kept = np.array([at for at in there if not why[at]], dtype=np.int64)
+    records = [found.records[rids[at]] for at in kept.tolist()]
+    need = need_of(text, shipped_weights(with_vectors=gate is not None).need)
+    return Weighed(
+        text=text,
+        need=need,
+        question=question,
+        records=records,
+        features=line_features(evidence.some(kept), records, gate=gate, message=message, need=need),
+        alike=evidence.alike[np.ix_(kept, kept)],
+        passages=evidence.passages[kept],
+        left_out=tuple(
+            (Hit(memory=found.records[rids[at]], score=0.0, signals={}), reason)
+            for at, reason in why.items()
+            if reason
+        ),
+    )
+
+
+def choose(
+    weighed: Weighed, weights: Weights, *, at_least: float, limit: int
+) -> tuple[Any, list[int], dict[int, str]]:
+    """Choose what to show of what was weighed.
+
+    Returns:
+        How sure each is, shape (n,); the places of those to show, surest first; and the places of those that are sure
+        enough and left out all the same, with the reason.
+    """
+    sure = sureness(weights, weighed.features, text=weighed.text, need=weighed.need)
+    passing = [at for at in np.argsort(-sure, kind="stable").tolist() if sure[at] >= at_least]
+    return sure, *_one_line_each(passing, weighed, limit=limit)
+
+
+def _with_later(chosen: Sequence[int], hits: Mapping[int, Hit], weighed: Weighed) -> list[Hit]:
+    """What is shown, and before each of it what was said later and takes it back, shown or not."""
+    shown: dict[str, Hit] = {}
+    for at in chosen:
+        alike = weighed.alike[at]
+        later = [
+            other
+            for other in np.argsort(-alike, kind="stable").tolist()
+            if hits[other].memory.said_at > hits[at].memory.said_at
+            and (alike[other] >= _LATER_ALIKE or not alike.any())
+        ]
+        for hit in with_later_words([hits[at]], [hits[other] for other in later[:_LATER]]):
+            shown.setdefault(hit.memory.id, hit)
+    return list(shown.values())
+
+
+def _ends_of(text: str) -> str:
+    if len(text) <= _MESSAGE_CHARS:
+        return text
+    return f"{text[: _MESSAGE_CHARS // 2]}\n{text[-_MESSAGE_CHARS // 2 :]}"
+
+
+def _parts_of(message: str) -> list[str]:
+    """The parts of a long message that are compared by themselves; none of a short one."""
+    if message.count(" ") <= _LONG_WORDS:
+        return []
+    parts = passages(message, words=_LONG_WORDS // 2)
+    return parts if len(parts) <= _PARTS else [*parts[: _PARTS // 2], *parts[-_PARTS // 2 :]]
+
+
+def _one_line_each(
+    passing: Sequence[int], weighed: Weighed, *, limit: int
+) -> tuple[list[int], dict[int, str]]:
+    """Keep one line for each thing: the fact rather than its turn, and either rather than the assistant's echo of it.
+
+    Returns:
+        The places of those to show, surest first; and of those that are one with them, with the reason.
+    """
+    records = weighed.records
+    chosen: list[int] = []
+    left_out: dict[int, str] = {}
+    facts = [at for at in passing if records[at].kind != "episode"]
+    from_outside = 0
+    for at in passing:
+        others = [*chosen, *(facts if records[at].kind == "episode" else ())]
+        if any(
+            _is_same(records[at], records[other], weighed.alike[at, other]) for other in others if other != at
+        ):
+            left_out[at] = "says the same as a line that is shown"
+        elif records[at].trust == "outside" and from_outside >= max(1, limit // _OUTSIDE_SHARE):
+            left_out[at] = "enough from outside is shown"
+        else:
+            from_outside += records[at].trust == "outside"
+            chosen.append(at)
+    return chosen, left_out
+
+
+def _is_same(one: MemoryRecord, other: MemoryRecord, alike: float) -> bool:
+    """Whether one memory adds nothing to another that is shown: a turn to its fact, an echo to what it repeats."""
+    if one.source.session is None or one.source.session != other.source.session:
+        return False
+    if one.source.turn == other.source.turn and (one.kind == "episode") != (other.kind == "episode"):
+        episode = one if one.kind == "episode" else other
+        return not is_assistants(episode) or alike >= _SAME_ALIKE
+    if one.kind != "episode" or other.kind != "episode" or is_assistants(one) == is_assistants(other):
+        return False
+    return abs((one.source.turn or 0) - (other.source.turn or 0)) <= 1 and alike >= _ECHO_ALIKE
+
+
+def _hit(weighed: Weighed, at: int, sure: float) -> Hit:
+    return Hit(
+        memory=weighed.records[at],
+        score=round(sure, 6),
+        signals={
+            name: round(float(weighed.features[name][at]), 4)
+            for name in LINE_FEATURES
+            if name in weighed.features
+        },
+    )
+
+
+def _why_not_new(memory: MemoryRecord, known: Collection[tuple[str, str]]) -> str:
     """Why a memory says nothing new in this conversation, or ""."""
-    if gist(hit.memory.content) in known:
+    if gist(memory.content) in known:
         return "repeats what was just said"
-    return "is only a question" if is_mere_question(hit.memory) else ""
+    return "is only a question" if is_mere_question(memory) else ""
 
 
 def _why_not_shown(hit: Hit, context: Context) -> str:

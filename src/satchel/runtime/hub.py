@@ -598,6 +598,13 @@ class SessionHub:
             ),
         )
 
+    async def _surface_judge(self) -> ChatModel | None:
+        """The small model, or None where it can't be had: then memory chooses without it."""
+        try:
+            return await self._parts.models.small()
+        except SatchelError:
+            return None
+
     async def _surface(self, messages: Sequence[Message]) -> MemorySurfaced | None:
         """The memories to add to the newest message, or None."""
         memory = self._home.memory
@@ -613,6 +620,7 @@ class SessionHub:
             exclude=() if recalls_only else self.conversation.surfaced_ids | self._named,
             standing=self.conversation.standing_ids,
             exclude_session=None if recalls_only or self.conversation.is_compacted else self.id,
+            judge=None if recalls_only or settings.surface_judge == "none" else await self._surface_judge(),
         )
         if self._gathered is not None:
             self._gathered.memory = tuple(map(_surfaced, context.standing))

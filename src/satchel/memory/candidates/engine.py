@@ -15,6 +15,7 @@ import numpy as np
 from satchel.errors import StorageError
 from satchel.memory import repository
 from satchel.memory.candidates.cache import cache_of
+from satchel.memory.candidates.evidence import gather
 from satchel.memory.candidates.index import Index
 from satchel.memory.candidates.ranking import (
     Factors,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.memory.candidates.arrays import Floats, Ints
+    from satchel.memory.candidates.evidence import Asked, Evidence
     from satchel.memory.candidates.tokens import Bag
     from satchel.memory.filters import Visible
     from satchel.memory.ports import Backend, FactorsOf, VisibleOf
@@ -346,6 +348,25 @@ class ArrayCandidates:
             return read(lambda connection: then(connection, found))
 
         return await self._thread.run(find)
+
+    async def evidence(
+        self,
+        asked: Asked,
+        *,
+        each: int,
+        then: Callable[[Connection, Evidence | None], T],
+        visible: VisibleOf | None = None,
+    ) -> T:
+        """See `ports.Candidates`."""
+        index = await self._loaded()
+        read = self._backend.read_blocking
+
+        def measure() -> T:
+            only = None if visible is None else _rows_of(read(visible), index)
+            found = gather(index, asked, only=only, each=each)
+            return read(lambda connection: then(connection, found))
+
+        return await self._thread.run(measure)
 
     async def cosines(self, vector: Floats, *, visible: Visible) -> Mapping[int, float]:
         """See `ports.Candidates`."""

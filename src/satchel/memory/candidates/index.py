@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from satchel.memory.candidates.array_file import NewColumn
-from satchel.memory.candidates.arrays import Floats, Ints, distinct
+from satchel.memory.candidates.arrays import Floats, Ints, Matrix, distinct
 from satchel.memory.candidates.columns import Column
 from satchel.memory.candidates.entries import Entries, EntryArrays, Postings, Spread, SpreadCounts
 from satchel.memory.candidates.sittings import Sittings, label_of, seat
 from satchel.memory.candidates.tokens import Bag, unpack
-from satchel.memory.candidates.vectors import Cosines, VectorArrays, Vectors
+from satchel.memory.candidates.vectors import BestPassages, Cosines, VectorArrays, Vectors
 from satchel.memory.lexicon import ASKED
 from satchel.memory.repository import Changes
 
@@ -418,6 +418,17 @@ class Index:
         """The same for some rows alone: which, shape (rows,), bool."""
         vectors = Vectors(self.dimension) if self._vectors is None else self._vectors
         return vectors.cosines_of(query, wanted)
+
+    def cue_cosines(self, vectors: Matrix) -> Floats | None:
+        """The best cosine of any of the vectors, shape (q, d), and any cue of each row: shape (rows,), 0 where a row
+        has no cue. None if no row has one.
+        """
+        return None
+
+    def best_passages(self, rows: Ints, query: Floats) -> BestPassages:
+        """The passages of some rows that are nearest to a query; shape (d,), unit length."""
+        vectors = Vectors(self.dimension) if self._vectors is None else self._vectors
+        return vectors.best_passages(rows, query)
 
     # Tokens: read from the database when a search compares them, and kept as long as there is room.
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from satchel.models.port import TokenVectors
 
 __all__ = [
+    "SAME_TEXT",
     "Factors",
     "Found",
     "Ranked",
@@ -62,7 +63,7 @@ _MAX_SPREAD = 0.12
 """The greatest standard deviation of the cosines of unrelated passages that is believed: in a store of five memories,
 it is the related ones that spread."""
 
-_SAME_TEXT = 0.999
+SAME_TEXT = 0.999
 """The cosine of a text with itself, allowing for rounding."""
 
 _PRIOR_TEXTS = 50.0
@@ -202,9 +203,9 @@ def shortlist(
     if mode != "lexical" and vector is not None:
         cosine, every = _cosines(index, vector)
         if without_echoes:
-            every = every[every < _SAME_TEXT]
+            every = every[every < SAME_TEXT]
             # Rows without a vector (NaN) are kept, and so are statements in the words of the question: they answer it.
-            others = ~((cosine >= _SAME_TEXT) & index.has_feature(QUESTION))
+            others = ~((cosine >= SAME_TEXT) & index.has_feature(QUESTION))
             only = others if only is None else only & others
     rows = _union_of_arms(index, question, lexical, cosine, max(_PER_ARM, limit), only)
     if not len(rows) or (mode == "dense" and cosine is None):

@@ -12,7 +12,7 @@ from satchel.memory.candidates.arrays import Floats
 from satchel.memory.candidates.columns import Column
 from satchel.models.embedding import product
 
-__all__ = ["Cosines", "VectorArrays", "Vectors"]
+__all__ = ["BestPassages", "Cosines", "VectorArrays", "Vectors"]
 
 
 _ROWS_AT_ONCE = 4096
@@ -33,6 +33,18 @@ class Cosines(NamedTuple):
     best: Floats
     rows: Any
     every: Floats
+
+
+class BestPassages(NamedTuple):
+    """The passage of each of n rows that is nearest to a query.
+
+    Attributes:
+        vectors: Shape (n, d); zeros where a row has no vector.
+        numbers: Shape (n,): which of the row's passages it is, from 0; -1 where there is none.
+    """
+
+    vectors: Any
+    numbers: Any
 
 
 class VectorArrays(NamedTuple):
@@ -155,6 +167,29 @@ class Vectors:
         rows, starts = self._rows_and_starts() if self._base is not None else (np.empty(0, np.int32),) * 2
         ends = np.append(starts[1:], sum(len(part.matrix) for part in self.parts()))
         return rows, (ends - starts)[: len(rows)]
+
+    def best_passages(self, rows: Any, query: Floats) -> BestPassages:
+        """The passages of some rows that are nearest to a query; shape (d,), unit length."""
+        found = np.zeros((len(rows), self.dimension), dtype=np.float32)
+        numbers = np.full(len(rows), -1, dtype=np.int64)
+        every = self.cosines(query).every
+        if not len(every):
+            return BestPassages(found, numbers)
+        owners, starts = self._rows_and_starts()
+        order = np.argsort(owners, kind="stable")
+        ends = np.r_[starts[1:], len(every)]
+        # A row that was embedded again has several groups; the last one counts.
+        places = order[np.maximum(np.searchsorted(owners, rows, side="right", sorter=order) - 1, 0)]
+        parts = list(self.parts())
+        offsets = np.cumsum([0, *(len(part.matrix) for part in parts)])
+        for at, place in enumerate(places.tolist()):
+            if owners[place] != rows[at]:
+                continue
+            best = int(starts[place]) + int(every[starts[place] : ends[place]].argmax())
+            part = int(np.searchsorted(offsets, best, side="right")) - 1
+            found[at] = parts[part].matrix[best - offsets[part]]
+            numbers[at] = best - int(starts[place])
+        return BestPassages(found, numbers)
 
     def _rows_and_starts(self) -> tuple[Any, Any]:
         if self._places is None:

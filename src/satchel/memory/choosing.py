@@ -1,0 +1,285 @@
+"""Whether a memory is worth showing before a message: the judgement between a search, which always finds something, and
+a model, which should have what it needs and little else.
+
+Two logistic regressions with a dozen explained features each: one for every line, and one for the message, because what
+is one's own life and what is the world's is told better from the whole. Their weights are data
+(`data/surface_weights.json`), fitted by `benchmarks/fit_surfacing.py`; docs/concepts/retrieval.md has the figures on
+persons that were left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from satchel.memory.candidates.arrays import Floats
+from satchel.memory.data_files import read_text_file
+from satchel.memory.lexicon import words_of
+
+if TYPE_CHECKING:
+    from satchel.memory.candidates.evidence import Evidence
+    from satchel.memory.records import MemoryRecord
+    from satchel.memory.relevance import Gate
+
+__all__ = [
+    "LINE_FEATURES",
+    "MESSAGE_FEATURES",
+    "Logistic",
+    "Weights",
+    "features_with",
+    "is_assistants",
+    "line_features",
+    "message_features",
+    "need_of",
+    "need_words",
+    "read_weights",
+    "shipped_weights",
+    "sureness",
+]
+
+LINE_FEATURES: Final[Mapping[str, str]] = {
+    "message": "the cosine of its best passage and the message, on the embedder's own scale",
+    "context": "the same with what was said before the message",
+    "part": "the best cosine with a part of a long message",
+    "stands_out": "how far the best of these is above those of the whole store",
+    "ahead": "how far it is above the third best",
+    "words": "words in common (BM25)",
+    "words_share": "the same as a share of the best memory's",
+    "covered": "how much of the message's information its words contain",
+    "cue": "the cosine of its best cue, 0 without cues",
+    "cue_and_meaning": "the product of cue and meaning",
+    "has_cues": "whether it has cues",
+    "called": "how much it is about what such a situation calls for",
+    "called_ahead": "how far that is above the third best",
+    "source": "the best cosine among what was said in the same turn",
+    "fact": "whether it is a fact and no turn",
+    "own": "whether it is a turn of the user's own",
+    "need": "how much the message's words are like those that need memory",
+    "personal": "how much the message is like those that memory can help with",
+}
+"""What is known of one memory and one message, in words."""
+
+MESSAGE_FEATURES: Final[Mapping[str, str]] = {
+    "best": "the log-odds of its best line",
+    "second": "those of its second",
+    "expected": "the logarithm of the number of lines that help, as expected",
+    "meaning": "the best cosine with a memory",
+    "words": "the best memory's words in common",
+    "covered": "the most of its information that a memory contains",
+    "cue": "the best cue",
+    "called": "the best association",
+    "need": "as for a line",
+    "personal": "as for a line",
+    "length": "the logarithm of its number of words",
+}
+"""What is known of one message."""
+
+_WITHOUT_VECTORS = frozenset(
+    {"words", "words_share", "covered", "fact", "own", "need", "best", "second", "expected", "length"}
+)
+
+_MOST_NEED_WORDS = 60
+_READ_CHARS = 2_000
+_MOST_WORDS = 20.0
+
+
+class Logistic(NamedTuple):
+    """A logistic regression: of each feature by name its weight, and the bias."""
+
+    weights: Mapping[str, float]
+    bias: float
+
+    def log_odds(self, features: Mapping[str, Any]) -> Any:
+        """The log-odds, for one row or for many."""
+        return self.bias + sum(weight * features[name] for name, weight in self.weights.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """What judging goes by.
+
+    Attributes:
+        line: Whether a memory is needed; `message`: whether the message concerns the user's life at all.
+        line_from: The log-odds of a line from which it is shown by default; `message_from` those of the message.
+        need: Of the words of a message, how much each speaks for a need of memory, and under "" the bias.
+        beyond_doubt: A line whose log-odds are above its threshold by more than this makes up for a message that is
+            less sure: "Is Mara allergic to shellfish?" could be asked of the world.
+    """
+
+    line: Logistic
+    message: Logistic
+    line_from: float
+    message_from: float
+    need: Mapping[str, float]
+    beyond_doubt: float = 2.0
+
+
+@cache
+def shipped_weights(*, with_vectors: bool) -> Weights:
+    """The fitted weights, with an embedder or by words alone."""
+    return read_weights(json.loads(read_text_file("surface_weights.json")), with_vectors=with_vectors)
+
+
+def read_weights(found: Mapping[str, Any], *, with_vectors: bool) -> Weights:
+    """Weights as the file has them."""
+    part = found["with_vectors" if with_vectors else "by_words"]
+    return Weights(
+        line=Logistic(part["line"]["weights"], part["line"]["bias"]),
+        message=Logistic(part["message"]["weights"], part["message"]["bias"]),
+        line_from=part["line_from"],
+        message_from=part["message_from"],
+        beyond_doubt=part["beyond_doubt"],
+        need=found["need"],
+    )
+
+
+def features_with(names: Mapping[str, str], *, with_vectors: bool) -> list[str]:
+    """The names of the features that can be measured."""
+    return [name for name in names if with_vectors or name in _WITHOUT_VECTORS]
+
+
+def need_words(text: str) -> frozenset[str]:
+    """The words of a message, pairs of them, and its outer form, as far as they tell what kind of message it is."""
+    text = text[:_READ_CHARS]
+    words = words_of(text)[:_MOST_NEED_WORDS]
+    found = {*words, *(f"{one} {two}" for one, two in zip(words, words[1:], strict=False))}
+    found.add(f"length {min(int(math.log2(len(words) + 1)), 7)}")
+    if words:
+        found.add(f"begins {words[0]}")
+    if re.search(r"[?？؟]\s*$", text):
+        found.add("ends ?")
+    if ":" in text and len(words) > 30:
+        found.add("long :")
+    if re.search(r"[\"“„«「]", text):
+        found.add("quotes")
+    return frozenset(found)
+
+
+def need_of(text: str, weights: Mapping[str, float]) -> float:
+    """How much a message's words are like those that need memory: about 0 to 1, whatever the embedder."""
+    words = need_words(text)
+    known = [weights[word] for word in words if word in weights]
+    return weights.get("", 0.0) + sum(known) / math.sqrt(len(words) + 1)
+
+
+def is_assistants(record: MemoryRecord) -> bool:
+    """Whether a model said it."""
+    return record.trust == "agent" or (record.speaker or "").casefold() == "assistant"
+
+
+def line_features(
+    evidence: Evidence,
+    records: Sequence[MemoryRecord],
+    *,
+    gate: Gate | None,
+    message: Floats | None,
+    need: float,
+) -> dict[str, Any]:
+    """Measure each candidate: arrays of shape (n,) by name, see `LINE_FEATURES`.
+
+    Args:
+        evidence: About the memories.
+        records: Those memories, in the same order.
+        gate: The embedder's scale; None without vectors.
+        message: The message's vector; None without vectors.
+        need: By `need_of`.
+    """
+    best_words = float(evidence.words.max()) if len(evidence.words) else 0.0
+    found: dict[str, Any] = {
+        "words": np.minimum(evidence.words, _MOST_WORDS) / 10,
+        "words_share": evidence.words / max(best_words, 1e-9),
+        "covered": evidence.share,
+        "fact": np.array([record.kind != "episode" for record in records], dtype=np.float64),
+        "own": np.array(
+            [record.kind == "episode" and not is_assistants(record) for record in records], dtype=np.float64
+        ),
+        "need": np.full(len(records), need),
+    }
+    if gate is None or message is None or not len(evidence.cosines):
+        return found
+    scale = max(gate.deviation, 1e-6)
+    cosines = np.nan_to_num((evidence.cosines - gate.mean) / scale, nan=0.0)
+    nearest = cosines[:2].max(axis=0)
+    chance = gate.vectors @ message
+    count = evidence.compared + len(chance)
+    mean = (evidence.cosine_sum + float(chance.sum())) / count
+    square = (evidence.cosine_square_sum + float((chance**2).sum())) / count
+    spread = math.sqrt(max(square - mean * mean, 1e-12))
+    third, _, third_called = evidence.thirds
+    has_cues = evidence.cues > 0
+    cue = np.where(has_cues, (evidence.cues - gate.mean) / scale, 0.0)
+    found |= {
+        "message": cosines[0],
+        "context": cosines[1],
+        "part": cosines.max(axis=0),
+        "stands_out": (nearest * scale + gate.mean - mean) / spread,
+        "ahead": nearest - (0.0 if third is None else (third - gate.mean) / scale),
+        "cue": cue,
+        "cue_and_meaning": cue * nearest / 10,
+        "has_cues": has_cues.astype(np.float64),
+        "called": evidence.called * 10,
+        "called_ahead": (evidence.called - (third_called or 0.0)) * 10,
+        "source": _best_of_turn(nearest, records),
+        "personal": np.full(len(records), gate.personal(message)),
+    }
+    return found
+
+
+def _best_of_turn(values: Any, records: Sequence[MemoryRecord]) -> Any:
+    """For each memory, the greatest value among those that come from the same turn."""
+    best: dict[tuple[str, int | None], float] = {}
+    turns = [
+        None if record.source.session is None else (record.source.session, record.source.turn)
+        for record in records
+    ]
+    for turn, value in zip(turns, values.tolist(), strict=True):
+        if turn is not None:
+            best[turn] = max(value, best.get(turn, value))
+    return np.array(
+        [value if turn is None else best[turn] for turn, value in zip(turns, values.tolist(), strict=True)]
+    )
+
+
+def message_features(lines: Mapping[str, Any], log_odds: Any, *, text: str, need: float) -> dict[str, float]:
+    """Measure the message, see `MESSAGE_FEATURES`; `log_odds` are those of its lines, shape (n,), n > 0."""
+    ordered = np.sort(log_odds)[::-1]
+    found = {
+        "best": float(ordered[0]),
+        "second": float(ordered[1]) if len(ordered) > 1 else float(ordered[0]) - 2.0,
+        "expected": math.log(float((1 / (1 + np.exp(-ordered))).sum())),
+        "words": float(lines["words"].max()),
+        "covered": float(lines["covered"].max()),
+        "need": need,
+        "length": math.log(len(text[:_READ_CHARS].split()) + 1),
+    }
+    if "message" in lines:
+        found |= {
+            "meaning": float(np.maximum(lines["message"], lines["context"]).max()),
+            "cue": float(lines["cue"].max()),
+            "called": float(lines["called"].max()),
+            "personal": float(lines["personal"][0]),
+        }
+    return found
+
+
+def sureness(weights: Weights, lines: Mapping[str, Any], *, text: str, need: float) -> Any:
+    """How sure each line should be shown, shape (n,): 0 to 1, and 0.5 from where it is shown by default.
+
+    It takes both: that the line is needed and that the message concerns the user's life.
+    """
+    log_odds = np.clip(weights.line.log_odds(lines), -20, 20)
+    if not len(log_odds):
+        return log_odds
+    message = weights.message.log_odds(message_features(lines, log_odds, text=text, need=need))
+    lines_by = log_odds - weights.line_from
+    least = np.minimum(
+        lines_by, message - weights.message_from + np.maximum(lines_by - weights.beyond_doubt, 0)
+    )
+    return 1 / (1 + np.exp(-np.clip(least, -30, 30)))
