@@ -61,7 +61,7 @@ NEED_RIDGE = 3.0
 LEAST_PERSONS = 3
 """A word that fewer persons use tells who writes, and not what is asked."""
 QUIET_SHARE = 0.68
-LEAST_PRECISION = 0.42
+LEAST_PRECISION = {True: 0.42, False: 0.36}
 """What thresholds are set to reach on the persons that were fitted to: more than is required of others."""
 BEYOND_DOUBT = {True: 2.0, False: 1.0}
 """See `Weights.beyond_doubt`: it lets plain questions pass, and cost nothing on the persons that were fitted to."""
@@ -266,10 +266,10 @@ def fit(measured: Sequence[Measured], *, with_vectors: bool) -> tuple[Weights, l
         need=need,
         beyond_doubt=BEYOND_DOUBT[with_vectors],
     )
-    return _with_line_from(weights, seen), seen
+    return _with_line_from(weights, seen, least=LEAST_PRECISION[with_vectors]), seen
 
 
-def _with_line_from(weights: Weights, seen: Sequence[Measured]) -> Weights:
+def _with_line_from(weights: Weights, seen: Sequence[Measured], *, least: float) -> Weights:
     """Set the threshold of lines so that precision is reached with facts; turns only are less precise."""
     some = [one for one in seen if any(record.kind == "fact" for record in one.weighed.records)] or list(seen)
     some = some[::EVERY]
@@ -278,7 +278,7 @@ def _with_line_from(weights: Weights, seen: Sequence[Measured]) -> Weights:
         middle = (low + high) / 2
         tried = replace(weights, line_from=middle)
         precision = figures([judged(one, tried, 0.5, profile=True) for one in some])["precision"]
-        if precision is not None and precision < LEAST_PRECISION:
+        if precision is not None and precision < least:
             low = middle
         else:
             high = middle

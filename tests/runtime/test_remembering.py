@@ -241,7 +241,9 @@ async def test_while_another_process_locks_the_database_the_turn_ends_and_memory
     async with opened(tmp_path, model) as satchel:
         await (await satchel.session()).run_turn("My sister Mara is allergic to shellfish.")
         assert satchel.memory is not None
-        assert await satchel.memory.surface("Mara and shellfish")  # and so the vectors are made
+        assert await satchel.memory.surface(
+            "What is my sister Mara allergic to?"
+        )  # and so the vectors are made
     let_go = threading.Event()
     async with (
         opened(tmp_path, model) as satchel,

@@ -233,17 +233,24 @@ def line_features(
 
 
 def _best_of_turn(values: Any, records: Sequence[MemoryRecord]) -> Any:
-    """For each memory, the greatest value among those that come from the same turn."""
-    best: dict[tuple[str, int | None], float] = {}
-    turns = [
-        None if record.source.session is None else (record.source.session, record.source.turn)
-        for record in records
-    ]
-    for turn, value in zip(turns, values.tolist(), strict=True):
-        if turn is not None:
-            best[turn] = max(value, best.get(turn, value))
+    """For each memory, its value or the greatest of what it comes from: of a fact its turn, of the user's turn its
+    facts. An answer has its own alone: "Noted." says nothing of what it answers.
+    """
+    best: dict[tuple[str, int | None, bool], float] = {}
+    keys = []
+    for record, value in zip(records, values.tolist(), strict=True):
+        is_fact = record.kind != "episode"
+        if record.source.session is None or is_assistants(record):
+            keys.append(None)
+            continue
+        keys.append((record.source.session, record.source.turn, not is_fact))
+        own = (record.source.session, record.source.turn, is_fact)
+        best[own] = max(value, best.get(own, value))
     return np.array(
-        [value if turn is None else best[turn] for turn, value in zip(turns, values.tolist(), strict=True)]
+        [
+            value if key is None else max(value, best.get(key, value))
+            for key, value in zip(keys, values.tolist(), strict=True)
+        ]
     )
 
 
