@@ -237,7 +237,7 @@ def _best_of_turn(values: Any, records: Sequence[MemoryRecord]) -> Any:
     facts. An answer has its own alone: "Noted." says nothing of what it answers.
     """
     best: dict[tuple[str, int | None, bool], float] = {}
-    keys = []
+    keys: list[tuple[str, int | None, bool] | None] = []
     for record, value in zip(records, values.tolist(), strict=True):
         is_fact = record.kind != "episode"
         if record.source.session is None or is_assistants(record):
