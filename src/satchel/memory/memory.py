@@ -33,7 +33,7 @@ from satchel.memory.hashing import KEY_FILE, WordHasher
 from satchel.memory.history import Change
 from satchel.memory.lifecycle import KEEP, Edits, Lifecycle
 from satchel.memory.outdating import Outdating
-from satchel.memory.profile import PROFILE_TOKENS, SHORT_ID_CHARS, Profile, Profiles
+from satchel.memory.profile import ID_CHARS, PROFILE_TOKENS, SHORT_ID_CHARS, Profile, Profiles
 from satchel.memory.records import (
     Context,
     Episode,
@@ -321,8 +321,9 @@ class Memory:
             UsageError: Nothing says which ones, or ids and conditions are mixed, or the scope is another one.
             StorageError: It could not be written; nothing was removed.
         """
+        named = [await self.full_id(id) for id in ([ids] if isinstance(ids, str) else ids)]
         return await self._forgetting.forget(
-            ids, query=query, session=session, before=before, scope=scope, dry_run=dry_run
+            named, query=query, session=session, before=before, scope=scope, dry_run=dry_run
         )
 
     # Reading.
@@ -548,7 +549,7 @@ class Memory:
 
     async def full_id(self, id: str) -> str:
         """Return the id that begins so, as profile and agenda write ids; the same where none or several do."""
-        if len(id) < SHORT_ID_CHARS:
+        if not SHORT_ID_CHARS <= len(id) < ID_CHARS:
             return id
         found = await self._space.read(statement_rows.find_beginning, id)
         return found[0] if len(found) == 1 else id
@@ -638,7 +639,7 @@ class Memory:
             valid_from=valid_from,
             valid_to=valid_to,
         )
-        change = await self._lifecycle.edit(id, edits, by=by, why=why)
+        change = await self._lifecycle.edit(await self.full_id(id), edits, by=by, why=why)
         if content is not None:
             self._upkeep.stored()
         return change
@@ -698,7 +699,9 @@ class Memory:
             NotFound: One of the two is not there.
             UsageError: They are the same, or the relation is empty, or the weight is out of range.
         """
-        return await self._lifecycle.link(source, target, relation, weight, by=by, why=why)
+        return await self._lifecycle.link(
+            await self.full_id(source), await self.full_id(target), relation, weight, by=by, why=why
+        )
 
     async def unlink(
         self, source: str, target: str, relation: str = "related", *, by: str = "user", why: str = ""
@@ -708,7 +711,9 @@ class Memory:
         Raises:
             NotFound: One of the two is not there.
         """
-        return await self._lifecycle.link(source, target, relation, None, by=by, why=why)
+        return await self._lifecycle.link(
+            await self.full_id(source), await self.full_id(target), relation, None, by=by, why=why
+        )
 
     async def supersede(
         self, older: str, newer: str, *, valid_to: datetime | None = None, by: str = "user", why: str = ""
@@ -733,7 +738,9 @@ class Memory:
             Refused: `by` is not "user", and the newer one is not trusted enough: what comes from outside never ends
                 what the user or the agent said.
         """
-        return await self._lifecycle.supersede(older, newer, valid_to=valid_to, by=by, why=why)
+        return await self._lifecycle.supersede(
+            await self.full_id(older), await self.full_id(newer), valid_to=valid_to, by=by, why=why
+        )
 
     async def undo(self, change_id: str, *, by: str = "user", why: str = "") -> str:
         """Take a change back. That is a change itself: undoing it again brings the first one back.
@@ -761,7 +768,7 @@ class Memory:
         Raises:
             NotFound: Nothing is known of this id.
         """
-        return await self._lifecycle.history(id)
+        return await self._lifecycle.history(await self.full_id(id))
 
     async def words_said(self, ids: Sequence[str]) -> tuple[tuple[MemoryRecord, tuple[str, ...]], ...]:
         """Return memories, each with all the words it ever had, the present ones first: what forgetting looks for."""
@@ -783,7 +790,7 @@ class Memory:
         Raises:
             NotFound: There is no such memory.
         """
-        return await self._lifecycle.edges(id)
+        return await self._lifecycle.edges(await self.full_id(id))
 
     async def related(
         self, id: str, depth: int = 2, relations: Collection[str] | None = None, *, limit: int = 100
@@ -800,7 +807,7 @@ class Memory:
             NotFound: There is no such memory.
             UsageError: The depth or the limit is out of range.
         """
-        return await self._lifecycle.related(id, depth, relations, limit=limit)
+        return await self._lifecycle.related(await self.full_id(id), depth, relations, limit=limit)
 
     async def compare(self, older: str, newer: str, *, model: ChatModel | None = None) -> Comparison:
         """Say how a newer statement stands to an older one, with this memory's embedder.

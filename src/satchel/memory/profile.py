@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from satchel.memory.statement_rows import Candidates
 
 __all__ = [
+    "ID_CHARS",
     "PROFILE_TOKENS",
     "SHORT_ID_CHARS",
     "Profile",
@@ -40,6 +41,8 @@ __all__ = [
 PROFILE_TOKENS: Final = 300
 """Of the whole block (issue 11): eight facts, or ten statements."""
 
+ID_CHARS: Final = 17
+"""A letter and 16 hexadecimal digits."""
 SHORT_ID_CHARS: Final = 8
 """So much of an id names a memory: of ten thousand, two begin alike in one store of eighty."""
 _MOST_LEFT_OUT: Final = 40
