@@ -167,13 +167,13 @@ async def test_pins_are_changes_that_can_be_undone_exported_and_named_by_the_beg
         assert (await memory.history(fact))[-1].after == {"pinned": True}
         await memory.undo(change)
         assert not (await memory.get(fact[:8])).pinned
-        other = await memory.add("The user plays the viola.")
-        assert await memory.supersede(fact[:8], other[:8])
-        assert [edge.relation for edge in await memory.edges(other[:8])] == ["supersedes"]
-        assert len(await memory.history(other[:8])) == 2
+        viola = await memory.add("The user plays the viola.")
+        assert await memory.supersede(fact[:8], viola[:8])
+        assert [edge.relation for edge in await memory.edges(viola[:8])] == ["supersedes"]
+        assert len(await memory.history(viola[:8])) == 2
         await memory.edit(fact[:8], importance=5)
         assert (await memory.get(fact)).importance == 5
-        assert [gone.id for gone in (await memory.forget(other[:8])).forgotten] == [other]
+        assert [gone.id for gone in (await memory.forget(viola[:8])).forgotten] == [viola]
         with pytest.raises(NotFound):
             await memory.pin("m0000000")
         await memory.pin(fact)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import random
 import time
@@ -28,12 +29,16 @@ __all__ = ["Database", "DatabaseReport"]
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
 # SQLite's own wait is short, and ours adds jitter: with one long timeout, several writers wake up together and starve
 # one of them (1149 rows a second, compared with 901-944; no writer failed).
 _BUSY_TIMEOUT_MS = 1000
 _JITTER_S = (0.005, 0.05)
 _CLOSING_S = 1.0
 """How long writes still wait for another process once the database is being closed."""
+_MOST_REWRITTEN_IN_MEMORY = 64 << 20
+"""Bytes of a database whose new copy is made in memory. That of a larger one is an unnamed temporary file."""
 _REOPEN = "Nothing was written; close Satchel and start it again."
 
 
@@ -184,10 +189,11 @@ class Database:
         return Path(f"{self.place}.scrub")
 
     async def scrub(self) -> bool:
-        """Remove deleted data from the write-ahead log, too.
+        """Remove deleted data from the unused parts of pages and from the write-ahead log, too: the database is written
+        anew (400 MB: 2.5 s of CPU, 8 s with the disk).
 
         Returns:
-            False if another process kept reading; the log is then emptied when the last process closes.
+            False if another process kept reading or writing, or the disk is full; `is_scrub_due` stays true then.
         """
         return await self._run(self._write_pool, self._scrub)
 
@@ -372,11 +378,34 @@ class Database:
     def _scrub(self) -> bool:
         with self._explained():
             connection = self._connection("IMMEDIATE")
+            is_rewritten = self.is_in_memory or self._rewrite(connection)
             row = self._pragma(connection, "wal_checkpoint(TRUNCATE)")
-        is_empty = row is None or row[0] == 0
-        if is_empty and not self.is_in_memory:
-            self._scrub_marker.unlink(missing_ok=True)
-        return is_empty
+        is_clean = is_rewritten and (row is None or row[0] == 0)
+        if not self.is_in_memory:
+            if is_clean:
+                self._scrub_marker.unlink(missing_ok=True)
+            else:
+                self._scrub_marker.touch()
+        return is_clean
+
+    def _rewrite(self, connection: Connection) -> bool:
+        """Write every page anew. `secure_delete` overwrites a row where it lies, but when SQLite moved it from another
+        page before, that page may have a copy in its unused part (5 of 1,194 deleted rows in an experiment).
+
+        Returns:
+            False if another process is writing, or the disk is full.
+        """
+        in_memory = Path(self.place).stat().st_size <= _MOST_REWRITTEN_IN_MEMORY
+        self._pragma(connection, f"temp_store={'MEMORY' if in_memory else 'FILE'}")
+        cursor = connection.connection.cursor()
+        try:
+            cursor.execute("VACUUM")
+        except self._driver_error as error:
+            _log.warning("The database could not be written anew, so it may keep deleted words: %s", error)
+            return False
+        finally:
+            cursor.close()
+        return True
 
     def _doctor(self) -> DatabaseReport:
         problems: list[str] = []
