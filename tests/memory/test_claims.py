@@ -160,10 +160,18 @@ async def test_two_processes_that_compare_at_the_same_time_compare_each_fact_onc
     assert told_by_two(COMPARING, path) == dict.fromkeys(facts, 1)
     async with Memory.open(path, embedder="none") as memory:
         assert (await memory.group()).compared == 0
-        done = Counter[tuple[str, str, str | None]]()
+        done = Counter[tuple[str, str, str | None, str]]()
         for id in ids:
             changes = [change for change in await memory.history(id) if change.memory_id == id]
-            done.update((change.action, change.memory_id, change.other_id) for change in changes)
+            done.update(
+                (
+                    change.action,
+                    change.memory_id,
+                    change.other_id,
+                    change.after.get("edge", {}).get("relation", ""),
+                )
+                for change in changes
+            )
         assert len(done) > 50
         assert set(done.values()) == {1}
 
