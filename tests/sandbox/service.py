@@ -58,6 +58,7 @@ class Service(process_connect.Process):
     answers: list[int] = field(default_factory=list)
     lose: bool = False
     forged: bytes | None = None
+    end_answers: list[int] = field(default_factory=list)
     on_make: Callable[[], object] | None = None
     keys: set[str] = field(default_factory=set)
     processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
@@ -93,6 +94,8 @@ class Service(process_connect.Process):
         return JSONResponse(made, status_code=201)
 
     async def end(self, request: Request) -> Response:
+        if self.end_answers:
+            return JSONResponse({"code": 500, "message": "no"}, status_code=self.end_answers.pop(0))
         id = request.path_params["id"]
         root = self.running.pop(id, None)
         if root is None:

@@ -292,6 +292,17 @@ async def test_a_connection_that_is_lost_ends_the_run_and_the_machine(
     assert service.ended == ["machine1"]
 
 
+async def test_a_machine_that_could_not_be_ended_is_ended_at_the_next_try(
+    sandbox: E2B, service: Service, tmp_path: Path
+) -> None:
+    service.end_answers = [500, 502]
+    result = await sandbox.run(
+        RunSpec(entry=code(tmp_path / "code", "def run(args):\n    return 'done'"), limits=LIMITS)
+    )
+    assert result.status is Status.OK
+    assert service.ended == ["machine1"]
+
+
 async def test_a_service_that_isnt_there_is_an_error(tmp_path: Path) -> None:
     nowhere = "http://127.0.0.1:9"
     sandbox = E2B(key=KEY, key_name="E2B_API_KEY", urls=(nowhere, nowhere))

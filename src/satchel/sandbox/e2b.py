@@ -57,6 +57,9 @@ CARRY_S = 120.0
 LATE_S = 10.0
 """How long after its own limit a run is waited for: it is ended there, and what it left is packed."""
 KILL_S = 20.0
+KILL_TRIES = 3
+"""A machine that isn't ended is paid for until its time is up, and a connection that was lost under a run can take the
+first request after it along."""
 MOST_REASON_CHARS = 300
 
 _log = logging.getLogger(__name__)
@@ -208,15 +211,24 @@ class E2B(Backend):
         try:
             yield machine
         finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(KILL_S) as limit:
+            await self._end(machine)
+
+    async def _end(self, machine: AsyncSandbox) -> None:
+        """End the machine. Raises nothing: the run's own result or error matters more."""
+        with anyio.CancelScope(shield=True), anyio.move_on_after(KILL_S) as limit:
+            for tries_left in reversed(range(KILL_TRIES)):
                 try:
                     with self._said("end its machine"):
                         await machine.kill(request_timeout=ANSWER_S)
+                    return
+                except NoSandbox as error:
+                    _log.warning("%s The machine ends by itself.", error)
+                    return
                 except SandboxError as error:
-                    # The run's own result or error matters more; the service ends the machine by its time.
-                    _log.warning("%s It ends by itself.", error)
-            if limit.cancelled_caught:
-                _log.warning("e2b didn't end its machine within %g s. It ends by itself.", KILL_S)
+                    if not tries_left:
+                        _log.warning("%s It ends by itself.", error)
+        if limit.cancelled_caught:
+            _log.warning("e2b didn't end its machine within %g s. It ends by itself.", KILL_S)
 
     def _options(self) -> ApiParams:
         # Everything is named: what isn't, the SDK reads from the environment.
