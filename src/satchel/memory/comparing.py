@@ -295,6 +295,8 @@ def evidence_of(old: Statement, new: Statement, correction: float) -> Evidence |
         and (covered >= _MOSTLY_COVERED or (covered >= _HALF and new.begins > old.begins))
     ):
         return "day"
+    if new.begins > old.begins and _differ_in_numbers_alone(old, new):
+        return "number"
     if correction >= _SURE_CHANGE and _number_changed(old, new):
         changes = new.begins > old.begins and covered >= _PARTLY
         if changes or covered >= _MOSTLY_COVERED:
@@ -344,6 +346,13 @@ def _number_changed(old: Statement, new: Statement) -> bool:
         for number in statement.numbers:
             values.setdefault(number.unit, set()).add(number.value)
     return any(unit and unit in after and not values & after[unit] for unit, values in before.items())
+
+
+def _differ_in_numbers_alone(old: Statement, new: Statement) -> bool:
+    """Whether the texts say the same of other numbers, which may have parts in common: 555 1234 and 555 9876."""
+    return (
+        bool(old.values and new.values) and old.values != new.values and old.frame == new.frame != frozenset()
+    )
 
 
 def _has_opposite(old: Statement, new: Statement) -> bool:

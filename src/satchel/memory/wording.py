@@ -100,6 +100,18 @@ class Statement:
         """The values of its numbers; 16:00 is 16."""
         return frozenset(number.value.removesuffix(":00") for number in self.numbers)
 
+    @property
+    def frame(self) -> frozenset[str]:
+        """The stems of its content words, without numbers and words of change: "My phone number is now 555 1234" and
+        "My new phone number is 555 9876" have the same.
+        """
+        apart = _phrases("begins")[0] | _numeral_words()
+        return frozenset(
+            lexicon.stem_of(word)
+            for word in self.words
+            if lexicon.hash_stem(word) and word not in apart and not any(char.isdigit() for char in word)
+        )
+
 
 @lru_cache(maxsize=256)
 def read_statement(text: str) -> Statement:
@@ -179,6 +191,11 @@ def _opposites() -> Mapping[str, Set[str]]:
 def _numerals(name: str) -> Mapping[str, int]:
     numerals: Mapping[str, int] = _lists()[name]
     return numerals
+
+
+@cache
+def _numeral_words() -> frozenset[str]:
+    return frozenset(word for name in ("units", "tens", "ordinals", "multiples") for word in _numerals(name))
 
 
 @cache
