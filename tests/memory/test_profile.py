@@ -50,6 +50,22 @@ async def agenda(memory: Memory) -> list[tuple[str, str]]:
     return [(line.days, line.words) for line in (await memory.agenda()).memories]
 
 
+async def test_quoted_lines_and_lines_of_a_log_are_not_the_users_words_but_what_stands_after_them_is() -> (
+    None
+):
+    pasted = "> I'm allergic to nuts and my flight is on Tuesday.\n"
+    log = (
+        "2026-11-24T05:02:12 ERROR I am vegetarian\nNov 25 05:02:12 host sshd[12]: my name is root\n"
+        "[26/Nov/2026:10:00:01 +0000] I live in Leeds\n"
+    )
+    async with opened() as (memory, _):
+        await say(
+            memory, pasted + log + "I'm allergic to shellfish. Dentist on Thursday at 10:30.", at=MONDAY
+        )
+        assert await words(memory) == ["I'm allergic to shellfish."]
+        assert await agenda(memory) == [("Thu 2026-11-26", "Dentist on Thursday at 10:30.")]
+
+
 @requirement("memory:profile:content")
 async def test_pins_facts_and_the_users_own_lasting_statements_make_the_profile_in_a_fixed_order() -> None:
     async with opened() as (memory, _):

@@ -40,7 +40,7 @@ __all__ = [
     "without_days",
 ]
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of everything in here that decides what is stored; a memory that was read by another version is read again."""
 
 FEATURES: Final = (
@@ -104,9 +104,11 @@ _SENTENCE_END: Final = re.compile(
     r"(?<=[.!?\u2026])(?<!\d\.)[\"'\u201d\u2019)]*\s+|(?<=[\u3002\uff01\uff1f])|\n+"
 )
 _FOREIGN: Final = re.compile(
-    r"```.*?(?:```|\Z)|^[ \t]*>.*$|\u201c[^\u201d]{80,}\u201d|\"[^\"]{80,}\"", re.DOTALL | re.MULTILINE
+    r"```.*?(?:```|\Z)|^[ \t]*>[^\n]*$|^[^\n]*(?<!\d)\d{1,2}:\d\d:\d\d(?!\d)[^\n]*$|\u201c[^\u201d]{80,}\u201d|\"[^\"]{80,}\"",
+    re.DOTALL | re.MULTILINE,
 )
-"""Words of others in a message: code, quoted lines, long quotations."""
+"""Words of others in a message: code, quoted lines, lines of a log (nobody gives the seconds of an appointment), long
+quotations."""
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
 _NAME: Final = re.compile(r"(?<=[a-z,;] )[A-ZÀ-Þ]\w+")
 _ASKS: Final = ("?", "\uff1f")
