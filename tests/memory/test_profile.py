@@ -93,10 +93,10 @@ async def test_pins_facts_and_the_users_own_lasting_statements_make_the_profile_
         assert all(f"{line.id[:8]}" in line.text and line.text in profile.text for line in profile.memories)
         assert profile.text == (await memory.profile()).text
         assert profile.tokens == estimate_tokens(profile.text) <= 300
-        small = await memory.profile(budget_tokens=50)
+        small = await memory.profile(budget_tokens=66)
         assert [line.id for line in small.memories] == [pinned]
         assert (trivial, "no room left") in [(line.id, reason) for line, reason in small.left_out]
-        assert small.tokens <= 50
+        assert small.tokens <= 66
         assert not (await memory.profile(budget_tokens=0)).memories
 
 
@@ -160,6 +160,21 @@ async def test_what_no_longer_holds_is_not_in_the_profile_and_a_later_statement_
         assert [(line.id, why) for line, why in profile.left_out] == [(ended, "no longer holds")]
         clock.advance(4 * 86_400)
         assert later in [line.id for line in (await memory.profile()).memories]
+
+
+async def test_a_correction_of_one_part_leaves_the_other_parts_of_a_statement_and_stands_below_it() -> None:
+    async with opened() as (memory, _):
+        await say(memory, "I am vegetarian and allergic to peanuts.", at=MONDAY - timedelta(days=9))
+        await say(memory, "I'm no longer vegetarian.", at=MONDAY - timedelta(days=2), session="s2")
+        assert await words(memory) == [
+            "I am vegetarian and allergic to peanuts.",
+            "I'm no longer vegetarian.",
+        ]
+        older = await memory.add("Ann works at Acme and is allergic to nuts.")
+        newer = await memory.add("Ann left Acme for Beta.")
+        await memory.group()
+        assert (await memory.get(older)).valid_to is None
+        assert [one.memory.id for one in (await memory.later([older]))[older]] == [newer]
 
 
 async def test_whoever_says_the_opposite_every_day_has_one_line_with_the_latest_word() -> None:

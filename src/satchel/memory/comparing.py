@@ -284,6 +284,8 @@ def evidence_of(old: Statement, new: Statement, correction: float) -> Evidence |
     """
     if not (old.is_english and new.is_english) or correction < _LIKELY_CHANGE or _may_both_hold(old, new):
         return None
+    if old.has_part_apart_from(new):
+        return None
     covered = _covered(old, new)
     if _leaves_value(old, new):
         return "left"

@@ -19,6 +19,7 @@ from satchel.memory.block import PROFILE_HEAD, PROFILE_TAIL, estimate_tokens, qu
 from satchel.memory.comparing import judge_pair
 from satchel.memory.records import MemoryRecord, record_to_json
 from satchel.memory.statements import SECTIONS, section_of, shown_words
+from satchel.memory.wording import read_statement
 
 if TYPE_CHECKING:
     from satchel.memory.space import Space
@@ -206,7 +207,7 @@ def _compose(found: Candidates, now: datetime, budget_tokens: int) -> Profile:
         lines_of[item.memory.id] += 1
         taken.append(item)
     order = {name: number for number, name in enumerate(SECTIONS)}
-    taken.sort(key=lambda item: order[section_of(item.words)])
+    taken.sort(key=lambda item: (order[section_of(item.words)], item.memory.said_at))
     lines = tuple(_shown(item) for item in taken)
     text = PROFILE_HEAD + "".join(f"{line.text}\n" for line in lines) + PROFILE_TAIL if lines else ""
     return Profile(
@@ -276,6 +277,8 @@ def _without_older(
         shared = len(one & other)
         if not shared or shared < _SAME_SHARE * min(len(one), len(other)):
             return False
+        if read_statement(older.words).has_part_apart_from(read_statement(newer.words)):
+            return False  # Of two allergies, one may be over.
         found = judge_pair(older.words, newer.words, None)
         return found.relation in ("restates", "corrects") and found.confidence >= _SURE
 

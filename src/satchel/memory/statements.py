@@ -104,7 +104,8 @@ _SENTENCE_END: Final = re.compile(
     r"(?<=[.!?\u2026])(?<!\d\.)[\"'\u201d\u2019)]*\s+|(?<=[\u3002\uff01\uff1f])|\n+"
 )
 _FOREIGN: Final = re.compile(
-    r"```.*?(?:```|\Z)|^[ \t]*>[^\n]*$|^[^\n]*(?<!\d)\d{1,2}:\d\d:\d\d(?!\d)[^\n]*$|\u201c[^\u201d]{80,}\u201d|\"[^\"]{80,}\"",
+    r"```.*?(?:```|\Z)|^[ \t]*>[^\n]*$"
+    r"|^[^\n]*(?<!\d)\d{1,2}:\d\d:\d\d(?!\d)[^\n]*$|\u201c[^\u201d]{80,}\u201d|\"[^\"]{80,}\"",
     re.DOTALL | re.MULTILINE,
 )
 """Words of others in a message: code, quoted lines, lines of a log (nobody gives the seconds of an appointment), long

@@ -38,6 +38,11 @@ _PERFECT = re.compile(
 _PAST_FORM = re.compile(r"\b\w{2,}ed\b", re.IGNORECASE)
 _YEAR = re.compile(r"\bin (?:19|20)\d\d\b", re.IGNORECASE)
 
+_PART_END = re.compile(
+    r"[;.!?\u2014\u3002\uff0c\uff1b\u3001]|,(?!\d)|\b(?:and|but|und|aber|y|pero|et|mais)\b|[\u548c\u4f46]",
+    re.IGNORECASE,
+)
+
 _NO_COUNT = frozenset({"of", "day", "who", "that", "thing"})  # "One of", "one day".
 _VERBS = frozenset({"is", "are", "was", "has", "have", "likes", "am"})
 _SUBJECT_WORDS = 5
@@ -111,6 +116,14 @@ class Statement:
             for word in self.words
             if lexicon.hash_stem(word) and word not in apart and not any(char.isdigit() for char in word)
         )
+
+    def has_part_apart_from(self, other: Statement) -> bool:
+        """Whether some of it stays true if the other replaces what both are about: of "I'm vegetarian and allergic to
+        peanuts", the allergy stays after "I'm no longer vegetarian".
+        """
+        said = set(other.stems)
+        parts = [set(lexicon.stems_of(part)) for part in _PART_END.split(self.text)]
+        return any(said & part for part in parts) and any(part and not said & part for part in parts)
 
 
 @lru_cache(maxsize=256)
