@@ -27,14 +27,13 @@ from typing import Any
 
 import anyio
 import numpy as np
-from lives import QUIET, Judged, Shown, figures, ideal_profile, judge, people_in, store
+from lives import QUIET, STORES, Judged, Shown, figures, ideal_profile, judge, people_in, store
 from sets import cached_embedder, closing, read
 
 from satchel.clock import ManualClock
 from satchel.memory import Memory
 from satchel.memory.associations import centres_of, group_key, pack_centres, read_associations
 from satchel.memory.block import block_of
-from satchel.memory.candidates.index import Index
 from satchel.memory.choosing import (
     LINE_FEATURES,
     MESSAGE_FEATURES,
@@ -47,12 +46,10 @@ from satchel.memory.choosing import (
 )
 from satchel.memory.filters import Filter
 from satchel.memory.records import Hit
-from satchel.memory.repository import rids_of
 from satchel.memory.surface import Weighed, choose
 from satchel.models.port import Embedder
 
 DATA = Path(__file__).parents[1] / "src" / "satchel" / "memory" / "data"
-STORES = ("turns", "facts", "cues")
 LIMIT, BUDGET = 8, 500
 HARMLESS = 0.3
 """What a line counts that is harmless: the model is not fitted to tell it from what is needed."""
@@ -102,62 +99,30 @@ async def _measure_one(person: Mapping[str, Any], embedder: Embedder, name: str)
     measured = []
     ideal = set(ideal_profile(person))
     async with Memory.open(":memory:", embedder=embedder, clock=clock, back_fill=False) as memory:
-        stored = await store(memory, clock, person, facts=name != "turns")
+        stored = await store(memory, clock, person, facts=name != "turns", cues=name == "cues")
         await memory.embed_pending()
         surface = memory._surface
-        restore = Index.cue_cosines
-        if name == "cues":
-            Index.cue_cosines = await _cues_of(memory, embedder, person)  # type: ignore[method-assign]
-        try:
-            for message in person["messages"]:
-                clock.at = datetime.fromisoformat(message["at"])
-                texts = [one["text"] for one in message["context"]][-2:] + [message["text"]]
-                visible = memory._search.visible(Filter(), include_superseded=False)
-                weighed = await surface.weigh(texts, visible)
-                if weighed is None:
-                    continue
-                lines = tuple(frozenset(stored.sources[one.id]) for one in weighed.records)
-                in_profile = tuple(
-                    one.kind == "fact" and line <= ideal
-                    for one, line in zip(weighed.records, lines, strict=True)
+        for message in person["messages"]:
+            clock.at = datetime.fromisoformat(message["at"])
+            texts = [one["text"] for one in message["context"]][-2:] + [message["text"]]
+            visible = memory._search.visible(Filter(), include_superseded=False)
+            weighed = await surface.weigh(texts, visible)
+            if weighed is None:
+                continue
+            lines = tuple(frozenset(stored.sources[one.id]) for one in weighed.records)
+            in_profile = tuple(
+                one.kind == "fact" and line <= ideal for one, line in zip(weighed.records, lines, strict=True)
+            )
+            measured.append(
+                Measured(
+                    person={key: person[key] for key in ("person", "language")} | {"ideal": tuple(ideal)},
+                    message=message,
+                    weighed=weighed,
+                    lines=lines,
+                    profile=in_profile,
                 )
-                measured.append(
-                    Measured(
-                        person={key: person[key] for key in ("person", "language")} | {"ideal": tuple(ideal)},
-                        message=message,
-                        weighed=weighed,
-                        lines=lines,
-                        profile=in_profile,
-                    )
-                )
-        finally:
-            Index.cue_cosines = restore  # type: ignore[method-assign]
+            )
     return measured
-
-
-async def _cues_of(memory: Memory, embedder: Embedder, person: Mapping[str, Any]) -> Any:
-    """Stands in for `Index.cue_cosines` as long as the store keeps no cues."""
-    cues = {fact["text"]: fact["cues"] for fact in person["facts"] if fact["cues"]}
-    vectors = {text: await embedder.embed(list(some), "document") for text, some in cues.items()}
-    records = await memory.list(limit=10_000, kind="fact")
-    rids = await memory._space.read(_rids, [one.id for one in records])
-    own = {
-        rid: vectors[one.content] for one, rid in zip(records, rids, strict=True) if one.content in vectors
-    }
-
-    def cue_cosines(index: Index, asked: Any) -> Any:
-        found = np.zeros(len(index), dtype=np.float32)
-        for rid, some in own.items():
-            row = index.rows.get(rid)
-            if row is not None:
-                found[row] = float((some @ asked.T).max())
-        return found
-
-    return cue_cosines
-
-
-def _rids(connection: Any, space: int, ids: Sequence[str]) -> list[int]:
-    return [rids_of(connection, space, [id])[0] for id in ids]
 
 
 # Fitting.

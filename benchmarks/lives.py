@@ -6,7 +6,7 @@
 FOLDER holds one person in a file: memories (turns), facts that a good secretary would have noted, and messages, each
 judged by hand: what it needs (`must`), what is harmless (`may`) and what no longer holds (`stale`). Everything goes
 through the public API: turns by `add_episodes`, session by session; facts by `add` with the session and turn of their
-first source (and `cues`, where `add` takes them), `supersede` where a fact was replaced, `valid_to` where it only
+first source, without and with their cues, `supersede` where a fact was replaced, `valid_to` where it only
 ended. The clock is the message's. Each message is asked for itself, with its context, by `recall`: what `surface` would
 show, without counting it as used. A fact counts as its sources.
 
@@ -19,14 +19,13 @@ show, without counting it as used. A fact counts as its sources.
 
 Profile and agenda count for `needed` and as a new value, and for nothing else. Baselines in the same run: the first
 five and ten of a plain search; the facts marked `profile` as far as 300 tokens reach, alone ("ideal profile", which
-no store is told). Everything is measured with turns only and with facts, by kind, person and language, and along the
-threshold.
+no store is told). Everything is measured with turns only, with facts, and with facts and their cues, by kind, person
+and language, and along the threshold.
 """
 
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,11 +40,14 @@ from sets import Refit, cached_embedder, closing, interval, is_fitted, read, ref
 from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory, MemoryType
 from satchel.memory.block import estimate_tokens
+from satchel.memory.cues import MOST_CUES
 from satchel.models.port import Embedder
 
 QUIET = ("world", "task", "chat")
 PROFILE_TOKENS = 300
 THRESHOLDS = (0.1, 0.3, 0.7, 0.9)
+STORES = ("turns", "facts", "cues")
+"""What is stored: turns; facts too; facts with their cues too."""
 FIGURES = ("needed", "precision", "nothing", "tokens", "lines", "stale")
 
 
@@ -168,8 +170,10 @@ def report(judged: Sequence[Judged]) -> dict[str, Any]:
     }
 
 
-async def store(memory: Memory, clock: ManualClock, person: Mapping[str, Any], *, facts: bool) -> Stored:
-    """Store a life as it was said, and the facts beside it."""
+async def store(
+    memory: Memory, clock: ManualClock, person: Mapping[str, Any], *, facts: bool, cues: bool
+) -> Stored:
+    """Store a life as it was said, and beside it the facts, with their cues or without."""
     sources: dict[str, tuple[str, ...]] = {}
     sessions: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for turn in person["memories"]:
@@ -188,15 +192,14 @@ async def store(memory: Memory, clock: ManualClock, person: Mapping[str, Any], *
         )
         sources |= {id: (turn["id"],) for id, turn in zip(ids, turns, strict=True)}
     if facts:
-        sources |= await _store_facts(memory, clock, person)
+        sources |= await _store_facts(memory, clock, person, cues=cues)
     return Stored(sources=sources)
 
 
 async def _store_facts(
-    memory: Memory, clock: ManualClock, person: Mapping[str, Any]
+    memory: Memory, clock: ManualClock, person: Mapping[str, Any], *, cues: bool
 ) -> dict[str, tuple[str, ...]]:
     turns = {turn["id"]: turn for turn in person["memories"]}
-    takes_cues = "cues" in inspect.signature(memory.add).parameters
     ids: dict[str, str] = {}
     for fact in sorted(person["facts"], key=lambda one: turns[one["sources"][0]]["said_at"]):
         source = turns[fact["sources"][0]]
@@ -210,7 +213,7 @@ async def _store_facts(
             valid_to=datetime.combine(date.fromisoformat(ends), time.max, said_at.tzinfo) if ends else None,
             session=source["session"],
             turn=source["turn"],
-            **({"cues": fact["cues"]} if takes_cues else {}),
+            cues=fact["cues"][:MOST_CUES] if cues else (),
         )
     for fact in person["facts"]:
         if fact["replaced_by"]:
@@ -241,13 +244,15 @@ def ideal_profile(person: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 async def live(
-    person: Mapping[str, Any], *, embedder: Embedder, facts: bool, thresholds: Iterable[float]
+    person: Mapping[str, Any], *, embedder: Embedder, name: str, thresholds: Iterable[float]
 ) -> dict[str, list[Judged]]:
-    """All messages of one person, by system: "surfaced", "threshold X", "first 5", "first 10", "ideal profile"."""
+    """All messages of one person before one of `STORES`, by system: "surfaced", "threshold X", "first 5", "first 10",
+    "ideal profile".
+    """
     clock = ManualClock()
     judged: dict[str, list[Judged]] = defaultdict(list)
     async with Memory.open(":memory:", embedder=embedder, clock=clock, back_fill=False) as memory:
-        stored = await store(memory, clock, person, facts=facts)
+        stored = await store(memory, clock, person, facts=name != "turns", cues=name == "cues")
         await memory.embed_pending()
         ideal = frozenset(ideal_profile(person))
         for message in person["messages"]:
@@ -286,8 +291,8 @@ async def measure(
     thresholds: Sequence[float] = THRESHOLDS,
     refit: Refit | None = None,
 ) -> dict[str, Any]:
-    """All persons of a folder: `turns` and `facts`, each by system; `left_out` says whether none was fitted to."""
-    all_judged: dict[str, dict[str, list[Judged]]] = {"turns": defaultdict(list), "facts": defaultdict(list)}
+    """All persons of a folder: by store (`STORES`) and system; `left_out` says whether none was fitted to."""
+    all_judged: dict[str, dict[str, list[Judged]]] = {name: defaultdict(list) for name in STORES}
     people = people_in(folder, only)
     if not people:
         raise SystemExit(f"There is no person in {folder}.")
@@ -295,7 +300,7 @@ async def measure(
         person = {**read(path), "person": path.stem}
         for name, systems in all_judged.items():
             with without(refit, folder.name, path.stem):
-                found = await live(person, embedder=embedder, facts=name == "facts", thresholds=thresholds)
+                found = await live(person, embedder=embedder, name=name, thresholds=thresholds)
             for system, judged in found.items():
                 systems[system] += judged
             print(path.stem, name, _line(figures(found["surfaced"])), flush=True)
@@ -315,7 +320,7 @@ async def measure(
                 "missed": one.missed,
                 "spare": one.spare,
             }
-            for one in all_judged["facts"]["surfaced"]
+            for one in all_judged["cues"]["surfaced"]
             if one.missed or one.spare
         ],
     }
@@ -354,7 +359,7 @@ def main() -> None:
         print("No folder with lives was given; nothing is measured.")
         return
     result = anyio.run(run)
-    for name in ("turns", "facts"):
+    for name in STORES:
         for system, found in result[name].items():
             print(f"{name}, {system}: {_line(found['all'])}")
     if arguments.misses:

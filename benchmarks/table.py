@@ -182,10 +182,10 @@ def _lives(name: str, one: dict[str, Any]) -> list[str]:
         "| | needed | precision | nothing | tokens | lines | old alone |",
         "|---|---|---|---|---|---|---|",
     ]
-    for store, title in (("turns", "turns only"), ("facts", "with facts")):
+    for store, title in (("turns", "turns only"), ("facts", "with facts"), ("cues", "with facts and cues")):
         for system, figures in one[store].items():
             found.append(f"| {title}, {system} | {_life_cells(figures['all'])} |")
-    for store, title in (("turns", "turns only"), ("facts", "with facts")):
+    for store, title in (("turns", "turns only"), ("facts", "with facts"), ("cues", "with facts and cues")):
         shown = one[store]["surfaced"]
         ends = {key: _range(value["persons"]) for key, value in shown["intervals"].items()}
         found += [

@@ -158,7 +158,7 @@ def test_a_stale_line_counts_only_beside_the_new_value(
 async def test_a_life_is_stored_with_its_facts_and_every_message_is_asked_for_itself(
     modules: dict[str, ModuleType],
 ) -> None:
-    found = await modules["lives"].live(PERSON, embedder=HashingEmbedder(), facts=True, thresholds=[0.1])
+    found = await modules["lives"].live(PERSON, embedder=HashingEmbedder(), name="facts", thresholds=[0.1])
     assert set(found) == {"surfaced", "threshold 0.1", "first 5", "first 10", "ideal profile"}
     searched = modules["lives"].figures(found["first 5"])
     # Of five memories the fact that was replaced is not found; the turn that it comes from still is.

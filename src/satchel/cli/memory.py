@@ -87,6 +87,13 @@ def memory() -> None:
     "--tag", "tags", multiple=True, type=Text, help="A tag that searches find it by; may be repeated."
 )
 @click.option(
+    "--cue",
+    "cues",
+    multiple=True,
+    type=Text,
+    help='A situation in which it will matter, such as "choosing a restaurant"; may be repeated.',
+)
+@click.option(
     "--type", "memory_type", type=click.Choice(get_args(MemoryType)), default="general", show_default=True
 )
 @click.option("--tier", type=click.Choice(get_args(Tier)), default="long_term", show_default=True)
@@ -100,6 +107,7 @@ def add(
     content: tuple[str, ...],
     scope: str,
     tags: tuple[str, ...],
+    cues: tuple[str, ...],
     memory_type: MemoryType,
     tier: Tier,
     importance: int,
@@ -120,7 +128,13 @@ def add(
 
     async def store(memory: Memory) -> MemoryRecord:
         id = await memory.add(
-            words, tags=tags, memory_type=memory_type, tier=tier, importance=importance, said_at=when
+            words,
+            tags=tags,
+            cues=cues,
+            memory_type=memory_type,
+            tier=tier,
+            importance=importance,
+            said_at=when,
         )
         return await memory.get(id)
 

@@ -22,6 +22,7 @@ from satchel.memory.checking import (
     share_of,
     whole,
 )
+from satchel.memory.cues import clean_cues
 from satchel.memory.decay import EPISODE_DECAY_RATE
 from satchel.memory.echoes import may_repeat, said_only
 from satchel.memory.places import settle
@@ -62,6 +63,7 @@ class NewMemory:
     position: int | None = None
     quote: str | None = None
     trust: Trust = "user"
+    cues: Iterable[str] = ()
 
 
 class Capture:
@@ -152,10 +154,14 @@ class Capture:
                 f"It would cease to hold ({new.valid_to}) before it begins to ({new.valid_from}); nothing was stored."
             )
         tags = tuple([await space.redacted(tag) for tag in clean_tags(new.tags)])
+        trust: Trust = one_of(new.trust, Trust, "trust")
+        # What comes from outside doesn't say when it is to be shown.
+        cues = () if trust == "outside" else clean_cues(new.cues)
         placed = new.turn is not None and new.position is not None
         return Draft(
             id=new.id or "m" + secrets.token_hex(8),
             tags=tags,
+            cues=tuple([await space.redacted(cue) for cue in cues]),
             words=lexicon.read_text(content, tags)
             if len(content) <= INLINE_CHARS
             else await space.thread.run(lexicon.read_text, content, tags),
@@ -182,7 +188,7 @@ class Capture:
                 "source_turn": None if new.turn is None else whole(new.turn, "turn"),
                 "source_position": new.position,
                 "source_quote": None if new.quote is None else await space.redacted(printable(new.quote)),
-                "trust": one_of(new.trust, Trust, "trust"),
+                "trust": trust,
                 "created_at": to_micros(now),
             },
         )

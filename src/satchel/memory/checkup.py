@@ -15,11 +15,23 @@ from sqlalchemy import Connection, delete, exists, func, or_, select, update
 
 from satchel.memory import decay, lexicon, repository, transfer
 from satchel.memory.block import strip_injected
+from satchel.memory.cues import cues_of, replace_cues
 from satchel.memory.filters import Filter
 from satchel.memory.history import apply_fields, find_row, write_change
 from satchel.memory.redaction import find_secrets, redact
 from satchel.memory.repository import count_up, slices
-from satchel.memory.tables import changes, edges, memories, tags, tokens, uses, vectors, words
+from satchel.memory.tables import (
+    changes,
+    cue_vectors,
+    cues,
+    edges,
+    memories,
+    tags,
+    tokens,
+    uses,
+    vectors,
+    words,
+)
 
 if TYPE_CHECKING:
     from satchel.memory.forgetting import Forgetting
@@ -338,13 +350,16 @@ def _redact(connection: Connection, space: int, id: str, *, at: int) -> list[Tak
     row = find_row(connection, space, id)
     content = redact(row.content)
     quote = None if row.source_quote is None else redact(row.source_quote)
-    if content == row.content and quote == row.source_quote:
+    own_cues = cues_of(connection, [row.rid]).get(row.rid, [])
+    if content == row.content and quote == row.source_quote and not any(map(find_secrets, own_cues)):
         return None
     taken = [
         TakenOut(text=text[secret.start : secret.end], session=row.source_session, turn=row.source_turn)
-        for text in (row.content, row.source_quote or "")
+        for text in (row.content, row.source_quote or "", *own_cues)
         for secret in find_secrets(text)
     ]
+    if any(map(find_secrets, own_cues)):
+        replace_cues(connection, row.rid, list(map(redact, own_cues)), changed=count_up(connection, space))
     if content != row.content:
         apply_fields(connection, space, row, {"content": content})
     connection.execute(update(memories).where(memories.c.rid == row.rid).values(source_quote=quote))
@@ -370,6 +385,12 @@ def _rows(connection: Connection, space: int, after: int) -> Sequence[Any]:
         .correlate(memories)
         .scalar_subquery()
     )
+    cued = (
+        select(func.group_concat(cues.c.cue, "\n"))
+        .where(cues.c.rid == memories.c.rid)
+        .correlate(memories)
+        .scalar_subquery()
+    )
     return connection.execute(
         select(
             memories.c.rid,
@@ -381,6 +402,7 @@ def _rows(connection: Connection, space: int, after: int) -> Sequence[Any]:
             memories.c.said_at,
             memories.c.created_at,
             tagged.label("tagged"),
+            cued.label("cued"),
             words.c.version,
             words.c.words,
             words.c.features,
@@ -415,7 +437,7 @@ def _check_rows(rows: Sequence[Any], seen: _Counts) -> None:
         )
         if strip_injected(row.content) != row.content:
             seen.echo_ids.append(row.id)
-        if find_secrets(row.content) or (row.source_quote and find_secrets(row.source_quote)):
+        if any(find_secrets(text) for text in (row.content, row.source_quote, row.cued) if text):
             seen.secret_ids.append(row.id)
         if row.version is None:
             seen.missing.append(row.rid)
@@ -463,6 +485,8 @@ def _orphans() -> dict[str, Any]:
         "tags": (tags, ~there(tags.c.rid)),
         "uses": (uses, ~there(uses.c.rid)),
         "vectors": (vectors, ~there(vectors.c.rid)),
+        "cues": (cues, ~there(cues.c.rid)),
+        "cue_vectors": (cue_vectors, ~there(cue_vectors.c.rid)),
         "tokens": (tokens, ~embedded),
         "edges": (edges, or_(~there(edges.c.source_rid), ~there(edges.c.target_rid))),
     }

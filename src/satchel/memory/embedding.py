@@ -6,9 +6,10 @@ A query finds memories without vectors, so a crash loses nothing and repeating t
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from itertools import accumulate
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import numpy as np
@@ -26,6 +27,7 @@ from satchel.memory.associations import (
 from satchel.memory.candidates import vector_rows
 from satchel.memory.candidates.tokens import pack
 from satchel.memory.candidates.vector_rows import Embedded, Pending
+from satchel.memory.cues import CuesEmbedded, CuesPending, pending_cues, write_cue_vectors
 from satchel.memory.passages import passages
 from satchel.memory.ports import Taken
 from satchel.memory.question import AskedWith
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from satchel.models.port import TokenVectors, Vectors
 
 __all__ = ["DenseArm"]
+
+T = TypeVar("T")
 
 _BATCH = 64
 """Memories that are embedded and written together: about a second of work, so that a crash loses little and other
@@ -286,15 +290,18 @@ class DenseArm:
         *,
         limit: int | None = None,
         everywhere: bool = False,
+        cues: bool = True,
         progress: Callable[[int], None] = lambda _: None,
         wait_s: float | None = None,
     ) -> int:
-        """Embed memories without vectors, newest first, and wait for other processes that are embedding.
+        """Embed memories without vectors, then cues without vectors, newest first, and wait for other processes that
+        are embedding.
 
         Args:
-            limit: The maximum number of memories; None for all.
+            limit: The maximum number of memories, and of memories with cues; None for all.
             everywhere: Embed the memories of all users and scopes in the database, not only of this space. A model
                 comes into use only when all are embedded.
+            cues: Whether some memories may have cues without vectors.
             progress: Called with the number of memories that are done, after each batch.
             wait_s: How long to wait for a lock before each batch; None for the database's own limit.
 
@@ -304,22 +311,49 @@ class DenseArm:
         Raises:
             StorageLocked: The database was locked for longer.
         """
+        space = None if everywhere else self._space
+        done = await self._in_batches(
+            lambda most: self._taken(space, most, wait_s),
+            self._fill_batch,
+            limit=limit,
+            work=self._work,
+            progress=progress,
+        )
+        if cues and self.trouble is None:
+            await self._in_batches(
+                lambda most: self._cues_taken(space, most, wait_s),
+                self._fill_cues,
+                limit=limit,
+                work=self._cue_work,
+            )
+        if self._replaces is not None and self.trouble is None:
+            await self.take_over()
+        return done
+
+    async def _in_batches(
+        self,
+        take: Callable[[int], AbstractAsyncContextManager[Taken[T]]],
+        make: Callable[[Taken[T]], Awaitable[bool]],
+        *,
+        limit: int | None,
+        work: Callable[[], str],
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> int:
+        """Take batches and make their vectors until nothing is left; returns the number of pieces."""
         done, waited_s = 0, 0.0
         while limit is None or done < limit:
             most = _BATCH if limit is None else min(_BATCH, limit - done)
-            async with self._filling, self._taken(None if everywhere else self._space, most, wait_s) as taken:
-                if taken.pieces and not await self._fill_batch(taken):
+            async with self._filling, take(most) as taken:
+                if taken.pieces and not await make(taken):
                     break
             if taken.pieces:
                 done, waited_s = done + len(taken.pieces), 0.0
                 progress(done)
-            elif waited_s < _OTHERS_S and await self._claims.is_held(self._work):
+            elif waited_s < _OTHERS_S and await self._claims.is_held(work()):
                 await anyio.sleep(_POLL_S)
                 waited_s += _POLL_S
             else:
                 break
-        if self._replaces is not None and self.trouble is None:
-            await self.take_over()
         return done
 
     async def keep_up(self) -> None:
@@ -345,9 +379,11 @@ class DenseArm:
             lambda connection: vector_rows.count_pending(connection, space, model)
         )
 
-    @property
     def _work(self) -> str:
         return f"embed {self.model}"
+
+    def _cue_work(self) -> str:
+        return f"embed cues {self.model}"
 
     @asynccontextmanager
     async def _taken(
@@ -373,7 +409,7 @@ class DenseArm:
             )
 
         async with self._claims.take(
-            self._work, find, name=lambda memory: str(memory.rid), wait_s=wait_s
+            self._work(), find, name=lambda memory: str(memory.rid), wait_s=wait_s
         ) as taken:
             yield taken
 
@@ -402,6 +438,49 @@ class DenseArm:
             taken.release(connection)
             return vector_rows.write_vectors(connection, model, made)
 
+        return await self._written(write)
+
+    @asynccontextmanager
+    async def _cues_taken(
+        self, space: int | None, most: int, wait_s: float | None
+    ) -> AsyncIterator[Taken[CuesPending]]:
+        """Claim memories whose cues have no vectors."""
+        model = self.model
+        if model is None:
+            yield Taken()
+            return
+
+        def find(connection: Connection, held: Collection[str]) -> list[CuesPending]:
+            return pending_cues(connection, space, model, limit=most, without=[int(rid) for rid in held])
+
+        async with self._claims.take(
+            self._cue_work(), find, name=lambda memory: str(memory.rid), wait_s=wait_s
+        ) as taken:
+            yield taken
+
+    async def _fill_cues(self, taken: Taken[CuesPending]) -> bool:
+        pending = taken.pieces
+        found = await self._embed(
+            [cue for memory in pending for cue in memory.cues], "document", with_tokens=False
+        )
+        model = self.model
+        if found is None or model is None:
+            return False
+        ends = list(accumulate(len(memory.cues) for memory in pending))
+        made = [
+            CuesEmbedded(
+                pending=memory, vectors=found[0][end - len(memory.cues) : end].astype("<f4").tobytes()
+            )
+            for memory, end in zip(pending, ends, strict=True)
+        ]
+
+        def write(connection: Connection) -> bool:
+            taken.release(connection)
+            return write_cue_vectors(connection, model, made)
+
+        return await self._written(write)
+
+    async def _written(self, write: Callable[[Connection], bool]) -> bool:
         if not await self._database.write(write):
             # Another process retired and deleted the model's record.
             self.model = self._gate = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from satchel.errors import UsageError
-from satchel.memory import history, lexicon, repository
+from satchel.memory import cues, history, lexicon, repository, tables
 from satchel.memory.block import estimate_tokens
 from satchel.memory.candidates.stamps import renew_stamp
 from satchel.memory.checking import printable
@@ -151,7 +151,7 @@ def _forget_now(
         return _Removed(missing=tuple(going.missing))
     changed = count_up(connection, space)
     texts = _texts_of(connection, space, going.rows)
-    echoes, still_said = _replace_echoes(connection, space, going, texts)
+    echoes, still_said = _replace_echoes(connection, space, going, texts, changed)
     for rid in going.rows.keys() - texts.keys():
         texts[rid] = (going.rows[rid].content,)
     requoted = _requote(connection, space, going.rows, texts, changed)
@@ -246,7 +246,7 @@ def _texts_of(connection: Connection, space: int, rows: Mapping[int, Any]) -> di
 
 
 def _replace_echoes(
-    connection: Connection, space: int, going: _Going, texts: Mapping[int, Sequence[str]]
+    connection: Connection, space: int, going: _Going, texts: Mapping[int, Sequence[str]], changed: int
 ) -> tuple[list[str], list[str]]:
     """Take the words out of the memories that repeat them; those that say nothing else go too.
 
@@ -282,11 +282,13 @@ def _replace_echoes(
         elif any(char.isalnum() for char in content.replace(FORGOTTEN, "")):
             whole = history.find_row(connection, space, row.id)
             history.apply_fields(connection, space, whole, {"content": content})
+            cues.replace_cues(connection, row.rid, (), changed=changed)
             _redact_changes(connection, space, row.id, replace)
             echoes.append(row.id)
         else:
             because = going.rows[owners[found]].id
             going.add(history.find_row(connection, space, row.id), because)
+    cues.drop_cues_with(connection, space, owners, lambda text: bool(replace(text)[1]), changed=changed)
     return [id for id in echoes if id not in {row.id for row in going.rows.values()}], still_said
 
 
@@ -424,7 +426,7 @@ def _requote(
             continue
         left = [base for base in _bases_of(connection, fact) if base.rid not in rows]
         saying = [base for base in left if quote in " ".join(base.content.split())]
-        values: dict[str, Any] = {"changed": changed}
+        values: dict[str, Any] = {}
         if not saying:
             # Not NULL: the fact was drawn from words, and was not said by anybody.
             values["source_quote"] = ""
@@ -432,8 +434,7 @@ def _requote(
             source = (saying or left)[0]
             values |= {"source_session": source.source_session, "source_turn": source.source_turn}
         connection.execute(update(memories).where(memories.c.rid == fact).values(**values))
-        # Vectors are read anew with their memory.
-        connection.execute(update(vectors).where(vectors.c.rid == fact).values(changed=changed))
+        repository.mark_changed(connection, [fact], changed)
         requoted.append(row.id)
     return requoted
 
@@ -566,6 +567,7 @@ def _delete(
     counts = {
         "vectors": _counts(connection, vectors.c.rid, rids),
         "tags": _counts(connection, tags.c.rid, rids),
+        "cues": _counts(connection, tables.cues.c.rid, rids),
         "out": _counts(connection, edges.c.source_rid, rids),
         "in": _counts(connection, edges.c.target_rid, rids),
     }
@@ -574,7 +576,7 @@ def _delete(
         [_tombstone(row, space, at, changed, hasher) for row in going.rows.values()],
     )
     for some in slices(rids):
-        # Tags, words, vectors, uses and edges go with it: their foreign keys cascade.
+        # Tags, words, cues, vectors, uses and edges go with it: their foreign keys cascade.
         connection.execute(delete(memories).where(memories.c.rid.in_(some)))
     forgotten = [
         Forgotten(
@@ -586,6 +588,7 @@ def _delete(
             vectors=counts["vectors"].get(rid, 0),
             edges=counts["out"].get(rid, 0) + counts["in"].get(rid, 0),
             tags=counts["tags"].get(rid, 0),
+            cues=counts["cues"].get(rid, 0),
         )
         for rid, row in going.rows.items()
     ]

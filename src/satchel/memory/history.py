@@ -23,6 +23,7 @@ from satchel.memory.repository import (
     count_up,
     from_micros,
     index_words,
+    mark_changed,
     slices,
     tags_of,
     to_micros,
@@ -173,9 +174,7 @@ def apply_fields(connection: Connection, space: int, row: Any, fields: Mapping[s
         if new:
             connection.execute(insert(tags), new)
     if _INDEXED & fields.keys():
-        values["changed"] = changed
-        # An index that loads a memory again also loads its vectors again.
-        connection.execute(update(vectors).where(vectors.c.rid == row.rid).values(changed=changed))
+        mark_changed(connection, [row.rid], changed)
     if values:
         connection.execute(update(memories).where(memories.c.rid == row.rid).values(**values))
     if "content" in fields or "tags" in fields:

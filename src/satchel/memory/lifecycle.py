@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from satchel.errors import Refused, UsageError
 from satchel.memory import checking, graph, history, repository, statement_rows
+from satchel.memory.cues import cues_of
 from satchel.memory.graph import MAY_REPLACE, Edge, Related, Successor, is_superseded_by
 from satchel.memory.history import (
     Change,
@@ -215,6 +216,7 @@ class Lifecycle:
             records = repository.records_by_id(connection, space, ids)
             earlier = history.earlier_contents(connection, space, list(records))
             shown = statement_rows.shown_of(connection, space, list(records))
+            called = _cues_in_logs(connection, space, records)
             return [
                 (
                     record,
@@ -225,6 +227,7 @@ class Lifecycle:
                                 *earlier.get(id, ()),
                                 shown_words(record.content),
                                 *shown.get(id, ()),
+                                *called.get(id, ()),
                             )
                         )
                     ),
@@ -266,6 +269,19 @@ class Lifecycle:
         if edits.valid_to != KEEP:
             fields["valid_to"] = space.micros(edits.valid_to)
         return fields
+
+
+def _cues_in_logs(
+    connection: Connection, space: int, records: Mapping[str, MemoryRecord]
+) -> dict[str, list[str]]:
+    """The cues of what a model stored itself, by id: its call is in the log of the session. The cues that an extractor
+    gave are in no log.
+    """
+    stored = [
+        id for id, one in records.items() if one.source.session is not None and one.source.quote is None
+    ]
+    ids = {rid: id for id, rid in repository.rids_by_id(connection, space, stored).items()}
+    return {ids[rid]: found for rid, found in cues_of(connection, list(ids)).items()}
 
 
 def _name(by: str) -> str:

@@ -222,6 +222,7 @@ class Memory:
         turn: int | None = None,
         quote: str | None = None,
         trust: Trust = "user",
+        cues: Iterable[str] = (),
     ) -> str:
         """Store one memory, word for word.
 
@@ -242,6 +243,9 @@ class Memory:
             turn: The exchange in it.
             quote: The words in it that it rests on.
             trust: Whose words they are.
+            cues: Up to six situations in which it will matter, a few words each, such as "choosing a restaurant": a
+                request that doesn't mention it finds it by them. They are never shown. What comes from outside has
+                none.
 
         Returns:
             Its id. It is in the store when this returns.
@@ -268,6 +272,7 @@ class Memory:
                 turn=turn,
                 quote=quote,
                 trust=trust,
+                cues=cues,
             )
         )
         self._upkeep.stored()

@@ -151,6 +151,11 @@ class Candidates(Protocol):
         ...
 
     @property
+    def cues_waiting(self) -> int:
+        """The number of memories with cues that have no vectors yet."""
+        ...
+
+    @property
     def model(self) -> int | None:
         """The id of the embedding model whose vectors it compares, or None."""
         ...

@@ -197,7 +197,7 @@ class Forgotten:
     Attributes:
         content_hmac: HMAC-SHA-256 of its words, with a key that never leaves the home: nobody else can test a guess.
         because_of: The id of the memory that it rested on, where it was not asked for itself.
-        vectors: Rows of vectors that went with it, one for each embedder; likewise `edges` and `tags`.
+        vectors: Rows of vectors that went with it, one for each embedder; likewise `edges`, `tags` and `cues`.
     """
 
     id: str
@@ -208,6 +208,7 @@ class Forgotten:
     vectors: int
     edges: int
     tags: int
+    cues: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,6 +326,7 @@ def receipt_to_json(receipt: Receipt) -> dict[str, Any]:
                     "vectors": gone.vectors,
                     "edges": gone.edges,
                     "tags": gone.tags,
+                    "cues": gone.cues,
                 },
             }
             for gone in receipt.forgotten

@@ -29,6 +29,8 @@ from satchel.memory.candidates.sittings import OPENING_CHARS
 from satchel.memory.filters import Filter
 from satchel.memory.records import MemoryRecord, Source, Stats
 from satchel.memory.tables import (
+    cue_vectors,
+    cues,
     earlier_words,
     memories,
     spaces,
@@ -59,6 +61,7 @@ __all__ = [
     "matching_rids",
     "list_records",
     "load_changes",
+    "mark_changed",
     "note_uses",
     "open_space",
     "place_hash",
@@ -147,6 +150,7 @@ class Draft:
     tags: tuple[str, ...]
     words: lexicon.WordList
     words_hash: str | None = None
+    cues: tuple[str, ...] = ()
 
 
 def find_space(connection: Connection, user: str, scope: str) -> int | None:
@@ -219,6 +223,7 @@ _INSERT_MEMORY = Prepared(
 )
 _INSERT_WORDS = Prepared(insert(words))
 _INSERT_TAG = Prepared(insert(tags))
+_INSERT_CUE = Prepared(insert(cues))
 _ANY_TOMBSTONE = select(literal(1)).where(tombstones.c.space_id == bindparam("space")).limit(1)
 
 
@@ -259,6 +264,14 @@ def insert_drafts(
                 {"rid": rid, "tag": tag, "position": position}
                 for rid, draft in zip(rids, new, strict=True)
                 for position, tag in enumerate(draft.tags)
+            ],
+        )
+        _INSERT_CUE.run_all(
+            connection,
+            [
+                {"rid": rid, "place": place, "cue": cue}
+                for rid, draft in zip(rids, new, strict=True)
+                for place, cue in enumerate(draft.cues)
             ],
         )
     return [draft.id for draft in drafts if draft.id in wanted]
@@ -302,15 +315,17 @@ class Changes:
     Attributes:
         changed: The number of the last change that is included.
         memories: Rows (rid, kind, session or None, turn, position, said_at, said_offset_min, speaker, trust, quote,
-            opening or "", words, features, stems).
+            opening or "", cued, words, features, stems). `cued` says whether it has cues.
         gone: The rids of forgotten memories.
         vectors: Rows (rid, vectors) of one model.
+        cue_vectors: The same of their cues.
     """
 
     changed: int
     memories: Sequence[Any]
     gone: Sequence[int]
     vectors: Sequence[Any]
+    cue_vectors: Sequence[Any] = ()
 
 
 _OPENING = func.substr(memories.c.content, 1, OPENING_CHARS)
@@ -331,6 +346,7 @@ _CHANGED_MEMORY = (
             ((memories.c.speaker == "") & (memories.c.kind != "episode"), _OPENING),
             else_="",
         ).label("opening"),
+        select(literal(1)).where(cues.c.rid == memories.c.rid).exists().label("cued"),
         words.c.words,
         words.c.features,
         words.c.stems,
@@ -354,6 +370,15 @@ _CHANGED_VECTORS = Prepared(
         vectors.c.changed > bindparam("since"),
     )
     .order_by(vectors.c.rid)
+)
+_CHANGED_CUE_VECTORS = Prepared(
+    select(cue_vectors.c.rid, cue_vectors.c.vectors)
+    .where(
+        cue_vectors.c.space_id == bindparam("space"),
+        cue_vectors.c.model_id == bindparam("model"),
+        cue_vectors.c.changed > bindparam("since"),
+    )
+    .order_by(cue_vectors.c.rid)
 )
 
 
@@ -379,9 +404,12 @@ def load_changes(
     # Tombstones don't matter when everything is read.
     gone = [rid for (rid,) in _GONE.run(connection, values)] if 0 < since < changed else []
     found: Sequence[Any] = []
+    of_cues: Sequence[Any] = []
     if model is not None and changed > vectors_since:
-        found = _CHANGED_VECTORS.run(connection, {"space": space, "model": model, "since": vectors_since})
-    return Changes(changed=changed, memories=rows, gone=gone, vectors=found)
+        values = {"space": space, "model": model, "since": vectors_since}
+        found = _CHANGED_VECTORS.run(connection, values)
+        of_cues = _CHANGED_CUE_VECTORS.run(connection, values)
+    return Changes(changed=changed, memories=rows, gone=gone, vectors=found, cue_vectors=of_cues)
 
 
 _RECORD = (
@@ -689,8 +717,13 @@ def index_words(connection: Connection, rids: Sequence[int], changed: int) -> No
         connection,
         [_words_row(rid, lexicon.read_text(content, tagged.get(rid, ()))) for rid, content in rows],
     )
-    # Marked too, because an index that loads a memory again also loads its vectors again.
-    for table in (memories, vectors):
+    mark_changed(connection, rids, changed)
+
+
+def mark_changed(connection: Connection, rids: Sequence[int], changed: int) -> None:
+    """Let every process that has an index read some memories, at most 500, again."""
+    # Their vectors too, because an index that loads a memory again also loads its vectors again.
+    for table in (memories, vectors, cue_vectors):
         connection.execute(update(table).where(table.c.rid.in_(rids)).values(changed=changed))
 
 

@@ -23,6 +23,8 @@ __all__ = [
     "changes",
     "claims",
     "compared",
+    "cue_vectors",
+    "cues",
     "distill_windows",
     "distilled",
     "earlier_words",
@@ -225,6 +227,34 @@ vectors = Table(
     Column("changed", BigInteger, nullable=False),
     Column("vectors", LargeBinary, nullable=False),
     Index("ix_memory_vectors_changed", "space_id", "model_id", "changed"),
+)
+
+# The situations in which a memory matters, in order. They are searched by meaning and shown nowhere.
+cues = Table(
+    "memory_cues",
+    metadata,
+    _memory("fk_memory_cues_memory"),
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("cue", Text, nullable=False),
+    CheckConstraint("length(cue) > 0", name="ck_memory_cues_cue"),
+)
+
+# Like `vectors`, of the cues of a memory. A separate table, so that they are never taken for its text.
+cue_vectors = Table(
+    "memory_cue_vectors",
+    metadata,
+    _memory("fk_memory_cue_vectors_memory"),
+    Column(
+        "model_id",
+        BigInteger,
+        ForeignKey("embedding_models.id", name="fk_memory_cue_vectors_model", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    Column("space_id", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+    Column("vectors", LargeBinary, nullable=False),
+    Index("ix_memory_cue_vectors_changed", "space_id", "model_id", "changed"),
 )
 
 # A row for each row of `vectors` if the model has token vectors; see `tokens.pack`. A separate table, because all

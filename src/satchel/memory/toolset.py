@@ -10,6 +10,7 @@ from typing import Any, get_args
 from satchel.errors import NotFound, Refused, UsageError
 from satchel.memory import lexicon
 from satchel.memory.block import excerpt, origin_of, quoted
+from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES
 from satchel.memory.deep import deep_answer_to_json
 from satchel.memory.graph import MAY_REPLACE
 from satchel.memory.lifecycle import AGENT
@@ -70,6 +71,15 @@ _STORE = ToolSpec(
                 "description": "From when on it holds, as 2026-03-01 or with a time.",
             },
             "valid_to": {"type": "string", "description": "Until when it holds, where it has an end."},
+            "cues": {
+                "type": "array",
+                "items": {"type": "string", "maxLength": MOST_CUE_CHARS},
+                "maxItems": MOST_CUES,
+                "description": (
+                    "Three to six situations, a few words each, in which it will matter though nobody mentions it: "
+                    "for an allergy 'choosing a restaurant', 'packing for the sea'. Nobody sees them."
+                ),
+            },
             "supersedes": {
                 "type": "string",
                 "description": "The id of the memory that this one takes the place of, where it corrects one.",
@@ -252,6 +262,7 @@ class MemoryTools:
             importance=input.get("importance", 3),
             valid_from=_moment(input, "valid_from"),
             valid_to=_moment(input, "valid_to"),
+            cues=input.get("cues", ()),
             # Without a conversation there is no turn to lead back to.
             session=context.session_id or None,
             turn=context.turn if context.session_id else None,

@@ -147,11 +147,16 @@ class Upkeep:
             await dense.open()
         await self._space.refresh()
         missing = min(candidates.count - candidates.embedded, most)
+        waiting = min(candidates.cues_waiting, most)
         if dense is None or not candidates.count:
             return
-        if missing and await dense.fill(
-            limit=missing, progress=lambda done: progress(done, missing), wait_s=_LOCKED_S
-        ):
+        if missing or waiting:
+            await dense.fill(
+                limit=max(missing, waiting),
+                cues=waiting > 0,
+                progress=lambda done: progress(done, missing),
+                wait_s=_LOCKED_S,
+            )
             await self._space.refresh()
         if with_gate:
             await dense.gate()

@@ -17,6 +17,7 @@ REVISIONS: tuple[str, ...] = (
     "0010_arrays",
     "0011_claims",
     "0012_statements",
+    "0013_cues",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

@@ -65,6 +65,7 @@ class _Known:
     changed: int = 0
     count: int = 0
     embedded: int = 0
+    cues_waiting: int = 0
     model: int | None = None
     dimension: int = 0
     speakers: Mapping[str, int] = field(default_factory=dict)
@@ -127,6 +128,11 @@ class ArrayCandidates:
         return self._known.embedded
 
     @property
+    def cues_waiting(self) -> int:
+        """See `ports.Candidates`."""
+        return self._known.cues_waiting
+
+    @property
     def model(self) -> int | None:
         """See `ports.Candidates`."""
         return self._known.model
@@ -183,6 +189,7 @@ class ArrayCandidates:
                 changed=index.changed,
                 count=index.alive_count,
                 embedded=index.embedded_count,
+                cues_waiting=index.cues_waiting,
                 model=index.model,
                 dimension=index.dimension,
                 speakers=index.speaker_numbers,

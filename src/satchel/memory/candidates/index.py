@@ -21,10 +21,13 @@ from satchel.memory.candidates.vectors import BestPassages, Cosines, VectorArray
 from satchel.memory.lexicon import ASKED
 from satchel.memory.repository import Changes
 
-__all__ = ["BY_ASSISTANT", "Index", "Rows"]
+__all__ = ["BY_ASSISTANT", "HAS_CUES", "Index", "Rows"]
 
 BY_ASSISTANT = 4
 """The bit of a row's features for what an assistant said; the others are `lexicon.WordList.features`."""
+
+HAS_CUES = 8
+"""The bit of what has cues, embedded or not."""
 
 _ASSISTANTS = frozenset({"assistant", "ai", "agent", "bot", "model", "system", "tool"})
 """What programs call the party of a conversation that is no person."""
@@ -118,6 +121,7 @@ class Index:
         model: The id of the embedding model whose vectors these are, or None.
         dimension: Of its vectors.
         alive_count: The number of memories; `embedded_count` is how many of them have a vector.
+        cued_count: How many of them have cues; `cues_embedded_count` is how many of these have vectors of their cues.
         unkept: How many rows and vectors came or went since the arrays were read from a file.
     """
 
@@ -128,9 +132,11 @@ class Index:
         self.vectors_changed = 0
         self.dimension = 0
         self.alive_count = 0
+        self.cued_count = 0
         self.rows = Rows()
         self._columns = {name: Column(dtype) for name, dtype in _COLUMNS.items()}
         self._has_vector = Column(np.bool_)
+        self._has_cue_vectors = Column(np.bool_)
         self._entries = Entries()
         self._spread = SpreadCounts(MAX_SPREAD_BYTES)
         self._speakers: Mapping[str, int] = {}
@@ -157,21 +163,23 @@ class Index:
         for name, column in index._columns.items():
             column.extend(np.ones(count) if name == "alive" else arrays[name])
         index._has_vector.extend(np.zeros(count, dtype=np.bool_))
+        index._has_cue_vectors.extend(np.zeros(count, dtype=np.bool_))
         index._entries = Entries(
             EntryArrays(arrays["entry_stem"], arrays["entry_row"], arrays["entry_count"])
         )
         index.rows.append(index.rids, 0)
         index.alive_count = count
+        index.cued_count = int(index.has_feature(HAS_CUES).sum())
         index._seat(np.arange(count, dtype=np.int64))
         index.changed = changed
         if model is not None:
             index.model, index.dimension, index.vectors_changed = model, dimension, changed
-            if len(arrays["matrix"]):
-                index._vectors = Vectors(
-                    dimension, VectorArrays(arrays["matrix"], arrays["vector_row"], arrays["vector_start"])
-                )
+            index._vectors = _vectors_of(arrays, dimension, "")
             index._has_vector.values[arrays["vector_row"]] = True
             index.embedded_count = len(arrays["vector_row"])
+            index._cues = _vectors_of(arrays, dimension, "cue_")
+            index._has_cue_vectors.values[arrays["cue_vector_row"]] = True
+            index.cues_embedded_count = len(arrays["cue_vector_row"])
         return index
 
     def freeze(self) -> dict[str, NewColumn]:
@@ -190,7 +198,10 @@ class Index:
         columns |= self._entries.freeze(number)
         vectors = Vectors(self.dimension) if self._vectors is None else self._vectors
         # Rows of a model that was changed are not among them.
-        return columns | vectors.freeze(np.where(self._has_vector.values, number, -1))
+        columns |= vectors.freeze(np.where(self._has_vector.values, number, -1))
+        cues = Vectors(self.dimension) if self._cues is None else self._cues
+        frozen = cues.freeze(np.where(self._has_cue_vectors.values, number, -1))
+        return columns | {f"cue_{name}": column for name, column in frozen.items()}
 
     def first_rids(self, *, without: Iterable[int]) -> list[int]:
         """One memory of each speaker, leaving out some memories."""
@@ -212,6 +223,9 @@ class Index:
         self._vectors: Vectors | None = None
         self.embedded_count = 0
         self._has_vector.values[:] = False
+        self._cues: Vectors | None = None
+        self.cues_embedded_count = 0
+        self._has_cue_vectors.values[:] = False
         self._bags: dict[int, Bag] = {}
         self._bag_bytes = 0
 
@@ -238,14 +252,21 @@ class Index:
         if self.model is not None:
             if changes.vectors:
                 self._append_vectors(changes.vectors)
+            if changes.cue_vectors:
+                self._append_cues(changes.cue_vectors)
             self.vectors_changed = changes.changed
 
     @property
     def size_bytes(self) -> int:
         """About how much memory it takes, with what is mapped."""
         columns = sum(int(column.values.nbytes) for column in self._columns.values())
-        vectors = 0 if self._vectors is None else self._vectors.size_bytes
+        vectors = sum(part.size_bytes for part in (self._vectors, self._cues) if part is not None)
         return columns + self._entries.size_bytes + vectors + self._bag_bytes
+
+    @property
+    def cues_waiting(self) -> int:
+        """How many memories have cues that have no vectors yet."""
+        return self.cued_count - self.cues_embedded_count
 
     @property
     def dead_count(self) -> int:
@@ -267,6 +288,9 @@ class Index:
             self.alive[died] = False
             self.alive_count -= len(rows)
             self.embedded_count -= int(self._has_vector.values[died].sum())
+            if self.cued_count:
+                self.cued_count -= int(self.has_feature(HAS_CUES)[died].sum())
+                self.cues_embedded_count -= int(self._has_cue_vectors.values[died].sum())
             self._entries.note_deaths()
             for row in rows:
                 self._drop_bag(row)
@@ -281,20 +305,36 @@ class Index:
         for name, column in self._columns.items():
             column.extend(values[name])
         self._has_vector.extend(np.zeros(len(found), dtype=np.bool_))
+        self._has_cue_vectors.extend(np.zeros(len(found), dtype=np.bool_))
         self._entries.append(entries)
         self.rows.append(values["rid"], first)
         self.alive_count += len(found)
+        self.cued_count += sum(row.cued for row in found)
         names = {row.speaker for row in found if row.speaker} - self._speakers.keys()
         if names:
             self.name_speakers(names)
         return np.arange(first, first + len(found), dtype=np.int64)
 
-    def _append_vectors(self, found: Sequence[Any]) -> None:
-        have = self._has_vector.values
+    def _append_cues(self, found: Sequence[Any]) -> None:
+        rows = self._lacking(found, self._has_cue_vectors.values)
+        if rows:
+            if self._cues is None:
+                self._cues = Vectors(self.dimension)
+            self._cues.append(rows)
+            self._has_cue_vectors.values[[row for row, _ in rows]] = True
+            self.cues_embedded_count += len(rows)
+            self.unkept += len(rows)
+
+    def _lacking(self, found: Sequence[Any], have: Any) -> list[tuple[int, bytes]]:
+        """Rows with the vectors that were read for them, without those that have some."""
         placed = self.rows.of(rid for rid, _ in found).tolist()
-        rows = [
+        return [
             (row, blob) for row, (_, blob) in zip(placed, found, strict=True) if row >= 0 and not have[row]
         ]
+
+    def _append_vectors(self, found: Sequence[Any]) -> None:
+        have = self._has_vector.values
+        rows = self._lacking(found, have)
         if not rows:
             return
         if self._vectors is None:
@@ -380,7 +420,7 @@ class Index:
         return self._values("stem_count")  # type: ignore[no-any-return]
 
     def has_feature(self, bit: int) -> Any:
-        """Which rows have a bit of `lexicon.WordList.features`, or `BY_ASSISTANT`."""
+        """Which rows have a bit of `lexicon.WordList.features`, `BY_ASSISTANT` or `HAS_CUES`."""
         return (self._values("features") & bit) != 0
 
     def sittings(self) -> Sittings:
@@ -423,7 +463,12 @@ class Index:
         """The best cosine of any of the vectors, shape (q, d), and any cue of each row: shape (rows,), 0 where a row
         has no cue. None if no row has one.
         """
-        return None
+        if self._cues is None or not self.cues_embedded_count:
+            return None
+        found = self._cues.cosines(np.ascontiguousarray(vectors.T))
+        best = np.zeros(len(self), dtype=np.float32)
+        best[found.rows] = found.best.max(axis=1)
+        return best
 
     def best_passages(self, rows: Ints, query: Floats) -> BestPassages:
         """The passages of some rows that are nearest to a query; shape (d,), unit length."""
@@ -469,6 +514,12 @@ class Index:
             self._bag_bytes -= _size(bag)
 
 
+def _vectors_of(arrays: Mapping[str, Any], dimension: int, prefix: str) -> Vectors | None:
+    """The vectors in the columns of a file whose names begin with `prefix`; None if there are none."""
+    matrix, rows, starts = (arrays[f"{prefix}{name}"] for name in ("matrix", "vector_row", "vector_start"))
+    return Vectors(dimension, VectorArrays(matrix, rows, starts)) if len(matrix) else None
+
+
 def _size(bag: Bag) -> int:
     """Of what `unpack` was given."""
     return 2 + 2 * len(bag.counts) + len(bag.asks) + len(bag.vectors)
@@ -509,7 +560,10 @@ def _read(found: Sequence[Any], first: int) -> tuple[Mapping[str, Any], EntryArr
         "speaker": [number_of(row.speaker) if row.speaker else -1 for row in found],
         "words": [row.words for row in found],
         "stem_count": np.bincount(owners, weights=counts & (ASKED - 1), minlength=len(found)),
-        "features": [row.features | (BY_ASSISTANT if _is_by_assistant(row) else 0) for row in found],
+        "features": [
+            row.features | (BY_ASSISTANT if _is_by_assistant(row) else 0) | (HAS_CUES if row.cued else 0)
+            for row in found
+        ],
     }
     return values, EntryArrays(np.frombuffer(stems, "<u4"), owners + np.int32(first), counts)
 

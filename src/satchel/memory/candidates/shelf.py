@@ -30,7 +30,7 @@ __all__ = ["Shelf", "Stocked"]
 
 _log = logging.getLogger(__name__)
 
-_FORMAT = 2
+_FORMAT = 3
 """Of the columns and of what they mean; a file of another format is removed."""
 _LOCK_WAIT_S = 10.0
 """How long to wait for another process that writes: twenty times what 100,000 memories take."""
@@ -285,10 +285,12 @@ def spans_of(arrays: Mapping[str, Any], rids: Collection[int]) -> dict[str, Sequ
     first, last = (np.searchsorted(arrays["entry_row"], rows, side=side) for side in ("left", "right"))
     entries = [span for span in zip(first.tolist(), last.tolist(), strict=True) if span[1] > span[0]]
     spans["entry_stem"] = spans["entry_count"] = entries
-    if "matrix" in arrays:
-        starts = np.append(arrays["vector_start"], len(arrays["matrix"]))
-        groups = np.flatnonzero(np.isin(arrays["vector_row"], rows))
-        spans["matrix"] = [(int(starts[at]), int(starts[at + 1])) for at in groups.tolist()]
+    for prefix in ("", "cue_"):
+        matrix = f"{prefix}matrix"
+        if matrix in arrays:
+            starts = np.append(arrays[f"{prefix}vector_start"], len(arrays[matrix]))
+            groups = np.flatnonzero(np.isin(arrays[f"{prefix}vector_row"], rows))
+            spans[matrix] = [(int(starts[at]), int(starts[at + 1])) for at in groups.tolist()]
     return spans
 
 

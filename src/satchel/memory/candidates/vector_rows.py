@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
+from satchel.memory import cues
 from satchel.memory.repository import count_up, listed
 from satchel.memory.tables import memories, models, tokens, vectors
 from satchel.storage import Prepared
@@ -102,12 +103,13 @@ def open_model(connection: Connection, name: str, dimension: int, at: int) -> Mo
 
 
 def activate_model(connection: Connection, model: int, at: int) -> bool:
-    """Put a model in use in place of the one that was, once it has vectors of every memory of the database.
+    """Put a model in use in place of the one that was, once it has vectors of every memory of the database and of
+    all cues.
 
     Returns:
         Whether it is in use now.
     """
-    if count_pending(connection, None, model):
+    if count_pending(connection, None, model) or cues.count_pending(connection, None, model):
         return False
     connection.execute(
         update(models)

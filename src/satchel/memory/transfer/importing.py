@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -265,6 +265,7 @@ def prepare(
             tally.known += 1
         else:
             content, quote = part.content, part.quote
+            cues = () if part.trust == "outside" else part.cues
             if part.state is None:
                 content = strip_injected(content)
                 if content != part.content:
@@ -273,6 +274,7 @@ def prepare(
             if redacts:
                 clean = redact(content)
                 quote = None if quote is None else redact(quote)
+                cues = tuple(map(redact, cues))
                 if clean != content:
                     redacted.add(part.id)
                 content = clean
@@ -284,7 +286,7 @@ def prepare(
                 )
                 continue
             new[part.id] = part
-            drafts.append(_draft(part, content, quote, now, hasher))
+            drafts.append(replace(_draft(part, content, quote, now, hasher), cues=cues))
     return Prepared(
         drafts=drafts,
         memories=new,

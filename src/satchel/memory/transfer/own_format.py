@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, get_args
 from sqlalchemy import Connection, func, select
 
 from satchel.memory.checking import MAX_CONTENT_CHARS, printable
+from satchel.memory.cues import cues_of, fitting_cues
 from satchel.memory.filters import Filter
 from satchel.memory.records import Kind, MemoryType, Tier, Trust
 from satchel.memory.repository import matching_rids, requests_so_far, slices, tags_of
@@ -123,7 +124,7 @@ def write(
 
 
 def _memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[str, Any]]:
-    tagged = tags_of(connection, rids)
+    tagged, cued = tags_of(connection, rids), cues_of(connection, rids)
     rows = connection.execute(
         select(
             memories,
@@ -164,6 +165,7 @@ def _memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[
             },
             "trust": row.trust,
             **({"pinned": True} if row.pinned else {}),
+            **({"cues": cued[row.rid]} if row.rid in cued else {}),
             "created_at": _time(row.created_at),
             "request": row.request,
             "last_accessed": _time(row.last_accessed),
@@ -366,6 +368,7 @@ def _piece(line: Mapping[str, Any]) -> ImportedMemory:
         position=_optional(source, "position"),
         quote=_words(source, "quote"),
         trust=_one_of(line, "trust", Trust),
+        cues=fitting_cues(line.get("cues")),
         state=StoredState(
             created_at=_needed(created_at, "created_at"),
             request=_whole(line, "request", -_BOUND, default=0),

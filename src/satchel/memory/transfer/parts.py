@@ -88,6 +88,7 @@ class ImportedMemory:
     position: int | None = None
     quote: str | None = None
     trust: Trust
+    cues: tuple[str, ...] = ()
     state: StoredState | None = None
 
 
