@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 from satchel.config import Settings
 from satchel.errors import EmbedderError, SatchelError
 from satchel.memory import Memory
+from satchel.memory.associations import read_associations
 from satchel.models.embedding import find_weights
 from satchel.runtime.endpoints import verify_model
 from satchel.runtime.home import untrusted_project
@@ -194,6 +195,8 @@ async def _memory(satchel: Satchel) -> list[Check]:
         checks.append(Check(part="memory", state="warning", text=text))
     checks.append(await _distilling(satchel, satchel.memory))
     checks.append(_embedder(satchel))
+    if notice := read_associations(settings.home).notice:
+        checks.append(Check(part="associations", state="warning", text=notice))
     return checks
 
 
