@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
+from satchel.clock import ManualClock
 from satchel.errors import ModelUnavailable
 from satchel.memory import Episode, Memory, judging
 from satchel.memory.associations import known_centres, read_associations
@@ -17,6 +19,7 @@ from satchel.memory.block import strip_injected
 from satchel.memory.choosing import LINE_FEATURES, MESSAGE_FEATURES, need_words, shipped_weights
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.embedding.records import MINILM
+from satchel.models.port import ModelRequest
 from satchel.models.scripted import Reply, ScriptedModel
 from tests.requirements import requirement
 
@@ -270,3 +273,98 @@ async def test_a_small_model_that_is_late_or_fails_is_not_waited_for(monkeypatch
     shown, calls = await judged(Reply(before=anyio.sleep_forever, text="[2]"))
     assert shown == [ALLERGY]
     assert calls == 1
+
+
+PAGE = (
+    "So much has happened since we last spoke, I hardly know where to begin with it all today. "
+    "The garden is under water again, the neighbours are away, and nobody has seen the cat since Monday. "
+    "The trains were late three times this week, which is a record even for this line, as everybody says. "
+    "By the way, the code of the alarm at the boathouse is now 4471, and Ann has the only other key. "
+    "That is all for now, I think, and more than enough for one evening, so I wish you a good night."
+)
+
+
+@requirement("memory:surface:judge")
+async def test_the_judge_reads_what_would_be_shown_of_a_long_memory_the_day_and_both_ends_of_a_long_message() -> (
+    None
+):
+    model = ScriptedModel([Reply(text="[1]")])
+    clock = ManualClock(at=datetime(2026, 5, 9, 8, tzinfo=UTC))
+    asked = "What is the code of the alarm at the boathouse?"
+    async with Memory.open(":memory:", embedder=HashingEmbedder(), clock=clock) as memory:
+        await memory.add_episodes([said(0, PAGE)])
+        context = await memory.surface(f"Morning! {'Lorem ipsum dolor. ' * 500}{asked}", judge=model)
+    prompt = model.requests[0].messages[0].text
+    assert prompt.startswith("Today is 2026-05-09 Sat.\n")
+    assert '- "Morning! Lorem' in prompt
+    assert f'{asked}"' in prompt
+    assert len(prompt) < 2_000
+    (line,) = [
+        line
+        for line in prompt.splitlines()
+        if line.startswith("1. 2026-05-08 Fri, user, session s1 turn 0: ")
+    ]
+    assert "is now 4471" in line
+    assert "is now 4471" in context.text
+
+
+@requirement("memory:surface:judge")
+async def test_the_judge_is_not_asked_about_what_stands_before_the_model_anyway() -> None:
+    model = ScriptedModel([Reply(text="[1]")])
+    async with Memory.open(":memory:", embedder=HashingEmbedder()) as memory:
+        allergy = await memory.add(ALLERGY)
+        question = "Is Mara allergic to shellfish?"
+        context = await memory.surface(question, standing=[allergy], judge=model)
+        assert not model.requests
+        assert (context.memories, [hit.memory.id for hit in context.standing]) == ((), [allergy])
+        await memory.add("The cat is called Pixel.")
+        context = await memory.surface(question, standing=[allergy], judge=model)
+    assert 'shellfish."' not in model.requests[0].messages[0].text
+    assert [hit.memory.content for hit in context.memories] == ["The cat is called Pixel."]
+    assert [hit.memory.id for hit in context.standing] == [allergy]
+
+
+@requirement("memory:surface:judge")
+async def test_the_judge_reads_a_text_once_however_often_it_was_said() -> None:
+    model = ScriptedModel([Reply(text="[2]")])
+    async with Memory.open(":memory:", embedder=HashingEmbedder()) as memory:
+        await memory.add_episodes([said(turn, "Mara likes her tea strong.") for turn in range(30)])
+        await memory.add(ALLERGY)
+        context = await memory.surface("Is Mara allergic to shellfish?", judge=model, threshold=0.0)
+    prompt = model.requests[0].messages[0].text
+    assert (prompt.count("tea strong"), prompt.count("allergic to shellfish.")) == (1, 1)
+    assert len(context.memories) == 1
+
+
+@requirement("memory:surface:judge")
+async def test_the_time_counts_from_when_the_model_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "WITHIN_S", 0.0)
+
+    def load(_: ModelRequest) -> Reply:
+        # What blocks the event loop before the request is under way, as loading a client does, is not counted.
+        monkeypatch.setattr(judging, "WITHIN_S", 60.0)
+        return Reply(text="[2]", before=anyio.lowlevel.checkpoint)
+
+    async with Memory.open(":memory:", embedder=HashingEmbedder()) as memory:
+        await memory.add(ALLERGY)
+        await memory.add("The cat is called Pixel.")
+        context = await memory.surface("Is Mara allergic to shellfish?", judge=ScriptedModel(load))
+    assert [hit.memory.content for hit in context.memories] == ["The cat is called Pixel."]
+
+
+# Passages.
+
+
+@requirement("memory:surface:passages")
+async def test_a_long_text_in_a_script_without_spaces_is_shown_from_the_sentence_that_fits() -> None:
+    text = (
+        "今天的事情一件接一件，早上样品间漏水，中午货代说舱位又没有了，下午小方把两个客户的报价单发反了。"
+        "刚坐下喝口水，汉堡那边来消息，说想跟我们一起过一遍第二批彩盒。船库警报器的密码改成四四七一了。"
+        "晚上还要去接孩子，明天再说吧，真是累得不行，什么也不想做了。"
+    )
+    async with Memory.open(":memory:", embedder="none", back_fill=False) as memory:
+        await memory.add_episodes([said(0, text)])
+        context = await memory.surface("船库警报器的密码是多少？", threshold=0.0)
+    assert [hit.memory.content for hit in context.memories] == [text]
+    assert "彩盒。船库警报器的密码改成四四七一了。晚上还要" in context.text
+    assert context.tokens <= 150

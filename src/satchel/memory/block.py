@@ -11,6 +11,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -29,12 +30,14 @@ __all__ = [
     "TAGS",
     "Said",
     "block_of",
+    "day_of",
     "estimate_tokens",
     "gist",
     "is_mere_question",
     "restates",
     "said_texts",
     "quoted",
+    "fitting_words",
     "strip_injected",
     "tokens_of",
 ]
@@ -107,6 +110,10 @@ _LINE_TOKENS = 70
 """Of one line's words: a fact has 15 to 20, most of what people say in one turn fits, and an essay shows a passage."""
 
 _MIN_WORDS_TOKENS = 12  # Fewer words of a memory than that say nothing.
+_LONGEST_WORD_CHARS = (
+    40  # Where no space is so near, words are not separated by spaces, and a text is cut anywhere.
+)
+_MOST_CHARS_A_TOKEN = 8
 
 
 def is_mere_question(memory: MemoryRecord) -> bool:
@@ -233,9 +240,12 @@ def origin_of(memory: MemoryRecord) -> str:
         turn = "" if source.turn is None else f" turn {source.turn}"
         mark = ", from outside" if memory.trust == "outside" else ""
         where = f"session {_label(source.session)}{turn}{mark}"
-    said = memory.said_at
-    # Not strftime: the name of a day must not depend on the process's locale.
-    return f"{said.year:04d}-{said.month:02d}-{said.day:02d} {_WEEKDAYS[said.weekday()]}, {who}, {where}"
+    return f"{day_of(memory.said_at)}, {who}, {where}"
+
+
+def day_of(at: datetime) -> str:
+    """A day as "2026-11-23 Mon". Not strftime: the name of a day must not depend on the process's locale."""
+    return f"{at.year:04d}-{at.month:02d}-{at.day:02d} {_WEEKDAYS[at.weekday()]}"
 
 
 def excerpt(content: str, stems: Iterable[int], max_tokens: int) -> str | None:
@@ -243,26 +253,58 @@ def excerpt(content: str, stems: Iterable[int], max_tokens: int) -> str | None:
     small.
     """
     # Quoting and counting read every character, which a text that can't fit need not pay for.
-    if len(content) <= max(_SLICE_CHARS, 8 * max_tokens) and estimate_tokens(quoted(content)) <= max_tokens:
+    if (
+        len(content) <= max(_SLICE_CHARS, _MOST_CHARS_A_TOKEN * max_tokens)
+        and estimate_tokens(quoted(content)) <= max_tokens
+    ):
         return content
     if max_tokens < _MIN_WORDS_TOKENS:
         return None
     wanted = set(stems)
     near = _best_slice(content, wanted)
-    # Two and a half tokens for a word leave room for long ones: the best part should be shown whole.
-    best = max(
-        passages(near, words=max(_MIN_WORDS_TOKENS, min(60, int(max_tokens / 2.5)))),
-        key=lambda part: len(wanted & set(lexicon.stems_of(part))),
-    )
-    words = best.split(" ")
-    low, high = 0, len(words)
+    starts, sentences = [], []
+    parts = passages(near, words=max(_MIN_WORDS_TOKENS, min(60, int(max_tokens / 2.5))))
+    at = 0
+    for part in parts:
+        for sentence in _sentences(part):
+            starts.append(at)
+            sentences.append(sentence)
+            at += len(sentence)
+        at += 1
+    best = max(range(len(sentences)), key=lambda place: len(wanted & set(lexicon.stems_of(sentences[place]))))
+    # From the best sentence on; where the text ends before the budget does, what stands before it is added.
+    text = " ".join(parts)
+    after = _cut(text[starts[best] :], max_tokens)
+    left = max_tokens - estimate_tokens(after)
+    before = _cut(text[: starts[best]][::-1], left)[::-1] if left >= _MIN_WORDS_TOKENS else ""
+    between = " " if before and text[starts[best] - 1] == " " else ""
+    return f"… {before}{between}{after} …" if after else None
+
+
+def _sentences(part: str) -> list[str]:
+    """A short passage as it is, or, in a script without spaces, its sentences."""
+    if part.count(" ") * _LONGEST_WORD_CHARS >= len(part):
+        return [part]
+    found = _SENTENCE.findall(part)
+    return found if "".join(found) == part else [part]
+
+
+def _cut(text: str, max_tokens: int) -> str:
+    """The beginning of a text as far as the budget reaches, quotation marks and "…" included; at a space, if there is
+    one near.
+    """
+    text = text[: max(0, _MOST_CHARS_A_TOKEN * max_tokens)]
+    low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
-        if estimate_tokens(quoted("… " + " ".join(words[:middle]) + " …")) <= max_tokens:
+        if estimate_tokens(quoted(f"… {text[:middle]} …")) <= max_tokens:
             low = middle
         else:
             high = middle - 1
-    return "… " + " ".join(words[:low]) + " …" if low else None
+    if low < len(text) and text[low] != " ":
+        space = text.rfind(" ", max(0, low - _LONGEST_WORD_CHARS), low)
+        low = space if space >= 0 else low
+    return text[:low].strip()
 
 
 def _best_slice(content: str, wanted: set[int]) -> str:
@@ -315,7 +357,7 @@ def block_of(
             continue
         head = f"- {origin_of(hit.memory)}"
         most = min(left - estimate_tokens(f"{head}, part 99 of 99: \n"), _LINE_TOKENS)
-        words, place = _shown_words(hit.memory.content, stems, most, best.get(hit.memory.id, -1))
+        words, place = fitting_words(hit.memory.content, stems, most, best.get(hit.memory.id, -1))
         if words is None:
             continue
         line = f"{head}{place}: {quoted(words)}\n"
@@ -331,7 +373,7 @@ def block_of(
     return Context(text=text, memories=tuple(shown), tokens=estimate_tokens(text))
 
 
-def _shown_words(content: str, stems: Iterable[int], most: int, number: int) -> tuple[str | None, str]:
+def fitting_words(content: str, stems: Iterable[int], most: int, number: int) -> tuple[str | None, str]:
     """The words of a memory that are shown, and, where they are a passage, its place: ", part 3 of 7"."""
     if len(content) <= _SLICE_CHARS and estimate_tokens(quoted(content)) <= most:
         return content, ""

@@ -142,14 +142,21 @@ class Surface:
         sure, chosen, one_with = choose(weighed, weights, at_least=at_least, limit=showing.limit)
         order = np.argsort(-sure, kind="stable").tolist()
         cost = None
-        if showing.judge is not None:
-            candidates = [at for at in order if at not in one_with][: judging.MOST_JUDGED]
+        standing_at = [at for at in chosen if weighed.records[at].id in showing.standing]
+        candidates = [
+            at for at in order if at not in one_with and weighed.records[at].id not in showing.standing
+        ]
+        if showing.judge is not None and candidates:
             judgement = await judging.judge(
-                showing.judge, [text for _, text in said], [weighed.records[at] for at in candidates]
+                showing.judge,
+                [text for _, text in said],
+                [(weighed.records[at], int(weighed.passages[at])) for at in candidates],
+                stems=weighed.question.stems,
+                now=self._space.clock.now(),
             )
             cost = judgement.cost
             if judgement.chosen is not None:
-                picked = [candidates[place] for place in judgement.chosen]
+                picked = [*standing_at, *(candidates[place] for place in judgement.chosen)]
                 chosen, one_with = _one_line_each(picked, weighed, limit=showing.limit)
         hits = {at: _hit(weighed, at, float(sure[at])) for at in order}
         moment = self._space.aware(showing.as_of)
