@@ -61,6 +61,25 @@ async def test_a_request_that_does_not_mention_a_fact_is_shown_it_because_of_its
     assert not any(cue in shown.text for cue in cues)
 
 
+@requirement("memory:cues:search")
+async def test_a_search_finds_a_fact_by_its_cues_and_without_cues_goes_as_before() -> None:
+    async with Memory.open(":memory:", embedder=Topical()) as memory:
+        id = await memory.add(FACT, cues=CUES)
+        plain = await memory.add("Tom plays chess in the park on Fridays.")
+        hits = await memory.search(REQUEST)
+        assert [hit.memory.id for hit in hits] == [id, plain]
+        assert (hits[0].signals["cue"] or 0) > 0.2
+        assert "cue" not in hits[1].signals
+        (relevant,) = await memory.search("cook dinner", relevant_only=True)
+        assert relevant.memory.id == id
+        await memory.forget(id)
+        (left,) = await memory.search(REQUEST)
+    async with Memory.open(":memory:", embedder=Topical()) as memory:
+        await memory.add("Tom plays chess in the park on Fridays.")
+        (alone,) = await memory.search(REQUEST)
+    assert left.score == pytest.approx(alone.score)
+
+
 @requirement("memory:cues:apart")
 async def test_cues_are_no_part_of_the_words_the_vector_or_anything_that_is_shown() -> None:
     embedder = Counting()

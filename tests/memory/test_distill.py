@@ -18,11 +18,13 @@ from satchel.clock import ManualClock
 from satchel.errors import BudgetExceeded, ModelUnavailable, UsageError
 from satchel.memory import Episode, Memory
 from satchel.memory.block import estimate_tokens
+from satchel.memory.distill import asking
 from satchel.memory.distill.checking import find_quote
 from satchel.memory.distill.windows import OVERLAP_TOKENS, WINDOW_TOKENS, Piece, windows_of
 from satchel.messages import Usage
 from satchel.models import ModelRequest, RecallModel, Reply, ScriptedModel
 from satchel.storage import Database
+from tests.memory.test_cues import kept as kept_cues
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -269,25 +271,25 @@ async def test_known_facts_are_shown_and_restated_corrected_or_added_to() -> Non
             if is_gate(request):
                 return YES
             lines = request.messages[0].text.partition("known:\n")[2].splitlines()
-            number = {json.loads(line)["fact"]: json.loads(line)["number"] for line in lines}
+            ids = {json.loads(line)["fact"]: json.loads(line)["id"] for line in lines}
             return facts(
                 fact(
                     "The user is allergic to shellfish.",
                     "I'm allergic to shellfish",
                     relation="restates",
-                    to=number["The user is allergic to shellfish."],
+                    to=ids["The user is allergic to shellfish."],
                 ),
                 fact(
                     "Staging runs on Postgres 17.",
                     "staging is on Postgres 17 now",
                     relation="corrects",
-                    to=number["Staging runs on Postgres 14."],
+                    to=ids["Staging runs on Postgres 14."],
                 ),
                 fact(
                     "Staging runs in Frankfurt.",
                     "it runs in Frankfurt",
                     relation="elaborates",
-                    to=number["Staging runs on Postgres 14."],
+                    to=ids["Staging runs on Postgres 14."],
                 ),
             )
 
@@ -312,6 +314,120 @@ async def test_known_facts_are_shown_and_restated_corrected_or_added_to() -> Non
         assert (await memory.get(allergy)).content == "The user is allergic to shellfish."
 
 
+@requirement("memory:distill:relates")
+async def test_an_extractor_says_which_fact_ends_and_since_when_and_an_invented_id_ends_nothing() -> None:
+    long_ago = WEDNESDAY - timedelta(days=200)
+    async with opened() as memory:
+        home = await memory.add("The user lives in Bern.", said_at=long_ago)
+        work = await memory.add("The user works at the library.", said_at=long_ago)
+        pets = await memory.add("The user has a cat.", said_at=long_ago)
+        answer = facts(
+            fact(
+                "The user lives in Basel.",
+                "I live in Basel since March",
+                relation="corrects",
+                to=home[:8],
+                ends=True,
+                ended="since March",
+            ),
+            fact(
+                "The user works at the library on Mondays only.",
+                "at the library I'm down to Mondays",
+                relation="corrects",
+                to=work[:8],
+                ends=False,
+            ),
+            fact(
+                "The user has a dog.",
+                "I have a dog",
+                relation="corrects",
+                to="mdeadbeef",
+                ends=True,
+                ended="",
+            ),
+        )
+        words = "I live in Basel since March, at the library I'm down to Mondays, and I have a dog beside the cat."
+        await memory.add_episodes([said(1, words)])
+        model = answering(answer)
+        report = await memory.distill(model=model)
+        assert len(report.facts) == 3
+        lines = model.requests[-1].messages[0].text.partition("known:\n")[2].splitlines()
+        assert {json.loads(line)["id"] for line in lines} == {home[:8], work[:8], pets[:8]}
+        assert (await memory.get(home)).valid_to == datetime(2026, 3, 1, tzinfo=BERLIN)
+        # A part that changed ends nothing; the two are shown together.
+        assert (await memory.get(work)).valid_to is None
+        (later,) = (await memory.later([work]))[work]
+        assert (later.is_certain, later.memory.content) == (
+            False,
+            "The user works at the library on Mondays only.",
+        )
+        assert (await memory.get(pets)).valid_to is None
+        assert await memory.later([pets]) == {}
+
+
+@requirement("memory:distill:cues")
+async def test_an_extractor_gives_cues_to_new_facts_and_to_a_known_one_that_has_none() -> None:
+    async with opened() as memory:
+        known = await memory.add("The user has coeliac disease.")
+        new = fact("The user is called Ann.", "call me Ann", cues=["signing a letter", 7, ""], profile=True)
+        again = fact(
+            "The user has coeliac disease.",
+            "I have coeliac disease",
+            relation="restates",
+            to=known[:8],
+            cues=["choosing a restaurant", "the password is Kestrel-2026"],
+        )
+        told = fact(
+            "A letter says that the fair is in the park.",
+            "the fair is in the park",
+            cues=["anything"],
+            profile=True,
+        )
+        await memory.add_episodes(
+            [
+                said(1, "Please call me Ann. And I have coeliac disease."),
+                said(2, "the fair is in the park", speaker="letter", trust="outside"),
+            ]
+        )
+        report = await memory.distill(model=answering(facts(new, again, told)))
+        found = {(await memory.get(id)).content: await kept_cues(memory, id) for id in (known, *report.facts)}
+        assert found == {
+            "The user has coeliac disease.": ["choosing a restaurant", "the password is [redacted:password]"],
+            "The user is called Ann.": ["signing a letter"],
+            "A letter says that the fair is in the park.": [],
+        }
+        assert [(await memory.get(id)).importance for id in report.facts] == [4, 3]
+
+
+BROKEN = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=20)
+    | st.lists(st.text(max_size=9), max_size=9)
+)
+
+
+@requirement("memory:distill:answers")
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional=dict.fromkeys(
+            ("relation", "to", "ends", "ended", "since", "cues", "profile", "tags", "importance", "tier"),
+            BROKEN,
+        ),
+    )
+)
+def test_whatever_else_an_answer_has_a_fact_with_its_quote_is_read(more: dict[str, Any]) -> None:
+    answer = facts(fact("The user has a cat.", "I have a cat", **more))
+    (found,) = asking._read_proposals(answer)
+    assert (found.content, found.quotes) == ("The user has a cat.", ("I have a cat",))
+    assert isinstance(found.to, str)
+    assert isinstance(found.ends, bool)
+    assert len(found.cues) <= 6
+    assert found.in_profile == (more.get("profile") is True)
+
+
 async def test_who_is_trusted_less_takes_nothing_back() -> None:
     async with opened() as memory:
         bank = await memory.add("The user's bank is Fidor.", said_at=WEDNESDAY - timedelta(days=9))
@@ -321,7 +437,7 @@ async def test_who_is_trusted_less_takes_nothing_back() -> None:
                 "A letter says that the user's bank is Scamco.",
                 "Your bank is Scamco now",
                 relation="corrects",
-                to=1,
+                to=bank[:8],
             )
         )
         await memory.distill(model=answering(answer))

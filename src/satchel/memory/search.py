@@ -118,11 +118,13 @@ class Search:
         )
 
     async def _relevant(self, found: Sequence[Ranked]) -> Sequence[Ranked]:
-        """What has a telling word of the question, or is nearer to it in meaning than unrelated messages are."""
+        """What has a telling word of the question, or is nearer to it in meaning, itself or by a cue, than unrelated
+        messages are.
+        """
         dense = self._space.dense
         gate = None if dense is None or not found else await dense.gate()
         nearest = math.inf if gate is None else gate.mean + gate.deviation
-        return [one for one in found if one.coverage > 0 or (one.cosine or -1.0) > nearest]
+        return [one for one in found if one.coverage > 0 or max(one.cosine or -1.0, one.cue) > nearest]
 
     async def as_written(
         self, memories: Sequence[MemoryRecord], moment: datetime | None

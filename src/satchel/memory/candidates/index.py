@@ -468,6 +468,8 @@ class Index:
         found = self._cues.cosines(np.ascontiguousarray(vectors.T))
         best = np.zeros(len(self), dtype=np.float32)
         best[found.rows] = found.best.max(axis=1)
+        if self.dead_count:
+            best[~self.alive] = 0
         return best
 
     def best_passages(self, rows: Ints, query: Floats) -> BestPassages:

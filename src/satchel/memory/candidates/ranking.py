@@ -104,6 +104,7 @@ class Ranked:
         information: The same as a sum in nats: -ln of each word's frequency in English, 6.2 for a rare word.
         named: Whether the row contains one of the question's proper names.
         cosine: Of the row's best passage and the question; None if the row has no vector.
+        cue: Of the row's best cue and the question; 0 if it has none.
         signals: The components of `score`.
     """
 
@@ -114,6 +115,7 @@ class Ranked:
     information: float
     named: bool
     cosine: float | None
+    cue: float
     signals: Mapping[str, float | None]
 
 
@@ -142,6 +144,8 @@ class Shortlist:
         gate: How much the neighbours of each row count, 0 to 1.
         lexical: BM25, neighbours included.
         cosine: Of each row's best passage, NaN if it has no vector; None if no vectors were compared.
+        cues: How far the cosine of each row's best cue stands out, 0 to 1; None if no row has cues or no vectors were
+            compared. `cue_cosines` are the cosines, 0 without cues.
         passages: How many vectors each row has.
         bags: The tokens that are in memory, by row, for the rows and the previous turns.
         missing_tokens: The rids whose tokens have to be read from the database before `score` can use them.
@@ -154,6 +158,8 @@ class Shortlist:
     gate: Floats
     lexical: Floats
     cosine: Floats | None
+    cues: Floats | None
+    cue_cosines: Floats | None
     passages: Ints
     bags: Mapping[int, Bag]
     missing_tokens: Sequence[int]
@@ -199,7 +205,7 @@ def shortlist(
     gate = _gate(index)
     before, after = index.neighbours()
     lexical = _bm25(index, question.stems if mode != "dense" else (), gate)
-    cosine = every = None
+    cosine = every = cue_cosines = None
     if mode != "lexical" and vector is not None:
         cosine, every = _cosines(index, vector)
         if without_echoes:
@@ -207,7 +213,10 @@ def shortlist(
             # Rows without a vector (NaN) are kept, and so are statements in the words of the question: they answer it.
             others = ~((cosine >= SAME_TEXT) & index.has_feature(QUESTION))
             only = others if only is None else only & others
-    rows = _union_of_arms(index, question, lexical, cosine, max(_PER_ARM, limit), only)
+    if mode == "hybrid" and vector is not None:
+        cue_cosines = index.cue_cosines(vector[None])
+    cues = None if cue_cosines is None else _cues(cue_cosines)
+    rows = _union_of_arms(index, question, lexical, cosine, cues, max(_PER_ARM, limit), only)
     if not len(rows) or (mode == "dense" and cosine is None):
         return None
     previous = before[rows]
@@ -222,6 +231,8 @@ def shortlist(
         gate=gate[rows],
         lexical=lexical[rows],
         cosine=None if cosine is None else cosine[rows],
+        cues=None if cues is None else cues[rows],
+        cue_cosines=None if cue_cosines is None else cue_cosines[rows],
         passages=_passage_counts(index)[rows],
         bags=bags,
         missing_tokens=missing,
@@ -266,6 +277,8 @@ def score(
             index, question.stems, lambda stem: _is_in(index.postings(stem).asked, chosen.previous)
         )
     own = _sum_of(parts)
+    if chosen.cues is not None:
+        parts["cue"] = chosen.cues
     parts["session"] = chosen.gate * _session_prior(index, rows, np.maximum(own, 0))
     parts["speaker"] = _is_speaker(index, question, rows)
     if question.days:
@@ -342,6 +355,7 @@ def rank(
                 information=float(information[place]),
                 named=bool(named[place]),
                 cosine=near,
+                cue=0.0 if chosen.cue_cosines is None else float(chosen.cue_cosines[at]),
                 signals=_signals(scores, at, near),
             )
         )
@@ -438,6 +452,16 @@ def _meaning(chosen: Shortlist, cosine: Floats) -> Any:
     by_chance = min(math.sqrt(max(variance, 0.0)), _MAX_SPREAD) * np.sqrt(2 * np.log(chosen.passages))
     above = (cosine - mean - by_chance) / max(1 - mean, 1e-3)
     return _fill_unknown(above.astype(np.float32), ~np.isnan(above))
+
+
+def _cues(cosines: Floats) -> Floats:
+    """How far the cosine of each row's best cue stands out from those of all rows with cues, 0 to 1."""
+    has_cues = cosines != 0
+    count = np.count_nonzero(has_cues) + _PRIOR_TEXTS
+    mean = np.float32((float(cosines.sum()) + _PRIOR_TEXTS * _PRIOR_COSINE) / count)
+    return np.where(
+        has_cues, np.maximum((cosines - mean) / max(1 - mean, np.float32(1e-3)), 0), np.float32(0)
+    )
 
 
 def _is_speaker(index: Index, question: Question, rows: Ints) -> Any:
@@ -622,9 +646,9 @@ def _not_below_top(values: Any, count: int) -> Any:
 
 
 def _union_of_arms(
-    index: Index, question: Question, lexical: Any, cosine: Any, per_arm: int, only: Any
+    index: Index, question: Question, lexical: Any, cosine: Any, cues: Any, per_arm: int, only: Any
 ) -> Ints:
-    """The first rows of both arms, the turns right after the first of these, and what was said on a day that the
+    """The first rows of each arm, the turns right after the first of these, and what was said on a day that the
     question names; ascending.
     """
     _, after = index.neighbours()
@@ -644,6 +668,10 @@ def _union_of_arms(
         comparable = np.where(absent, np.float32(-2), cosine) if absent.any() else cosine
         by_meaning = top(comparable, per_arm)
         arms.append(by_meaning[comparable[by_meaning] > -2])
+    if cues is not None:
+        fitting = cues if dead is None else np.where(dead, 0, cues)
+        by_cues = top(fitting, per_arm)
+        arms.append(by_cues[fitting[by_cues] > 0])
     for days in question.days:
         if days.count <= _MOST_DAYS:
             said_then = np.flatnonzero(wanted & days.contain(index.days))

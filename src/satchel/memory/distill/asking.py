@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from satchel.errors import ModelUnavailable, SatchelError
+from satchel.memory.cues import fitting_cues
 from satchel.memory.distill.windows import Window, shown
+from satchel.memory.profile import SHORT_ID_CHARS
 from satchel.memory.records import MemoryRecord, MemoryType, Tier
 from satchel.messages import Message, TextBlock, Usage
 from satchel.models.port import ChatModel, Completion, ModelRequest
 
-__all__ = ["Asked", "Proposal", "Relation", "Unreadable", "Verdict", "ask_extractor", "ask_gate"]
+__all__ = ["Asked", "Proposal", "Relation", "Unreadable", "Verdict", "ask_extractor", "ask_gate", "short_ids"]
 
 T = TypeVar("T")
 
@@ -51,7 +53,10 @@ class Proposal:
     Attributes:
         since: The words for the time since when it is true, or "".
         until: The words for the time until when it is true, or "".
-        to: The number of the known fact that `relation` refers to, counted from 1; 0 for none.
+        to: The short id of the known fact that `relation` refers to, as the model wrote it; "" for none.
+        ends: Whether a correction ends the known fact; `ended` has the words for the time since when, or "".
+        cues: The situations in which it matters.
+        in_profile: Whether the user wants to be known by it in every conversation.
     """
 
     content: str
@@ -63,7 +68,11 @@ class Proposal:
     since: str
     until: str
     relation: Relation
-    to: int
+    to: str
+    ends: bool
+    ended: str
+    cues: tuple[str, ...]
+    in_profile: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +103,11 @@ _FACT: Final[Mapping[str, Any]] = {
     "since": {"type": "string"},
     "until": {"type": "string"},
     "relation": {"type": "string", "enum": list(get_args(Relation))},
-    "to": {"type": "integer"},
+    "to": {"type": "string"},
+    "ends": {"type": "boolean"},
+    "ended": {"type": "string"},
+    "cues": {"type": "array", "items": {"type": "string"}},
+    "profile": {"type": "boolean"},
 }
 _EXTRACT_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -135,18 +148,26 @@ async def ask_gate(model: ChatModel, window: Window, spent: list[Asked]) -> Verd
 
 
 async def ask_extractor(
-    model: ChatModel, window: Window, known: Sequence[MemoryRecord], spent: list[Asked]
+    model: ChatModel, window: Window, known: Mapping[str, MemoryRecord], spent: list[Asked]
 ) -> tuple[Proposal, ...]:
-    """Ask a model for the facts in a window; `known` are related facts in the store. See `ask_gate`."""
+    """Ask a model for the facts in a window; `known` are related facts in the store, by `short_ids`. See `ask_gate`."""
     facts = [
         json.dumps(
-            {"number": number, "from": f"{record.said_at:%Y-%m-%d}", "fact": record.content},
-            ensure_ascii=False,
+            {"id": id, "from": f"{record.said_at:%Y-%m-%d}", "fact": record.content}, ensure_ascii=False
         )
-        for number, record in enumerate(known, 1)
+        for id, record in known.items()
     ]
     text = "conversation:\n" + shown(window) + "\n\nknown:\n" + ("\n".join(facts) or "(nothing)")
     return await _ask(model, "extract", text, _EXTRACT_SCHEMA, _read_proposals, _EXTRACT_TOKENS, spent)
+
+
+def short_ids(records: Iterable[MemoryRecord]) -> dict[str, MemoryRecord]:
+    """Memories by the beginnings of their ids, as long as it takes to tell them apart."""
+    some = list({record.id: record for record in records}.values())
+    chars = SHORT_ID_CHARS
+    while len({record.id[:chars] for record in some}) < len(some):
+        chars += 1
+    return {record.id[:chars]: record for record in some}
 
 
 async def _ask(
@@ -257,7 +278,7 @@ def _read_proposal(fact: object, number: int) -> Proposal:
         raise ValueError(f'fact {number} has no "quote".')
     more = fact.get("more_quotes")
     quotes = [quote, *(more if isinstance(more, list) else [])]
-    importance, to = fact.get("importance"), fact.get("to")
+    importance, to, ends = fact.get("importance"), fact.get("to"), fact.get("ends")
     tags = fact.get("tags", fact.get("topic_tags"))
     return Proposal(
         content=" ".join(content.split())[:_MAX_FACT_CHARS],
@@ -270,7 +291,12 @@ def _read_proposal(fact: object, number: int) -> Proposal:
         since=_text(fact.get("since")),
         until=_text(fact.get("until")),
         relation=_one_of(fact.get("relation"), Relation, "new"),
-        to=to if type(to) is int and to > 0 else 0,
+        to=to.strip(" []#\"'") if isinstance(to, str) else "",
+        # A model that doesn't say so means what "corrects" means.
+        ends=ends if isinstance(ends, bool) else True,
+        ended=_text(fact.get("ended")),
+        cues=fitting_cues(fact.get("cues")),
+        in_profile=fact.get("profile") is True,
     )
 
 

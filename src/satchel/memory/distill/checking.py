@@ -39,6 +39,7 @@ class CheckedFact:
         sources: The pieces that the quotes are in, `source` first.
         trust: The lowest trust of the sources.
         known: The fact that it restates, corrects or elaborates, or None.
+        ended: Since when a corrected fact no longer holds, if the words say so.
     """
 
     proposal: Proposal
@@ -49,6 +50,7 @@ class CheckedFact:
     valid_from: datetime | None
     valid_to: datetime | None
     known: MemoryRecord | None
+    ended: datetime | None = None
 
     @property
     def source(self) -> Piece:
@@ -57,9 +59,15 @@ class CheckedFact:
 
 
 def check(
-    proposal: Proposal, window: Window, known: Sequence[MemoryRecord], *, locale: str = ""
+    proposal: Proposal, window: Window, known: Mapping[str, MemoryRecord], *, locale: str = ""
 ) -> CheckedFact | str:
-    """Verify a proposal against a window. `locale` is the user's; see `resolve_dates`.
+    """Verify a proposal against a window.
+
+    Args:
+        proposal: What a model proposed.
+        window: What it was shown.
+        known: The facts that it was shown, by their short ids. A relation to any other fact is ignored.
+        locale: The user's; see `resolve_dates`.
 
     Returns:
         The fact to store, or the reason why it is dropped.
@@ -80,6 +88,7 @@ def check(
     said_at = sources[0].said_at
     since = _range_of(proposal.since, meant, said_at, "began", resolve)
     until = _range_of(proposal.until, meant, said_at, "will end", resolve)
+    ended = _range_of(proposal.ended, meant, said_at, "began", resolve)
     valid_from = None if since is None else in_zone_of(said_at, datetime.combine(since[0], time()))
     valid_to = None if until is None else _day_after(until[1], said_at)
     if valid_from is not None and valid_to is not None and valid_to <= valid_from:
@@ -92,9 +101,8 @@ def check(
         trust=min((piece.trust for piece in sources), key=TRUST_RANK.__getitem__),
         valid_from=valid_from,
         valid_to=valid_to,
-        known=known[proposal.to - 1]
-        if proposal.relation != "new" and 1 <= proposal.to <= len(known)
-        else None,
+        known=None if proposal.relation == "new" else known.get(proposal.to),
+        ended=None if ended is None else in_zone_of(said_at, datetime.combine(ended[0], time())),
     )
 
 

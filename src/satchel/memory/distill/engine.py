@@ -19,11 +19,11 @@ from satchel.clock import local_day
 from satchel.errors import BudgetExceeded, ModelError, ModelRejected
 from satchel.memory.capture import NewMemory
 from satchel.memory.distill import ledger
-from satchel.memory.distill.asking import Asked, Unreadable, ask_extractor, ask_gate
+from satchel.memory.distill.asking import Asked, Unreadable, ask_extractor, ask_gate, short_ids
 from satchel.memory.distill.checking import CheckedFact, check
 from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
 from satchel.memory.distill.windows import Piece, Window, windows_of
-from satchel.memory.records import Hit, MemoryRecord
+from satchel.memory.records import TRUST_RANK, Hit, MemoryRecord
 from satchel.memory.repository import Draft, to_micros
 from satchel.messages import Usage
 from satchel.models.port import ChatModel
@@ -38,9 +38,14 @@ __all__ = ["Distiller"]
 
 _ATTEMPTS = 3
 """After this many answers that can't be parsed, a window is given up, and `doctor` reports it."""
-_KNOWN_FACTS = 8
-"""The number of related facts that the extractor is shown (seed-2, 4.2: "existing relevant memories")."""
-_MAX_QUERY_CHARS = 2_000
+_KNOWN_FACTS = 16
+"""The most related facts that the extractor is shown (seed-2, 4.2: "existing relevant memories"): about 400 tokens."""
+_KNOWN_TO_EACH = 4
+"""Of these, the most that are looked for with each line; what one line corrects is not near to the whole window."""
+_MAX_QUERIES = 12
+_MAX_QUERY_CHARS = 500
+_PROFILE_IMPORTANCE = 4
+"""The least importance of what belongs in the profile, which takes the most important facts first."""
 
 MaySpend = Callable[[], Awaitable[None]]
 """Raises `BudgetExceeded` if no more may be spent."""
@@ -178,7 +183,7 @@ class Distiller:
             verdict = await ask_gate(small_model, window, spent)
             reason = verdict.reason
             if verdict.worth:
-                known = await self._known_facts(window)
+                known = short_ids(await self._known_facts(window))
                 for proposal in await ask_extractor(model, window, known, spent):
                     checked = check(proposal, window, known, locale=self._space.locale)
                     if isinstance(checked, str):
@@ -247,9 +252,22 @@ class Distiller:
         return to_micros(now), local_day(now)
 
     async def _known_facts(self, window: Window) -> list[MemoryRecord]:
-        """The facts in the store that are related to a window."""
-        query = "\n".join(piece.text for piece in window.new)[:_MAX_QUERY_CHARS]
-        return [hit.memory for hit in await self._search(query, limit=_KNOWN_FACTS, kind="fact")]
+        """The facts in the store that still hold and are nearest to the lines of a window."""
+        # A person's lines first: only they are corrected by what they say.
+        lines = sorted(window.new, key=lambda piece: -TRUST_RANK[piece.trust])[:_MAX_QUERIES]
+        found: dict[str, MemoryRecord] = {}
+        each = [
+            [
+                hit.memory
+                for hit in await self._search(
+                    piece.text[:_MAX_QUERY_CHARS], limit=_KNOWN_TO_EACH, kind="fact"
+                )
+            ]
+            for piece in lines
+        ]
+        for place in range(_KNOWN_TO_EACH):
+            found |= {some[place].id: some[place] for some in each if place < len(some)}
+        return list(found.values())[:_KNOWN_FACTS]
 
     async def _draft_of(self, fact: CheckedFact) -> Draft | None:
         source, proposal = fact.source, fact.proposal
@@ -264,7 +282,9 @@ class Distiller:
                 tags=_normalised(proposal.tags),
                 tier=proposal.tier,
                 memory_type=proposal.memory_type,
-                importance=proposal.importance,
+                importance=max(proposal.importance, _PROFILE_IMPORTANCE)
+                if proposal.in_profile and fact.trust == "user"
+                else proposal.importance,
                 speaker=source.speaker,
                 said_at=source.said_at,
                 valid_from=fact.valid_from,
@@ -273,6 +293,7 @@ class Distiller:
                 turn=source.turn if source.session else None,
                 quote=fact.quote,
                 trust=fact.trust,
+                cues=proposal.cues,
             )
         )
 

@@ -14,13 +14,14 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, literal, or_, select, update
 
 from satchel.errors import NotFound, UsageError
+from satchel.memory.cues import cues_of, replace_cues
 from satchel.memory.distill.asking import Asked
 from satchel.memory.distill.checking import CheckedFact
 from satchel.memory.distill.records import DistillStatus, Outcome, SpentRow
 from satchel.memory.distill.windows import Piece, Window
 from satchel.memory.lifecycle import relate
 from satchel.memory.records import MemoryRecord
-from satchel.memory.repository import Draft, from_micros, insert_drafts, to_micros
+from satchel.memory.repository import Draft, count_up, from_micros, insert_drafts, to_micros
 from satchel.memory.tables import distill_windows, distilled, edges, memories, usage
 from satchel.messages import Usage
 
@@ -43,6 +44,8 @@ _EPISODES_BEFORE = 6
 """The number of episodes before them that are loaded as context."""
 
 _WHO = "distill"
+_DOUBTFUL = 0.5
+"""The weight of a correction that, as the extractor says, ends nothing: both are shown (`graph.read_later`)."""
 
 _READ = func.coalesce(distilled.c.chars, 0)
 _LENGTH = func.length(memories.c.content)
@@ -234,6 +237,7 @@ def write_window(
             and _confirm(connection, space, fact.known.id, fact.sources, at)
         ):
             confirmed.append(fact.known.id)
+            _give_cues(connection, space, fact.known.id, draft.cues)
         elif not insert_drafts(connection, space, [draft]):
             lost.append("it was forgotten before, and forgotten memories are not stored again")
         else:
@@ -319,6 +323,15 @@ def _confirm(connection: Connection, space: int, id: str, sources: Sequence[Piec
     return _add_sources(connection, space, id, sources, at, "derived_from" if is_derived else "confirmed_by")
 
 
+def _give_cues(connection: Connection, space: int, id: str, found: Sequence[str]) -> None:
+    """Give cues to a known fact that has none, such as one that was stored before there were cues."""
+    row = connection.execute(
+        select(memories.c.rid, memories.c.trust).where(memories.c.space_id == space, memories.c.id == id)
+    ).first()
+    if found and row is not None and row.trust != "outside" and not cues_of(connection, [row.rid]):
+        replace_cues(connection, row.rid, found, changed=count_up(connection, space))
+
+
 def _add_sources(
     connection: Connection,
     space: int,
@@ -362,8 +375,8 @@ def _link_to_known(connection: Connection, space: int, id: str, fact: CheckedFac
             known.id,
             id,
             relation,
-            confidence=1.0,
-            ends=True,
+            confidence=1.0 if fact.proposal.ends else _DOUBTFUL,
+            ends=fact.proposal.ends,
             valid_to=_end_of_known(fact, known),
             at=at,
             who=_WHO,
@@ -372,12 +385,14 @@ def _link_to_known(connection: Connection, space: int, id: str, fact: CheckedFac
 
 
 def _end_of_known(fact: CheckedFact, known: MemoryRecord) -> int:
-    """When a superseded fact ceased to hold, in microseconds: when the new one begins, if that is known and plausible,
-    otherwise when the new one was said.
+    """When a superseded fact ceased to hold, in microseconds: when the words say so or when the new one begins, if that
+    is known and plausible, otherwise when the new one was said.
     """
     said_at = to_micros(fact.source.said_at)
-    since = None if fact.valid_from is None else to_micros(fact.valid_from)
-    return since if since is not None and to_micros(known.said_at) <= since <= said_at else said_at
+    for since in (fact.ended, fact.valid_from):
+        if since is not None and to_micros(known.said_at) <= to_micros(since) <= said_at:
+            return to_micros(since)
+    return said_at
 
 
 def add_usage(connection: Connection, space: int, spent: Sequence[Asked], day: str) -> None:
