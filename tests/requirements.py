@@ -504,7 +504,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(11, "memory:figures:table", "issue 11 §1", "One command prints search beside BM25, the embedder and their sum on every set of a folder, with bootstrap intervals, and writes the page of left-out figures; what was fitted to is marked."),
     built(11, "memory:cues:find", "issue 11 §6", "A request that doesn't mention a fact is shown it because of the fact's cues, the situations in which it matters."),
     built(11, "memory:cues:apart", "issue 11 §6", "Cues are embedded by themselves: they are no part of a text's words or vector, and nothing shows them; an export has them as a field."),
-    built(11, "memory:cues:bounded", "issue 11 bad input", "A memory has at most six short cues, and none if it comes from outside; a cue never makes a memory fit everything."),
+    built(11, "memory:cues:bounded", "issue 11 bad input", "A memory has at most six short cues, and none if it comes from outside."),
     built(11, "memory:cues:clean", "issue 11 §6", "Secrets and private parts are removed from cues before anything is written."),
     built(11, "memory:cues:forgotten", "issue 11 §6", "A forgotten fact leaves no byte of its cues or of their vectors in tables, files of arrays or logs, and a cue that repeats forgotten words goes too."),
     built(11, "memory:cues:move", "issue 11 §6", "Cues are exported and imported with their fact, checked on the way in."),

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from satchel.events import MemoryCaptured, MemorySurfaced
 from satchel.loop import Limits
 from satchel.messages import TextBlock
-from satchel.models import ModelRequest, ScriptedModel
+from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime import home
 from satchel.runtime.health import examine
 from satchel.runtime.lines import receipt_lines
@@ -167,6 +167,27 @@ async def test_forgetting_takes_the_words_out_of_the_store_and_out_of_every_log(
     async with opened(tmp_path, model) as satchel:
         assert satchel.memory is not None
         assert not [r for r in await satchel.memory.list() if "shellfish." in r.content]
+
+
+@requirement("memory:cues:forgotten")
+async def test_the_cues_that_a_model_stored_leave_the_log_with_their_fact(tmp_path: Path) -> None:
+    input = {"content": "Mara is allergic to shellfish.", "cues": ["a zyzzyva brunch", "a quokka"]}
+    model = ScriptedModel([Reply(calls=[Call(name="store_memory", input=input)]), "Noted."])
+    async with opened(tmp_path, model, agent__mode="bypass") as satchel:
+        session = await satchel.session()
+        await session.run_turn("Keep that about Mara in mind.")
+        assert satchel.memory is not None
+        assert b"zyzzyva" in logged(session).read_bytes()
+        (id,) = [record.id for record in await satchel.memory.list(kind="fact")]
+        assert not (await satchel.forget([id])).is_empty
+        # Also what the open session would send again.
+        assert not any(
+            "zyzzyva" in repr(message) or "quokka" in repr(message) for message in session.messages
+        )
+    for path in (tmp_path / "home").rglob("*"):
+        if path.is_file():
+            assert b"zyzzyva" not in path.read_bytes(), path
+            assert b"quokka" not in path.read_bytes(), path
 
 
 @requirement("memory:forget:receipt")
