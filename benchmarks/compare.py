@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 from unittest import mock
 
 import anyio
@@ -400,8 +400,8 @@ async def measure(
     *,
     embedder: Embedder,
     refit: Any = None,
-    only_left_out: bool = False,
-    with_own: bool = True,
+    shipped: Literal["all", "unseen", "none"] = "all",
+    only: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Every author, with the shipped weights and with weights that have seen none of the author's pairs.
 
@@ -409,19 +409,18 @@ async def measure(
         folder: More authors.
         embedder: Compares meanings.
         refit: See `sets.without`.
-        only_left_out: Leave out the shipped weights.
-        with_own: Also measure the project's own authors; they are always fitted to.
+        shipped: Which authors the shipped weights are measured with; "unseen" are those that they were not fitted to.
+        only: These authors; all without names.
     """
     authors = await authors_of(folder, embedder)
     found: dict[str, Any] = {}
-    own = set() if with_own else {path.stem for path in OWN}
     for name, pairs in authors.items():
-        if not pairs or name in own:
+        if not pairs or (only and name not in only):
             continue
-        if not only_left_out:
+        seen = refit is None and is_fitted("comparison", name)
+        if shipped == "all" or (shipped == "unseen" and not seen):
             with without(refit, name):
-                shipped = await outcomes(pairs, embedder)
-            found[name] = {"fitted": refit is None and is_fitted("comparison", name), **_by_language(shipped)}
+                found[name] = {"fitted": seen, **_by_language(await outcomes(pairs, embedder))}
         with comparing_with(await fitted_to(_others(name, authors), embedder)):
             found[f"{name}, left out"] = {"fitted": False, **_by_language(await outcomes(pairs, embedder))}
     for name, figures in found.items():
@@ -460,7 +459,7 @@ def main() -> None:
                     options.folder,
                     embedder=embedder,
                     refit=refit_from(options.refit),
-                    only_left_out=options.left_out,
+                    shipped="none" if options.left_out else "all",
                 )
             authors = await authors_of(options.folder, embedder)
             weights = await fitted_to(authors, embedder)

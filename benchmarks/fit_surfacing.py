@@ -27,7 +27,7 @@ from typing import Any
 
 import anyio
 import numpy as np
-from lives import QUIET, STORES, Judged, Shown, figures, ideal_profile, judge, people_in, store
+from lives import QUIET, STORES, Judged, Shown, figures, ideal_profile, intervals, judge, people_in, store
 from sets import cached_embedder, closing, read
 
 from satchel.clock import ManualClock
@@ -302,7 +302,7 @@ def left_out(measured: Mapping[str, Sequence[Measured]], thresholds: Sequence[fl
         print(person, "left out", flush=True)
     report = {}
     for name, some in every.items():
-        report[name] = {"all": figures(some)}
+        report[name] = {"all": figures(some), "intervals": intervals(some)}
         if name.endswith(", 0.5"):
             for what in ("kind", "language", "person"):
                 groups: dict[str, list[Judged]] = defaultdict(list)

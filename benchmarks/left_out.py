@@ -36,10 +36,11 @@ from typing import Any
 
 import anyio
 import numpy as np
+from chosen import Asked, recording
 from retrieval import OWN, score, store
-from sets import Refit, cached_embedder, closing, interval, is_fitted, read, refit_from, without
+from sets import Refit, cached_embedder, closing, fitted_on, interval, is_fitted, read, refit_from, without
 
-from satchel.memory import Memory
+from satchel.memory import Memory, repository
 from satchel.memory.passages import passages
 from satchel.models.port import Embedder
 
@@ -74,11 +75,12 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One question's figures, by system."""
+    """One question's figures, by system, and what search had found before weights."""
 
     scope: str
     kind: str
     figures: dict[str, dict[str, float]]
+    asked: Asked | None = None
 
 
 def words_of(text: str) -> list[str]:
@@ -274,6 +276,7 @@ async def ask(scope: Scope, *, embedder: Embedder) -> list[Row]:
     rows: list[Row] = []
     stored = 0
     names: dict[str, str] = {}
+    by_rid: dict[int, str] = {}
     unit = {one["id"]: one["session"] if scope.by_session else one["id"] for one in entries}
     async with Memory.open(":memory:", embedder=embedder, scope=scope.name, back_fill=False) as memory:
         for question in sorted(scope.questions, key=lambda q: q.before or 0):
@@ -285,7 +288,12 @@ async def ask(scope: Scope, *, embedder: Embedder) -> list[Row]:
             evidence = [id for id in dict.fromkeys(question.evidence) if id in known]
             if not evidence:
                 continue
-            hits = await memory.search(question.text, limit=LIMIT)
+            with recording() as recorder:
+                hits = await memory.search(question.text, limit=LIMIT)
+            if recorder.chosen is not None:
+                new = [rid for rid in recorder.chosen.rids.tolist() if rid not in by_rid]
+                records = await memory._space.read(repository.read_records, new)
+                by_rid |= {rid: unit[names[record.id]] for rid, record in records.items()}
             orders = {"recipe": [names[hit.memory.id] for hit in hits]}
             for name, positions in (await baselines.ranked(question.text, upto)).items():
                 orders[name] = [entries[at]["id"] for at in positions]
@@ -296,6 +304,7 @@ async def ask(scope: Scope, *, embedder: Embedder) -> list[Row]:
                     figures={
                         name: _scored([unit[id] for id in order], evidence) for name, order in orders.items()
                     },
+                    asked=recorder.take(by_rid, evidence),
                 )
             )
         if memory.degraded:
@@ -364,9 +373,14 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 async def measure(
-    folder: Path | None, *, embedder: Embedder, only: Sequence[str] = (), refit: Refit | None = None
+    folder: Path | None,
+    *,
+    embedder: Embedder,
+    only: Sequence[str] = (),
+    refit: Refit | None = None,
+    kept: dict[str, list[Asked]] | None = None,
 ) -> dict[str, Any]:
-    """Every set and variant, by name."""
+    """Every set and variant, by name; `kept` gets what search had found before weights, by set."""
     found: dict[str, Any] = {}
     for name, scopes in sets_in(folder).items():
         if only and name not in only:
@@ -377,11 +391,38 @@ async def measure(
             for scope in changed:
                 with without(refit, whole, scope.name):
                     rows += await ask(scope, embedder=embedder)
-            seen = refit is None and any(is_fitted("search", whole, scope.name) for scope in scopes)
             title = f"{name}, {variant}" if variant else name
-            found[title] = {"fitted": seen, "memories": sum(len(s.entries) for s in scopes)} | summary(rows)
+            found[title] = _described(scopes, whole, refit) | summary(rows)
             print(line(title, found[title]), flush=True)
+            if variant:
+                continue
+            if kept is not None:
+                kept[name] = [row.asked for row in rows if row.asked is not None]
+            new = [scope for scope in scopes if _seen(whole, scope.name) == "no"]
+            if 0 < len(new) < len(scopes):
+                title = f"{name}, not looked at"
+                names = {scope.name for scope in new}
+                some = [row for row in rows if row.scope in names]
+                found[title] = _described(new, whole, refit) | summary(some)
+                print(line(title, found[title]), flush=True)
     return found
+
+
+def _described(scopes: Sequence[Scope], whole: str, refit: Refit | None) -> dict[str, Any]:
+    """What is known of a set before it is asked."""
+    seen = sorted({_seen(whole, scope.name) for scope in scopes})
+    return {
+        "fitted": refit is None and any(is_fitted("search", whole, scope.name) for scope in scopes),
+        "seen": seen[0] if len(seen) == 1 else "in part",
+        "memories": sum(len(scope.entries) for scope in scopes),
+    }
+
+
+def _seen(whole: str, part: str) -> str:
+    """What was done with a set while the recipe was made: "constants" were set with it, "looked at", or "no"."""
+    if is_fitted("search", whole, part):
+        return "constants"
+    return "looked at" if {whole, f"{whole}/{part}"} & fitted_on("search_looked_at") else "no"
 
 
 def line(title: str, found: dict[str, Any]) -> str:

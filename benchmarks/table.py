@@ -7,25 +7,34 @@
 
 DATA holds the sets that `left_out.py`, `lives.py` (folders `life-*`) and `compare.py` (`pairs-*.json`) read. What was
 measured is kept by commit, set by set, so that an interrupted run goes on where it stopped; a working tree with
-changes is always measured anew. The page has figures on left-out data only: a set that was fitted to is named, and
-its figures are left out; everything is in the results.
+changes is always measured anew.
+
+The page has figures on left-out data only. Search: the shipped weights, which are fitted to nothing, and weights that
+the other sets choose (`chosen.py`). Lives and pairs that something was fitted to: each person, and each author, with
+everything fitted to the others (`fit_surfacing.py`, `compare.py`). What the shipped weights do on them is in the
+results alone. With --refit, the given weights are measured instead.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import pickle
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
+import chosen
 import compare
+import fit_surfacing
 import left_out
 import lives
-from sets import CACHE, Refit, cached_embedder, closing, read, refit_from
+from sets import CACHE, Refit, cached_embedder, closing, is_fitted, read, refit_from
 
 from satchel.models.port import Embedder
 
@@ -34,6 +43,10 @@ KINDS = (
     *("direct", "paraphrase", "indirect", "correction", "preference", "temporal", "absent"),
     *("world", "task", "chat"),
 )
+STORE_TITLES = {"turns": "turns only", "facts": "with facts", "cues": "with facts and cues"}
+BASELINES = ("first 5", "first 10", "ideal profile")
+"""What `lives.py` measures beside the program: plain search, and the facts marked for the profile."""
+THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
 LANGUAGES = {"de": "German", "en": "English", "es": "Spanish", "mul": "English and French", "zh": "Chinese"}
 
 
@@ -52,22 +65,56 @@ def _git(*arguments: str) -> str:
 Work = Callable[[Embedder], Awaitable[dict[str, Any]]]
 
 
-def works(data: Path, refit: Refit | None) -> dict[tuple[str, str], Work]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Everything that was measured, by set; `weights` is what `chosen.left_out` gives."""
+
+    search: dict[str, Any]
+    weights: dict[str, Any]
+    lives: dict[str, Any]
+    pairs: dict[str, Any]
+
+
+def works(data: Path, refit: Refit | None, results: Path) -> dict[tuple[str, str], Work]:
     """What measures each set, by part ("search", "lives", "pairs") and name."""
     found: dict[tuple[str, str], Work] = {}
     for name in left_out.sets_in(data):
-        found["search", name] = lambda embedder, name=name: left_out.measure(
-            data, embedder=embedder, only=[name], refit=refit
-        )
+        found["search", name] = partial(_search_set, data, name, refit=refit, results=results)
     for folder in sorted(path for path in data.glob("life-*") if path.is_dir()):
-        found["lives", folder.name] = lambda embedder, folder=folder: lives.measure(
-            folder, embedder=embedder, refit=refit
-        )
-    if any(data.glob("pairs-*.json")):
-        found["pairs", "pairs"] = lambda embedder: compare.measure(
-            data, embedder=embedder, refit=refit, with_own=False
-        )
+        found["lives", folder.name] = partial(_lives_in, folder, refit=refit)
+    for name in (*compare.pair_files(data), *compare.life_folders(data)):
+        found["pairs", name] = partial(_pairs_by, data, name, refit=refit)
     return found
+
+
+async def _search_set(
+    data: Path, name: str, embedder: Embedder, *, refit: Refit | None, results: Path
+) -> dict[str, Any]:
+    kept: dict[str, list[chosen.Asked]] = {}
+    found = await left_out.measure(data, embedder=embedder, only=[name], refit=refit, kept=kept)
+    _kept_at(results, name).write_bytes(pickle.dumps(kept[name]))
+    return found
+
+
+async def _lives_in(folder: Path, embedder: Embedder, *, refit: Refit | None) -> dict[str, Any]:
+    """The shipped weights with the baselines; where they have seen a person, each one left out too."""
+    names = [path.stem for path in lives.people_in(folder, ())]
+    seen = refit is None and any(is_fitted("surfacing", folder.name, name) for name in names)
+    found = await lives.measure(
+        folder, embedder=embedder, refit=refit, thresholds=() if seen else lives.THRESHOLDS
+    )
+    if seen:
+        measured = await fit_surfacing.measure(folder, embedder)
+        found["left_out"] = fit_surfacing.left_out(measured, THRESHOLDS)
+    return found
+
+
+async def _pairs_by(data: Path, author: str, embedder: Embedder, *, refit: Refit | None) -> dict[str, Any]:
+    return await compare.measure(data, embedder=embedder, refit=refit, shipped="unseen", only=[author])
+
+
+def _kept_at(results: Path, name: str) -> Path:
+    return results / f"search-{name.replace('/', '-')}.pickle"
 
 
 def measure(
@@ -78,11 +125,12 @@ def measure(
     refit: Refit | None = None,
     embedder: str = "minilm",
     home: Path | None = None,
-) -> dict[str, dict[str, Any]]:
+) -> Measured:
     """Everything, by part and set; what is in `results` already is not measured again."""
     results.mkdir(parents=True, exist_ok=True)
     parts: dict[str, dict[str, Any]] = {"search": {}, "lives": {}, "pairs": {}}
-    for (part, name), work in works(data, refit).items():
+    asked: dict[str, list[chosen.Asked]] = {}
+    for (part, name), work in works(data, refit, results).items():
         if only and name not in only:
             continue
         path = results / f"{part}-{name.replace('/', '-')}.json"
@@ -90,7 +138,14 @@ def measure(
             found = anyio.run(_with_embedder, work, embedder, home)
             path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         parts[part][name] = read(path)
-    return parts
+        if part == "search":
+            asked[name] = pickle.loads(_kept_at(results, name).read_bytes())
+    return Measured(
+        search={title: one for some in parts["search"].values() for title, one in some.items()},
+        weights=chosen.left_out(asked),
+        lives=parts["lives"],
+        pairs={title: one for some in parts["pairs"].values() for title, one in some.items()},
+    )
 
 
 async def _with_embedder(work: Work, name: str, home: Path | None) -> dict[str, Any]:
@@ -98,62 +153,96 @@ async def _with_embedder(work: Work, name: str, home: Path | None) -> dict[str, 
         return await work(embedder)
 
 
-def page(parts: dict[str, dict[str, Any]], *, date: str, commit: str, embedder: str) -> str:
+def page(found: Measured, *, date: str, commit: str, embedder: str) -> str:
     """The page of left-out figures, in Markdown."""
-    found = [
+    text = [
         "<!-- Generated by benchmarks/table.py: run `make table DATA=FOLDER`. -->\n",
         "# Figures on data that was left out\n",
-        f"Measured on {date} at commit {commit}, with the embedder {embedder} and without a language model. No figure "
-        "on this page is from data that the measured recipe was fitted to. Intervals are 95 %, by bootstrap. "
-        "[How search works](retrieval.md) explains the recipe, and [the benchmarks](../../benchmarks/README.md) how to "
-        "repeat this.\n",
+        f"Measured on {date} at commit {commit}, with the embedder {embedder} and without a language model. "
+        "Intervals are 95 %, by bootstrap. [How search works](retrieval.md) explains the recipe, and [the benchmarks]"
+        "(../../benchmarks/README.md) how to repeat this.\n",
     ]
-    search = {title: one for some in parts["search"].values() for title, one in some.items()}
-    found += _search(search)
-    for name, one in parts["lives"].items():
-        found += [] if one["fitted"] else _lives(name, one)
-    pairs = {title: one for some in parts["pairs"].values() for title, one in some.items()}
-    found += _pairs({title: one for title, one in pairs.items() if not one["fitted"]})
-    fitted = [title for title, one in (search | parts["lives"] | pairs).items() if one["fitted"]]
-    if fitted:
-        found += ["## Not shown\n", f"The measured recipe was fitted to these: {', '.join(fitted)}.\n"]
-    return "\n".join(found)
+    text += _search(found.search, found.weights)
+    for name, one in found.lives.items():
+        text += _lives(name, one)
+    text += _pairs(found.pairs)
+    return "\n".join(text)
 
 
-def _search(sets: dict[str, Any]) -> list[str]:
-    rows = [(title, one) for title, one in sets.items() if not one["fitted"]]
-    if not rows:
+def _search(sets: dict[str, Any], weights: dict[str, Any]) -> list[str]:
+    if not sets:
         return []
     lead = "The recipe's lead over the best baseline, in r@5 and MRR, with its interval: questions drawn"
     return [
         "## Search\n",
-        "r@5 / r@20 / MRR. `BM25` counts the bare words; `vector` is the embedder's one vector of a text; `passage` "
-        "that of its best passage; the sums add BM25 and the cosine, each divided by its maximum.\n",
-        "| set | questions | the recipe | BM25 | vector | passage | BM25 + vector | BM25 + passage |",
-        "|---|---|---|---|---|---|---|---|",
+        "r@5 / r@20 / hit@20 / MRR. `recipe` is what ships: its weights are round numbers and fitted to no set. "
+        "`chosen without it` has weights that are chosen by the questions of all other families of sets, out of 70 "
+        "combinations. `seen` says what was done with a set while the recipe was made: constants were set with it "
+        '("constants"), its figures were looked at when signals were chosen ("looked at"), or neither ("no"). `BM25` '
+        "counts the bare words; `vector` is the embedder's one vector of a text; `passage` that of its best passage; "
+        "the sums add BM25 and the cosine, each divided by its maximum.\n",
+        "| set | seen | questions | recipe | chosen without it | BM25 | vector | passage | BM25 + vector "
+        "| BM25 + passage |",
+        "|---|---|---|---|---|---|---|---|---|---|",
         *(
-            f"| {title} | {one['questions']} | "
-            + " | ".join(_three(one["systems"][name]) for name in left_out.SYSTEMS)
+            f"| {title} | {one['seen']} | {one['questions']} | "
+            + " | ".join(
+                [
+                    _search_cell(one["systems"]["recipe"]),
+                    _search_cell(weights[title]["figures"]) if title in weights else "",
+                    *(_search_cell(one["systems"][name]) for name in left_out.BASELINES),
+                ]
+            )
             + " |"
-            for title, one in rows
+            for title, one in sets.items()
         ),
         "",
         f"{lead}; then whole conversations drawn.\n",
-        "| set | r@5 | r@5, by conversation | MRR | MRR, by conversation |",
-        "|---|---|---|---|---|",
-        *(f"| {title} | {_leads(one['ahead'])} |" for title, one in rows),
+        "| set | r@5 of the recipe | its lead | by conversation | MRR of the recipe | its lead | by conversation |",
+        "|---|---|---|---|---|---|---|",
+        *(f"| {title} | {_leads(one)} |" for title, one in sets.items()),
+        "",
+        *_roles(sets),
+        "By kind of question, r@5 / MRR:\n",
+        "| set | kind | questions | recipe | BM25 | vector | passage | BM25 + passage |",
+        "|---|---|---|---|---|---|---|---|",
+        *(
+            f"| {title} | {kind} | {figures['questions']} | "
+            + " | ".join(
+                _pair(figures[name]) for name in ("recipe", "bm25", "vector", "passage", "sum_passage")
+            )
+            + " |"
+            for title, one in sets.items()
+            if title in weights and len(one["kinds"]) > 1
+            for kind, figures in one["kinds"].items()
+        ),
         "",
     ]
 
 
-def _three(figures: dict[str, Any]) -> str:
-    return " / ".join(_share(figures[name]) for name in ("r@5", "r@20", "mrr"))
+def _roles(sets: dict[str, Any]) -> list[str]:
+    """What it costs that speakers are stored as user and assistant instead of by name."""
+    costs = [
+        f"{title} {one['systems']['recipe']['r@20'] - sets[f'{title}, roles']['systems']['recipe']['r@20']:+.3f}"
+        for title, one in sets.items()
+        if f"{title}, roles" in sets
+    ]
+    return [f"What roles instead of names cost of r@20: {'; '.join(costs)}.\n"] if costs else []
 
 
-def _leads(ahead: dict[str, Any]) -> str:
+def _search_cell(figures: dict[str, Any]) -> str:
+    return " / ".join(_share(figures[name]) for name in ("r@5", "r@20", "hit@20", "mrr"))
+
+
+def _pair(figures: dict[str, Any]) -> str:
+    return f"{_share(figures['r@5'])} / {_share(figures['mrr'])}"
+
+
+def _leads(found: dict[str, Any]) -> str:
     cells = []
     for figure in ("r@5", "mrr"):
-        one = ahead[figure]
+        one, recipe = found["ahead"][figure], found["systems"]["recipe"]
+        cells.append(f"{_share(recipe[figure])} {_range(recipe['intervals'][figure]['questions'])}")
         cells.append(
             f"{one['by']:+.3f} on {one['of'].replace('_', ' + ').replace('sum', 'BM25')} {_ends(one['questions'])}"
         )
@@ -174,32 +263,66 @@ def _share(value: float | None) -> str:
 
 
 def _lives(name: str, one: dict[str, Any]) -> list[str]:
-    found = [
+    tables = one["left_out"] if one["fitted"] else _as_left_out(one)
+    text = [
         f"## What is shown before a message: `{name}`, {one['persons']} people\n",
         "`needed`: the share of what a good answer needs that is before the model. `precision`: the share of the shown "
         "lines that are needed or harmless. `nothing`: the share of world, task and chat messages with nothing shown. "
-        "`old alone`: messages for which an outdated value is shown without the new one.\n",
+        "`tokens` and `lines` are means over all messages. `old alone`: messages for which an outdated value is shown "
+        "without the new one.",
+        "Everything that is fitted was fitted to the other people; a number is the setting `surface_threshold`.\n"
+        if one["fitted"]
+        else "Nothing was fitted to these people.\n",
         "| | needed | precision | nothing | tokens | lines | old alone |",
         "|---|---|---|---|---|---|---|",
+        *(
+            f"| {STORE_TITLES[store]}, {system} (baseline) | {_life_cells(figures['all'])} |"
+            for store in STORE_TITLES
+            for system, figures in one.get(store, {}).items()
+            if system in BASELINES
+        ),
+        *(f"| {title} | {_life_cells(table['all'])} |" for title, table in tables.items()),
+        *(_life_ends(title, table["intervals"]) for title, table in tables.items() if "kind" in table),
     ]
-    for store, title in (("turns", "turns only"), ("facts", "with facts"), ("cues", "with facts and cues")):
-        for system, figures in one[store].items():
-            found.append(f"| {title}, {system} | {_life_cells(figures['all'])} |")
-    for store, title in (("turns", "turns only"), ("facts", "with facts"), ("cues", "with facts and cues")):
-        shown = one[store]["surfaced"]
-        ends = {key: _range(value["persons"]) for key, value in shown["intervals"].items()}
-        found += [
-            "",
-            f"Surfaced, {title} (people drawn: needed {ends['needed']}, precision {ends['precision']}, nothing "
-            f"{ends['nothing']}):\n",
-            "| | messages | needed | precision | nothing | tokens | lines | old alone |",
-            "|---|---|---|---|---|---|---|---|",
-        ]
-        kinds = {kind: shown["by_kind"][kind] for kind in KINDS if kind in shown["by_kind"]}
-        languages = {LANGUAGES.get(key, key): value for key, value in shown["by_language"].items()}
-        for label, figures in (kinds | languages | shown["by_person"]).items():
-            found.append(f"| {label} | {figures['messages']} | {_life_cells(figures)} |")
-    return [*found, ""]
+    for title, table in tables.items():
+        for what in ("kind", "language", "person"):
+            if what in table:
+                text += [
+                    "",
+                    f"{title}, by {what}:\n",
+                    "| | messages | needed | precision | nothing | tokens | lines | old alone |",
+                    "|---|---|---|---|---|---|---|---|",
+                    *(
+                        f"| {LANGUAGES.get(label, label)} | {figures['messages']} | {_life_cells(figures)} |"
+                        for label, figures in _in_order(table[what])
+                    ),
+                ]
+    return [*text, ""]
+
+
+def _life_ends(title: str, intervals: dict[str, Any]) -> str:
+    ends = (f"{name} {_range(found['persons'])}" for name, found in intervals.items())
+    return f"\n{title}, whole people drawn: {', '.join(ends)}."
+
+
+def _as_left_out(one: dict[str, Any]) -> dict[str, Any]:
+    """What `lives.measure` says of people whom nothing was fitted to, as `fit_surfacing.left_out` says it of others."""
+    return {
+        f"{STORE_TITLES[store]}, {system}": {"all": found["all"], "intervals": found["intervals"]}
+        | (
+            {what: found[f"by_{what}"] for what in ("kind", "language", "person")}
+            if system == "surfaced"
+            else {}
+        )
+        for store in STORE_TITLES
+        for system, found in one.get(store, {}).items()
+        if system not in BASELINES
+    }
+
+
+def _in_order(groups: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Kinds as the issue names them, everything else by name."""
+    return sorted(groups.items(), key=lambda one: (KINDS.index(one[0]) if one[0] in KINDS else 0, one[0]))
 
 
 def _life_cells(figures: dict[str, Any]) -> str:
@@ -211,8 +334,13 @@ def _life_cells(figures: dict[str, Any]) -> str:
 def _pairs(sets: dict[str, Any]) -> list[str]:
     if not sets:
         return []
+    left_out = [one for title, one in sets.items() if title.endswith(", left out")]
+    superseded = sum(one["superseded"] for one in left_out)
+    wrongly = sum(one["wrongly_superseded"] for one in left_out)
     return [
         "## How two statements stand to each other\n",
+        "Each author by weights that were fitted to the others. By itself, the newer statement superseded the older "
+        f"one in {superseded} pairs of all authors; in {superseded - wrongly} of these it corrects it.\n",
         "| pairs | number | right of five labels | superseded | of them corrections | corrections without a tie |",
         "|---|---|---|---|---|---|",
         *(
@@ -252,7 +380,7 @@ def main() -> None:
     folder = name if "+" not in name and not arguments.refit else f"{name}-{now:%Y%m%dT%H%M%S}"
     results = arguments.results or CACHE / folder
 
-    parts = measure(
+    found = measure(
         arguments.data,
         results=results,
         only=arguments.only,
@@ -260,7 +388,7 @@ def main() -> None:
         embedder=arguments.embedder,
         home=arguments.home,
     )
-    text = page(parts, date=f"{now:%Y-%m-%d}", commit=name, embedder=arguments.embedder)
+    text = page(found, date=f"{now:%Y-%m-%d}", commit=name, embedder=arguments.embedder)
     print(f"The results are in {results}.")
     if arguments.page:
         arguments.page.write_text(text, encoding="utf-8")

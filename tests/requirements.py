@@ -501,7 +501,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:search:keyword-mode", "seed-0 retrieval", "mode keyword scores priority + 0.3 a tag + 0.2 a content match + up to 0.2 recency over 24 h."),
     built(3, "memory:search:weights-bounded", "DESIGN 5", "Importance, recency and priority move a score by at most 10 % each."),
     built(3, "memory:search:as-of", "DESIGN 5", "as_of answers what was believed at that time."),
-    built(11, "memory:figures:table", "issue 11 §1", "One command prints search beside BM25, the embedder and their sum on every set of a folder, with bootstrap intervals, and writes the page of left-out figures; what was fitted to is marked."),
+    built(11, "memory:figures:table", "issue 11 §1", "One command prints search beside BM25, the embedder and their sum on every set of a folder, with bootstrap intervals, and writes the page of left-out figures: weights that the other sets choose, persons and authors with everything fitted to the others."),
     built(11, "memory:cues:find", "issue 11 §6", "A request that doesn't mention a fact is shown it because of the fact's cues, the situations in which it matters."),
     built(11, "memory:cues:apart", "issue 11 §6", "Cues are embedded by themselves: they are no part of a text's words or vector, and nothing shows them; an export has them as a field."),
     built(11, "memory:cues:bounded", "issue 11 bad input", "A memory has at most six short cues, and none if it comes from outside."),

@@ -21,7 +21,7 @@ from tests.requirements import requirement
 pytestmark = pytest.mark.anyio
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-NAMES = ("compare", "left_out", "lives", "retrieval", "sets", "table")
+NAMES = ("chosen", "compare", "left_out", "lives", "retrieval", "sets", "table")
 
 
 @pytest.fixture
@@ -264,15 +264,72 @@ def test_one_command_measures_every_set_and_its_page_shows_left_out_figures_only
     def run(page: str, *arguments: str) -> str:
         command = [sys.executable, str(BENCHMARKS / "table.py"), str(data), "--embedder", "hash"]
         command += ["--results", str(tmp_path / page), "--page", str(tmp_path / f"{page}.md"), *arguments]
-        subprocess.run(command, check=True, timeout=200, capture_output=True)
+        subprocess.run(command, check=True, timeout=500, capture_output=True)
         return (tmp_path / f"{page}.md").read_text(encoding="utf-8")
 
-    sets = ("talk", "earlier", "life-tiny/en", "life-tiny", "pairs", "own_facts")
+    sets = ("talk", "earlier", "life-tiny/en", "life-tiny", "pairs-tiny", "own_facts")
     page = run("shipped", "--only", *sets)
-    rows = {line.split(" | ")[0].lstrip("| ") for line in page.splitlines() if line.startswith("| ")}
+    lines = [line for line in page.splitlines() if line.startswith("| ")]
+    rows = {line.split(" | ")[0].lstrip("| ") for line in lines}
     assert {"talk", "talk, words alone", "earlier", "life-tiny/en", "pairs-tiny", "pairs-tiny, de"} <= rows
     assert "pairs-tiny, left out" in rows
-    assert {"turns only, surfaced", "with facts, first 5", "with facts, ideal profile"} <= rows
-    assert "own_facts" not in rows
-    assert "fitted to these: own_facts." in page
-    assert "| own_facts | 145 |" in run("refitted", "--only", "own_facts", "--refit", str(refit))
+    assert {"turns only, surfaced", "with facts, first 5 (baseline)", "with facts, threshold 0.3"} <= rows
+    # What was seen while the recipe was made is marked, and has figures with weights that the other sets choose.
+    (own,) = (line for line in lines if line.startswith("| own_facts | constants | 145 | "))
+    (talk,) = (line for line in lines if line.startswith("| talk | no | "))
+    assert all(line.split(" | ")[4].count(" / ") == 3 for line in (own, talk))
+    # An interrupted run goes on where it stopped: what is there is not measured again.
+    (tmp_path / "shipped" / "search-talk.json").unlink()
+    measured = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "shipped").glob("*.json")}
+    assert run("shipped", "--only", *sets) == page
+    again = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "shipped").glob("*.json")}
+    assert {name: at for name, at in again.items() if name in measured} == measured
+    assert again.keys() - measured.keys() == {"search-talk.json"}
+    assert "| talk | no | 1 | " in run("refitted", "--only", "talk", "--refit", str(refit))
+
+
+async def test_shipped_weights_are_not_measured_with_an_author_whom_they_were_fitted_to(
+    modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare = modules["compare"]
+    pair = {"older": "Tea is hot.", "newer": "Tea is warm.", "relation": "corrects", "language": "en"}
+
+    async def authors(*_: object) -> dict[str, Any]:
+        return {"pairs-named": [pair], "pairs-other": [pair]}
+
+    async def fitted(*_: object) -> Any:
+        return json.loads(compare.WEIGHTS.read_text(encoding="utf-8"))
+
+    monkeypatch.setattr(compare, "authors_of", authors)
+    monkeypatch.setattr(compare, "fitted_to", fitted)
+    found = await compare.measure(None, embedder=HashingEmbedder(), shipped="unseen")
+    assert list(found) == ["pairs-named, left out", "pairs-other", "pairs-other, left out"]
+    assert list(await compare.measure(None, embedder=HashingEmbedder(), only=["pairs-named"])) == [
+        "pairs-named",
+        "pairs-named, left out",
+    ]
+
+
+def test_weights_are_chosen_by_the_other_families_of_sets(modules: dict[str, ModuleType]) -> None:
+    chosen = modules["chosen"]
+
+    def asked(right: str) -> Any:
+        """A question whose answer `right` finds, and the other of two signals doesn't."""
+        signals = {
+            name: np.array([float(name == right), float(name != right)]) for name in ("words", "match")
+        }
+        return chosen.Asked(
+            parts=signals,
+            gate=np.zeros(2),
+            sittings=np.array([-1, -1]),
+            rows=np.arange(2),
+            units=("answer", "other"),
+            evidence=("answer",),
+        )
+
+    found = chosen.left_out({"a-1": [asked("words")], "a-2": [asked("words")], "b": [asked("match")]})
+    # Each family gets what serves the other one.
+    assert found["a-1"]["weights"]["words"] < found["a-1"]["weights"]["match"]
+    assert found["b"]["weights"]["words"] > found["b"]["weights"]["match"]
+    assert found["a-2"]["figures"]["mrr"] == found["b"]["figures"]["mrr"] == 0.5
+    assert chosen.left_out({"a-1": [asked("words")]}) == {}
