@@ -11,6 +11,7 @@ from satchel.memory import Comparison, Episode, Grouped, Memory, Trust, compare
 from satchel.memory.comparing import FEATURES, features_of, judge_pair
 from satchel.memory.wording import read_statement
 from satchel.models.embedding import HashingEmbedder
+from satchel.models.port import ModelRequest
 from satchel.models.scripted import Reply, ScriptedModel
 from tests.requirements import requirement
 
@@ -153,6 +154,27 @@ async def test_a_language_model_is_asked_and_one_that_talks_nonsense_is_done_wit
         found = await memory.compare("Ann is 6", "Ann is 7", model=model)
         assert found == Comparison(relation="corrects", confidence=0.9, by_model=True)
         assert not (await memory.compare("Ann is 6", "Ann is 7", model=model)).by_model
+
+
+@requirement("memory:dedup:grouped")
+async def test_a_language_model_is_asked_once_about_two_new_facts_and_its_answer_takes_effect() -> None:
+    asked: list[str] = []
+
+    def answer(request: ModelRequest) -> Reply:
+        asked.append(request.messages[0].text)
+        return Reply(text='{"relation": "corrects", "confidence": 0.95}')
+
+    clock = ManualClock()
+    async with Memory.open(":memory:", embedder=HashingEmbedder(), clock=clock) as memory:
+        first = await memory.add("The choir rehearses in the town hall with Oskar")
+        clock.advance(60)
+        second = await memory.add("The choir with Oskar: the old school is where it rehearses")
+        done = await memory.group(model=ScriptedModel(answer))
+        assert (done.compared, done.superseded) == (2, 1)
+        assert [(later.memory.id, later.is_certain) for later in (await memory.later([first]))[first]] == [
+            (second, True)
+        ]
+    assert len(asked) == 1
 
 
 @requirement("memory:dedup:grouped", "memory:dedup:threshold")

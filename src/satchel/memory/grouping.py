@@ -58,6 +58,7 @@ _WORK = "compare"
 _POLL_S = 0.02
 _BATCH = 32
 """Facts that are compared and linked together, in a transaction of a tenth of a second."""
+_ASKED_AT_ONCE = 4  # Requests to a language model; most providers allow more.
 _CLAIMED = 256
 """Facts that are claimed together, because finding those that are left passes over all others."""
 _MAX_RECENT = 256
@@ -246,10 +247,7 @@ class Grouping:
                 lambda: [(fact, _compare_with(fact, near.get(fact.rid, {}), records)) for fact in facts]
             )
         if model is not None:
-            findings = [
-                (fact, [await _ask(older, newer, by_words, model) for older, newer, by_words in found])
-                for fact, found in findings
-            ]
+            findings = await _ask_about(findings, model)
         at = space.now_micros()
 
         def write(connection: Connection, space: int) -> Grouped:
@@ -286,11 +284,35 @@ def _compare_with(
     return findings
 
 
-async def _ask(older: MemoryRecord, newer: MemoryRecord, found: Comparison, model: ChatModel) -> _Finding:
-    """The finding of a language model, where the given one isn't certain."""
-    if found.confidence < 1:
-        found = await ask_model(model, older.content, newer.content) or found
-    return older, newer, found
+async def _ask_about(
+    findings: Sequence[tuple[_PendingFact, list[_Finding]]], model: ChatModel
+) -> list[tuple[_PendingFact, list[_Finding]]]:
+    """The findings of a language model, where the given ones aren't certain.
+
+    Two new facts that are near each other both bring their pair; the model is asked about it once.
+    """
+    answers: dict[tuple[str, str], Comparison] = {}
+    slots = anyio.CapacityLimiter(_ASKED_AT_ONCE)
+
+    async def ask(older: MemoryRecord, newer: MemoryRecord) -> None:
+        async with slots:
+            answer = await ask_model(model, older.content, newer.content)
+        if answer is not None:
+            answers[older.id, newer.id] = answer
+
+    pairs = {
+        (older.id, newer.id): (older, newer)
+        for _, some in findings
+        for older, newer, found in some
+        if found.confidence < 1
+    }
+    async with anyio.create_task_group() as group:
+        for older, newer in pairs.values():
+            group.start_soon(ask, older, newer)
+    return [
+        (fact, [(older, newer, answers.get((older.id, newer.id), found)) for older, newer, found in some])
+        for fact, some in findings
+    ]
 
 
 _PENDING = (
