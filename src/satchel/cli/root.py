@@ -25,6 +25,7 @@ _COMMANDS = {
     "mcp-server": ("satchel.cli.mcp_server:mcp_server", "List, add, try and remove MCP servers, and log in."),
     "model": ("satchel.cli.model:model", "List and test language models, fetch the embedding model."),
     "config": ("satchel.cli.config:config", "Show and change the settings."),
+    "serve": ("satchel.cli.serve:serve", "Serve conversations, memory and capabilities over HTTP."),
     "worker": ("satchel.cli.worker:worker", "Build what was asked for; Satchel starts this by itself."),
     "usage": ("satchel.cli.usage:usage", "Show tokens and cost by day and model."),
     "doctor": ("satchel.cli.doctor:doctor", "Check that everything works."),

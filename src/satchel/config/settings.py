@@ -25,6 +25,7 @@ __all__ = [
     "RuleAction",
     "SandboxBackend",
     "SandboxSettings",
+    "ServerSettings",
     "Setting",
     "Settings",
     "ToolUse",
@@ -225,6 +226,27 @@ class WebSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Where `satchel serve` listens, and to whom it answers.
+
+    Attributes:
+        host: A name or an address. Other than loopback needs TLS.
+        port: 0 is any free one.
+        allowed_hosts: By which other names clients may address the server, with or without a port.
+        tls_cert: The file with the certificate and its chain, in PEM; "" serves without TLS.
+        tls_key: The file with its private key.
+        requests_per_s: How many requests of one address are answered in the long run; ten times as many at once.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 7437
+    allowed_hosts: tuple[str, ...] = ()
+    tls_cert: str = ""
+    tls_key: str = ""
+    requests_per_s: float = 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """What happens to calls that fit `tool`: a tool's name, or a name and a pattern as in `bash(git *)`.
 
@@ -286,6 +308,7 @@ class Settings:
     tools: ToolsSettings = field(default_factory=ToolsSettings)
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     web: WebSettings = field(default_factory=WebSettings)
+    server: ServerSettings = field(default_factory=ServerSettings)
     permissions: tuple[Rule, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -829,6 +852,48 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default="",
         doc="The Chromium or Chrome for the browser tool. Empty uses the first of chromium, "
         "chromium-browser and google-chrome on the PATH.",
+    ),
+    Setting(
+        key="server.host",
+        kind="text",
+        default="127.0.0.1",
+        doc="Where `satchel serve` listens: a name or an address. Any other than the loopback interface needs "
+        "server.tls_cert and server.tls_key.",
+    ),
+    Setting(
+        key="server.port",
+        kind="int",
+        default=7437,
+        low=0,
+        high=65_535,
+        doc="Its port; 0 takes any free one.",
+    ),
+    Setting(
+        key="server.allowed_hosts",
+        kind="words",
+        default=(),
+        doc="Other names by which clients may address the server, as their requests name it: "
+        '"satchel.example.org", or with a port "satchel.example.org:8443". Requests for other names are refused.',
+    ),
+    Setting(
+        key="server.tls_cert",
+        kind="text",
+        default="",
+        doc="The file with the server's certificate and its chain, in PEM. Empty serves without TLS.",
+    ),
+    Setting(
+        key="server.tls_key",
+        kind="text",
+        default="",
+        doc="The file with the certificate's private key, in PEM.",
+    ),
+    Setting(
+        key="server.requests_per_s",
+        kind="float",
+        default=100.0,
+        low=0.1,
+        high=1_000_000,
+        doc="How many requests a second of one address are answered in the long run; ten seconds' worth at once.",
     ),
     Setting(
         key="providers.NAME.kind",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 
-from satchel.events import Event, SurfacedMemory, TurnStatus
+from satchel.events import Event, Record, SurfacedMemory, TurnStatus
 from satchel.messages import ToolUseBlock, Usage
 from satchel.runtime.broadcast import Broadcast
 
@@ -71,6 +72,7 @@ class RunningTurn:
 
     Attributes:
         number: The number of the turn in its session, from 1.
+        after_seq: The number of the record before its first one.
         result_or_none: Its result; None while it runs, and if an error ended it.
     """
 
@@ -79,7 +81,7 @@ class RunningTurn:
         self.number = number
         self.result_or_none: TurnResult | None = None
         self._broadcast = broadcast
-        self._first_seq = broadcast.last_seq
+        self.after_seq = broadcast.last_seq
         self._last_seq: int | None = None
         self._error: Exception | None = None
         self._over = anyio.Event()
@@ -119,17 +121,23 @@ class RunningTurn:
         self._broadcast.wake()
 
     async def events(self) -> AsyncIterator[Event]:
-        """Yield all events of the turn, including those that have already happened.
+        """Yield all events of the turn, including those that have already happened; errors as in `records`."""
+        async with aclosing(self.records()) as records:
+            async for record in records:
+                yield record.event
+
+    async def records(self) -> AsyncGenerator[Record, None]:
+        """Yield all records of the turn, including those of what has already happened.
 
         Raises:
             SatchelError: The error that ended the turn without a result, such as a full disk.
         """
         subscription = self._broadcast.subscribe(
-            self._first_seq, until=lambda seq: self._last_seq is not None and seq >= self._last_seq
+            self.after_seq, until=lambda seq: self._last_seq is not None and seq >= self._last_seq
         )
         try:
             async for record in subscription:
-                yield record.event
+                yield record
         finally:
             await subscription.aclose()
         if self._error is not None:

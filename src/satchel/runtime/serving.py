@@ -1,0 +1,135 @@
+"""How the programs of one home find its server: the token, and the file that says where it listens."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from satchel.config.home import ensure_home, locked_folder, replace_file
+from satchel.errors import ConfigError, StorageUnwritable, UsageError
+
+__all__ = ["SERVE_FILE", "TOKEN_FILE", "Serving", "announced", "ensure_token", "read_token", "serving"]
+
+TOKEN_FILE = "token"
+SERVE_FILE = "serve.json"
+
+_TOKEN_BYTES = 32
+_FEWEST_TOKEN_CHARS = 20
+"""A token that the user wrote: shorter ones can be guessed by trying."""
+_MOST_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """A server that runs: its address, such as "http://127.0.0.1:7437", and its process."""
+
+    url: str
+    pid: int
+
+
+def read_token(home: Path) -> str | None:
+    """The token that clients of this home's server send; None if there is none yet.
+
+    Raises:
+        ConfigError: The file can be read by others, or what it holds is no token.
+        StorageUnwritable: It can't be read.
+    """
+    path = home / TOKEN_FILE
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageUnwritable(f"The token {path} can't be read: {error.strerror}.") from error
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(file.fileno()).st_mode & 0o777
+        if mode & 0o077:
+            raise ConfigError(
+                f"The token {path} can be read by others (mode {mode:o}), so it is not used. Remove the file; a new "
+                "token is made at the next start of the server."
+            )
+        token = file.read(_MOST_BYTES).decode("utf-8", "replace").strip()
+    if len(token) < _FEWEST_TOKEN_CHARS or not all("!" <= char <= "~" for char in token):
+        raise ConfigError(
+            f"{path} holds no token: it needs at least {_FEWEST_TOKEN_CHARS} characters, printable ASCII without "
+            "blanks. Remove the file; a new token is made at the next start of the server."
+        )
+    return token
+
+
+def ensure_token(home: Path) -> str:
+    """The token of this home; the first call makes it. Only the owner can read the file.
+
+    Raises:
+        ConfigError, StorageUnwritable: As in `read_token`, or the file can't be written.
+    """
+    ensure_home(home)
+    with locked_folder(home):
+        token = read_token(home)
+        if token is None:
+            token = secrets.token_urlsafe(_TOKEN_BYTES)
+            replace_file(home / TOKEN_FILE, f"{token}\n")
+    return token
+
+
+@contextmanager
+def announced(home: Path, url: str) -> Iterator[None]:
+    """Say where the server of this home listens, while the block runs.
+
+    The process holds a lock on the file, so that a file that a killed server left behind is recognised.
+
+    Raises:
+        UsageError: Another server of this home is running.
+        StorageUnwritable: The file can't be written.
+    """
+    path = home / SERVE_FILE
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise StorageUnwritable(f"{path} could not be written: {error.strerror}.") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            other = serving(home)
+            where = f" at {other.url} (process {other.pid})" if other is not None else ""
+            raise UsageError(
+                f"A server of this home is running already{where}. Stop that one first."
+            ) from None
+        text = json.dumps({"url": url, "pid": os.getpid()}) + "\n"
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, text.encode(), 0)
+        except OSError as error:
+            raise StorageUnwritable(f"{path} could not be written: {error.strerror}.") from error
+        yield
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def serving(home: Path) -> Serving | None:
+    """The server of this home that runs now, or None. A file without a process behind it counts as none."""
+    try:
+        descriptor = os.open(home / SERVE_FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        try:
+            found = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
+            return Serving(url=str(found["url"]), pid=int(found["pid"]))
+        except (ValueError, KeyError, TypeError):
+            return None  # it is starting
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return None

@@ -1,0 +1,157 @@
+"""The application: the routes over one open Satchel, behind the gate."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from satchel.config import ServerSettings
+from satchel.errors import SatchelError
+from satchel.runtime import Satchel
+from satchel.server.binding import Hosts
+from satchel.server.gate import Gate
+from satchel.server.json_answers import JsonAnswer
+from satchel.server.metrics import Metrics
+from satchel.server.open_sessions import OpenSessions
+from satchel.server.problems import (
+    PROBLEM_TYPE,
+    invalid_detail,
+    problem_fields,
+    problem_of,
+    retry_after,
+    status_of,
+)
+from satchel.server.routes import capabilities, chat, memories, program, sessions
+from satchel.server.routes.documented import PROBLEMS
+from satchel.server.service import Service
+from satchel.server.streams import Stopping
+from satchel.version import __version__
+
+__all__ = ["App", "create_app"]
+
+
+class App:
+    """The application, and what stops it in good order.
+
+    Attributes:
+        gate: The ASGI application.
+        service: What the routes use.
+        api: The routes, without the gate.
+    """
+
+    def __init__(self, api: FastAPI, gate: Gate, service: Service) -> None:
+        """Use `create_app`."""
+        self.api = api
+        self.gate = gate
+        self.service = service
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Close sessions that nobody uses, while the block runs."""
+        self.service.satchel.parts.background.start(self.service.sessions.sweep)
+        yield
+
+    async def stop(self) -> None:
+        """Take no more work, interrupt the running turns, wait until each has ended validly, and end the streams.
+
+        Builds and distilling are left to go on elsewhere, or at the next start.
+        """
+        self.service.stopping.begin()
+        await self.service.sessions.stop_turns()
+        self.service.stopping.end_streams()
+
+
+def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None = None) -> App:
+    """Make the application.
+
+    Args:
+        satchel: Stays open while the application runs.
+        token: What clients have to send.
+        settings: None takes those of `satchel`.
+    """
+    settings = settings or satchel.settings.server
+    metrics = Metrics()
+    service = Service(
+        satchel=satchel, sessions=OpenSessions(satchel, metrics), metrics=metrics, stopping=Stopping()
+    )
+    # No page with documentation: its scripts would come from elsewhere.
+    api = FastAPI(
+        title="Satchel",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        default_response_class=JsonAnswer,
+        responses=PROBLEMS,
+        redirect_slashes=False,
+    )
+    api.state.service = service
+    for module in (chat, sessions, memories, capabilities, program):
+        api.include_router(module.router)
+    api.add_exception_handler(SatchelError, _failed)
+    api.add_exception_handler(RequestValidationError, _invalid)
+    api.add_exception_handler(HTTPException, _refused)
+    api.openapi = lambda: _described(api)  # type: ignore[method-assign]
+    gate = Gate(
+        api,
+        token=token,
+        hosts=Hosts(settings.host, settings.allowed_hosts),
+        requests_per_s=settings.requests_per_s,
+        clock=satchel.clock,
+        metrics=metrics,
+    )
+    return App(api, gate, service)
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    assert isinstance(error, SatchelError)
+    wait_s = retry_after(error)
+    headers = {"retry-after": str(wait_s)} if wait_s is not None else None
+    return JsonAnswer(
+        problem_of(error), status_code=status_of(error), headers=headers, media_type=PROBLEM_TYPE
+    )
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return JsonAnswer(
+        problem_fields(422, invalid_detail(error.errors())), status_code=422, media_type=PROBLEM_TYPE
+    )
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JsonAnswer(
+        problem_fields(error.status_code, str(error.detail)),
+        status_code=error.status_code,
+        headers=error.headers,
+        media_type=PROBLEM_TYPE,
+    )
+
+
+def _described(api: FastAPI) -> dict[str, Any]:
+    """The description of the interface (OpenAPI), with the token and with the media type of problems."""
+    if api.openapi_schema is None:
+        described = get_openapi(
+            title=api.title,
+            version=api.version,
+            description="An agent that remembers its user and makes its own tools.",
+            routes=api.routes,
+        )
+        described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        described["security"] = [{"token": []}]
+        for path, methods in described["paths"].items():
+            for operation in methods.values():
+                if path in ("/healthz", "/readyz"):
+                    operation["security"] = []
+                for status, answer in operation["responses"].items():
+                    if int(status) >= 400 and "content" in answer:
+                        answer["content"] = {PROBLEM_TYPE: answer["content"].get("application/json", {})}
+        api.openapi_schema = described
+    return api.openapi_schema

@@ -1,0 +1,60 @@
+"""A connection that doesn't wait for a client that never finishes its request line and headers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+__all__ = ["GuardedConnection"]
+
+HEADERS_WAIT_S: Final = 10.0
+"""How long a request may take to arrive, without its body, from the first byte of the connection or of the request."""
+
+
+class GuardedConnection(H11Protocol):
+    """uvicorn has a limit for idle connections, and none for a request that arrives byte by byte (slow loris)."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """See `H11Protocol`."""
+        super().__init__(*args, **kwargs)
+        self._waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See `asyncio.Protocol`."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        if not self._has_request():
+            self._wait()
+        super().data_received(data)
+        if self._has_request():
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _has_request(self) -> bool:
+        cycle: RequestResponseCycle | None = (
+            self.cycle
+        )  # None before the first request, whatever its type says
+        return cycle is not None and not cycle.response_complete
+
+    def _wait(self) -> None:
+        if self._waiting is None:
+            self._waiting = self.loop.call_later(HEADERS_WAIT_S, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _give_up(self) -> None:
+        self._waiting = None
+        if not self._has_request():
+            self.transport.close()

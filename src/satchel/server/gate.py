@@ -1,0 +1,317 @@
+"""The gate in front of every request: who asks, for which server, how often, and how much.
+
+It is plain ASGI, so nothing that is mounted behind it (pages, MCP, web sockets) can be reached around it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import anyio
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from satchel.addresses import DEFAULT_PORTS, host_and_port
+from satchel.clock import Clock
+from satchel.server.binding import Hosts
+from satchel.server.metrics import Metrics
+from satchel.server.problems import PROBLEM_TYPE, problem_body
+
+__all__ = ["MOST_BODY_BYTES", "Gate", "Rates"]
+
+_log = logging.getLogger(__name__)
+
+MOST_BODY_BYTES: Final = 16_000_000
+"""The longest body: more than any memory, message or piece of a conversation needs."""
+_MOST_HEADER_BYTES: Final = 16_384
+_MOST_HEADERS: Final = 100
+_PIECE_WAIT_S: Final = 20.0
+"""How long the next piece of a body may take."""
+_BODY_WAIT_S: Final = 120.0
+"""How long a whole body may take: 16 MB at 1 Mbit/s."""
+_LINGER_S: Final = 2.0
+"""After a refusal, what the client is still sending is read for this long: a connection that is closed with unread data
+is reset, and the client might never see the answer."""
+_OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
+"""Need no token, and say nothing but yes or no."""
+_BURST_S: Final = 10.0
+_WRONG_TOKENS_PER_S: Final = 0.5
+_WRONG_TOKENS: Final = 20.0
+_MOST_CLIENTS: Final = 4096
+_V6_BITS: Final = 64
+_HEADERS: Final[tuple[tuple[bytes, bytes], ...]] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+"""Of every answer that doesn't set them itself."""
+
+
+class Rates:
+    """Limits how often each client may do something: a bucket for each, filled at a constant rate."""
+
+    def __init__(self, *, per_s: float, burst: float) -> None:
+        """In the long run `per_s`, and at most `burst` at once."""
+        self._per_s = per_s
+        self._burst = max(burst, 1.0)
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str, now_s: float) -> float:
+        """Count one more. Returns 0.0 if it is allowed, otherwise the seconds until the next one is."""
+        left, at = self._left.pop(client, (self._burst, now_s))
+        left = min(self._burst, left + (now_s - at) * self._per_s)
+        allowed = left >= 1
+        self._left[client] = (left - 1 if allowed else left, now_s)
+        if len(self._left) > _MOST_CLIENTS:
+            self._left.popitem(last=False)
+        return 0.0 if allowed else (1 - left) / self._per_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why a request goes no further."""
+
+    status: int
+    detail: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class Gate:
+    """Checks every request before anything else sees it.
+
+    In this order: the size of its headers, the rate of its client, `Host`, `Origin`, the token, and the size of its
+    body, which is read here.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, token: str, hosts: Hosts, requests_per_s: float, clock: Clock, metrics: Metrics
+    ) -> None:
+        """`app` gets the requests that pass."""
+        self._app = app
+        self._token = sha256(token.encode()).digest()
+        self._hosts = hosts
+        self._clock = clock
+        self._metrics = metrics
+        self._rates = Rates(per_s=requests_per_s, burst=requests_per_s * _BURST_S)
+        self._wrong_tokens = Rates(per_s=_WRONG_TOKENS_PER_S, burst=_WRONG_TOKENS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(scope)
+        if scope["type"] == "websocket":
+            # Nothing here speaks it. What will has to pass the same gate.
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        began_s = self._clock.monotonic_s()
+        answer = _Answer(send)
+        try:
+            if refusal is None:
+                refusal = await self._serve(scope, receive, answer)
+            if refusal is not None:
+                await _refuse(refusal, receive, answer)
+        # A boundary: a defect in one request must not take down the others, and its traceback must not reach a client.
+        except Exception as error:  # noqa: BLE001
+            _log.error(
+                "%s %s failed: %s", scope["method"], _route_of(scope), type(error).__name__, exc_info=True
+            )
+            if not answer.status:
+                await _refuse(
+                    _Refusal(500, "An internal error. The server's log has the details."), receive, answer
+                )
+        finally:
+            self._metrics.request(
+                scope["method"], _route_of(scope), answer.status, self._clock.monotonic_s() - began_s
+            )
+
+    async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> _Refusal | None:
+        if not _has_body(scope):
+            await self._app(scope, receive, answer)
+            return None
+        body = await _read_body(scope, receive)
+        if isinstance(body, _Refusal):
+            return body
+        if body is None:
+            return None  # the client left
+        await self._app(scope, _again(body, receive), answer)
+        return None
+
+    def _refusal(self, scope: Scope) -> _Refusal | None:
+        headers = scope["headers"]
+        if (
+            len(headers) > _MOST_HEADERS
+            or sum(len(name) + len(value) for name, value in headers) > _MOST_HEADER_BYTES
+        ):
+            return _Refusal(
+                431, f"The headers are longer than {_MOST_HEADER_BYTES} bytes, or more than {_MOST_HEADERS}."
+            )
+        client, now_s = _client_of(scope), self._clock.monotonic_s()
+        wait_s = self._rates.take(client, now_s)
+        if wait_s:
+            return _too_many(wait_s, "There are too many requests from this address (server.requests_per_s).")
+        named = _header(scope, b"host")
+        if named is None or not self._hosts.accepts(named):
+            return _Refusal(
+                421,
+                "The server is not known by the name in the Host header. Use the address that it printed when it "
+                "started, or add the name to server.allowed_hosts.",
+            )
+        origin = _header(scope, b"origin")
+        if origin is not None and not _same_origin(origin, named):
+            return _Refusal(403, "Requests from pages of other sites are refused.")
+        if scope["path"] in _OPEN_PATHS:
+            return None
+        if self._has_token(scope):
+            return None
+        wait_s = self._wrong_tokens.take(client, now_s)
+        if wait_s:
+            return _too_many(wait_s, "There were too many requests without a valid token from this address.")
+        return _Refusal(
+            401,
+            "Send the token of this home: Authorization: Bearer TOKEN. It is in the file `token` in SATCHEL_HOME.",
+            ((b"www-authenticate", b'Bearer realm="satchel"'),),
+        )
+
+    def _has_token(self, scope: Scope) -> bool:
+        given = _header(scope, b"authorization") or ""
+        scheme, _, token = given.partition(" ")
+        # The digests have one length, so the time tells nothing of the token.
+        digest = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
+        return hmac.compare_digest(digest, self._token) and scheme.lower() == "bearer"
+
+
+class _Answer:
+    """Sends an answer, with the headers that every answer has, and remembers its status."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = list(message.get("headers", ()))
+            names = {name.lower() for name, _ in headers}
+            headers += [(name, value) for name, value in _HEADERS if name not in names]
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+
+def _header(scope: Scope, name: bytes) -> str | None:
+    """The only header with this name; None if there is none or several."""
+    found = [value for key, value in scope["headers"] if key == name]
+    return found[0].decode("latin-1") if len(found) == 1 else None
+
+
+def _client_of(scope: Scope) -> str:
+    """What counts as one client: an IPv4 address, or a network of IPv6 addresses that one machine has."""
+    host = scope["client"][0] if scope.get("client") else ""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return str(host)
+    if address.version == 6:
+        return str(ipaddress.ip_network((address, _V6_BITS), strict=False))
+    return str(address)
+
+
+def _same_origin(origin: str, host: str) -> bool:
+    """Whether a page of this origin comes from the server that a `Host` header names."""
+    try:
+        parts = urlsplit(origin)
+        default = DEFAULT_PORTS.get(parts.scheme)
+        if default is None or not parts.hostname:
+            return False
+        there = (
+            host_and_port(f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname)[0],
+            parts.port,
+        )
+    except ValueError:
+        return False
+    name, port = host_and_port(host)
+    return (there[0], there[1] or default) == (name, port or default)
+
+
+def _route_of(scope: Scope) -> str:
+    """The path as its route is declared, without what the client filled in; "other" for one that there is not."""
+    return str(getattr(scope.get("route"), "path", "other"))
+
+
+def _has_body(scope: Scope) -> bool:
+    return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
+
+
+async def _read_body(scope: Scope, receive: Receive) -> bytes | _Refusal | None:
+    """The whole body; why it is not taken; or None if the client left."""
+    length = _header(scope, b"content-length") or "0"
+    if length.isdigit() and int(length) > MOST_BODY_BYTES:
+        return _too_large()
+    pieces: list[bytes] = []
+    size = 0
+    with anyio.move_on_after(_BODY_WAIT_S):
+        while True:
+            message: Message | None = None
+            with anyio.move_on_after(_PIECE_WAIT_S):
+                message = await receive()
+            if message is None:
+                break
+            if message["type"] == "http.disconnect":
+                return None
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+            if size > MOST_BODY_BYTES:
+                return _too_large()
+            if not message.get("more_body", False):
+                return b"".join(pieces)
+    return _Refusal(408, "The body took too long to arrive.", ((b"connection", b"close"),))
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Receives a body that has been read, then whatever follows."""
+    waiting = [body]
+
+    async def receive_again() -> Message:
+        if waiting:
+            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
+        return await receive()
+
+    return receive_again
+
+
+def _too_large() -> _Refusal:
+    return _Refusal(
+        413, f"The body is longer than {MOST_BODY_BYTES // 1_000_000} MB.", ((b"connection", b"close"),)
+    )
+
+
+def _too_many(wait_s: float, detail: str) -> _Refusal:
+    return _Refusal(429, detail, ((b"retry-after", str(max(1, round(wait_s))).encode()),))
+
+
+async def _refuse(refusal: _Refusal, receive: Receive, send: Callable[[Message], Awaitable[None]]) -> None:
+    body = problem_body(refusal.status, refusal.detail)
+    headers: list[tuple[bytes, bytes]] = [
+        (b"content-type", PROBLEM_TYPE.encode()),
+        (b"content-length", str(len(body)).encode()),
+        *refusal.headers,
+    ]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    if (b"connection", b"close") in refusal.headers:
+        with anyio.move_on_after(_LINGER_S):
+            message: dict[str, Any] | Message = {"type": "http.request", "more_body": True}
+            while message["type"] == "http.request" and message.get("more_body"):
+                message = await receive()
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,0 +1,26 @@
+"""JSON that any text can be written in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.responses import Response
+
+__all__ = ["JsonAnswer", "json_bytes"]
+
+
+def json_bytes(value: Any) -> bytes:
+    """JSON in UTF-8. Half of a character (a lone surrogate) is escaped, because UTF-8 has none."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace")
+
+
+class JsonAnswer(Response):
+    """An answer in JSON."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """See `Response.render`."""
+        return json_bytes(content)

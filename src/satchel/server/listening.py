@@ -1,0 +1,210 @@
+"""Runs the application: binds the address, serves until it is told to stop, and stops in good order."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import resource
+import signal
+import socket
+import traceback
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import ExitStack, asynccontextmanager
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import uvicorn
+
+from satchel.config import ServerSettings, mask_text
+from satchel.errors import ConfigError, UsageError
+from satchel.runtime import Satchel
+from satchel.runtime.serving import announced, ensure_token
+from satchel.server.app import App, create_app
+from satchel.server.binding import check_binding, tls_files, url_of
+from satchel.server.connection import GuardedConnection
+
+__all__ = ["serve", "served"]
+
+_STOP_TURNS_S: Final = 10.0
+"""The ends of turns are written within two or three seconds, see `SessionHub`; a tool that doesn't stop is left."""
+_STOP_REQUESTS_S: Final = 3
+_KEEP_ALIVE_S: Final = 15
+_BACKLOG: Final = 512
+_MOST_CONNECTIONS: Final = 8192
+_LOG_BYTES: Final = 5_000_000
+
+
+async def serve(satchel: Satchel, *, tell: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT. A second signal doesn't wait for what is going on.
+
+    Args:
+        satchel: Stays open while this runs.
+        tell: Told the address, and what happens at the end.
+
+    Raises:
+        ConfigError: The server may not listen where the settings say, or the token can't be used.
+        UsageError: The port is taken, or another server of this home is running.
+        StorageUnwritable: A file in the home can't be written.
+    """
+    async with served(satchel) as (url, app):
+        tell(f"Satchel listens at {url}. Clients need the token in {satchel.settings.home / 'token'}.")
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for _ in signals:
+                break
+            running = app.service.sessions.running
+            tell(
+                f"Stopping{f': interrupting {running} turn' if running else ''}{'s' if running > 1 else ''}."
+            )
+            async with anyio.create_task_group() as group:
+
+                async def hurry() -> None:
+                    async for _ in signals:
+                        group.cancel_scope.cancel()
+
+                group.start_soon(hurry)
+                await stop(app)
+                group.cancel_scope.cancel()
+
+
+async def stop(app: App) -> None:
+    """Stop the application; a turn that doesn't end in time is left to the closing of its session."""
+    with anyio.move_on_after(_STOP_TURNS_S):
+        await app.stop()
+    app.service.stopping.end_streams()
+
+
+@asynccontextmanager
+async def served(satchel: Satchel) -> AsyncIterator[tuple[str, App]]:
+    """Serve while the block runs; gives the address and the application. Errors as in `serve`."""
+    settings, home = satchel.settings.server, satchel.settings.home
+    check_binding(settings, home)
+    token = ensure_token(home)
+    with ExitStack() as stack:
+        stack.enter_context(_logging_to(home / "logs" / "server.log"))
+        listener = stack.enter_context(_listening(settings))
+        url = url_of(settings, listener.getsockname()[1])
+        stack.enter_context(announced(home, url))
+        app = create_app(satchel, token=token)
+        server = _Server(_config(app, settings, home))
+        async with anyio.create_task_group() as group:
+            group.start_soon(app.service.sessions.sweep)
+            ended = anyio.Event()
+
+            async def run() -> None:
+                try:
+                    await server.serve([listener])
+                finally:
+                    ended.set()
+
+            group.start_soon(run)
+            try:
+                yield url, app
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await stop(app)
+                    server.should_exit = True
+                    with anyio.move_on_after(_STOP_REQUESTS_S + 2):
+                        await ended.wait()
+                group.cancel_scope.cancel()
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to `serve`, which stops the turns first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+def _config(app: App, settings: ServerSettings, home: Path) -> uvicorn.Config:
+    tls: dict[str, Any] = {}
+    if settings.tls_cert:
+        cert, key = tls_files(settings, home)
+        tls = {"ssl_certfile": str(cert), "ssl_keyfile": str(key)}
+    return uvicorn.Config(
+        app.gate,
+        http=GuardedConnection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_STOP_REQUESTS_S,
+        limit_concurrency=_MOST_CONNECTIONS,
+        backlog=_BACKLOG,
+        **tls,
+    )
+
+
+@contextlib.contextmanager
+def _listening(settings: ServerSettings) -> Generator[socket.socket, None, None]:
+    """A socket that listens where the settings say."""
+    _allow_many_files()
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(
+            f"server.host is {settings.host!r}, which is no address of this machine: {error}."
+        ) from error
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            raise UsageError(
+                f"The server can't listen on {settings.host} port {settings.port}: {error.strerror}. Another port: "
+                "satchel serve --port PORT"
+            ) from error
+        listener.setblocking(False)
+        yield listener
+
+
+def _allow_many_files() -> None:
+    """Each connection needs a descriptor, and many systems begin with 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = (
+        _MOST_CONNECTIONS + 1024 if hard == resource.RLIM_INFINITY else min(hard, _MOST_CONNECTIONS + 1024)
+    )
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@contextlib.contextmanager
+def _logging_to(path: Path) -> Generator[None, None, None]:
+    """Write warnings and errors of the server to a file that only its owner can read."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handler = RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
+    path.chmod(0o600)
+    handler.setFormatter(_WithoutWords("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    loggers = [logging.getLogger(name) for name in ("satchel", "uvicorn.error")]
+    before = [logger.propagate for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger, propagate in zip(loggers, before, strict=True):
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+        handler.close()
+
+
+class _WithoutWords(logging.Formatter):
+    """Leaves out what exceptions say, which may be what a user said, and masks what looks like a key."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `Formatter.format`."""
+        return mask_text(super().format(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name of the standard library
+        """Where it was raised, and its class."""
+        return f"{''.join(traceback.format_tb(ei[2]))}{ei[0].__name__}"

@@ -1,0 +1,132 @@
+"""The sessions that clients of the server use. Each stays open for a while after its last use."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from satchel.config import Mode
+from satchel.errors import UsageError
+from satchel.runtime import RunningTurn, Satchel, Session
+from satchel.server.metrics import Metrics
+
+__all__ = ["OpenSessions"]
+
+_IDLE_S: Final = 60.0
+"""A session that nobody uses is closed after this: opening it again reads its log, and while it is open here no other
+process can use it."""
+_LOOK_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class _Kept:
+    session: Session
+    until_s: float
+
+
+class OpenSessions:
+    """Opens sessions for requests, and closes those that nobody has used for a minute."""
+
+    def __init__(self, satchel: Satchel, metrics: Metrics) -> None:
+        """Nothing is open before the first use."""
+        self._satchel = satchel
+        self._metrics = metrics
+        self._kept: dict[str, _Kept] = {}
+        self._turns: dict[RunningTurn, Session] = {}
+
+    @property
+    def running(self) -> int:
+        """How many turns run that clients of the server began."""
+        return len(self._turns)
+
+    def turns_of(self, session_id: str) -> list[RunningTurn]:
+        """The turns of a session that run: one, or none."""
+        return [turn for turn, session in self._turns.items() if session.id == session_id]
+
+    def kept_session(self, session_id: str) -> Session | None:
+        """The session with this full id, if clients of the server have used it lately."""
+        kept = self._kept.get(session_id)
+        return kept.session if kept is not None else None
+
+    async def close(self, session_id: str) -> None:
+        """Close a session that is only kept open."""
+        kept = self._kept.pop(session_id, None)
+        if kept is not None:
+            await kept.session.aclose()
+
+    @asynccontextmanager
+    async def used(
+        self,
+        session_id: str | None = None,
+        *,
+        interactive: bool = False,
+        model: str | None = None,
+        mode: Mode | None = None,
+        private: bool = False,
+    ) -> AsyncIterator[Session]:
+        """A session for one request.
+
+        Args:
+            session_id: Its full id; None begins one.
+            interactive: The client follows the session and answers its questions.
+            model: For one that is not open; an open one keeps its own.
+            mode: Likewise.
+            private: Likewise.
+
+        Raises:
+            NotFound, StorageLocked, ConfigError, ModelError: As `Satchel.session`.
+        """
+        if session_id is not None and not session_id:
+            raise UsageError("The id of the session is empty.")
+        session = await self._satchel.session(
+            session_id, interactive=interactive, model=model, mode=mode, private=private
+        )
+        try:
+            yield session
+        finally:
+            session.is_interactive = False
+            with anyio.CancelScope(shield=True):
+                await self._keep(session)
+
+    async def _keep(self, session: Session) -> None:
+        """Keep a session open for a while; one hold of each is enough."""
+        before = self._kept.get(session.id)
+        self._kept[session.id] = _Kept(session, self._satchel.clock.monotonic_s() + _IDLE_S)
+        if before is not None:
+            await before.session.aclose()
+
+    def follow_turn(self, session: Session, running: RunningTurn, *, interactive: bool) -> None:
+        """Keep a session open until a turn has ended, whoever reads it, and count the turn."""
+        self._turns[running] = session
+        self._satchel.parts.background.start(self._until_over, session.id, running, interactive)
+
+    async def _until_over(self, session_id: str, running: RunningTurn, interactive: bool) -> None:
+        try:
+            async with self.used(session_id, interactive=interactive):
+                await running.ended()
+        finally:
+            self._turns.pop(running, None)
+        result = running.result_or_none
+        self._metrics.turn(result.status if result is not None else "failed")
+
+    async def sweep(self) -> None:
+        """Close what nobody has used for a while; runs until it is cancelled."""
+        while True:
+            await anyio.sleep(_LOOK_S)
+            now_s = self._satchel.clock.monotonic_s()
+            for id, kept in tuple(self._kept.items()):
+                if kept.until_s <= now_s and kept.session.running is None:
+                    self._kept.pop(id, None)
+                    await kept.session.aclose("idle")
+
+    async def stop_turns(self) -> None:
+        """Interrupt every turn that runs, and wait until each has ended."""
+        running = tuple(self._turns)
+        for turn in running:
+            turn.cancel()
+        for turn in running:
+            await turn.ended()

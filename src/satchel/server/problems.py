@@ -1,0 +1,111 @@
+"""Errors as clients see them: problem JSON (RFC 9457), one status for each class of error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from pydantic import BaseModel, Field
+
+from satchel.errors import (
+    BudgetExceeded,
+    ConfigError,
+    EmbedderError,
+    ModelAuthError,
+    ModelError,
+    ModelRejected,
+    ModelUnavailable,
+    NoSandbox,
+    NotFound,
+    Refused,
+    SandboxError,
+    SatchelError,
+    StorageError,
+    StorageLocked,
+    StorageUnwritable,
+    UserError,
+)
+from satchel.server.json_answers import json_bytes
+
+__all__ = ["PROBLEM_TYPE", "Problem", "problem_body", "problem_of", "retry_after", "status_of"]
+
+PROBLEM_TYPE: Final = "application/problem+json"
+
+_STATUS: Final[tuple[tuple[type[SatchelError], int], ...]] = (
+    (NotFound, 404),
+    (ConfigError, 400),
+    (UserError, 400),
+    (Refused, 403),
+    (BudgetExceeded, 403),
+    (ModelUnavailable, 503),
+    (ModelAuthError, 502),
+    (ModelRejected, 502),
+    (ModelError, 502),
+    (EmbedderError, 503),
+    (StorageLocked, 503),
+    (StorageUnwritable, 507),
+    (StorageError, 503),
+    (NoSandbox, 503),
+    (SandboxError, 500),
+)
+"""The first class that fits counts."""
+_LOCKED_RETRY_S: Final = 5
+
+
+class Problem(BaseModel):
+    """Why a request failed (RFC 9457)."""
+
+    type: str = Field("about:blank", description="Always about:blank: `code` says what it is.")
+    title: str = Field(description="The status in words.")
+    status: int = Field(description="The status code of the answer.")
+    detail: str = Field(description="What happened, to what, and what to do.")
+    code: str = Field(description='The error in a word that stays the same, such as "not_found".')
+
+
+def status_of(error: SatchelError) -> int:
+    """The status of the answer to a request that ended with this error."""
+    return next((status for cls, status in _STATUS if isinstance(error, cls)), 500)
+
+
+def retry_after(error: SatchelError) -> int | None:
+    """The seconds after which the request may succeed; None if that is not known."""
+    if isinstance(error, ModelUnavailable) and error.retry_after_s is not None:
+        return max(1, round(error.retry_after_s))
+    return _LOCKED_RETRY_S if isinstance(error, StorageLocked) else None
+
+
+def problem_of(error: SatchelError) -> dict[str, Any]:
+    """The problem that tells of an error."""
+    return problem_fields(status_of(error), str(error), code=_code(type(error).__name__))
+
+
+def problem_fields(status: int, detail: str, *, code: str = "") -> dict[str, Any]:
+    """A problem as plain JSON data. The code of one that is no `SatchelError` is its status in words."""
+    title = HTTPStatus(status).phrase
+    return {
+        "type": "about:blank",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "code": code or re.sub(r"[^a-z]+", "_", title.lower()).strip("_"),
+    }
+
+
+def problem_body(status: int, detail: str, *, code: str = "") -> bytes:
+    """The body of an answer."""
+    return json_bytes(problem_fields(status, detail, code=code))
+
+
+def invalid_detail(errors: Iterable[Mapping[str, Any]]) -> str:
+    """What is wrong with the parts of a request, without the values, which may be secret or huge."""
+    found = [
+        f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}"
+        for error, _ in zip(errors, range(10), strict=False)
+    ]
+    return f"The request doesn't have the expected form. {'; '.join(found)}."
+
+
+def _code(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

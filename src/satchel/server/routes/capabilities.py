@@ -1,0 +1,237 @@
+"""`/api/capabilities` and `/api/builder`: the tools that the agent made, and what builds them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, HTTPException, Query
+from starlette.responses import Response
+
+from satchel.builder.records import message_to_json
+from satchel.capabilities import (
+    Registration,
+    Wanted,
+    capability_to_json,
+    outcome_to_json,
+    run_to_json,
+    sentences,
+    version_to_json,
+)
+from satchel.capabilities.cases import result_to_json
+from satchel.capabilities.records import Requested
+from satchel.errors import UsageError
+from satchel.runtime.builds import Builds
+from satchel.server import shapes
+from satchel.server.json_answers import JsonAnswer
+from satchel.server.routes.documented import STREAMS
+from satchel.server.service import Serves, Service
+from satchel.server.streams import EventStream, ServerEvent
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["capabilities"])
+
+_AT = "/api/capabilities/{name}"
+
+
+@router.get("/api/capabilities", response_model=list[shapes.Capability], summary="List capabilities")
+async def list_capabilities(
+    service: Serves, status: Literal["building", "proposed", "active", "failed", "disabled"] | None = None
+) -> Response:
+    """List the capabilities, with how their runs went."""
+    found = await service.capabilities.catalogue.list(*([status] if status else []))
+    return JsonAnswer([capability_to_json(each) for each in found])
+
+
+@router.post(
+    "/api/capabilities", response_model=shapes.Capability, status_code=202, summary="Build a capability"
+)
+async def build(service: Serves, request: shapes.BuildWish) -> Response:
+    """Have a capability built. `GET /api/builder/status?buildId=…` follows the build that `build_id` names."""
+    wanted = Wanted(name=request.name, description=request.description, input_schema=request.input_schema)
+    return _requested(await service.capabilities.builds.build(wanted))
+
+
+def _requested(requested: Requested) -> JsonAnswer:
+    return JsonAnswer(
+        {**capability_to_json(requested.capability), "build_id": requested.build_id}, status_code=202
+    )
+
+
+@router.get(_AT, response_model=shapes.CapabilityShown, summary="Show a capability")
+async def show(
+    service: Serves,
+    name: str,
+    version: Annotated[int, Query(ge=0, le=1_000_000, description="0 is the active one.")] = 0,
+) -> Response:
+    """Show a capability: what it may reach, its versions and newest runs, its document and source."""
+    catalogue = service.capabilities.catalogue
+    found = await catalogue.get(name)
+    versions = await catalogue.versions(found.id)
+    shown: dict[str, Any] = {
+        **capability_to_json(found),
+        "may": list(sentences(found.access, name=found.name)),
+        "versions": [version_to_json(each) for each in versions],
+        "runs": [run_to_json(run) for run in await catalogue.runs(found.id, limit=5)],
+    }
+    number = version or found.version or len(versions)
+    if number:
+        package = await catalogue.registered(found.id, number)
+        shown["document"] = package.document
+        shown["files"] = sorted(package.files)
+        shown["source"] = package.files["main.py"].decode("utf-8", "replace")
+        shown["edited"] = list(await catalogue.edited(found.id, number))
+    return JsonAnswer(shown)
+
+
+@router.delete(_AT, response_model=shapes.Capability, summary="Remove a capability")
+async def remove(service: Serves, name: str) -> Response:
+    """Delete a capability with all its versions, files and records."""
+    return JsonAnswer(capability_to_json(await service.capabilities.catalogue.remove(name)))
+
+
+@router.post(f"{_AT}/run", response_model=shapes.RunOutcome, summary="Run a capability")
+async def run(service: Serves, name: str, request: shapes.RunInput) -> Response:
+    """Run the active version in a fresh sandbox. A failure of its code is an outcome, with the status 200."""
+    return JsonAnswer(outcome_to_json(await service.capabilities.runner.run(name, request.input)))
+
+
+@router.post(f"{_AT}/test", response_model=shapes.Tested, summary="Run a capability's cases")
+async def run_cases(
+    service: Serves, name: str, version: Annotated[int, Query(ge=0, le=1_000_000)] = 0
+) -> Response:
+    """Run the cases of a version. What was edited by hand becomes a new version if they pass."""
+    tested = await service.capabilities.registrar.test(name, number=version)
+    return JsonAnswer(
+        {
+            "version": tested.number,
+            "passed": tested.passed,
+            "adopted": tested.adopted,
+            "checks": [result_to_json(check) for check in tested.checks],
+        }
+    )
+
+
+@router.get(f"{_AT}/approval", summary="Show what waits for approval")
+async def to_approve(service: Serves, name: str) -> Response:
+    """Show which version waits for approval, and what it wants to reach, in sentences."""
+    found = await service.capabilities.catalogue.get(name)
+    number, access = await service.capabilities.registrar.to_approve(name)
+    return JsonAnswer({"version": number, "may": list(sentences(access, name=found.name))})
+
+
+@router.post(f"{_AT}/approve", response_model=shapes.Registered, summary="Approve a capability")
+async def approve(service: Serves, name: str, request: shapes.VersionNumber) -> Response:
+    """Allow what a version wants to reach. Its cases run, and it becomes active if they pass.
+
+    `version` is the one that was shown: another one that was proposed meanwhile is not approved unseen.
+    """
+    number, _ = await service.capabilities.registrar.to_approve(name)
+    if number != request.version:
+        raise HTTPException(
+            409,
+            f"Version {number} of {name} waits for approval, not version {request.version}. Look at it first.",
+        )
+    return _registered(await service.capabilities.registrar.approve(name))
+
+
+def _registered(registration: Registration) -> JsonAnswer:
+    return JsonAnswer(
+        {
+            **capability_to_json(registration.capability),
+            "registered": registration.number,
+            "active": registration.is_active,
+            "checks": [result_to_json(check) for check in registration.checks],
+        }
+    )
+
+
+@router.get(f"{_AT}/versions", response_model=list[shapes.Version], summary="List a capability's versions")
+async def versions(service: Serves, name: str) -> Response:
+    """List the versions, the oldest first."""
+    catalogue = service.capabilities.catalogue
+    found = await catalogue.get(name)
+    return JsonAnswer(
+        [
+            {**version_to_json(version), "active": version.number == found.version}
+            for version in await catalogue.versions(found.id)
+        ]
+    )
+
+
+@router.post(f"{_AT}/activate", response_model=shapes.Capability, summary="Use another version")
+async def activate(service: Serves, name: str, request: shapes.VersionNumber) -> Response:
+    """Use another version from now on."""
+    return JsonAnswer(
+        capability_to_json(await service.capabilities.catalogue.activate(name, request.version))
+    )
+
+
+@router.post(f"{_AT}/rollback", response_model=shapes.Capability, summary="Go back a version")
+async def rollback(service: Serves, name: str) -> Response:
+    """Go back to the version before the active one."""
+    return JsonAnswer(capability_to_json(await service.capabilities.catalogue.rollback(name)))
+
+
+@router.post(f"{_AT}/disable", response_model=shapes.Capability, summary="Disable a capability")
+async def disable(service: Serves, name: str) -> Response:
+    """Keep a capability, and don't use it."""
+    return JsonAnswer(capability_to_json(await service.capabilities.catalogue.disable(name)))
+
+
+@router.post(f"{_AT}/enable", response_model=shapes.Capability, summary="Enable a capability")
+async def enable(service: Serves, name: str) -> Response:
+    """Use a disabled capability again."""
+    return JsonAnswer(capability_to_json(await service.capabilities.catalogue.enable(name)))
+
+
+@router.post(
+    f"{_AT}/repair", response_model=shapes.Capability, status_code=202, summary="Repair a capability"
+)
+async def repair(service: Serves, name: str, request: shapes.RepairWish) -> Response:
+    """Have a new version built, from the last failure or from a wish. The present version stays as it is."""
+    builds = service.capabilities.builds
+    return _requested(await builds.repair(name, wish=request.wish, failing_input=request.input))
+
+
+@router.post(f"{_AT}/cancel", response_model=shapes.Capability, summary="Stop a build")
+async def cancel(service: Serves, name: str) -> Response:
+    """Stop the build of a capability, which `name` or the build's id names. Nothing of it is registered."""
+    return JsonAnswer(capability_to_json(await service.capabilities.builds.cancel(name)))
+
+
+@router.get("/api/builder/status", response_class=EventStream, responses=STREAMS, summary="Follow a build")
+async def status(
+    service: Serves,
+    build_id: Annotated[str, Query(alias="buildId", max_length=200)],
+    last_event_id: Annotated[str | None, Header(description="Only messages after this one.")] = None,
+) -> Response:
+    """Stream the messages of a build, those so far and those to come, until it has ended: `question`, `answer`,
+    `progress`, `complete`, `error`. Questions are answered by `POST /api/builder/answer`.
+    """
+    after = last_event_id or "0"
+    if not (after.isascii() and after.isdigit() and len(after) <= 15):
+        raise UsageError("The Last-Event-ID is not the number of a message.")
+    builds = service.capabilities.builds
+    await builds.queue.get(build_id)
+    return EventStream(
+        _messages(builds, build_id, int(after)), stopping=service.stopping, metrics=service.metrics
+    )
+
+
+async def _messages(builds: Builds, build_id: str, after: int) -> AsyncGenerator[ServerEvent, None]:
+    async for message in builds.follow(build_id, after=after):
+        yield ServerEvent(name=message.type, data=message_to_json(message), id=str(message.number))
+
+
+@router.post("/api/builder/answer", response_model=shapes.BuildMessage, summary="Answer a build's question")
+async def answer(service: Serves, request: shapes.BuildAnswer) -> Response:
+    """Answer a question of a build; the first answer holds."""
+    return JsonAnswer(message_to_json(await _answer(service, request)))
+
+
+async def _answer(service: Service, request: shapes.BuildAnswer) -> Any:
+    return await service.capabilities.builds.answer(
+        request.build_id, request.question_id, request.answer, by="http"
+    )

@@ -1,0 +1,90 @@
+"""`POST /api/chat`: one message, and its turn as a stream of events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, HTTPException
+from starlette.responses import Response
+
+from satchel.errors import NotFound, UsageError
+from satchel.events import Record
+from satchel.runtime import RunningTurn, Session
+from satchel.server.routes.documented import STREAMS
+from satchel.server.service import Serves, Service
+from satchel.server.shapes import ChatRequest
+from satchel.server.streams import EventStream
+from satchel.server.turn_stream import Place, logged_turn, turn_events
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["conversations"])
+
+
+@router.post("/api/chat", response_class=EventStream, responses=STREAMS, summary="Send a message")
+async def chat(
+    service: Serves,
+    request: ChatRequest,
+    last_event_id: Annotated[
+        str | None, Header(description="Resumes the stream of a turn after this event, and begins none.")
+    ] = None,
+) -> Response:
+    """Begin a turn and stream its events.
+
+    `start`, then any number of `tool_start` {name, input}, `tool_progress` {name, data}, `tool_result` {name, result,
+    isError}, `text_delta` {text}, `memory` {memories}, `question`, `answered`, `notice` and `build`; at the end
+    `response` {text, buildId, pendingQuestion, toolCalls, status, usage}, or `error` with a problem.
+
+    The turn goes on when the client leaves. To get the rest, send the request again with the `Last-Event-ID`.
+    """
+    if last_event_id is not None:
+        return await _resumed(service, Place.parse(last_event_id))
+    if service.stopping.has_begun:
+        raise HTTPException(503, "The server is stopping.")
+    known = request.session_id is not None
+    async with service.sessions.used(
+        request.session_id,
+        interactive=request.interactive,
+        model=None if known else request.model,
+        mode=None if known else request.mode,
+        private=False if known else request.private,
+    ) as session:
+        if known:
+            await _check_known(service, session, request)
+        running = await session.start(request.message, memory=request.memory)
+        service.sessions.follow_turn(session, running, interactive=request.interactive)
+    start = Place(session_id=session.id, first=running.after_seq, seq=running.after_seq)
+    return _stream(service, running.records(), start)
+
+
+async def _check_known(service: Service, session: Session, request: ChatRequest) -> None:
+    if request.mode is not None or request.private:
+        raise UsageError("mode and private are for a new session. Leave them out, or leave out session_id.")
+    if session.running is not None and not session.running.is_cancelled:
+        raise HTTPException(
+            409, f"A turn is running in session {session.id}. Wait until it ends, or cancel it."
+        )
+    if request.model is not None:
+        session.use_model(await service.satchel.model(request.model))
+
+
+async def _resumed(service: Service, place: Place) -> Response:
+    running = await _running_at(service, place)
+    if running is not None:
+        return _stream(service, running.records(), place)
+    # Before the stream begins, so that an unknown session is a 404.
+    if not await service.satchel.sessions.records(place.session_id, after_seq=place.first, limit=1):
+        raise NotFound(f"Session {place.session_id} has no event after {place.first}.")
+    return _stream(service, logged_turn(service.satchel, place), place)
+
+
+async def _running_at(service: Service, place: Place) -> RunningTurn | None:
+    """The turn that begins there, if it runs here."""
+    return next(
+        (turn for turn in service.sessions.turns_of(place.session_id) if turn.after_seq == place.first), None
+    )
+
+
+def _stream(service: Service, records: AsyncGenerator[Record, None], start: Place) -> Response:
+    return EventStream(turn_events(records, start=start), stopping=service.stopping, metrics=service.metrics)

@@ -1,0 +1,39 @@
+"""What the description of each route says of its errors, streams and lists."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from satchel.server.problems import Problem
+from satchel.server.streams import EVENT_STREAM
+
+__all__ = ["PROBLEMS", "STREAMS"]
+
+_ABOUT: Final = {
+    400: "The request doesn't fit what it is about.",
+    401: "The token is missing or wrong.",
+    403: "A permission rule, a budget or the sandbox refused it, or the request came from another site's page.",
+    404: "There is no such thing.",
+    405: "The path has no such method.",
+    408: "The body took too long to arrive.",
+    409: "Something else is going on there.",
+    413: "The body is too long.",
+    421: "The server is not known by the name in the Host header.",
+    422: "The request doesn't have the expected form.",
+    429: "There were too many requests.",
+    431: "The headers are too long.",
+    500: "A defect of the server.",
+    502: "A language model refused the request, or its key is missing.",
+    503: "Something that is needed doesn't serve now: the database, a model, the sandbox; or the server stops.",
+    507: "The disk is full or can't be written.",
+}
+PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"description": about, "model": Problem} for status, about in _ABOUT.items()
+}
+"""Every request may end with one of these."""
+STREAMS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "Events, each with an id from which a client resumes with Last-Event-ID.",
+        "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+    }
+}

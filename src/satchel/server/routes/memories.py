@@ -1,0 +1,263 @@
+"""`/api/memories`, `/api/observe`, `/api/context` and `/api/profile`: memory for programs of any kind."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from satchel.errors import NotFound
+from satchel.memory import (
+    Episode,
+    Filters,
+    Hit,
+    Kind,
+    MemoryType,
+    Mode,
+    Tier,
+    Trust,
+    agenda_to_json,
+    change_to_json,
+    hit_to_json,
+    profile_to_json,
+    record_to_json,
+    related_to_json,
+)
+from satchel.server import shapes
+from satchel.server.json_answers import JsonAnswer
+from satchel.server.service import Serves
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["memory"])
+
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Word = Annotated[str | None, Query(max_length=200)]
+Time = Annotated[shapes.Moment | None, Query()]
+
+_TRUST: dict[str, Trust] = {"user": "user", "assistant": "agent", "other": "outside"}
+
+
+def _filters(
+    kind: Kind | None,
+    tier: Tier | None,
+    memory_type: MemoryType | None,
+    tag: list[str],
+    speaker: str | None,
+    session: str | None,
+    since: shapes.Moment | None,
+    until: shapes.Moment | None,
+    as_of: shapes.Moment | None,
+) -> Filters:
+    return Filters(
+        kind=kind,
+        tier=tier,
+        memory_type=memory_type,
+        tags=tag,
+        speaker=speaker,
+        session=session,
+        since=since,
+        until=until,
+        as_of=as_of,
+    )
+
+
+@router.get("/api/memories", response_model=list[shapes.Memory], summary="List memories")
+async def list_memories(
+    service: Serves,
+    limit: Limit = 50,
+    offset: Annotated[int, Query(ge=0, le=1_000_000_000)] = 0,
+    kind: Kind | None = None,
+    tier: Tier | None = None,
+    memory_type: MemoryType | None = None,
+    tag: Annotated[list[str], Query(max_length=20)] = [],  # noqa: B006 - FastAPI copies it
+    speaker: Word = None,
+    session: Word = None,
+    since: Time = None,
+    until: Time = None,
+    as_of: Time = None,
+) -> Response:
+    """List the memories that fit every filter, those said last first. The header X-Total-Count says how many fit."""
+    wanted = _filters(kind, tier, memory_type, tag, speaker, session, since, until, as_of)
+    records = await service.memory.list(limit=limit, offset=offset, **wanted)
+    total = await service.memory.count(**wanted)
+    return JsonAnswer([record_to_json(record) for record in records], headers={"x-total-count": str(total)})
+
+
+@router.post("/api/memories", response_model=shapes.Memory, status_code=201, summary="Add a memory")
+async def add(service: Serves, request: shapes.NewMemory) -> Response:
+    """Store a memory, word for word. It is on disk when this answers."""
+    id = await service.memory.add(**request.model_dump())
+    return JsonAnswer(record_to_json(await service.memory.get(id)), status_code=201)
+
+
+@router.get("/api/memories/search", response_model=list[shapes.Hit], summary="Search memories")
+async def search(
+    service: Serves,
+    q: Annotated[str, Query(max_length=10_000, description="A question, or some words.")],
+    limit: Limit = 10,
+    mode: Mode = "hybrid",
+    superseded: Annotated[bool, Query(description="Also what no longer holds.")] = False,
+    threshold: Annotated[float | None, Query(ge=-10, le=10)] = None,
+    kind: Kind | None = None,
+    tier: Tier | None = None,
+    memory_type: MemoryType | None = None,
+    tag: Annotated[list[str], Query(max_length=20)] = [],  # noqa: B006 - FastAPI copies it
+    speaker: Word = None,
+    session: Word = None,
+    since: Time = None,
+    until: Time = None,
+    as_of: Time = None,
+) -> Response:
+    """Find memories, best first, each with its score and the signals that it is made of."""
+    hits = await service.memory.search(
+        q,
+        limit=limit,
+        mode=mode,
+        include_superseded=superseded,
+        threshold=threshold,
+        **_filters(kind, tier, memory_type, tag, speaker, session, since, until, as_of),
+    )
+    return JsonAnswer([hit_to_json(hit) for hit in hits])
+
+
+@router.get("/api/memories/stats", response_model=shapes.MemoryStats, summary="Count memories")
+async def stats(service: Serves) -> Response:
+    """Count what is in the store."""
+    values: dict[str, Any] = asdict(await service.memory.stats())
+    for name in ("oldest", "newest"):
+        values[name] = values[name].isoformat() if values[name] is not None else None
+    return JsonAnswer(values)
+
+
+@router.get("/api/memories/{id}", response_model=shapes.Memory, summary="Show a memory")
+async def show(service: Serves, id: str) -> Response:
+    """Show a memory, with where it comes from."""
+    return JsonAnswer(record_to_json(await service.memory.get(id)))
+
+
+@router.patch("/api/memories/{id}", response_model=shapes.Memory, summary="Change a memory")
+async def edit(service: Serves, id: str, request: shapes.MemoryEdit) -> Response:
+    """Change a memory. Its history keeps what it was, and `undo` brings that back."""
+    await service.memory.edit(id, **request.model_dump(exclude_unset=True))
+    return JsonAnswer(record_to_json(await service.memory.get(id)))
+
+
+@router.delete("/api/memories/{id}", response_model=shapes.Receipt, summary="Forget a memory")
+async def forget(service: Serves, id: str) -> Response:
+    """Forget a memory for good: its words, vectors and edges, the facts that rest on it alone, and its words in the
+    session logs. The receipt says what was removed; the same source can't bring it back.
+    """
+    memory = service.memory
+    receipt = await service.satchel.forget([(await memory.get(id)).id])
+    if receipt.is_empty:
+        raise NotFound(f"There is no memory {id!r}.")
+    return JsonAnswer({"receipt": receipt.to_json()})
+
+
+@router.get(
+    "/api/memories/{id}/related", response_model=list[shapes.Related], summary="Follow a memory's edges"
+)
+async def related(
+    service: Serves,
+    id: str,
+    depth: Annotated[int, Query(ge=1, le=20)] = 2,
+    limit: Limit = 100,
+    relation: Annotated[list[str], Query(max_length=20)] = [],  # noqa: B006 - FastAPI copies it
+) -> Response:
+    """List what edges lead to from a memory, the nearest first."""
+    found = await service.memory.related(id, depth, relation or None, limit=limit)
+    return JsonAnswer([related_to_json(one) for one in found])
+
+
+@router.get(
+    "/api/memories/{id}/history", response_model=list[shapes.Change], summary="Show a memory's changes"
+)
+async def history(service: Serves, id: str) -> Response:
+    """List every change of a memory, oldest first; of a forgotten one, that it was forgotten."""
+    return JsonAnswer([change_to_json(change) for change in await service.memory.history(id)])
+
+
+@router.post("/api/memories/changes/{id}/undo", response_model=shapes.Changed, summary="Undo a change")
+async def undo(service: Serves, id: str) -> Response:
+    """Take a change of a memory back. Undoing the undoing brings it again."""
+    return JsonAnswer({"change": await service.memory.undo(id)})
+
+
+@router.post("/api/memories/{id}/pin", response_model=shapes.Changed, summary="Pin a memory")
+async def pin(service: Serves, id: str) -> Response:
+    """Have a memory stand in the profile."""
+    return JsonAnswer({"change": await service.memory.pin(id)})
+
+
+@router.delete("/api/memories/{id}/pin", response_model=shapes.Changed, summary="Unpin a memory")
+async def unpin(service: Serves, id: str) -> Response:
+    """Take the pin back."""
+    return JsonAnswer({"change": await service.memory.unpin(id)})
+
+
+@router.get("/api/profile", response_model=shapes.Profile, summary="Show the profile and the agenda")
+async def profile(service: Serves) -> Response:
+    """Show what holds about the user at all times, and what happens in the next seven days: what every session's model
+    is shown.
+    """
+    settings = service.satchel.settings.memory
+    found = await service.memory.profile(budget_tokens=settings.profile_tokens)
+    agenda = await service.memory.agenda(budget_tokens=settings.agenda_tokens)
+    return JsonAnswer({**profile_to_json(found), "agenda": agenda_to_json(agenda)})
+
+
+@router.post("/api/observe", response_model=shapes.Observed, summary="Capture a piece of a conversation")
+async def observe(service: Serves, request: shapes.ObserveRequest) -> Response:
+    """Capture what was said in a conversation that is held elsewhere. Facts are drawn from it later.
+
+    Secrets, `<private>` parts and what Satchel injected are left out, as everywhere.
+    """
+    memory = service.memory
+    turn = request.turn
+    if turn is None:
+        newest = [record.source.turn or 0 for record in await memory.list(limit=100, session=request.session)]
+        turn = max(newest, default=0) + 1
+    if not service.satchel.settings.keeps_memory:
+        return JsonAnswer({"turn": turn, "ids": []})
+    ids = await memory.add_episodes(
+        Episode(
+            session=request.session,
+            turn=turn,
+            speaker=piece.speaker or piece.role,
+            text=piece.content,
+            said_at=piece.said_at,
+            position=position,
+            trust=_TRUST[piece.role],
+        )
+        for position, piece in enumerate(request.messages)
+    )
+    service.satchel.distilling.notify()
+    return JsonAnswer({"turn": turn, "ids": list(ids)})
+
+
+@router.post("/api/context", response_model=shapes.Context, summary="Get relevant memory")
+async def context(service: Serves, request: shapes.ContextRequest) -> Response:
+    """Get at most `budget_tokens` of memory that bears on the last messages, as a marked block; or an empty text."""
+    settings = service.satchel.settings.memory
+    found = await service.memory.surface(
+        [{"role": message.role, "content": message.content} for message in request.messages],
+        budget_tokens=request.budget_tokens or settings.budget_tokens,
+        limit=request.limit or settings.limit,
+        threshold=settings.surface_threshold,
+        exclude=request.exclude,
+        exclude_session=request.session,
+    )
+    shown = [_shown(hit) for hit in found.memories]
+    return JsonAnswer({"text": found.text, "tokens": found.tokens, "memories": shown})
+
+
+def _shown(hit: Hit) -> dict[str, Any]:
+    return {
+        "id": hit.memory.id,
+        "content": hit.memory.content,
+        "score": round(hit.score, 4),
+        "source": {"session": hit.memory.source.session, "turn": hit.memory.source.turn},
+    }

@@ -1,0 +1,96 @@
+"""The program itself: whether it serves, what it counts, which tools there are, and what was spent."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from satchel.errors import NotFound, StorageError
+from satchel.messages import usage_to_json
+from satchel.runtime.lines import spent_by_day_and_model
+from satchel.runtime.tooling import ToolEntry
+from satchel.server import shapes
+from satchel.server.json_answers import JsonAnswer
+from satchel.server.metrics import METRICS_TYPE
+from satchel.server.service import Serves, Service
+from satchel.tools import Registry
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["program"])
+
+
+@router.get("/healthz", response_model=shapes.Checked, summary="Whether the server answers")
+async def healthz() -> Response:
+    """Answer, without a token."""
+    return JsonAnswer({"status": "ok"})
+
+
+@router.get("/readyz", response_model=shapes.Readiness, summary="Whether requests can be served")
+async def readyz(service: Serves) -> Response:
+    """Say whether the database serves and the server is not stopping, without a token. The status is 503 if not."""
+    ready = await _is_ready(service)
+    return JsonAnswer({"ready": ready}, status_code=200 if ready else 503)
+
+
+async def _is_ready(service: Service) -> bool:
+    if service.stopping.has_begun or service.satchel.home.database is None:
+        return False
+    try:
+        await service.satchel.sessions.inbox_version()
+    except StorageError:
+        return False
+    return True
+
+
+@router.get("/metrics", response_class=Response, summary="Figures for Prometheus")
+async def metrics(service: Serves) -> Response:
+    """Requests, their time, turns, streams: in the text format of Prometheus."""
+    gauges = {"satchel_turns_running": ("Turns that run now.", float(service.sessions.running))}
+    return Response(service.metrics.text(gauges=gauges), media_type=METRICS_TYPE)
+
+
+@router.get("/api/tools", response_model=list[shapes.Tool], summary="List tools")
+async def list_tools(service: Serves) -> Response:
+    """List all tools, and what can't be used, with the reason."""
+    registry = await service.satchel.tools()
+    return JsonAnswer([_tool(entry, registry) for entry in await service.satchel.tooling.entries()])
+
+
+@router.get("/api/tools/{name}", response_model=shapes.Tool, summary="Show a tool")
+async def show_tool(service: Serves, name: str) -> Response:
+    """Show a tool with the schema of its input."""
+    registry = await service.satchel.tools()
+    for entry in await service.satchel.tooling.entries():
+        if entry.name == name:
+            return JsonAnswer(_tool(entry, registry))
+    raise NotFound(f"There is no tool {name!r}. GET /api/tools lists them.")
+
+
+def _tool(entry: ToolEntry, registry: Registry) -> dict[str, object]:
+    found = registry.get(entry.name)
+    return {
+        "name": entry.name,
+        "source": entry.source,
+        "description": entry.description,
+        "status": entry.status,
+        "reason": entry.reason,
+        "origin": entry.origin,
+        "input_schema": dict(found.spec.input_schema) if found is not None else None,
+    }
+
+
+@router.get("/api/usage", response_model=list[shapes.Spent], summary="Tokens and cost by day and model")
+async def usage(service: Serves, days: Annotated[int, Query(ge=1, le=10_000)] = 30) -> Response:
+    """Show what the models cost, of the most recent days with any use."""
+    rows = await service.satchel.usage()
+    newest = sorted({row.day for row in rows}, reverse=True)[:days]
+    summed = spent_by_day_and_model(row for row in rows if row.day in newest)
+    return JsonAnswer(
+        [
+            {"day": day, "model": model, "calls": calls, **usage_to_json(spent)}
+            for (day, model), (calls, spent) in summed.items()
+        ]
+    )

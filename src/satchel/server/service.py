@@ -1,0 +1,61 @@
+"""What the routes need: the open Satchel, its sessions in use, and the server's own state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from satchel.errors import StorageError
+from satchel.memory import Memory
+from satchel.runtime import Satchel
+from satchel.runtime.capability_parts import CapabilityParts
+from satchel.server.metrics import Metrics
+from satchel.server.open_sessions import OpenSessions
+from satchel.server.streams import Stopping
+
+__all__ = ["Serves", "Service"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """One open Satchel as the routes use it."""
+
+    satchel: Satchel
+    sessions: OpenSessions
+    metrics: Metrics
+    stopping: Stopping
+
+    @property
+    def memory(self) -> Memory:
+        """The memory.
+
+        Raises:
+            StorageError: It is off or could not be opened.
+        """
+        if self.satchel.memory is None:
+            raise StorageError(
+                "Memory is off (memory.enabled) or could not be opened. `satchel doctor` shows why."
+            )
+        return self.satchel.memory
+
+    @property
+    def capabilities(self) -> CapabilityParts:
+        """What is done with capabilities.
+
+        Raises:
+            StorageError: The database could not be opened.
+        """
+        if self.satchel.capabilities is None:
+            raise StorageError("Capabilities are unavailable. `satchel doctor` shows why.")
+        return self.satchel.capabilities
+
+
+def _service(request: Request) -> Service:
+    found: Service = request.app.state.service
+    return found
+
+
+Serves = Annotated[Service, Depends(_service)]
+"""The argument of a route that gets the service."""

@@ -1,0 +1,573 @@
+"""The requests and answers of the HTTP interface, as OpenAPI describes them.
+
+Requests with fields that are not here are refused. Answers may get more fields; these stay.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from satchel.config import Mode
+from satchel.events import Consent
+from satchel.memory import Kind, MemoryType, Tier, Trust
+
+__all__ = [
+    "Agenda",
+    "Answer",
+    "Answered",
+    "BuildAnswer",
+    "BuildMessage",
+    "BuildWish",
+    "Cancelled",
+    "Capability",
+    "CapabilityShown",
+    "CaseResult",
+    "Change",
+    "Changed",
+    "ChatRequest",
+    "Checked",
+    "Context",
+    "ContextRequest",
+    "FromOutside",
+    "Hit",
+    "Input",
+    "Memory",
+    "MemoryEdit",
+    "MemoryStats",
+    "NewMemory",
+    "Observed",
+    "ObserveRequest",
+    "Post",
+    "Posted",
+    "Profile",
+    "Readiness",
+    "Receipt",
+    "Registered",
+    "Related",
+    "RepairWish",
+    "RunOutcome",
+    "Session",
+    "SessionHit",
+    "SessionShown",
+    "Spent",
+    "Tested",
+    "Text",
+    "Tool",
+    "Version",
+    "VersionNumber",
+]
+
+
+class FromOutside(BaseModel):
+    """A request: unknown fields are refused, so that a misspelt one is noticed."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class _Answered(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+def _dated(moment: datetime) -> datetime:
+    # Arithmetic with other years overflows where time zones are added.
+    if not 1 <= moment.year - 1600 <= 1400:
+        raise ValueError("the year must be between 1601 and 3000")
+    return moment
+
+
+def _encodable(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        raise ValueError("the input has a number, a character or a depth that JSON doesn't allow") from None
+    return value
+
+
+Moment: TypeAlias = Annotated[datetime, AfterValidator(_dated)]
+"""A time; without an offset it is local."""
+Input: TypeAlias = Annotated[dict[str, Any], AfterValidator(_encodable)]
+"""The arguments of a call."""
+Text: TypeAlias = Annotated[str, Field(max_length=16_000_000)]
+_Word: TypeAlias = Annotated[str, Field(max_length=200)]
+_Turn: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000_000)]
+
+
+# Conversations
+
+
+class ChatRequest(FromOutside):
+    """A message to the agent."""
+
+    message: Text = Field(description="The user's words. Not needed with Last-Event-ID.", default="")
+    session_id: _Word | None = Field(None, description="The conversation; none begins one.")
+    model: _Word | None = Field(None, description='"provider:model"; none leaves the session its model.')
+    memory: bool = Field(True, description="Whether memories are shown to the model, and this is remembered.")
+    private: bool = Field(False, description="A new session of which nothing is remembered.")
+    mode: Mode | None = Field(
+        None, description="For a new session: how calls that no rule covers are decided."
+    )
+    interactive: bool = Field(
+        False,
+        description="The client answers `question` events by POST /api/sessions/{id}/answer, and the turn waits for "
+        "it. Otherwise calls that need permission are refused.",
+    )
+
+
+class Answer(FromOutside):
+    """The answer to an open question."""
+
+    id: _Word = Field(description="Of the question.")
+    text: Text | None = Field(
+        None, description="The answer to a tool's question or to a build's; null declines."
+    )
+    consent: Consent | dict[str, Consent] | None = Field(
+        None, description="To a permission question: for all of its calls, or by call id."
+    )
+    words: Annotated[str, Field(max_length=10_000)] = Field("", description="Why not, for the model.")
+    by: _Word = Field("", description="The name of this client.")
+
+
+class Answered(_Answered):
+    """An answer that was taken."""
+
+    turn: int | None = Field(
+        description="The turn that the answer began or resumed; null if the running one goes on."
+    )
+
+
+class Cancelled(_Answered):
+    """Whether a turn was running and is interrupted now."""
+
+    cancelled: bool
+
+
+class Post(FromOutside):
+    """Something for a session's inbox; the next message delivers it to the model."""
+
+    text: Annotated[str, Field(min_length=1, max_length=20_000)]
+    source: _Word = Field("a program", description="Who posts, in one line.")
+    untrusted: bool = Field(False, description="The text comes from outside.")
+
+
+class Posted(_Answered):
+    """A post that was stored."""
+
+    id: str
+
+
+class Session(_Answered):
+    """A conversation."""
+
+    id: str
+    title: str
+    started_at: str
+    last_at: str
+    turns: int
+    cwd: str
+    model: str
+    private: bool
+
+
+class SessionShown(Session):
+    """A conversation with a page of its events."""
+
+    running: bool = Field(description="Whether a turn runs in this server.")
+    last_seq: int = Field(description="The number of the last event of this page; `after` of the next one.")
+    questions: list[dict[str, Any]] = Field(description="What waits for an answer, as events.")
+    events: list[dict[str, Any]]
+
+
+class SessionHit(_Answered):
+    """A place in a conversation that was found."""
+
+    session: str
+    title: str
+    seq: int
+    turn: int
+    kind: str
+    at: str
+    snippet: str
+
+
+# Memory
+
+
+class Source(_Answered):
+    """Where a memory comes from."""
+
+    session: str | None = None
+    turn: int | None = None
+    position: int | None = None
+    quote: str | None = None
+
+
+class Memory(_Answered):
+    """A memory."""
+
+    id: str
+    content: str
+    kind: str
+    tier: str
+    memory_type: str
+    importance: int
+    priority: float
+    decay_rate: float
+    tags: list[str]
+    speaker: str
+    said_at: str
+    valid_from: str | None
+    valid_to: str | None
+    source: Source
+    trust: str
+    created_at: str
+    last_accessed: str | None
+    access_count: int
+    scope: str
+    user: str
+    pinned: bool
+
+
+class Hit(_Answered):
+    """A memory that was found, with its score and what that is made of."""
+
+    memory: Memory
+    score: float
+    signals: dict[str, float | None]
+
+
+class Related(_Answered):
+    """A memory that edges lead to."""
+
+    memory: Memory
+    depth: int
+    weight: float
+
+
+class Change(_Answered):
+    """A change of a memory."""
+
+    id: str
+    memory_id: str
+    action: str
+    at: str
+    who: str
+    why: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+class Changed(_Answered):
+    """A change that was made."""
+
+    change: str | None = Field(description="Its id; null if nothing was to be changed.")
+
+
+class Receipt(_Answered):
+    """What was forgotten: in the store, in session logs, and which backups may still hold it."""
+
+    receipt: list[dict[str, Any]]
+
+
+class MemoryStats(_Answered):
+    """What the store holds."""
+
+    memories: int
+    by_kind: dict[str, int]
+    by_tier: dict[str, int]
+    by_type: dict[str, int]
+    sessions: int
+    embedder: str | None
+    embedded: int
+    forgotten: int
+    oldest: str | None
+    newest: str | None
+
+
+class NewMemory(FromOutside):
+    """A memory to store."""
+
+    content: Annotated[Text, Field(min_length=1)]
+    tags: Annotated[list[_Word], Field(max_length=100)] = []
+    kind: Kind = "fact"
+    tier: Tier = "long_term"
+    memory_type: MemoryType = "general"
+    importance: Annotated[int, Field(ge=1, le=5)] = 3
+    priority: Annotated[float, Field(ge=0, le=1)] | None = None
+    decay_rate: Annotated[float, Field(ge=0, le=1)] | None = None
+    speaker: _Word = ""
+    said_at: Moment | None = None
+    valid_from: Moment | None = None
+    valid_to: Moment | None = None
+    session: _Word | None = None
+    turn: _Turn | None = None
+    trust: Trust = "user"
+
+
+class MemoryEdit(FromOutside):
+    """What shall be different in a memory; what is not there stays."""
+
+    content: Annotated[Text, Field(min_length=1)] | None = None
+    tags: Annotated[list[_Word], Field(max_length=100)] | None = None
+    tier: Tier | None = None
+    memory_type: MemoryType | None = None
+    importance: Annotated[int, Field(ge=1, le=5)] | None = None
+    priority: Annotated[float, Field(ge=0, le=1)] | None = None
+    decay_rate: Annotated[float, Field(ge=0, le=1)] | None = None
+    speaker: _Word | None = None
+    said_at: Moment | None = None
+    valid_from: Moment | None = Field(None, description="null removes it.")
+    valid_to: Moment | None = Field(None, description="null removes it.")
+    why: Annotated[str, Field(max_length=2000)] = ""
+
+
+class Piece(FromOutside):
+    """A message of a conversation that is held elsewhere."""
+
+    role: Literal["user", "assistant", "other"] = Field(
+        description='"other" is somebody who is not part of the conversation, such as a page that was read.'
+    )
+    content: Text
+    speaker: _Word = Field("", description="Who said it; none takes the role.")
+    said_at: Moment | None = None
+
+
+class ObserveRequest(FromOutside):
+    """A piece of a conversation that is held elsewhere. The same piece twice changes nothing."""
+
+    session: Annotated[str, Field(min_length=1, max_length=200)] = Field(
+        description="The conversation's own id."
+    )
+    turn: _Turn | None = Field(None, description="The exchange in it; none is the one after the newest.")
+    messages: Annotated[list[Piece], Field(min_length=1, max_length=1000)]
+
+
+class Observed(_Answered):
+    """What was captured."""
+
+    turn: int
+    ids: list[str] = Field(
+        description="Of the episodes. Empty where memory doesn't capture, or nothing was said."
+    )
+
+
+class _Said(FromOutside):
+    role: Literal["system", "user", "assistant", "tool"] = "user"
+    content: Text
+
+
+class ContextRequest(FromOutside):
+    """Recent messages, for which relevant memory is wanted."""
+
+    messages: Annotated[list[_Said], Field(min_length=1, max_length=1000)] = Field(
+        description="Oldest first; the last three count."
+    )
+    budget_tokens: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        None, description="At most so many; none takes memory.budget_tokens."
+    )
+    limit: Annotated[int, Field(ge=1, le=100)] | None = None
+    session: _Word | None = Field(
+        None, description="The conversation that goes on: what it said is left out."
+    )
+    exclude: Annotated[list[_Word], Field(max_length=10_000)] = Field(
+        [], description="Ids that were shown before."
+    )
+
+
+class Shown(_Answered):
+    """A memory that is shown."""
+
+    id: str
+    content: str
+    score: float
+    source: Source
+
+
+class Context(_Answered):
+    """What to show a model; `text` is empty where nothing bears on the messages."""
+
+    text: str
+    tokens: int
+    memories: list[Shown]
+
+
+class Profile(_Answered):
+    """What holds about the user at all times, and what happens in the next days."""
+
+    text: str
+    tokens: int
+    lines: list[dict[str, Any]]
+    agenda: Agenda
+
+
+class Agenda(_Answered):
+    """What happens in the next days."""
+
+    day: str
+    text: str
+    tokens: int
+    lines: list[dict[str, Any]]
+
+
+Profile.model_rebuild()
+
+
+# Tools, capabilities, usage
+
+
+class Tool(_Answered):
+    """A tool."""
+
+    name: str
+    source: str
+    description: str
+    status: str
+    reason: str
+    origin: str
+    input_schema: dict[str, Any] | None = None
+
+
+class Capability(_Answered):
+    """A tool that the agent made."""
+
+    id: str
+    name: str
+    description: str
+    status: str
+    version: int
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any]
+    tags: list[str]
+    build_id: str
+    reasons: list[str]
+
+
+class Version(_Answered):
+    """A version of a capability."""
+
+    version: int
+    status: str
+    sha256: str
+    created_at: str
+
+
+class CapabilityShown(Capability):
+    """A capability with its versions, its newest runs, and the files of one version."""
+
+    may: list[str] = Field(description="What it may reach, in sentences.")
+    versions: list[Version]
+    runs: list[dict[str, Any]]
+
+
+class BuildWish(FromOutside):
+    """A capability to be built."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    description: Annotated[str, Field(min_length=1, max_length=10_000)]
+    input_schema: Input = Field(default_factory=dict, description="Empty leaves it to the Builder.")
+
+
+class RepairWish(FromOutside):
+    """What a new version shall do differently."""
+
+    wish: Annotated[str, Field(max_length=10_000)] = ""
+    input: Input | None = Field(
+        None, description="With which it fails; none takes that of the last failed run."
+    )
+
+
+class VersionNumber(FromOutside):
+    """A version."""
+
+    version: Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class RunInput(FromOutside):
+    """The arguments of a run."""
+
+    input: Input = Field(default_factory=dict)
+
+
+class RunOutcome(_Answered):
+    """How a run went; `status` is "ok" where there is a result."""
+
+    status: str
+    result: str | None
+    error: str
+    stdout: str
+    stderr: str
+    wall_ms: float
+    backend: str
+
+
+class CaseResult(_Answered):
+    """How a case went."""
+
+    name: str
+    passed: bool | None
+    reason: str
+    wall_ms: float
+
+
+class Tested(_Answered):
+    """How the cases of a version went."""
+
+    version: int
+    passed: bool
+    adopted: int
+    checks: list[CaseResult]
+
+
+class Registered(Capability):
+    """A version that was checked."""
+
+    registered: int
+    active: bool
+    checks: list[CaseResult]
+
+
+class BuildAnswer(FromOutside):
+    """The answer to a question of a build."""
+
+    build_id: _Word
+    question_id: _Word
+    answer: Text | None = Field(description="null declines.")
+
+
+class BuildMessage(_Answered):
+    """A message between a build and the user."""
+
+    number: int
+    id: str
+    build_id: str
+    direction: str
+    type: str
+    payload: dict[str, Any]
+    read: bool
+    created_at: str
+
+
+class Spent(_Answered):
+    """What one model cost on one day."""
+
+    day: str
+    model: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+
+
+class Readiness(_Answered):
+    """Whether requests can be served."""
+
+    ready: bool
+
+
+class Checked(_Answered):
+    """The server answers."""
+
+    status: str

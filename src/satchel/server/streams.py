@@ -1,0 +1,131 @@
+"""Answers that are streams of server-sent events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from satchel.server.json_answers import json_bytes
+from satchel.server.metrics import Metrics
+
+__all__ = ["EVENT_STREAM", "EventStream", "ServerEvent", "Stopping"]
+
+EVENT_STREAM: Final = "text/event-stream"
+
+_HEARTBEAT_S: Final = 15.0
+"""Proxies close connections on which nothing comes; common limits begin at 30 s."""
+_RETRY_MS: Final = 1000
+_SEND_WAIT_S: Final = 60.0
+"""A client that takes nothing for so long is gone, whatever its connection says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerEvent:
+    """One event: its name, its data, and the id from which a client resumes; "" leaves the id as it was."""
+
+    name: str
+    data: Mapping[str, Any]
+    id: str = ""
+
+    def encoded(self) -> bytes:
+        """As it is sent. JSON has no line breaks outside of strings, so the data is one line."""
+        head = f"id: {self.id}\n" if self.id else ""
+        return f"{head}event: {self.name}\ndata: ".encode() + json_bytes(self.data) + b"\n\n"
+
+
+class Stopping:
+    """How far the stop of the server has come: first it takes no more work, then its streams end."""
+
+    def __init__(self) -> None:
+        """It runs."""
+        self.has_begun = False
+        self._streams_end = anyio.Event()
+
+    def begin(self) -> None:
+        """Take no more work."""
+        self.has_begun = True
+
+    def end_streams(self) -> None:
+        """End every stream, so that none holds the server up."""
+        self._streams_end.set()
+
+    async def wait(self) -> None:
+        """Wait until the streams end."""
+        await self._streams_end.wait()
+
+
+class EventStream(Response):
+    """Sends events as they come, and a comment when none has come for a while.
+
+    It ends with the events, when the client leaves, or when the server stops; whatever makes the events goes on.
+    """
+
+    media_type = EVENT_STREAM
+
+    def __init__(
+        self, events: AsyncGenerator[ServerEvent, None], *, stopping: Stopping, metrics: Metrics
+    ) -> None:
+        """`events` is closed at the end."""
+        super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._events = events
+        self._stopping = stopping
+        self._metrics = metrics
+        self._sent_s = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        self._metrics.streams += 1
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            if await self._send_all(receive, send):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._metrics.streams -= 1
+
+    async def _send_all(self, receive: Receive, send: Send) -> bool:
+        """Send the events. Returns whether the client still listens."""
+        is_gone = False
+        async with anyio.create_task_group() as group:
+
+            async def until_gone() -> None:
+                nonlocal is_gone
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                is_gone = True
+                group.cancel_scope.cancel()
+
+            async def until_stopped() -> None:
+                await self._stopping.wait()
+                group.cancel_scope.cancel()
+
+            async def heartbeat() -> None:
+                while True:
+                    await anyio.sleep(_HEARTBEAT_S)
+                    if anyio.current_time() - self._sent_s >= _HEARTBEAT_S:
+                        await pass_on(b": still here\n\n")
+
+            async def pass_on(data: bytes) -> None:
+                nonlocal is_gone
+                self._sent_s = anyio.current_time()
+                with anyio.move_on_after(_SEND_WAIT_S) as waiting:
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                if waiting.cancelled_caught:
+                    is_gone = True
+                    group.cancel_scope.cancel()
+
+            group.start_soon(until_gone)
+            group.start_soon(until_stopped)
+            group.start_soon(heartbeat)
+            await pass_on(f"retry: {_RETRY_MS}\n\n".encode())
+            async with aclosing(self._events):
+                async for event in self._events:
+                    await pass_on(event.encoded())
+            group.cancel_scope.cancel()
+        return not is_gone

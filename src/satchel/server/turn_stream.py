@@ -1,0 +1,314 @@
+"""A turn as the events of `POST /api/chat`: the names and shapes of seed-0, each with an id to resume from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from satchel.errors import SatchelError, UsageError
+from satchel.events import (
+    Action,
+    AskedCall,
+    AskUser,
+    Assistant,
+    BuildPosted,
+    Event,
+    MemorySurfaced,
+    Notice,
+    Observation,
+    QuestionAnswered,
+    QuestionAsked,
+    Record,
+    SurfacedMemory,
+    TextDelta,
+    ToolProgress,
+    TurnEnd,
+    TurnStart,
+)
+from satchel.events import (
+    Final as FinalEvent,
+)
+from satchel.messages import text_of, usage_to_json
+from satchel.runtime import Satchel
+from satchel.server.problems import problem_of
+from satchel.server.streams import ServerEvent
+
+__all__ = ["Place", "logged_turn", "turn_events"]
+
+_PAGE: Final = 500
+_PLACE: Final = re.compile(r"([A-Za-z0-9-]{1,64})\.(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
+_INTERRUPTED: Final = (
+    "The server ended in the middle of this turn. To go on with it: POST /api/sessions/ID/resume"
+    " - or send the next message."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A place in a turn, which the id of an event names.
+
+    Attributes:
+        session_id: The session.
+        first: The number of the record before the turn's first one.
+        seq: The number of the last logged record that came.
+        chars: How many characters of the answer that is being written came after it.
+    """
+
+    session_id: str
+    first: int
+    seq: int
+    chars: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """The place that an id names.
+
+        Raises:
+            UsageError: It is no id of an event of a turn.
+        """
+        found = _PLACE.fullmatch(text.strip())
+        if found is None:
+            raise UsageError("The Last-Event-ID is no id of an event of POST /api/chat.")
+        first, seq, chars = (int(part) for part in found.groups()[1:])
+        if seq < first:
+            raise UsageError("The Last-Event-ID names a place before its turn.")
+        return cls(session_id=found[1], first=first, seq=seq, chars=chars)
+
+    def __str__(self) -> str:
+        return f"{self.session_id}.{self.first}.{self.seq}.{self.chars}"
+
+
+async def turn_events(
+    records: AsyncGenerator[Record, None], *, start: Place
+) -> AsyncGenerator[ServerEvent, None]:
+    """Turn the records of a turn, from its first one, into the events after a place.
+
+    Args:
+        records: The turn's; closed at the end.
+        start: Where the client is: `first` and `seq` are the same for one that has nothing yet.
+    """
+    translator = _Translator(start)
+    async with aclosing(records):
+        try:
+            async for record in records:
+                for event in translator.feed(record):
+                    yield event
+        except SatchelError as error:
+            yield ServerEvent(name="error", data=problem_of(error), id=str(translator.place))
+            return
+    if not translator.has_ended and translator.turn:
+        yield translator.response("interrupted", _INTERRUPTED)
+
+
+async def logged_turn(satchel: Satchel, place: Place) -> AsyncGenerator[Record, None]:
+    """The records of a turn that doesn't run here, from the log.
+
+    Raises:
+        NotFound: There is no such session.
+        StorageError: The log can't be read.
+    """
+    seq, turn = place.first, 0
+    while page := await satchel.sessions.records(place.session_id, after_seq=seq, limit=_PAGE):
+        for record in page:
+            seq = record.seq
+            if isinstance(record.event, TurnStart):
+                if turn:
+                    return  # the next turn: this one has no end
+                turn = record.event.turn
+            if turn:
+                yield record
+            if isinstance(record.event, TurnEnd) and turn:
+                return
+
+
+@dataclass(slots=True)
+class _Call:
+    name: str
+    input: Mapping[str, Any]
+    result: str | None = None
+    is_error: bool = False
+
+
+@dataclass(slots=True)
+class _Translator:
+    """Reads the records of one turn and says what a client that has everything up to `start` has not yet."""
+
+    start: Place
+    turn: int = 0
+    has_ended: bool = False
+    seq: int = 0
+    chars: int = 0
+    text: str = ""
+    question: str | None = None
+    build_id: str | None = None
+    calls: dict[str, _Call] = field(default_factory=dict)
+    skip: int = 0
+
+    def __post_init__(self) -> None:
+        self.seq = self.start.first
+        self.skip = self.start.chars
+
+    @property
+    def place(self) -> Place:
+        """After everything that was read."""
+        return Place(
+            session_id=self.start.session_id,
+            first=self.start.first,
+            seq=max(self.seq, self.start.seq),
+            chars=self.chars,
+        )
+
+    def feed(self, record: Record) -> Iterator[ServerEvent]:
+        event = record.event
+        if isinstance(event, TextDelta):
+            yield from self._said(event.text)
+            return
+        if isinstance(event, ToolProgress):
+            data = {"name": event.tool, "data": dict(event.data), "callId": event.call_id}
+            yield self._event("tool_progress", data)
+            return
+        is_new = record.seq > self.start.seq
+        if isinstance(event, Assistant):
+            # What was not streamed: by a model that doesn't, or before this client came.
+            rest = text_of(event.blocks)[self.chars :]
+            if is_new and rest:
+                yield from self._said(rest)
+        if record.seq > self.seq:
+            self.seq = record.seq
+        if isinstance(event, Assistant):
+            self.chars = 0
+            if is_new:
+                self.skip = 0
+        shown = self._shown(event)
+        if is_new and shown is not None:
+            yield shown
+
+    def _said(self, text: str) -> Iterator[ServerEvent]:
+        fresh = text[max(0, self.skip - self.chars) :]
+        self.chars += len(text)
+        if fresh:
+            yield self._event("text_delta", {"text": fresh})
+
+    def _shown(self, event: Event) -> ServerEvent | None:
+        match event:
+            case TurnStart():
+                self.turn = event.turn
+                return self._event("start", {"sessionId": self.start.session_id, "turn": event.turn})
+            case MemorySurfaced():
+                memories = [_memory(memory) for memory in event.memories]
+                return self._event("memory", {"memories": memories, "standing": event.standing})
+            case Action():
+                self.calls[event.call_id] = _Call(event.tool, event.input)
+                data = {"name": event.tool, "input": dict(event.input), "callId": event.call_id}
+                return self._event("tool_start", data)
+            case Observation():
+                self._take(event)
+                return self._event(
+                    "tool_result",
+                    {
+                        "name": event.tool,
+                        "result": event.text,
+                        "isError": event.is_error,
+                        "callId": event.call_id,
+                    },
+                )
+            case QuestionAsked():
+                return self._event("question", _question(event))
+            case QuestionAnswered():
+                return self._event("answered", {"id": event.id, "by": event.by})
+            case BuildPosted():
+                return self._event("build", _build(event))
+            case Notice():
+                return self._event("notice", {"part": event.part, "text": event.text})
+            case AskUser():
+                self.question = event.question
+                return None
+            case FinalEvent():
+                self.text = event.text
+                return None
+            case TurnEnd():
+                self.has_ended = True
+                return self.response(event.status, self.text, usage=usage_to_json(event.usage))
+            case _:
+                return None
+
+    def _take(self, event: Observation) -> None:
+        call = self.calls.setdefault(event.call_id, _Call(event.tool, {}))
+        call.result, call.is_error = event.text, event.is_error
+        if isinstance(event.data, Mapping) and isinstance(event.data.get("build_id"), str):
+            self.build_id = event.data["build_id"] or self.build_id
+
+    def response(self, status: str, text: str, *, usage: Mapping[str, Any] | None = None) -> ServerEvent:
+        """The last event."""
+        return self._event(
+            "response",
+            {
+                "text": text,
+                "buildId": self.build_id,
+                "pendingQuestion": self.question,
+                "toolCalls": [
+                    {
+                        "name": call.name,
+                        "input": dict(call.input),
+                        "result": call.result,
+                        "isError": call.is_error,
+                    }
+                    for call in self.calls.values()
+                ],
+                "sessionId": self.start.session_id,
+                "turn": self.turn,
+                "status": status,
+                "usage": usage,
+            },
+        )
+
+    def _event(self, name: str, data: Mapping[str, Any]) -> ServerEvent:
+        return ServerEvent(name=name, data=data, id=str(self.place))
+
+
+def _memory(memory: SurfacedMemory) -> dict[str, Any]:
+    """As `satchel ask --json` writes it (DESIGN 3.3)."""
+    return {
+        "id": memory.id,
+        "content": memory.content,
+        "score": memory.score,
+        "source": {"session": memory.session, "turn": memory.source_turn},
+    }
+
+
+def _question(event: QuestionAsked) -> dict[str, Any]:
+    return {
+        "id": event.id,
+        "kind": event.kind,
+        "text": event.text,
+        "options": list(event.options),
+        "isSecret": event.is_secret,
+        "calls": [_asked(call) for call in event.calls],
+    }
+
+
+def _asked(call: AskedCall) -> dict[str, Any]:
+    return {
+        "callId": call.call_id,
+        "name": call.tool,
+        "input": dict(call.input),
+        "key": call.key,
+        "rules": list(call.rules),
+        "reason": call.reason,
+    }
+
+
+def _build(event: BuildPosted) -> dict[str, Any]:
+    return {
+        "id": event.id,
+        "buildId": event.build_id,
+        "capability": event.capability,
+        "kind": event.kind,
+        "text": event.text,
+        "questionId": event.question_id,
+        "options": list(event.options),
+        "status": event.status,
+    }
