@@ -27,7 +27,7 @@ def serve(host: str | None, port: int | None, model: str | None) -> int:
 
     async def body() -> int:
         # FastAPI and uvicorn are imported only here.
-        from satchel.server import serve as serve_http  # noqa: PLC0415
+        from satchel.server.listening import serve as serve_http  # noqa: PLC0415
 
         async with opened(settings) as satchel:
             await tell_choice(satchel)

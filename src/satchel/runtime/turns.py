@@ -126,14 +126,18 @@ class RunningTurn:
             async for record in records:
                 yield record.event
 
-    async def records(self) -> AsyncGenerator[Record, None]:
+    async def records(self, after_seq: int | None = None) -> AsyncGenerator[Record, None]:
         """Yield all records of the turn, including those of what has already happened.
+
+        Args:
+            after_seq: Begin after this record instead, such as at the beginning of a turn that was resumed.
 
         Raises:
             SatchelError: The error that ended the turn without a result, such as a full disk.
         """
         subscription = self._broadcast.subscribe(
-            self.after_seq, until=lambda seq: self._last_seq is not None and seq >= self._last_seq
+            self.after_seq if after_seq is None else after_seq,
+            until=lambda seq: self._last_seq is not None and seq >= self._last_seq,
         )
         try:
             async for record in subscription:

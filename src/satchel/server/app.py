@@ -16,11 +16,12 @@ from satchel.config import ServerSettings
 from satchel.errors import SatchelError
 from satchel.runtime import Satchel
 from satchel.server.binding import Hosts
-from satchel.server.gate import Gate
+from satchel.server.gate import Gate, log_defect
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.metrics import Metrics
 from satchel.server.open_sessions import OpenSessions
 from satchel.server.problems import (
+    DEFECT,
     PROBLEM_TYPE,
     invalid_detail,
     problem_fields,
@@ -95,6 +96,7 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
     for module in (chat, sessions, memories, capabilities, program):
         api.include_router(module.router)
     api.add_exception_handler(SatchelError, _failed)
+    api.add_exception_handler(Exception, _defective)
     api.add_exception_handler(RequestValidationError, _invalid)
     api.add_exception_handler(HTTPException, _refused)
     api.openapi = lambda: _described(api)  # type: ignore[method-assign]
@@ -116,6 +118,11 @@ async def _failed(_: Request, error: Exception) -> Response:
     return JsonAnswer(
         problem_of(error), status_code=status_of(error), headers=headers, media_type=PROBLEM_TYPE
     )
+
+
+async def _defective(request: Request, error: Exception) -> Response:
+    log_defect(request.scope, error)
+    return JsonAnswer(problem_fields(500, DEFECT), status_code=500, media_type=PROBLEM_TYPE)
 
 
 async def _invalid(_: Request, error: Exception) -> Response:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
@@ -22,9 +22,9 @@ from satchel.addresses import DEFAULT_PORTS, host_and_port
 from satchel.clock import Clock
 from satchel.server.binding import Hosts
 from satchel.server.metrics import Metrics
-from satchel.server.problems import PROBLEM_TYPE, problem_body
+from satchel.server.problems import DEFECT, PROBLEM_TYPE, problem_body
 
-__all__ = ["MOST_BODY_BYTES", "Gate", "Rates"]
+__all__ = ["MOST_BODY_BYTES", "Gate", "Rates", "log_defect"]
 
 _log = logging.getLogger(__name__)
 
@@ -124,13 +124,10 @@ class Gate:
                 await _refuse(refusal, receive, answer)
         # A boundary: a defect in one request must not take down the others, and its traceback must not reach a client.
         except Exception as error:  # noqa: BLE001
-            _log.error(
-                "%s %s failed: %s", scope["method"], _route_of(scope), type(error).__name__, exc_info=True
-            )
+            if answer.status != 500:  # otherwise the application has logged it before it answered
+                log_defect(scope, error)
             if not answer.status:
-                await _refuse(
-                    _Refusal(500, "An internal error. The server's log has the details."), receive, answer
-                )
+                await _refuse(_Refusal(500, DEFECT), receive, answer)
         finally:
             self._metrics.request(
                 scope["method"], _route_of(scope), answer.status, self._clock.monotonic_s() - began_s
@@ -190,6 +187,11 @@ class Gate:
         # The digests have one length, so the time tells nothing of the token.
         digest = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
         return hmac.compare_digest(digest, self._token) and scheme.lower() == "bearer"
+
+
+def log_defect(scope: Scope, error: Exception) -> None:
+    """Log where a request failed."""
+    _log.error("%s %s failed", scope["method"], _route_of(scope), exc_info=error)
 
 
 class _Answer:
@@ -311,7 +313,9 @@ async def _refuse(refusal: _Refusal, receive: Receive, send: Callable[[Message],
     await send({"type": "http.response.body", "body": body, "more_body": True})
     if (b"connection", b"close") in refusal.headers:
         with anyio.move_on_after(_LINGER_S):
-            message: dict[str, Any] | Message = {"type": "http.request", "more_body": True}
-            while message["type"] == "http.request" and message.get("more_body"):
+            message: Message = {"type": "http.request", "more_body": True}
+            rest = MOST_BODY_BYTES
+            while message["type"] == "http.request" and message.get("more_body") and rest > 0:
                 message = await receive()
+                rest -= len(message.get("body", b""))
     await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -93,7 +93,10 @@ class OpenSessions:
                 await self._keep(session)
 
     async def _keep(self, session: Session) -> None:
-        """Keep a session open for a while; one hold of each is enough."""
+        """Keep a session open for a while; one hold of each is enough. One in which nothing was said leaves nothing."""
+        if not session.turns and session.running is None:
+            await session.aclose()
+            return
         before = self._kept.get(session.id)
         self._kept[session.id] = _Kept(session, self._satchel.clock.monotonic_s() + _IDLE_S)
         if before is not None:

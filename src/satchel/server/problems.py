@@ -29,9 +29,20 @@ from satchel.errors import (
 )
 from satchel.server.json_answers import json_bytes
 
-__all__ = ["PROBLEM_TYPE", "Problem", "problem_body", "problem_of", "retry_after", "status_of"]
+__all__ = [
+    "DEFECT",
+    "PROBLEM_TYPE",
+    "Problem",
+    "invalid_detail",
+    "problem_body",
+    "problem_fields",
+    "problem_of",
+    "retry_after",
+    "status_of",
+]
 
 PROBLEM_TYPE: Final = "application/problem+json"
+DEFECT: Final = "An internal error. The server's log has the details: logs/server.log in SATCHEL_HOME."
 
 _STATUS: Final[tuple[tuple[type[SatchelError], int], ...]] = (
     (NotFound, 404),
@@ -51,6 +62,22 @@ _STATUS: Final[tuple[tuple[type[SatchelError], int], ...]] = (
     (SandboxError, 500),
 )
 """The first class that fits counts."""
+_CODES: Final[Mapping[int, str]] = {
+    400: "bad_request",
+    401: "no_token",
+    403: "forbidden",
+    404: "not_found",
+    405: "no_such_method",
+    408: "too_slow",
+    409: "conflict",
+    413: "too_large",
+    421: "wrong_host",
+    422: "invalid",
+    429: "too_many_requests",
+    431: "headers_too_large",
+    500: "internal_error",
+    503: "unavailable",
+}
 _LOCKED_RETRY_S: Final = 5
 
 
@@ -82,14 +109,13 @@ def problem_of(error: SatchelError) -> dict[str, Any]:
 
 
 def problem_fields(status: int, detail: str, *, code: str = "") -> dict[str, Any]:
-    """A problem as plain JSON data. The code of one that is no `SatchelError` is its status in words."""
-    title = HTTPStatus(status).phrase
+    """A problem as plain JSON data. The code of one that is no `SatchelError` follows from its status."""
     return {
         "type": "about:blank",
-        "title": title,
+        "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
-        "code": code or re.sub(r"[^a-z]+", "_", title.lower()).strip("_"),
+        "code": code or _CODES.get(status, "error"),
     }
 
 

@@ -26,6 +26,7 @@ from satchel.events import (
     TextDelta,
     ToolProgress,
     TurnEnd,
+    TurnResumed,
     TurnStart,
 )
 from satchel.events import (
@@ -223,6 +224,10 @@ class _Translator:
                 return self._event("build", _build(event))
             case Notice():
                 return self._event("notice", {"part": event.part, "text": event.text})
+            case TurnResumed():
+                # What was streamed of an answer before the program ended is not part of the next one.
+                self.chars = self.skip = 0
+                return self._event("resumed", {"turn": event.turn})
             case AskUser():
                 self.question = event.question
                 return None

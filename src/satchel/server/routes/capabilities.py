@@ -201,7 +201,13 @@ async def cancel(service: Serves, name: str) -> Response:
     return JsonAnswer(capability_to_json(await service.capabilities.builds.cancel(name)))
 
 
-@router.get("/api/builder/status", response_class=EventStream, responses=STREAMS, summary="Follow a build")
+@router.get(
+    "/api/builder/status",
+    response_class=EventStream,
+    status_code=200,
+    responses=STREAMS,
+    summary="Follow a build",
+)
 async def status(
     service: Serves,
     build_id: Annotated[str, Query(alias="buildId", max_length=200)],

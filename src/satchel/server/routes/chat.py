@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, HTTPException
 from starlette.responses import Response
 
 from satchel.errors import NotFound, UsageError
-from satchel.events import Record
-from satchel.runtime import RunningTurn, Session
+from satchel.events import Record, TurnStart
+from satchel.runtime import Session
 from satchel.server.routes.documented import STREAMS
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import ChatRequest
@@ -21,8 +21,13 @@ __all__ = ["router"]
 
 router = APIRouter(tags=["conversations"])
 
+_FIRST: Final = 20
+"""A turn begins within so many records after the one before it: notices may stand there."""
 
-@router.post("/api/chat", response_class=EventStream, responses=STREAMS, summary="Send a message")
+
+@router.post(
+    "/api/chat", response_class=EventStream, status_code=200, responses=STREAMS, summary="Send a message"
+)
 async def chat(
     service: Serves,
     request: ChatRequest,
@@ -33,8 +38,8 @@ async def chat(
     """Begin a turn and stream its events.
 
     `start`, then any number of `tool_start` {name, input}, `tool_progress` {name, data}, `tool_result` {name, result,
-    isError}, `text_delta` {text}, `memory` {memories}, `question`, `answered`, `notice` and `build`; at the end
-    `response` {text, buildId, pendingQuestion, toolCalls, status, usage}, or `error` with a problem.
+    isError}, `text_delta` {text}, `memory` {memories}, `question`, `answered`, `notice`, `build` and `resumed`; at the
+    end `response` {text, buildId, pendingQuestion, toolCalls, status, usage}, or `error` with a problem.
 
     The turn goes on when the client leaves. To get the rest, send the request again with the `Last-Event-ID`.
     """
@@ -70,20 +75,15 @@ async def _check_known(service: Service, session: Session, request: ChatRequest)
 
 
 async def _resumed(service: Service, place: Place) -> Response:
-    running = await _running_at(service, place)
-    if running is not None:
-        return _stream(service, running.records(), place)
     # Before the stream begins, so that an unknown session is a 404.
-    if not await service.satchel.sessions.records(place.session_id, after_seq=place.first, limit=1):
+    first = await service.satchel.sessions.records(place.session_id, after_seq=place.first, limit=_FIRST)
+    if not first:
         raise NotFound(f"Session {place.session_id} has no event after {place.first}.")
+    turn = next((record.event.turn for record in first if isinstance(record.event, TurnStart)), None)
+    for running in service.sessions.turns_of(place.session_id):
+        if running.number == turn:
+            return _stream(service, running.records(place.first), place)
     return _stream(service, logged_turn(service.satchel, place), place)
-
-
-async def _running_at(service: Service, place: Place) -> RunningTurn | None:
-    """The turn that begins there, if it runs here."""
-    return next(
-        (turn for turn in service.sessions.turns_of(place.session_id) if turn.after_seq == place.first), None
-    )
 
 
 def _stream(service: Service, records: AsyncGenerator[Record, None], start: Place) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from satchel.errors import NotFound, StorageError
 from satchel.messages import usage_to_json
@@ -45,7 +45,7 @@ async def _is_ready(service: Service) -> bool:
     return True
 
 
-@router.get("/metrics", response_class=Response, summary="Figures for Prometheus")
+@router.get("/metrics", response_class=PlainTextResponse, summary="Figures for Prometheus")
 async def metrics(service: Serves) -> Response:
     """Requests, their time, turns, streams: in the text format of Prometheus."""
     gauges = {"satchel_turns_running": ("Turns that run now.", float(service.sessions.running))}

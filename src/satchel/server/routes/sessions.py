@@ -92,7 +92,13 @@ async def delete(service: Serves, id: str) -> Response:
     return JsonAnswer({"id": await service.satchel.sessions.delete(info.id)})
 
 
-@router.get("/{id}/events", response_class=EventStream, responses=STREAMS, summary="Follow a conversation")
+@router.get(
+    "/{id}/events",
+    response_class=EventStream,
+    status_code=200,
+    responses=STREAMS,
+    summary="Follow a conversation",
+)
 async def events(
     service: Serves,
     id: str,

@@ -1,0 +1,220 @@
+"""A message over HTTP: the events of its turn, and what becomes of it when the reader leaves, comes back or stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from satchel.events import TurnEnd
+from tests.requirements import requirement
+from tests.server.world import WORDS, Sent, World, chat, events_in, serving, text_of
+
+
+@contextmanager
+def streaming(client: httpx2.Client, message: str, **more: object) -> Iterator[Iterator[Sent]]:
+    """The events of a turn while it runs; leaving the block leaves the stream."""
+    with client.stream("POST", "/api/chat", json={"message": message, **more}) as answer:
+        assert answer.status_code == 200
+        yield events_in(answer.iter_lines())
+
+
+@requirement("http:chat:sse")
+def test_a_turn_is_streamed_in_the_shapes_of_the_seed(client: httpx2.Client) -> None:
+    events = chat(client, "Please echo hello")
+    assert [event.name for event in events if event.name != "tool_progress"] == [
+        "start",
+        "text_delta",
+        "tool_start",
+        "tool_result",
+        "text_delta",
+        "response",
+    ]
+    by_name = {event.name: event.data for event in events}
+    assert (by_name["tool_start"]["name"], by_name["tool_start"]["input"]) == (
+        "bash",
+        {"command": "echo hello"},
+    )
+    assert by_name["tool_result"]["name"] == "bash"
+    assert by_name["tool_result"]["isError"] is False
+    assert "hello" in by_name["tool_result"]["result"]
+    response = by_name["response"]
+    assert (response["text"], response["status"]) == ("It is done.", "done")
+    assert (response["buildId"], response["pendingQuestion"]) == (None, None)
+    assert [(call["name"], call["isError"]) for call in response["toolCalls"]] == [("bash", False)]
+    assert all(event.id for event in events)
+    progress = [event.data for event in events if event.name == "tool_progress"]
+    assert all(data["name"] == "bash" and isinstance(data["data"], dict) for data in progress)
+
+
+@requirement("http:chat:sse")
+def test_memory_that_is_shown_to_the_model_is_an_event(client: httpx2.Client) -> None:
+    added = client.post(
+        "/api/memories", json={"content": "My sister Mara is allergic to shellfish.", "speaker": "user"}
+    ).json()
+    events = chat(client, "What is my sister Mara allergic to?")
+    shown = [memory for event in events if event.name == "memory" for memory in event.data["memories"]]
+    assert [memory["id"] for memory in shown] == [added["id"]]
+    assert shown[0]["content"] == "My sister Mara is allergic to shellfish."
+    client.delete(f"/api/memories/{added['id']}")
+
+
+@requirement("http:chat:sse")
+def test_a_conversation_goes_on_in_its_session_and_its_model_can_be_changed(client: httpx2.Client) -> None:
+    first = chat(client, "Hello")[-1].data
+    second = chat(client, "Count", session_id=first["sessionId"])[-1].data
+    assert (second["sessionId"], second["turn"], second["text"]) == (first["sessionId"], 2, WORDS)
+    third = chat(client, "Hello", session_id=first["sessionId"], model="none")[-1].data
+    assert third["turn"] == 3
+    refused = client.post(
+        "/api/chat", json={"message": "x", "session_id": first["sessionId"], "mode": "plan"}
+    )
+    assert refused.status_code == 400
+
+
+@requirement("http:chat:resume")
+def test_from_every_id_the_rest_comes_and_nothing_twice(client: httpx2.Client) -> None:
+    events = [event for event in chat(client, "Please echo hello") if event.name != "tool_progress"]
+    for place, event in enumerate(events[:-1], start=1):
+        rest = chat(client, "Please echo hello", headers={"last-event-id": event.id})
+        assert [(one.name, one.data) for one in rest] == [(one.name, one.data) for one in events[place:]]
+    assert chat(client, "", headers={"last-event-id": events[-1].id}) == []
+
+
+@requirement("http:chat:resume")
+@pytest.mark.parametrize(
+    ("id", "status"),
+    [
+        ("7", 400),
+        ("", 400),
+        ("a.b.c.d", 400),
+        ("../../token.1.2.0", 400),
+        ("nosuchsession.1.2.0", 404),
+        ("nosuchsession.2.1.0", 400),
+        ("1" * 100, 400),
+    ],
+)
+def test_an_id_that_is_none_begins_no_turn(client: httpx2.Client, id: str, status: int) -> None:
+    before = client.get("/api/sessions").headers["x-total-count"]
+    answer = client.post("/api/chat", json={"message": "Hello"}, headers={"last-event-id": id})
+    assert answer.status_code == status
+    assert client.get("/api/sessions").headers["x-total-count"] == before
+
+
+@requirement("http:chat:leave", "http:chat:resume")
+def test_a_client_that_leaves_in_the_middle_finds_the_whole_answer_when_it_returns(tmp_path: Path) -> None:
+    with serving(tmp_path) as world, world.client() as client:
+        with streaming(client, "hold it") as events:
+            start, first = next(events), next(events)
+            session = start.data["sessionId"]
+        assert world.held.reached.wait(20)
+        busy = client.post("/api/chat", json={"message": "And me", "session_id": session})
+        assert (busy.status_code, busy.json()["code"]) == (409, "conflict")
+        assert client.get(f"/api/sessions/{session}").json()["running"] is True
+        with client.stream(
+            "POST", "/api/chat", json={"message": "hold it"}, headers={"last-event-id": first.id}
+        ) as answer:
+            world.held.go_on.set()
+            rest = list(events_in(answer.iter_lines()))
+        assert first.data["text"] + text_of(rest) == WORDS
+        assert rest[-1].data["text"] == WORDS
+        shown = client.get(f"/api/sessions/{session}").json()
+        assert [event["text"] for event in shown["events"] if event["type"] == "final"] == [WORDS]
+
+
+@requirement("http:sessions")
+def test_a_turn_is_cancelled_and_ends_its_stream(tmp_path: Path) -> None:
+    with serving(tmp_path) as world, world.client() as client, world.client() as other:
+        with streaming(client, "hold it") as events:
+            session = next(events).data["sessionId"]
+            assert world.held.reached.wait(20)
+            assert other.post(f"/api/sessions/{session}/cancel").json() == {"cancelled": True}
+            rest = list(events)
+        assert (rest[-1].name, rest[-1].data["status"]) == ("response", "cancelled")
+        assert other.post(f"/api/sessions/{session}/cancel").json() == {"cancelled": False}
+        assert chat(other, "Hello", session_id=session)[-1].data["status"] == "done"
+
+
+@requirement("http:sessions")
+def test_a_question_of_an_interactive_turn_is_answered_by_another_client(tmp_path: Path) -> None:
+    with serving(tmp_path, agent__mode="ask") as world, world.client() as client, world.client() as other:
+        with streaming(client, "Please echo hello", interactive=True) as events:
+            session = next(events).data["sessionId"]
+            question = next(event for event in events if event.name == "question").data
+            assert question["calls"][0]["input"] == {"command": "echo hello"}
+            waiting = other.get(f"/api/sessions/{session}").json()["questions"]
+            assert [one["id"] for one in waiting] == [question["id"]]
+            answer = {"id": question["id"], "consent": "once", "by": "the other"}
+            assert other.post(f"/api/sessions/{session}/answer", json=answer).json() == {"turn": None}
+            rest = list(events)
+        assert [event.data["by"] for event in rest if event.name == "answered"] == ["the other"]
+        assert [call["isError"] for call in rest[-1].data["toolCalls"]] == [False]
+        late = other.post(f"/api/sessions/{session}/answer", json=answer)
+        assert late.status_code in (400, 404)
+        refused = chat(client, "Please echo hello")[-1].data
+        assert [call["isError"] for call in refused["toolCalls"]] == [True]
+
+
+@requirement("http:sessions")
+def test_a_session_is_followed_from_any_event_by_any_number_of_clients(
+    client: httpx2.Client, world: World
+) -> None:
+    session = chat(client, "Hello")[-1].data["sessionId"]
+    with (
+        world.client() as one,
+        world.client() as two,
+        one.stream("GET", f"/api/sessions/{session}/events?after=0") as first,
+        two.stream("GET", f"/api/sessions/{session}/events", headers={"last-event-id": "2"}) as second,
+    ):
+        everything, later = events_in(first.iter_lines()), events_in(second.iter_lines())
+        chat(client, "Count", session_id=session)
+        client.post(f"/api/sessions/{session}/post", json={"text": "The build is done.", "source": "ci"})
+
+        def until_posted(events: Iterator[Sent]) -> list[Sent]:
+            seen = []
+            for event in events:
+                seen.append(event)
+                if event.name == "posted":
+                    return seen
+            raise AssertionError("the stream ended")
+
+        whole, part = until_posted(everything), until_posted(later)
+    logged = [event for event in whole if event.data["type"] not in ("text_delta", "tool_progress")]
+    assert [int(event.id) for event in logged] == list(range(1, len(logged) + 1))
+    assert all(event.name == event.data["type"] and int(event.id) == event.data["seq"] for event in whole)
+    assert [event.id for event in part if event.data["type"] != "text_delta"] == [
+        event.id for event in logged[2:]
+    ]
+    assert whole[-1].data["text"] == "The build is done."
+
+
+@requirement("http:sessions")
+@pytest.mark.parametrize(("after", "status"), [("999999", 400), ("-1", 422), ("x", 422), ("9" * 40, 422)])
+def test_a_session_can_not_be_followed_from_an_event_that_it_has_not(
+    client: httpx2.Client, after: str, status: int
+) -> None:
+    session = chat(client, "Hello")[-1].data["sessionId"]
+    assert client.get(f"/api/sessions/{session}/events?after={after}").status_code == status
+
+
+@requirement("http:stop")
+def test_a_stop_ends_running_turns_validly_and_tells_their_readers(tmp_path: Path) -> None:
+    with serving(tmp_path) as world, world.client() as client, world.client() as follower:
+        with streaming(client, "hold it") as events:
+            session = next(events).data["sessionId"]
+            assert world.held.reached.wait(20)
+            with follower.stream("GET", f"/api/sessions/{session}/events?after=0") as following:
+                world.call(world.stop)
+                rest = list(events)
+                last = list(events_in(following.iter_lines()))[-1]
+        assert (rest[-1].name, rest[-1].data["status"]) == ("response", "cancelled")
+        assert last.name == "turn_end"
+        assert client.get("/readyz").status_code == 503
+        assert client.post("/api/chat", json={"message": "And me"}).status_code == 503
+        records = world.call(world.satchel.sessions.records, session)
+        assert [record.event.status for record in records if isinstance(record.event, TurnEnd)] == [
+            "cancelled"
+        ]

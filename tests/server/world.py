@@ -1,0 +1,164 @@
+"""A server on loopback in a thread of its own, with a model that does what the message says."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from satchel.models import Call, ModelRequest, Reply, ScriptedModel
+from satchel.models.embedding import HashingEmbedder
+from satchel.runtime import Satchel
+from satchel.runtime.serving import read_token
+from satchel.server.app import App
+from satchel.server.listening import served
+from tests.runtime.world import settings_in
+
+WORDS = "one two three four five six seven eight nine ten"
+
+
+@dataclass
+class Held:
+    """Holds the answers to messages with "hold" in them back, in the middle."""
+
+    reached: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event = field(default_factory=threading.Event)
+
+    async def wait(self) -> None:
+        self.reached.set()
+        while not self.go_on.is_set():  # noqa: ASYNC110 - set by another thread
+            await anyio.sleep(0.005)
+
+
+def scripted(held: Held) -> ScriptedModel:
+    """Answers "echo X" with a call of bash, "hold" with ten words of which most wait, "count" with ten at once."""
+
+    def reply(request: ModelRequest) -> Reply | str:
+        newest = request.messages[-1].text.lower()
+        if not newest:
+            return "It is done."
+        echo = re.search(r"echo (\w+)", newest)
+        if echo:
+            call = Call(name="bash", input={"command": f"echo {echo[1]}"}, id=f"c{len(request.messages)}")
+            return Reply(text="Let me see.", calls=[call])
+        if "hold" in newest:
+            return Reply(text=WORDS, chunk=7, between=held.wait)
+        if "count" in newest:
+            return Reply(text=WORDS, chunk=3)
+        return "I see."
+
+    return ScriptedModel(reply)
+
+
+@dataclass
+class World:
+    """A server that runs.
+
+    Attributes:
+        url: Its address.
+        token: What its clients send.
+        satchel: What it serves; use it through `call`.
+    """
+
+    url: str
+    token: str
+    home: Path
+    satchel: Satchel
+    held: Held
+    portal: BlockingPortal
+    app: App
+
+    async def stop(self) -> None:
+        """Stop the application, as a signal does; the server goes on."""
+        await self.app.stop()
+
+    def client(self, **headers: str) -> httpx2.Client:
+        """A client with the token."""
+        return httpx2.Client(
+            base_url=self.url,
+            headers={"authorization": f"Bearer {self.token}", **headers},
+            timeout=30,
+            trust_env=False,
+        )
+
+    def call(self, function: Any, *args: Any) -> Any:
+        """Call an async function in the server's thread."""
+        return self.portal.call(function, *args)
+
+
+@asynccontextmanager
+async def _open(
+    folder: Path, held: Held, overrides: dict[str, Any]
+) -> AsyncIterator[tuple[Satchel, str, App]]:
+    settings = settings_in(folder, **{"server__port": 0, "agent__mode": "bypass", **overrides})
+    async with (
+        Satchel.open(settings, model=scripted(held), embedder=HashingEmbedder()) as satchel,
+        served(satchel) as (url, app),
+    ):
+        yield satchel, url, app
+
+
+@contextmanager
+def serving(folder: Path, **overrides: Any) -> Iterator[World]:
+    """Serve a home in a folder."""
+    held = Held()
+    with (
+        start_blocking_portal("asyncio") as portal,
+        portal.wrap_async_context_manager(_open(folder, held, overrides)) as (satchel, url, app),
+    ):
+        home = satchel.settings.home
+        try:
+            yield World(url, read_token(home) or "", home, satchel, held, portal, app)
+        finally:
+            held.go_on.set()
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One server-sent event."""
+
+    name: str
+    data: Any
+    id: str
+
+
+def events_in(lines: Iterator[str]) -> Iterator[Sent]:
+    """Read events, as a browser does."""
+    name, data, id = "message", "", ""
+    for line in lines:
+        if not line:
+            if data:
+                yield Sent(name, json.loads(data), id)
+            name, data = "message", ""
+        field, _, value = line.partition(": ")
+        if field == "event":
+            name = value
+        elif field == "data":
+            data += value
+        elif field == "id":
+            id = value
+
+
+def chat(
+    client: httpx2.Client, message: str, *, headers: dict[str, str] | None = None, **more: Any
+) -> list[Sent]:
+    """Send a message and read all events of its turn."""
+    with client.stream(
+        "POST", "/api/chat", json={"message": message, **more}, headers=headers or {}
+    ) as answer:
+        assert answer.status_code == 200, answer.read()
+        return list(events_in(answer.iter_lines()))
+
+
+def text_of(events: list[Sent]) -> str:
+    """What was streamed."""
+    return "".join(event.data["text"] for event in events if event.name == "text_delta")
