@@ -19,10 +19,11 @@ from satchel.memory.distill.asking import Asked
 from satchel.memory.distill.checking import CheckedFact
 from satchel.memory.distill.records import DistillStatus, Outcome, SpentRow
 from satchel.memory.distill.windows import Piece, Window
+from satchel.memory.history import find_row
 from satchel.memory.lifecycle import relate
 from satchel.memory.records import MemoryRecord
 from satchel.memory.repository import Draft, count_up, from_micros, insert_drafts, to_micros
-from satchel.memory.tables import distill_windows, distilled, edges, memories, usage
+from satchel.memory.tables import compared, distill_windows, distilled, edges, memories, usage
 from satchel.messages import Usage
 
 __all__ = [
@@ -360,7 +361,10 @@ def _add_sources(
 
 
 def _link_to_known(connection: Connection, space: int, id: str, fact: CheckedFact, at: int) -> None:
-    """Link a new fact to the known one that it corrects or elaborates. This can be undone (`memory history`)."""
+    """Link a new fact to the known one that it corrects or elaborates. This can be undone (`memory history`).
+
+    It isn't compared with older facts again: whoever read the conversation knows better.
+    """
     known = fact.known
     if known is None or known.id == id:
         return
@@ -375,13 +379,14 @@ def _link_to_known(connection: Connection, space: int, id: str, fact: CheckedFac
             known.id,
             id,
             relation,
-            confidence=1.0 if fact.proposal.ends else _DOUBTFUL,
+            confidence=_DOUBTFUL if relation == "corrects" and not fact.proposal.ends else 1.0,
             ends=fact.proposal.ends,
             valid_to=_end_of_known(fact, known),
             at=at,
             who=_WHO,
             why="read as a correction" if relation == "corrects" else "read as an addition",
         )
+        connection.execute(insert(compared).values(rid=find_row(connection, space, id).rid, compared_at=at))
 
 
 def _end_of_known(fact: CheckedFact, known: MemoryRecord) -> int:
