@@ -48,6 +48,27 @@ async def test_what_was_said_in_one_session_is_shown_to_the_model_in_another(tmp
     assert "My sister Mara is allergic to shellfish." in surfaced[1]
 
 
+@requirement("memory:surface:judge")
+async def test_a_judge_that_cannot_be_had_is_named_once_and_memory_chooses_without_it(tmp_path: Path) -> None:
+    model = ScriptedModel(["Noted.", "Shellfish.", "Yes, Mara."])
+    judge = {
+        "memory__surface_judge": "small_model",
+        "small_model": "nosuch:tiny",
+        "memory__profile_tokens": 0,
+    }
+    async with opened(tmp_path, model, **judge) as satchel:
+        await (await satchel.session()).run_turn("My sister Mara is allergic to shellfish.")
+        session = await satchel.session()
+        turns = [
+            await session.run_turn("What is my sister Mara allergic to?"),
+            await session.run_turn("Mara?"),
+        ]
+        named = [notice.text for notice in satchel.notices if "memory.surface_judge" in notice.text]
+    assert "My sister Mara is allergic to shellfish." in [memory.content for memory in turns[0].memory]
+    assert len(named) == 1
+    assert "nosuch" in named[0]
+
+
 @requirement("promise:remembers:nothing-irrelevant", "memory:surface:nothing")
 async def test_what_a_search_finds_is_not_shown_where_it_does_not_help(tmp_path: Path) -> None:
     asked = "Is the capital of France on the Seine?"

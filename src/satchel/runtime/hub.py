@@ -599,10 +599,12 @@ class SessionHub:
         )
 
     async def _surface_judge(self) -> ChatModel | None:
-        """The small model, or None where it can't be had: then memory chooses without it."""
+        """The small model, or None where it can't be had: then memory chooses without it, and the user is told once."""
         try:
             return await self._parts.models.small()
-        except SatchelError:
+        except SatchelError as error:
+            text = f"No small model chooses among the memories (memory.surface_judge): {error}"
+            self._parts.notices.post_once(Notice(part="memory", text=text))
             return None
 
     async def _surface(self, messages: Sequence[Message]) -> MemorySurfaced | None:
