@@ -38,7 +38,18 @@ import anyio
 import numpy as np
 from chosen import Asked, recording
 from retrieval import OWN, score, store
-from sets import Refit, cached_embedder, closing, fitted_on, interval, is_fitted, read, refit_from, without
+from sets import (
+    Refit,
+    cached_embedder,
+    closing,
+    fitted_on,
+    interval,
+    is_fitted,
+    read,
+    refit_from,
+    second_of,
+    without,
+)
 
 from satchel.memory import Memory, repository
 from satchel.memory.passages import passages
@@ -278,7 +289,13 @@ async def ask(scope: Scope, *, embedder: Embedder) -> list[Row]:
     names: dict[str, str] = {}
     by_rid: dict[int, str] = {}
     unit = {one["id"]: one["session"] if scope.by_session else one["id"] for one in entries}
-    async with Memory.open(":memory:", embedder=embedder, scope=scope.name, back_fill=False) as memory:
+    async with Memory.open(
+        ":memory:",
+        embedder=embedder,
+        second_embedder=second_of(embedder),
+        scope=scope.name,
+        back_fill=False,
+    ) as memory:
         for question in sorted(scope.questions, key=lambda q: q.before or 0):
             upto = _first_of(entries, question.before)
             if upto > stored:
@@ -451,13 +468,16 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", default=[], help="these sets")
     parser.add_argument("--embedder", default="minilm", help="as in the settings")
+    parser.add_argument("--second", default="use-multilingual", help="for other languages; or none")
     parser.add_argument("--refit", type=Path, help="a file with `left_out(set, part)`; see sets.py")
     parser.add_argument("--home", type=Path, default=None, help="SATCHEL_HOME, for the model")
     parser.add_argument("--out", type=Path, default=None, help="write the JSON to this file")
     arguments = parser.parse_args()
 
     async def run() -> dict[str, Any]:
-        async with closing(cached_embedder(arguments.embedder, home=arguments.home)) as embedder:
+        async with closing(
+            cached_embedder(arguments.embedder, home=arguments.home, second=arguments.second)
+        ) as embedder:
             return await measure(
                 arguments.data, embedder=embedder, only=arguments.only, refit=refit_from(arguments.refit)
             )

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import anyio
-from sets import Refit, cached_embedder, closing, interval, is_fitted, read, refit_from, without
+from sets import Refit, cached_embedder, closing, interval, is_fitted, read, refit_from, second_of, without
 
 from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory, MemoryType
@@ -251,7 +251,9 @@ async def live(
     """
     clock = ManualClock()
     judged: dict[str, list[Judged]] = defaultdict(list)
-    async with Memory.open(":memory:", embedder=embedder, clock=clock, back_fill=False) as memory:
+    async with Memory.open(
+        ":memory:", embedder=embedder, second_embedder=second_of(embedder), clock=clock, back_fill=False
+    ) as memory:
         stored = await store(memory, clock, person, facts=name != "turns", cues=name == "cues")
         await memory.embed_pending()
         ideal = frozenset(ideal_profile(person))
@@ -339,6 +341,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], help="these persons")
     parser.add_argument("--thresholds", nargs="*", type=float, default=THRESHOLDS, help="for the curve")
     parser.add_argument("--embedder", default="minilm", help="as in the settings")
+    parser.add_argument("--second", default="use-multilingual", help="for other languages; or none")
     parser.add_argument("--refit", type=Path, help="a file with `left_out(set, person)`; see sets.py")
     parser.add_argument("--home", type=Path, default=None, help="SATCHEL_HOME, for the model")
     parser.add_argument("--out", type=Path, default=None, help="write the JSON to this file")
@@ -346,7 +349,9 @@ def main() -> None:
     arguments = parser.parse_args()
 
     async def run() -> dict[str, Any]:
-        async with closing(cached_embedder(arguments.embedder, home=arguments.home)) as embedder:
+        async with closing(
+            cached_embedder(arguments.embedder, home=arguments.home, second=arguments.second)
+        ) as embedder:
             return await measure(
                 arguments.folder,
                 embedder=embedder,

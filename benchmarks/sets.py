@@ -114,9 +114,10 @@ class CachedEmbedder(TokenEmbedder):
     Token vectors are kept and given in half precision, in the first run too, so that two runs have the same figures.
     """
 
-    def __init__(self, inner: TokenEmbedder, folder: Path = CACHE) -> None:
-        """Open the file, or make it."""
+    def __init__(self, inner: TokenEmbedder, folder: Path = CACHE, second: Embedder | None = None) -> None:
+        """Open the file, or make it; `second` is for languages that this one doesn't read."""
         folder.mkdir(parents=True, exist_ok=True)
+        self.second = second
         self._inner = inner
         self._kept = sqlite3.connect(folder / "embeddings.db", timeout=60, check_same_thread=False)
         self._kept.execute("PRAGMA journal_mode=WAL")
@@ -203,8 +204,22 @@ async def closing(embedder: Embedder) -> AsyncIterator[Embedder]:
         await embedder.aclose()
 
 
-def cached_embedder(name: str, *, home: Path | None, folder: Path = CACHE) -> Embedder:
-    """An embedder by its name in the settings, with kept answers if it gives token vectors."""
+def cached_embedder(name: str, *, home: Path | None, folder: Path = CACHE, second: str = "none") -> Embedder:
+    """An embedder by its name in the settings, with kept answers if it gives token vectors; those have the second
+    embedder beside them, see `second_of`.
+    """
     home = home or Path(os.environ.get("SATCHEL_HOME") or Path.home() / ".satchel")
-    inner = open_embedder(name, home=home, environ=os.environ, clock=SystemClock())
-    return CachedEmbedder(inner, folder) if isinstance(inner, TokenEmbedder) else inner
+
+    def opened(name: str) -> Embedder:
+        return open_embedder(name, home=home, environ=os.environ, clock=SystemClock())
+
+    inner = opened(name)
+    if not isinstance(inner, TokenEmbedder):
+        return inner
+    return CachedEmbedder(inner, folder, second=None if second == "none" else opened(second))
+
+
+def second_of(embedder: Embedder) -> Embedder | str:
+    """The embedder for other languages that stands beside one, as `Memory.open` takes it."""
+    found = embedder.second if isinstance(embedder, CachedEmbedder) else None
+    return "none" if found is None else found

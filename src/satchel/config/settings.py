@@ -164,6 +164,7 @@ class MemorySettings:
     agenda_tokens: int = 100
     surface_judge: Literal["none", "small_model"] = "none"
     embedder: str = "minilm"
+    second_embedder: str = "use-multilingual"
     redact: bool = True
     decay_cycle: Literal["day", "request"] = "day"
     locale: str = ""
@@ -625,6 +626,16 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default="minilm",
         doc='The model that turns text into vectors: "minilm" runs in the process, "none" searches by '
         'words alone, and "provider:model" uses an OpenAI-compatible endpoint.',
+    ),
+    Setting(
+        key="memory.second_embedder",
+        kind="text",
+        default="use-multilingual",
+        doc="The model for texts in languages that `memory.embedder` doesn't read. It is used only beside a "
+        'model that reads English alone, such as "minilm", and is fetched and loaded once there is such a text. '
+        '"use-multilingual" reads Arabic, Chinese, Dutch, French, German, Italian, Japanese, Korean, Polish, '
+        "Portuguese, Russian, Spanish, Thai and Turkish; the other values are those of `memory.embedder`. With "
+        '"none", such texts are found by their words, and in Latin script by `memory.embedder` as well as that can.',
     ),
     Setting(
         key="memory.redact",

@@ -23,6 +23,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from satchel.memory.candidates.arrays import Floats, Matrix
+from satchel.memory.candidates.vectors import Scale
 from satchel.memory.data_files import read_text_file
 
 __all__ = [
@@ -102,11 +103,13 @@ class Centres:
     Attributes:
         topics: The mean of each topic's statements, shape (t, d), unit rows; `situations` likewise, (s, d).
         weights: Shape (s, t).
+        scale: From the cosines of `situations` to the scale of those that they are compared with, if it is another.
     """
 
     topics: Matrix
     situations: Matrix
     weights: Matrix
+    scale: Scale | None = None
 
     @classmethod
     def of(cls, table: Associations, known: Mapping[str, Floats]) -> Centres:
@@ -123,7 +126,9 @@ class Centres:
             likely: The least cosine with a situation that says anything.
         """
         strengths = np.zeros(len(self.topics), dtype=np.float32)
-        for fit in np.maximum(vectors @ self.situations.T - np.float32(likely), 0):
+        fits = vectors @ self.situations.T
+        fits = fits if self.scale is None else self.scale(fits)
+        for fit in np.maximum(fits - np.float32(likely), 0):
             nearest = np.argsort(-fit, kind="stable")[:_NEAREST]
             strengths = np.maximum(strengths, (self.weights[nearest] * fit[nearest, None]).max(axis=0))
         best = np.argsort(-strengths, kind="stable")[:_MOST_TOPICS]

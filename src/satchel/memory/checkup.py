@@ -311,7 +311,7 @@ class Inspection:
             if dense.model is None
             else await dense.pending()
         )
-        return missing, dense.embedder.info.id, dense.trouble
+        return missing, dense.embedder.info.id, dense.any_trouble
 
 
 def _changes_after(connection: Connection, space: int, after: int) -> Sequence[Any]:

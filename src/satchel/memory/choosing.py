@@ -207,7 +207,7 @@ def line_features(
     scale = max(gate.deviation, 1e-6)
     cosines = np.nan_to_num((evidence.cosines - gate.mean) / scale, nan=0.0)
     nearest = cosines[:2].max(axis=0)
-    chance = gate.vectors @ message
+    chance = gate.chance(message)
     count = evidence.compared + len(chance)
     mean = (evidence.cosine_sum + float(chance.sum())) / count
     square = (evidence.cosine_square_sum + float((chance**2).sum())) / count

@@ -26,7 +26,7 @@ from satchel.memory.associations import (
 )
 from satchel.memory.candidates import vector_rows
 from satchel.memory.candidates.tokens import pack
-from satchel.memory.candidates.vector_rows import Embedded, Pending
+from satchel.memory.candidates.vector_rows import Embedded, Pending, Share
 from satchel.memory.cues import CuesEmbedded, CuesPending, pending_cues, write_cue_vectors
 from satchel.memory.passages import passages
 from satchel.memory.ports import Taken
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from satchel.memory.candidates.arrays import Floats
+    from satchel.memory.candidates.vectors import Second
     from satchel.memory.ports import Backend, Claims
     from satchel.models.port import TokenVectors, Vectors
 
@@ -74,6 +76,8 @@ class DenseArm:
         waiting: The number of memories that the last search couldn't compare by meaning because they had no vectors.
     """
 
+    _without_it = "Search uses only words"
+
     def __init__(
         self,
         embedder: Embedder,
@@ -83,8 +87,19 @@ class DenseArm:
         claims: Claims,
         *,
         home: Path | None = None,
+        share: Share | None = None,
     ) -> None:
-        """Nothing is loaded before the first embedding."""
+        """Nothing is loaded before the first embedding.
+
+        Args:
+            embedder: The model.
+            database: Where vectors are kept.
+            space: Whose memories are embedded.
+            clock: Tells when to try again.
+            claims: Divides the work between processes.
+            home: Where the table of associations is kept.
+            share: Which memories it embeds; None for all.
+        """
         self.embedder = embedder
         self._embeds_tokens = isinstance(embedder, TokenEmbedder)  # The check takes 0.1 ms.
         self.trouble: str | None = None
@@ -93,6 +108,7 @@ class DenseArm:
         self.waiting = 0
         self._database = database
         self._space = space
+        self._share = share
         self._clock = clock
         self._claims = claims
         self._retry_at = float("-inf")
@@ -111,6 +127,11 @@ class DenseArm:
         """Whether the embedder also returns a vector for each token."""
         return self.embedder.info.token_dimension > 0 and self._embeds_tokens
 
+    @property
+    def second(self) -> Second | None:
+        """The model for other languages whose vectors are in the store, where there is one; see `TwoArms`."""
+        return None
+
     def reads(self, text: str) -> bool:
         """Whether most letters of a text are of a script that the model reads."""
         script = self.embedder.info.script
@@ -119,10 +140,15 @@ class DenseArm:
         return 2 * known >= len(letters)
 
     @property
+    def any_trouble(self) -> str | None:
+        """Why an embedder is unavailable, as a message for the user, or None."""
+        return self.trouble
+
+    @property
     def notice(self) -> str | None:
         """A message for the user if the embedder is unavailable or memories are not embedded yet, otherwise None."""
-        if self.trouble is not None:
-            return self.trouble
+        if self.any_trouble is not None:
+            return self.any_trouble
         if self._replaces is not None:
             return (
                 f"The memories of this store were embedded with {self._replaces} and are being embedded again with "
@@ -186,7 +212,7 @@ class DenseArm:
             if found.shape[1] != self.dimension or self.model is None:
                 await self._open_model(found.shape[1])
         except EmbedderError as error:
-            self.trouble = f"Search uses only words: {error}"
+            self.trouble = f"{self._without_it}: {error}"
             self._retry_at = self._clock.monotonic_s() + _RETRY_S
             return None
         self.trouble = None
@@ -216,7 +242,11 @@ class DenseArm:
         return AskedWith(vector=vectors[0], tokens=None if tokens is None else tokens[0])
 
     async def asked(self, texts: Sequence[str]) -> Vectors | None:
-        """Embed what is asked, without tokens: shape (len(texts), d); None if the embedder is unavailable."""
+        """Embed what is asked, without tokens: shape (len(texts), d); None if the embedder is unavailable, or doesn't
+        read the first text.
+        """
+        if texts and not self.reads(texts[0]):
+            return None
         found = await self._embed(texts, "query", with_tokens=False)
         return None if found is None else found[0]
 
@@ -250,6 +280,19 @@ class DenseArm:
             keep_centres(name, self._home, known)
         self._centres = Centres.of(table, known)
         return self._centres
+
+    async def gate_for(self, message: Floats) -> Gate | None:
+        """Return the gate for a message whose vector was made by `asked`; None if the embedder is unavailable."""
+        return await self.gate()
+
+    async def associations_for(self, message: Floats) -> Centres | None:
+        """Return the table of associations for a message whose vector was made by `asked`; None if it isn't made."""
+        return await self.associations()
+
+    async def similarity(self, older: str, newer: str) -> float | None:
+        """The cosine of two texts that are not stored; None if the embedder is unavailable."""
+        rows = await self.vectors_of([older, newer])
+        return None if rows is None else float(rows[0] @ rows[1])
 
     async def gate(self, *, anew: bool = False) -> Gate | None:
         """Return the gate of surfacing, calibrated for this embedder; None if the embedder is unavailable.
@@ -293,6 +336,7 @@ class DenseArm:
         cues: bool = True,
         progress: Callable[[int], None] = lambda _: None,
         wait_s: float | None = None,
+        fetch: bool = False,
     ) -> int:
         """Embed memories without vectors, then cues without vectors, newest first, and wait for other processes that
         are embedding.
@@ -304,6 +348,7 @@ class DenseArm:
             cues: Whether some memories may have cues without vectors.
             progress: Called with the number of memories that are done, after each batch.
             wait_s: How long to wait for a lock before each batch; None for the database's own limit.
+            fetch: Fetch a second embedder that isn't on this machine; nobody should be waiting then.
 
         Returns:
             The number of memories that were embedded.
@@ -376,7 +421,7 @@ class DenseArm:
             return 0
         space = None if everywhere else self._space
         return await self._database.read(
-            lambda connection: vector_rows.count_pending(connection, space, model)
+            lambda connection: vector_rows.count_pending(connection, space, model, self._share)
         )
 
     def _work(self) -> str:
@@ -406,6 +451,7 @@ class DenseArm:
                 limit=most,
                 max_chars=_BATCH_CHARS,
                 without=[int(rid) for rid in held],
+                share=self._share,
             )
 
         async with self._claims.take(
@@ -436,7 +482,8 @@ class DenseArm:
 
         def write(connection: Connection) -> bool:
             taken.release(connection)
-            return vector_rows.write_vectors(connection, model, made)
+            instead_of = None if self._share is None else self._share.instead_of
+            return vector_rows.write_vectors(connection, model, made, instead_of=instead_of)
 
         return await self._written(write)
 
@@ -498,7 +545,7 @@ class DenseArm:
             return False
         now = to_micros(self._clock.now())
         if self._replaces is not None and await self._database.write(
-            lambda connection: vector_rows.activate_model(connection, model, now)
+            lambda connection: vector_rows.activate_model(connection, model, now, self._share)
         ):
             self._replaces = None
         return self._replaces is None

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 from sqlalchemy import Connection, bindparam, insert, null, select
@@ -121,8 +121,7 @@ class Grouping:
         similarity: float | None = None
         dense = self._space.dense
         if dense is not None and older.strip() and newer.strip():
-            rows = await dense.vectors_of([older, newer])
-            similarity = None if rows is None else float(rows[0] @ rows[1])
+            similarity = await dense.similarity(older, newer)
         return judge_pair(older, newer, similarity)
 
     async def group(self, *, limit: int | None, model: ChatModel | None) -> Grouped:
@@ -202,7 +201,7 @@ class Grouping:
         """
         space, dense = self._space, self._space.dense
         pending = 0
-        serving = space.candidates.model if dense is not None and dense.trouble is None else None
+        serving = space.candidates.models if dense is not None and dense.trouble is None else ()
 
         def find(connection: Connection, held: Collection[str]) -> list[_PendingFact]:
             nonlocal pending
@@ -210,7 +209,7 @@ class Grouping:
             if not pending or (unless_more and pending > most):
                 return []
             return _pending_facts(
-                connection, space.id, model=serving, limit=most, since=self._since, without=held
+                connection, space.id, models=serving, limit=most, since=self._since, without=held
             )
 
         async with space.claims.take(_WORK, find, name=lambda fact: str(fact.rid), wait_s=wait_s) as taken:
@@ -336,7 +335,7 @@ _FACTS = (
 _NEXT_FACTS = Prepared(_FACTS.add_columns(null()))
 _NEXT_EMBEDDED = Prepared(
     _FACTS.add_columns(vectors.c.vectors).join(
-        vectors, (vectors.c.rid == memories.c.rid) & (vectors.c.model_id == bindparam("model"))
+        vectors, (vectors.c.rid == memories.c.rid) & vectors.c.model_id.in_(listed(bindparam("models")))
     )
 )
 
@@ -350,16 +349,18 @@ def _pending_facts(
     connection: Connection,
     space: int,
     *,
-    model: int | None,
+    models: Sequence[int],
     limit: int,
     since: int,
     without: Collection[str],
 ) -> list[_PendingFact]:
-    """The oldest pending facts that changed after `since`; with an embedding `model`, only those with its vectors. The
+    """The oldest pending facts that changed after `since`; with embedding `models`, only those with their vectors. The
     rids in `without` are left out: another process is comparing them.
     """
-    values = {"space": space, "since": since, "model": model, "most": limit}
-    query = _NEXT_FACTS if model is None else _NEXT_EMBEDDED
+    values: dict[str, Any] = {"space": space, "since": since, "most": limit}
+    if models:
+        values["models"] = json.dumps(list(models))
+    query = _NEXT_EMBEDDED if models else _NEXT_FACTS
     rows = query.run(connection, {**values, "without": json.dumps([int(rid) for rid in without])})
     return [
         _PendingFact(rid=rid, id=id, content=content, vectors=packed) for rid, id, content, packed in rows

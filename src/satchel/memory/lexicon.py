@@ -15,9 +15,11 @@ import numpy as np
 import Stemmer
 
 from satchel.memory.data_files import read_lines, read_text_file
+from satchel.memory.languages import language_of, number_of
 
 __all__ = [
     "ASKED",
+    "LANGUAGE_SHIFT",
     "QUESTION",
     "RARE",
     "VERSION",
@@ -31,11 +33,14 @@ __all__ = [
     "words_of",
 ]
 
-VERSION = 2
+VERSION = 3
 """The version of the stored data; memories with an older one are indexed again."""
 
 QUESTION = 2
 """The bit for a text that ends in a question."""
+
+LANGUAGE_SHIFT = 8
+"""Above this bit, features are the number of a language; see `languages.CODES`. The index has bits of its own below."""
 
 ASKED = 0x8000
 """The bit of `WordList.counts` for a stem that occurs in a question."""
@@ -72,7 +77,8 @@ class WordList:
 
     Attributes:
         words: The number of words, including function words.
-        features: The bit `QUESTION`. Earlier versions also stored 1, which has no meaning now.
+        features: The bit `QUESTION`, and from the bit `LANGUAGE_SHIFT` on the number of the text's language. Earlier
+            versions also stored 1, which has no meaning now.
         stems: The hashes of its distinct stems, shape (n,), uint32, ascending.
         counts: How often each stem occurs, shape (n,), uint16, at most 32,767, with the bit `ASKED`.
     """
@@ -204,4 +210,5 @@ def read_text(text: str, extra: Iterable[str] = ()) -> WordList:
         )
     order = np.argsort(stems)
     features = QUESTION if _QUESTION_END.search(text[-500:]) else 0
+    features |= number_of(language_of(text)) << LANGUAGE_SHIFT
     return WordList(words=len(words), features=features, stems=stems[order], counts=counts[order])

@@ -24,7 +24,6 @@ from satchel.memory.claims import TableClaims
 from satchel.memory.comparing import Comparison
 from satchel.memory.decay import DecayCycle
 from satchel.memory.deep import DeepAnswer, search_deeply
-from satchel.memory.embedding import DenseArm
 from satchel.memory.filters import Filters
 from satchel.memory.forgetting import Forgetting, has_unkeyed, rekey
 from satchel.memory.graph import Edge, Related, Successor
@@ -54,8 +53,15 @@ from satchel.memory.search import Search
 from satchel.memory.space import Space
 from satchel.memory.surface import Showing, Surface
 from satchel.memory.thread import OneThread
+from satchel.memory.two_arms import arms_of
 from satchel.memory.upkeep import BEFORE_PROFILE, BEFORE_SEARCH, BEFORE_SURFACING, Upkeep
-from satchel.models.embedding import OwnEmbedding, as_embedder, open_embedder
+from satchel.models.embedding import (
+    DEFAULT_EMBEDDER,
+    DEFAULT_SECOND_EMBEDDER,
+    OwnEmbedding,
+    as_embedder,
+    open_embedder,
+)
 from satchel.models.port import ChatModel, Embedder
 from satchel.storage import Database
 from satchel.tasks import background_tasks
@@ -118,6 +124,7 @@ class Memory:
         where: str | Path | Database,
         *,
         embedder: Embedder | OwnEmbedding | str | None = None,
+        second_embedder: Embedder | OwnEmbedding | str | None = None,
         user: str = "default",
         scope: str = "default",
         clock: Clock | None = None,
@@ -134,6 +141,9 @@ class Memory:
             embedder: An `Embedder`, or anything with `embed(texts, role)`, awaited or not, that returns a row of
                 numbers for each text; it stays open. Or a name for `open_embedder`. None is the default, "minilm",
                 which is fetched once into `home`; "none" searches by words alone.
+            second_embedder: Likewise, for texts in languages that the first doesn't read. None is "use-multilingual"
+                beside "minilm", and none beside others; "none" is none. It is fetched and loaded once there is such a
+                text, in the background.
             user: Whose memories.
             scope: Which of them, by any name, such as "default" (the user's own), "project:NAME" or "session:ID". A
                 scope is a store of its own.
@@ -166,10 +176,13 @@ class Memory:
             claims = TableClaims(database, clock)
             dense = None
             if embedder != "none":
-                if embedder is None or isinstance(embedder, str):
-                    embedder = _named_embedder(embedder or "minilm", home, clock)
-                    stack.push_async_callback(embedder.aclose)
-                dense = DenseArm(as_embedder(embedder), database, number, clock, claims, home=home)
+                if second_embedder is None and embedder in (None, DEFAULT_EMBEDDER):
+                    second_embedder = DEFAULT_SECOND_EMBEDDER
+                first = await _opened(embedder or DEFAULT_EMBEDDER, home, clock, stack)
+                second = None
+                if second_embedder is not None and second_embedder != "none":
+                    second = await _opened(second_embedder, home, clock, stack)
+                dense = arms_of(first, second, database, number, clock, claims, home=home)
             hasher = WordHasher(_key_file(database, home))
             await _bring_up_to_date(database, hasher)
             thread = OneThread("satchel-memory")
@@ -584,7 +597,8 @@ class Memory:
         if dense is not None:
             await dense.open()
         model = None if dense is None or dense.model is None else (dense.model, dense.embedder.info.id)
-        return await self._space.read(repository.read_stats, model)
+        second = None if dense is None or dense.second is None else dense.second.model
+        return await self._space.read(repository.read_stats, model, second)
 
     # Changing.
 
@@ -1000,7 +1014,7 @@ class Memory:
         if self._space.dense is None:
             return 0
         await self._space.dense.open()
-        done = await self._space.dense.fill(limit=limit, progress=progress)
+        done = await self._space.dense.fill(limit=limit, progress=progress, fetch=True)
         await self._space.dense.associations(make=True)
         return done
 
@@ -1038,6 +1052,17 @@ class Memory:
     def degraded(self) -> str | None:
         """What does not serve as it should, in words for the user, or None: the embedder, most likely."""
         return None if self._space.dense is None else self._space.dense.notice
+
+
+async def _opened(
+    embedder: Embedder | OwnEmbedding | str, home: Path | None, clock: Clock, stack: AsyncExitStack
+) -> Embedder:
+    """The embedder that was named, which is closed with the stack, or given, which isn't."""
+    if not isinstance(embedder, str):
+        return as_embedder(embedder)
+    found = _named_embedder(embedder, home, clock)
+    stack.push_async_callback(found.aclose)
+    return found
 
 
 def _named_embedder(name: str, home: Path | None, clock: Clock) -> Embedder:

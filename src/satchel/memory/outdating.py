@@ -101,12 +101,12 @@ class Outdating:
         """
         space = self._space
         await space.refresh()
-        model = space.candidates.model if space.dense is not None else None
-        if model is None:
+        models = space.candidates.models if space.dense is not None else ()
+        if not models:
             return 0
 
         def find(connection: Connection, held: Collection[str]) -> list[_Turn]:
-            return _pending_turns(connection, space.id, model=model, limit=most, without=held)
+            return _pending_turns(connection, space.id, models=models, limit=most, without=held)
 
         async with space.claims.take(_WORK, find, name=lambda turn: str(turn.rid)) as taken:
             turns = taken.pieces
@@ -136,7 +136,7 @@ class Outdating:
 
 
 def _pending_turns(
-    connection: Connection, space: int, *, model: int, limit: int, without: Collection[str]
+    connection: Connection, space: int, *, models: Sequence[int], limit: int, without: Collection[str]
 ) -> list[_Turn]:
     newest = (
         select(memories.c.rid)
@@ -147,7 +147,7 @@ def _pending_turns(
     query = (
         select(memories.c.rid, memories.c.content, vectors.c.vectors)
         .select_from(memories.outerjoin(compared, compared.c.rid == memories.c.rid))
-        .join(vectors, (vectors.c.rid == memories.c.rid) & (vectors.c.model_id == model))
+        .join(vectors, (vectors.c.rid == memories.c.rid) & vectors.c.model_id.in_(models))
         .where(
             memories.c.rid.in_(newest),
             memories.c.trust == "user",

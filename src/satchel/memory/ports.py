@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from satchel.memory.candidates.arrays import Floats
     from satchel.memory.candidates.evidence import Asked, Evidence
     from satchel.memory.candidates.ranking import Found
+    from satchel.memory.candidates.vectors import Second
     from satchel.memory.filters import Visible
     from satchel.memory.question import AskedWith, Question
     from satchel.memory.records import Mode
@@ -161,16 +162,24 @@ class Candidates(Protocol):
         ...
 
     @property
+    def models(self) -> Sequence[int]:
+        """The ids of all models whose vectors it compares: `model`, and the one for other languages."""
+        ...
+
+    @property
     def speakers(self) -> Mapping[str, int]:
         """The speakers of the space and their numbers."""
         ...
 
-    async def refresh(self, *, model: int | None = None, dimension: int = 0) -> None:
+    async def refresh(
+        self, *, model: int | None = None, dimension: int = 0, second: Second | None = None
+    ) -> None:
         """Take in what this and other processes have changed since the last time.
 
         Args:
             model: The embedding model to compare vectors of; None keeps the one in use.
             dimension: The length of its vectors.
+            second: The model for other languages, where there is one.
         """
         ...
 

@@ -68,7 +68,9 @@ async def reindex(
     """
     await dense.open()
     total = await dense.pending(everywhere=True)
-    embedded = await dense.fill(everywhere=True, progress=lambda done: progress(done, max(total, done)))
+    embedded = await dense.fill(
+        everywhere=True, progress=lambda done: progress(done, max(total, done)), fetch=True
+    )
     in_use = await dense.take_over()
     calibration = None
     if calibrate:
@@ -86,7 +88,7 @@ async def reindex(
         embedded=embedded,
         left=await dense.pending(everywhere=True),
         in_use=in_use,
-        trouble=dense.trouble,
+        trouble=dense.any_trouble,
         calibration=calibration,
         dropped=tuple(dropped),
     )

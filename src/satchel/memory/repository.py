@@ -317,8 +317,8 @@ class Changes:
         memories: Rows (rid, kind, session or None, turn, position, said_at, said_offset_min, speaker, trust, quote,
             opening or "", cued, words, features, stems). `cued` says whether it has cues.
         gone: The rids of forgotten memories.
-        vectors: Rows (rid, vectors) of one model.
-        cue_vectors: The same of their cues.
+        vectors: Rows (rid, vectors) of one model, and `second` those of the other one, where there are two.
+        cue_vectors: The same of their cues, and `second_cues`.
     """
 
     changed: int
@@ -326,6 +326,8 @@ class Changes:
     gone: Sequence[int]
     vectors: Sequence[Any]
     cue_vectors: Sequence[Any] = ()
+    second: Sequence[Any] = ()
+    second_cues: Sequence[Any] = ()
 
 
 _OPENING = func.substr(memories.c.content, 1, OPENING_CHARS)
@@ -383,7 +385,14 @@ _CHANGED_CUE_VECTORS = Prepared(
 
 
 def load_changes(
-    connection: Connection, space: int, *, since: int, model: int | None, vectors_since: int
+    connection: Connection,
+    space: int,
+    *,
+    since: int,
+    model: int | None,
+    vectors_since: int,
+    second: int | None = None,
+    second_since: int = 0,
 ) -> Changes | None:
     """The changes after `since`, or None if there are none.
 
@@ -393,9 +402,15 @@ def load_changes(
         since: The number of the last change whose rows are known; 0 reads everything.
         model: The model whose vectors to read, or None.
         vectors_since: The number of the last change whose vectors are known.
+        second: Another model whose vectors to read.
+        second_since: The number of the last change whose vectors of it are known.
     """
     changed = space_changed(connection, space)
-    if changed == since and (model is None or vectors_since == changed):
+    if (
+        changed == since
+        and (model is None or vectors_since == changed)
+        and (second is None or second_since == changed)
+    ):
         return None
     values = {"space": space, "since": since}
     rows: list[Any] = []
@@ -409,7 +424,21 @@ def load_changes(
         values = {"space": space, "model": model, "since": vectors_since}
         found = _CHANGED_VECTORS.run(connection, values)
         of_cues = _CHANGED_CUE_VECTORS.run(connection, values)
-    return Changes(changed=changed, memories=rows, gone=gone, vectors=found, cue_vectors=of_cues)
+    others: Sequence[Any] = []
+    other_cues: Sequence[Any] = []
+    if second is not None and changed > second_since:
+        values = {"space": space, "model": second, "since": second_since}
+        others = _CHANGED_VECTORS.run(connection, values)
+        other_cues = _CHANGED_CUE_VECTORS.run(connection, values)
+    return Changes(
+        changed=changed,
+        memories=rows,
+        gone=gone,
+        vectors=found,
+        cue_vectors=of_cues,
+        second=others,
+        second_cues=other_cues,
+    )
 
 
 _RECORD = (
@@ -656,9 +685,11 @@ def note_uses(connection: Connection, rids: Sequence[int], at: int) -> None:
         connection.execute(insert(uses), new)
 
 
-def count_vectors(connection: Connection, space: int, model: int) -> int:
-    """The number of memories with a vector of a model."""
-    query = select(func.count()).where(vectors.c.space_id == space, vectors.c.model_id == model)
+def count_vectors(connection: Connection, space: int, *models: int) -> int:
+    """The number of memories with a vector of one of these models."""
+    query = select(func.count(vectors.c.rid.distinct())).where(
+        vectors.c.space_id == space, vectors.c.model_id.in_(models)
+    )
     return int(connection.execute(query).scalar_one())
 
 
@@ -751,8 +782,12 @@ def add_earlier_words(connection: Connection, space: int, hashes: set[str]) -> N
         )
 
 
-def read_stats(connection: Connection, space: int, model: tuple[int, str] | None) -> Stats:
-    """Count what is in a space; `model` is the number and the name of the embedding model in use, or None."""
+def read_stats(
+    connection: Connection, space: int, model: tuple[int, str] | None, second: int | None = None
+) -> Stats:
+    """Count what is in a space; `model` is the number and the name of the embedding model in use, or None, and `second`
+    the number of the one for other languages.
+    """
 
     def by(column: Any) -> dict[str, int]:
         rows = connection.execute(
@@ -778,7 +813,9 @@ def read_stats(connection: Connection, space: int, model: tuple[int, str] | None
         by_type=by(memories.c.memory_type),
         sessions=totals.sessions,
         embedder=None if model is None else model[1],
-        embedded=0 if model is None else count_vectors(connection, space, model[0]),
+        embedded=0
+        if model is None
+        else count_vectors(connection, space, model[0], *([] if second is None else [second])),
         forgotten=forgotten,
         oldest=None if totals.oldest is None else from_micros(totals.oldest),
         newest=None if totals.newest is None else from_micros(totals.newest),

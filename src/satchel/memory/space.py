@@ -85,7 +85,9 @@ class Space:
         if self.dense is None:
             await self.candidates.refresh()
         else:
-            await self.candidates.refresh(model=self.dense.model, dimension=self.dense.dimension)
+            await self.candidates.refresh(
+                model=self.dense.model, dimension=self.dense.dimension, second=self.dense.second
+            )
 
     def now_micros(self) -> int:
         """The time in microseconds since 1970."""

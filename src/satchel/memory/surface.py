@@ -251,7 +251,7 @@ class Surface:
             before = [one[-_BEFORE_CHARS:] for one in texts[:-1]]
             joined = "\n".join([*before, text[:_BEFORE_MESSAGE_CHARS]]) if before else text
             vectors = await self._vectors(question.text, read_question(joined, speakers).text)
-            gate = None if vectors is None else await dense.gate()
+            gate = None if vectors is None else await dense.gate_for(vectors[0])
         asked = await self._asked(question, vectors, gate)
         now, by_request = space.now_micros(), space.by_request
 
@@ -293,7 +293,7 @@ class Surface:
         dense = self._space.dense
         if vectors is None or gate is None or dense is None:
             return AskedFor(stems=question.stems)
-        centres = await dense.associations()
+        centres = await dense.associations_for(vectors[0])
         if centres is None:
             return AskedFor(stems=question.stems, vectors=vectors)
         calls = centres.calls(vectors[:2], likely=gate.mean + gate.deviation)

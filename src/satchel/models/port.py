@@ -146,6 +146,7 @@ class EmbedderInfo:
         query_prefix: The embedder prepends it to a query, and `document_prefix` to a stored text.
         script: The only script that the model reads, as it begins the Unicode names of its letters ("LATIN"); "" if it
             reads more. The vectors of other texts mean nothing.
+        languages: The languages that it reads, by ISO 639-1 code; empty if that isn't known or it reads many more.
     """
 
     id: str
@@ -156,6 +157,7 @@ class EmbedderInfo:
     query_prefix: str = ""
     document_prefix: str = ""
     script: str = ""
+    languages: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -185,6 +187,15 @@ class Embedder(Protocol):
 
     async def aclose(self) -> None:
         """Release threads and memory. It may be called twice."""
+
+
+@runtime_checkable
+class FetchedEmbedder(Embedder, Protocol):
+    """An embedder whose files are fetched when it is first called, which may take minutes."""
+
+    def is_here(self) -> bool:
+        """Whether its files are on this machine, so that a call waits for no connection."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

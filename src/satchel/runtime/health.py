@@ -14,7 +14,15 @@ from satchel.config import Settings
 from satchel.errors import EmbedderError, SatchelError
 from satchel.memory import Memory
 from satchel.memory.associations import read_associations
-from satchel.models.embedding import find_weights
+from satchel.models.embedding import (
+    DEFAULT_EMBEDDER,
+    DEFAULT_SECOND_EMBEDDER,
+    MINILM_WEIGHTS,
+    USE_MULTILINGUAL,
+    USE_WEIGHTS,
+    Weights,
+    find_weights,
+)
 from satchel.runtime.endpoints import verify_model
 from satchel.runtime.home import untrusted_project
 from satchel.runtime.lines import counted
@@ -194,7 +202,7 @@ async def _memory(satchel: Satchel) -> list[Check]:
         text = "Conversations are not remembered (memory.capture = false)."
         checks.append(Check(part="memory", state="warning", text=text))
     checks.append(await _distilling(satchel, satchel.memory))
-    checks.append(_embedder(satchel))
+    checks.extend(_embedders(satchel))
     if notice := read_associations(settings.home).notice:
         checks.append(Check(part="associations", state="warning", text=notice))
     return checks
@@ -228,24 +236,45 @@ async def _distilling(satchel: Satchel, memory: Memory) -> Check:
     return Check(part="distilling", state="ok", text=progress)
 
 
-def _embedder(satchel: Satchel) -> Check:
-    name = satchel.settings.memory.embedder
-    if name == "none":
+def _embedders(satchel: Satchel) -> list[Check]:
+    """Whether the embedder serves, and the one for other languages, if it has a part."""
+    settings = satchel.settings.memory
+    if settings.embedder == "none":
         text = 'Search uses words only (memory.embedder = "none").'
-        return Check(part="embedder", state="warning", text=text)
+        return [Check(part="embedder", state="warning", text=text)]
     degraded = satchel.memory.degraded if satchel.memory is not None else None
     if degraded:
-        return Check(part="embedder", state="failed", text=degraded)
-    if name == "minilm":
-        try:
-            folder = find_weights(satchel.settings.home)
-        except EmbedderError as error:
-            return Check(part="embedder", state="failed", text=str(error))
-        if folder is None:
-            text = "The embedding model is not installed yet. The first search fetches it, or type: satchel model fetch"
-            return Check(part="embedder", state="warning", text=text)
-        return Check(part="embedder", state="ok", text=f"{name}, in {folder}")
-    return Check(part="embedder", state="ok", text=name)
+        return [Check(part="embedder", state="failed", text=degraded)]
+    home = satchel.settings.home
+    if settings.embedder != DEFAULT_EMBEDDER:
+        return [Check(part="embedder", state="ok", text=settings.embedder)]
+    checks = [_installed(home, MINILM_WEIGHTS, reads="English", when="The first search fetches it")]
+    if settings.second_embedder == "none":
+        text = 'None for other languages than English (memory.second_embedder = "none").'
+        checks.append(Check(part="embedder", state="ok", text=text))
+    elif settings.second_embedder == DEFAULT_SECOND_EMBEDDER:
+        when = "It is fetched in the background once there is a text for it"
+        checks.append(
+            _installed(
+                home, USE_WEIGHTS, reads=", ".join(USE_MULTILINGUAL.languages), when=when, is_needed=False
+            )
+        )
+    else:
+        text = f"{settings.second_embedder}, for other languages than English"
+        checks.append(Check(part="embedder", state="ok", text=text))
+    return checks
+
+
+def _installed(home: Path, weights: Weights, *, reads: str, when: str, is_needed: bool = True) -> Check:
+    """Whether a bundled model is on this machine; if it isn't needed, that is no reason to worry."""
+    try:
+        folder = find_weights(home, weights=weights)
+    except EmbedderError as error:
+        return Check(part="embedder", state="failed", text=str(error))
+    if folder is not None:
+        return Check(part="embedder", state="ok", text=f"{folder.name}, in {folder}; reads {reads}")
+    text = f"{weights.what} is not installed yet (reads {reads}). {when}, or type: {weights.fetch_command}"
+    return Check(part="embedder", state="warning" if is_needed else "ok", text=text)
 
 
 async def _model(satchel: Satchel) -> Check:

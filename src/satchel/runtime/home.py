@@ -99,12 +99,16 @@ class Home:
             embedding = _embedder(embedder, settings, clock, progress)
             if isinstance(embedder, str | None) and not isinstance(embedding, str):
                 stack.push_async_callback(embedding.aclose)
+            second = _second_embedder(embedder, settings, clock, progress)
+            if not isinstance(second, str):
+                stack.push_async_callback(second.aclose)
             database = await _database(settings, clock, stack, notices)
             memory: Memory | None = None
             if database is not None and settings.memory.enabled:
                 opening = Memory.open(
                     database,
                     embedder=embedding,
+                    second_embedder=second,
                     clock=clock,
                     home=settings.home,
                     redact=settings.memory.redact,
@@ -275,8 +279,30 @@ def _embedder(
     progress: Progress | None,
 ) -> Embedder | str:
     name = settings.memory.embedder if chosen is None else chosen
-    if not isinstance(name, str):
-        return as_embedder(name)
+    return _named(name, settings, clock, progress) if isinstance(name, str) else as_embedder(name)
+
+
+def _second_embedder(
+    chosen: Embedder | OwnEmbedding | str | None,
+    settings: Settings,
+    clock: Clock,
+    progress: Progress | None,
+) -> Embedder | str:
+    """The embedder for other languages; none beside one that a program brings."""
+    if not isinstance(chosen, str | None):
+        return "none"
+    name = settings.memory.second_embedder
+    return _named(name, settings, clock, progress, setting="memory.second_embedder")
+
+
+def _named(
+    name: str,
+    settings: Settings,
+    clock: Clock,
+    progress: Progress | None,
+    *,
+    setting: str = "memory.embedder",
+) -> Embedder | str:
     if name == "none":
         return "none"
     return open_embedder(
@@ -287,6 +313,7 @@ def _embedder(
         providers=settings.providers,
         secret=settings.secret,
         progress=progress,
+        setting=setting,
     )
 
 

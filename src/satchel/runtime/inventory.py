@@ -23,11 +23,12 @@ from satchel.models import (
     choose_model,
     default_model,
 )
-from satchel.models.embedding import Progress, fetch_weights, weights_source
+from satchel.models.embedding import MINILM_WEIGHTS, USE_WEIGHTS, Progress, fetch_weights, weights_source
 from satchel.runtime.endpoints import GREETING, complete, said
 from satchel.runtime.satchel import Satchel
 
 __all__ = [
+    "BundledEmbedder",
     "ModelTest",
     "ProviderModels",
     "fetch_embedding_model",
@@ -35,6 +36,8 @@ __all__ = [
     "model_of",
     "try_model",
 ]
+
+BundledEmbedder: TypeAlias = Literal["minilm", "use-multilingual"]
 
 State: TypeAlias = Literal["ready", "not set up", "failed"]
 
@@ -184,11 +187,14 @@ async def try_model(satchel: Satchel, name: str | None = None) -> ModelTest:
     )
 
 
-async def fetch_embedding_model(settings: Settings, *, progress: Progress | None = None) -> tuple[Path, str]:
-    """Fetch the default embedding model's files into `SATCHEL_HOME`, unless they are there.
+async def fetch_embedding_model(
+    settings: Settings, name: BundledEmbedder = "minilm", *, progress: Progress | None = None
+) -> tuple[Path, str]:
+    """Fetch the files of a bundled embedding model into `SATCHEL_HOME`, unless they are there.
 
     Args:
         settings: Where that is.
+        name: "minilm", the default, or "use-multilingual", the one for other languages.
         progress: Gets the bytes fetched so far, from another thread.
 
     Returns:
@@ -197,14 +203,16 @@ async def fetch_embedding_model(settings: Settings, *, progress: Progress | None
     Raises:
         EmbedderError: They could not be fetched; the message says what was tried.
     """
+    weights = MINILM_WEIGHTS if name == "minilm" else USE_WEIGHTS
     folder = await anyio.to_thread.run_sync(
         partial(
             fetch_weights,
             settings.home,
+            weights=weights,
             environ=settings.environ,
             progress=progress,
             check_cancelled=anyio.from_thread.check_cancelled,
         ),
         limiter=anyio.CapacityLimiter(1),
     )
-    return folder, weights_source(settings.home) or "an unknown source"
+    return folder, weights_source(settings.home, weights=weights) or "an unknown source"

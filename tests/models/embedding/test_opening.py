@@ -66,7 +66,7 @@ def test_a_name_opens_its_embedder_and_nothing_is_touched_before_the_first_call(
     [
         (
             "bert",
-            'memory.embedder = "bert": there is no such embedder. Allowed is "minilm", "hash", "ollama:MODEL"',
+            'memory.embedder = "bert": there is no such embedder. Allowed is "minilm", "use-multilingual", "hash"',
         ),
         ("", 'memory.embedder = "": there is no such embedder.'),
         ("ollama:", 'memory.embedder = "ollama:": there is no such embedder.'),

@@ -333,6 +333,7 @@ async def test_after_a_failed_fetch_no_process_asks_the_index_for_a_while(
     def offline_fetch(home: Path, **options: object) -> Path:
         # What needs no connection is tried each time.
         sources = options.pop("sources")
+        options.pop("weights")
         return fetch_weights(home, sources=[Offline()] if sources is None else [], weights=WEIGHTS, **options)  # type: ignore[arg-type]
 
     def another_process() -> MiniLmEmbedder:

@@ -29,6 +29,7 @@ from satchel.memory.candidates.ranking import (
 from satchel.memory.candidates.shelf import Shelf, Stocked
 from satchel.memory.candidates.stamps import Stamped, publish_stamp, read_stale, read_stamp, speakers_of
 from satchel.memory.candidates.vector_rows import read_tokens
+from satchel.memory.candidates.vectors import Second
 from satchel.memory.question import AskedWith, Question, read_question
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class _Known:
     cues_waiting: int = 0
     model: int | None = None
     dimension: int = 0
+    second: Second | None = None
     speakers: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -138,6 +140,13 @@ class ArrayCandidates:
         return self._known.model
 
     @property
+    def models(self) -> Sequence[int]:
+        """See `ports.Candidates`."""
+        known = self._known
+        second = () if known.second is None else (known.second.model,)
+        return second if known.model is None else (known.model, *second)
+
+    @property
     def speakers(self) -> Mapping[str, int]:
         """See `ports.Candidates`."""
         return self._known.speakers
@@ -145,10 +154,13 @@ class ArrayCandidates:
     async def _loaded(self) -> Index:
         """The arrays; loaded again where they were let go since the last `refresh`."""
         if self._known.changed and not self._index.changed:
-            await self.refresh(model=self._known.model, dimension=self._known.dimension)
+            known = self._known
+            await self.refresh(model=known.model, dimension=known.dimension, second=known.second)
         return self._index
 
-    async def refresh(self, *, model: int | None = None, dimension: int = 0) -> None:
+    async def refresh(
+        self, *, model: int | None = None, dimension: int = 0, second: Second | None = None
+    ) -> None:
         """See `ports.Candidates`."""
         async with self._refreshing:
             if self._index.needs_rebuild:
@@ -160,6 +172,7 @@ class ArrayCandidates:
             if model is not None:
                 index.dimension = dimension
                 index.use_model(model)
+                index.use_second(second)
 
             def read(connection: Connection) -> tuple[repository.Changes | None, set[str]]:
                 changes = repository.load_changes(
@@ -168,6 +181,8 @@ class ArrayCandidates:
                     since=index.changed,
                     model=index.model,
                     vectors_since=index.vectors_changed,
+                    second=None if index.second is None else index.second.model,
+                    second_since=index.second_changed,
                 )
                 if not is_new or not index.changed:
                     return changes, set()
@@ -192,6 +207,7 @@ class ArrayCandidates:
                 cues_waiting=index.cues_waiting,
                 model=index.model,
                 dimension=index.dimension,
+                second=index.second,
                 speakers=index.speaker_numbers,
             )
             self._cache.note_use(self, index.size_bytes)
@@ -443,10 +459,7 @@ def _near_vectors(
     index: Index, given: Mapping[int, bytes], eligible: Any, *, limit: int, cosine: float
 ) -> dict[int, dict[int, float | None]]:
     """The nearest eligible memories of each memory, by the first of its vectors."""
-    own = np.stack(
-        [np.frombuffer(vectors, dtype="<f4").reshape(-1, index.dimension)[0] for vectors in given.values()],
-        axis=1,
-    )
+    own = np.stack([_first_vector(index, rid, vectors) for rid, vectors in given.items()], axis=1)
     cosines = index.cosines_of(own, eligible)
     rids, best = index.rids[cosines.rows], np.ascontiguousarray(cosines.best.T)
     near: dict[int, dict[int, float | None]] = {}
@@ -454,6 +467,14 @@ def _near_vectors(
         nearest = [(int(rids[at]), float(found[at])) for at in top(found, limit + 1).tolist()]
         near[rid] = {other: value for other, value in nearest if other != rid and value >= cosine}
     return near
+
+
+def _first_vector(index: Index, rid: int, vectors: bytes) -> Floats:
+    """The vector of a memory's first passage, as it is compared."""
+    row = index.rows.get(rid)
+    of_second = index.second is not None and row is not None and index.is_second(row)
+    dimension = index.second.dimension if of_second and index.second is not None else index.dimension
+    return index.widened(np.frombuffer(vectors, dtype="<f4")[:dimension], of_second=of_second)
 
 
 def _near_words(

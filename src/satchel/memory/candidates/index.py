@@ -17,7 +17,7 @@ from satchel.memory.candidates.columns import Column
 from satchel.memory.candidates.entries import Entries, EntryArrays, Postings, Spread, SpreadCounts
 from satchel.memory.candidates.sittings import Sittings, label_of, seat
 from satchel.memory.candidates.tokens import Bag, unpack
-from satchel.memory.candidates.vectors import BestPassages, Cosines, VectorArrays, Vectors
+from satchel.memory.candidates.vectors import BestPassages, Cosines, Second, VectorArrays, Vectors
 from satchel.memory.lexicon import ASKED
 from satchel.memory.repository import Changes
 
@@ -28,6 +28,9 @@ BY_ASSISTANT = 4
 
 HAS_CUES = 8
 """The bit of what has cues, embedded or not."""
+
+_SENTENCE_FEATURES = 3
+"""The bits of `lexicon.WordList.features` that are kept here; above them stands the language."""
 
 _ASSISTANTS = frozenset({"assistant", "ai", "agent", "bot", "model", "system", "tool"})
 """What programs call the party of a conversation that is no person."""
@@ -120,6 +123,7 @@ class Index:
             vectors.
         model: The id of the embedding model whose vectors these are, or None.
         dimension: Of its vectors.
+        second: The model of the rows in other languages, where there is one; `second_changed` is as `vectors_changed`.
         alive_count: The number of memories; `embedded_count` is how many of them have a vector.
         cued_count: How many of them have cues; `cues_embedded_count` is how many of these have vectors of their cues.
         unkept: How many rows and vectors came or went since the arrays were read from a file.
@@ -131,12 +135,19 @@ class Index:
         self.model: int | None = None
         self.vectors_changed = 0
         self.dimension = 0
+        self.second: Second | None = None
+        self.second_changed = 0
         self.alive_count = 0
         self.cued_count = 0
         self.rows = Rows()
         self._columns = {name: Column(dtype) for name, dtype in _COLUMNS.items()}
         self._has_vector = Column(np.bool_)
         self._has_cue_vectors = Column(np.bool_)
+        self._has_second = Column(np.bool_)
+        self._has_second_cues = Column(np.bool_)
+        self._second_vectors: Vectors | None = None
+        self._second_cues: Vectors | None = None
+        self._moved = False
         self._entries = Entries()
         self._spread = SpreadCounts(MAX_SPREAD_BYTES)
         self._speakers: Mapping[str, int] = {}
@@ -162,8 +173,13 @@ class Index:
         count = len(arrays["rid"])
         for name, column in index._columns.items():
             column.extend(np.ones(count) if name == "alive" else arrays[name])
-        index._has_vector.extend(np.zeros(count, dtype=np.bool_))
-        index._has_cue_vectors.extend(np.zeros(count, dtype=np.bool_))
+        for flags in (
+            index._has_vector,
+            index._has_cue_vectors,
+            index._has_second,
+            index._has_second_cues,
+        ):
+            flags.extend(np.zeros(count, dtype=np.bool_))
         index._entries = Entries(
             EntryArrays(arrays["entry_stem"], arrays["entry_row"], arrays["entry_count"])
         )
@@ -198,7 +214,7 @@ class Index:
         columns |= self._entries.freeze(number)
         vectors = Vectors(self.dimension) if self._vectors is None else self._vectors
         # Rows of a model that was changed are not among them.
-        columns |= vectors.freeze(np.where(self._has_vector.values, number, -1))
+        columns |= vectors.freeze(np.where(self._has_vector.values & ~self._has_second.values, number, -1))
         cues = Vectors(self.dimension) if self._cues is None else self._cues
         frozen = cues.freeze(np.where(self._has_cue_vectors.values, number, -1))
         return columns | {f"cue_{name}": column for name, column in frozen.items()}
@@ -221,13 +237,20 @@ class Index:
 
     def _clear_vectors(self) -> None:
         self._vectors: Vectors | None = None
-        self.embedded_count = 0
         self._has_vector.values[:] = False
+        self._clear_second()
         self._cues: Vectors | None = None
         self.cues_embedded_count = 0
         self._has_cue_vectors.values[:] = False
         self._bags: dict[int, Bag] = {}
         self._bag_bytes = 0
+
+    def _clear_second(self) -> None:
+        self._second_vectors = self._second_cues = None
+        self._has_second.values[:] = False
+        self._has_second_cues.values[:] = False
+        self._moved = False
+        self.embedded_count = int((self._has_vector.values & self.alive).sum())
 
     def __len__(self) -> int:
         """Rows, the dead ones included."""
@@ -237,8 +260,18 @@ class Index:
         """Take vectors of this model from now on; those of another are thrown away, never mixed."""
         if model != self.model:
             self.model = model
-            self.vectors_changed = 0
+            self.vectors_changed = self.second_changed = 0
             self._clear_vectors()
+
+    def use_second(self, second: Second | None) -> None:
+        """Take vectors of a second model too from now on, or of none."""
+        if (second is None) != (self.second is None) or (
+            second is not None and self.second is not None and second.model != self.second.model
+        ):
+            self.second_changed = 0
+            self._clear_second()
+            self._forget_places()
+        self.second = second
 
     def apply(self, changes: Changes) -> None:
         """Take in what `repository.load_changes` found."""
@@ -255,12 +288,20 @@ class Index:
             if changes.cue_vectors:
                 self._append_cues(changes.cue_vectors)
             self.vectors_changed = changes.changed
+        if self.second is not None:
+            if changes.second:
+                self._append_second(changes.second)
+            if changes.second_cues:
+                self._append_second_cues(changes.second_cues)
+            self.second_changed = changes.changed
+            self._moved = bool((self._has_vector.values & self._has_second.values).any())
 
     @property
     def size_bytes(self) -> int:
         """About how much memory it takes, with what is mapped."""
         columns = sum(int(column.values.nbytes) for column in self._columns.values())
-        vectors = sum(part.size_bytes for part in (self._vectors, self._cues) if part is not None)
+        parts = (self._vectors, self._second_vectors, self._cues, self._second_cues)
+        vectors = sum(part.size_bytes for part in parts if part is not None)
         return columns + self._entries.size_bytes + vectors + self._bag_bytes
 
     @property
@@ -287,7 +328,7 @@ class Index:
         if rows:
             self.alive[died] = False
             self.alive_count -= len(rows)
-            self.embedded_count -= int(self._has_vector.values[died].sum())
+            self.embedded_count -= int((self._has_vector.values[died] | self._has_second.values[died]).sum())
             if self.cued_count:
                 self.cued_count -= int(self.has_feature(HAS_CUES)[died].sum())
                 self.cues_embedded_count -= int(self._has_cue_vectors.values[died].sum())
@@ -304,8 +345,13 @@ class Index:
         values, entries = _read(found, first)
         for name, column in self._columns.items():
             column.extend(values[name])
-        self._has_vector.extend(np.zeros(len(found), dtype=np.bool_))
-        self._has_cue_vectors.extend(np.zeros(len(found), dtype=np.bool_))
+        for flags in (
+            self._has_vector,
+            self._has_cue_vectors,
+            self._has_second,
+            self._has_second_cues,
+        ):
+            flags.extend(np.zeros(len(found), dtype=np.bool_))
         self._entries.append(entries)
         self.rows.append(values["rid"], first)
         self.alive_count += len(found)
@@ -341,9 +387,36 @@ class Index:
             # A row of the table holds whole vectors of one model; the model's dimension was checked as they were made.
             self._vectors = Vectors(self.dimension)
         self._vectors.append(rows)
-        have[[row for row, _ in rows]] = True
-        self.embedded_count += len(rows)
+        numbers = [row for row, _ in rows]
+        have[numbers] = True
+        self.embedded_count += int((~self._has_second.values[numbers]).sum())
         self.unkept += len(rows)
+        self._forget_places()
+
+    def _append_second(self, found: Sequence[Any]) -> None:
+        assert self.second is not None
+        have = self._has_second.values
+        rows = self._lacking(found, have)
+        if not rows:
+            return
+        if self._second_vectors is None:
+            self._second_vectors = Vectors(self.second.dimension)
+        self._second_vectors.append(rows)
+        numbers = [row for row, _ in rows]
+        have[numbers] = True
+        self.embedded_count += int((~self._has_vector.values[numbers]).sum())
+        self._forget_places()
+
+    def _append_second_cues(self, found: Sequence[Any]) -> None:
+        assert self.second is not None
+        rows = self._lacking(found, self._has_second_cues.values)
+        if rows:
+            if self._second_cues is None:
+                self._second_cues = Vectors(self.second.dimension)
+            self._second_cues.append(rows)
+            self._has_second_cues.values[[row for row, _ in rows]] = True
+
+    def _forget_places(self) -> None:
         for name in ("vectors_in_order", "passage_counts"):
             self._derived.pop(name, None)
 
@@ -445,19 +518,92 @@ class Index:
         """What is kept of a stem's counts, neighbours included; see `SpreadCounts.get`."""
         return self._spread.get(stem, rows=len(self), spread=spread, fix=fix)
 
-    def vector_counts(self) -> tuple[Any, Any]:
-        """The rows that have vectors, and how many each has."""
-        return Vectors(self.dimension).counts() if self._vectors is None else self._vectors.counts()
+    def vector_counts(self, query: Floats | None = None) -> tuple[Any, Any]:
+        """The rows that have vectors, and how many each has; with a query, in the order of what `cosines` compares."""
+        if self._second_vectors is None:
+            return self._first.counts()
+        first, second = (None, None) if query is None else self._split(query)
+        found = []
+        if first is None or first.any():
+            rows, counts = self._first.counts()
+            kept = ~self._has_second.values[rows]
+            found.append((rows[kept], counts[kept]))
+        if query is None or second is not None:
+            found.append(self._second_vectors.counts())
+        rows, counts = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return rows, counts
+
+    @property
+    def _first(self) -> Vectors:
+        return Vectors(self.dimension) if self._vectors is None else self._vectors
+
+    def is_second(self, row: int) -> bool:
+        """Whether a row's vectors are those of the second model."""
+        return bool(self._has_second.values[row])
+
+    def widened(self, vector: Floats, *, of_second: bool) -> Floats:
+        """A vector of one model as a query that only its rows are compared with."""
+        if self.second is None:
+            return vector
+        wide = np.zeros(self.dimension + self.second.dimension, dtype=np.float32)
+        if of_second:
+            wide[self.dimension :] = vector
+        else:
+            wide[: self.dimension] = vector
+        return wide
+
+    def _split(self, query: Floats) -> tuple[Floats, Floats | None]:
+        """The parts of a query for each model; the second is None where nothing is to be compared with it."""
+        if self._second_vectors is None or len(query) == self.dimension:
+            return query[: self.dimension], None
+        rest = query[self.dimension :]
+        return query[: self.dimension], rest if rest.any() else None
 
     def cosines(self, query: Floats) -> Cosines:
-        """Compare queries with every vector; shape (d,) or (d, m), unit length."""
-        vectors = Vectors(self.dimension) if self._vectors is None else self._vectors
-        return vectors.cosines(query)
+        """Compare queries with every vector; shape (d,) or (d, m), unit length. Those of a second model stand after
+        those of the first; see `Second`.
+        """
+        first, second = self._split(query)
+        if self._second_vectors is None or (second is None and not self._moved):
+            return self._first.cosines(first)
+        return self._both(first, second, lambda vectors, part: vectors.cosines(part), self._has_second.values)
 
     def cosines_of(self, query: Floats, wanted: Any) -> Cosines:
         """The same for some rows alone: which, shape (rows,), bool."""
-        vectors = Vectors(self.dimension) if self._vectors is None else self._vectors
-        return vectors.cosines_of(query, wanted)
+        first, second = self._split(query)
+        if self._second_vectors is None:
+            return self._first.cosines_of(first, wanted)
+        wanted_first = wanted & ~self._has_second.values
+        return self._both(
+            first,
+            second,
+            lambda vectors, part: vectors.cosines_of(
+                part, wanted if vectors is self._second_vectors else wanted_first
+            ),
+            None,
+        )
+
+    def _both(
+        self,
+        first: Floats,
+        second: Floats | None,
+        compare: Callable[[Vectors, Floats], Cosines],
+        moved: Any,
+    ) -> Cosines:
+        """What both models find, on the scale of the first; without the rows that moved to the second, if given."""
+        found = []
+        if first.any() or second is None:
+            one = compare(self._first, first)
+            found.append(self._first.without(one, moved) if moved is not None and self._moved else one)
+        if second is not None and self._second_vectors is not None:
+            other = compare(self._second_vectors, second)
+            scale = None if self.second is None else self.second.scale
+            if scale is not None:
+                other = other._replace(best=scale(other.best), every=scale(other.every))
+            found.append(other)
+        if len(found) == 1:
+            return found[0]
+        return Cosines(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
     def cue_cosines(self, vectors: Matrix) -> Floats | None:
         """The best cosine of any of the vectors, shape (q, d), and any cue of each row: shape (rows,), 0 where a row
@@ -465,17 +611,43 @@ class Index:
         """
         if self._cues is None or not self.cues_embedded_count:
             return None
-        found = self._cues.cosines(np.ascontiguousarray(vectors.T))
+        query = np.ascontiguousarray(vectors.T)
         best = np.zeros(len(self), dtype=np.float32)
+        found = self._cues.cosines(query[: self.dimension])
         best[found.rows] = found.best.max(axis=1)
+        if self._second_cues is not None and self.second is not None and len(query) > self.dimension:
+            # Cues have vectors of both models. Those of the second count for rows in other languages, and for a
+            # question that the first doesn't read.
+            found = self._second_cues.cosines(query[self.dimension :])
+            values = found.best if self.second.scale is None else self.second.scale(found.best)
+            by_second = np.zeros(len(self), dtype=np.float32)
+            by_second[found.rows] = values.max(axis=1)
+            reads = query[: self.dimension].any()
+            best = np.where(self._has_second.values, by_second, best) if reads else by_second
         if self.dead_count:
             best[~self.alive] = 0
         return best
 
     def best_passages(self, rows: Ints, query: Floats) -> BestPassages:
-        """The passages of some rows that are nearest to a query; shape (d,), unit length."""
-        vectors = Vectors(self.dimension) if self._vectors is None else self._vectors
-        return vectors.best_passages(rows, query)
+        """The passages of some rows that are nearest to a query; shape (d,), unit length. With two models, the vectors
+        are as wide as those of both, so that rows of different models are not alike.
+        """
+        if self.second is None:
+            return self._first.best_passages(rows, query)
+        first, second = query[: self.dimension], query[self.dimension :]
+        if not len(second):
+            second = np.zeros(self.second.dimension, dtype=np.float32)
+        found = self._first.best_passages(rows, first)
+        vectors = np.zeros((len(rows), self.dimension + self.second.dimension), dtype=np.float32)
+        vectors[:, : self.dimension] = found.vectors
+        numbers = found.numbers.copy()
+        if self._second_vectors is not None:
+            of_second = np.flatnonzero(self._has_second.values[rows])
+            other = self._second_vectors.best_passages(rows[of_second], second)
+            vectors[of_second] = 0
+            vectors[of_second, self.dimension :] = other.vectors
+            numbers[of_second] = other.numbers
+        return BestPassages(vectors, numbers)
 
     # Tokens: read from the database when a search compares them, and kept as long as there is room.
 
@@ -485,7 +657,7 @@ class Index:
         """
         known: dict[int, Bag] = {}
         lacking = []
-        embedded = rows[self._has_vector.values[rows]]
+        embedded = rows[self._has_vector.values[rows] & ~self._has_second.values[rows]]
         for row, rid in zip(embedded.tolist(), self.rids[embedded].tolist(), strict=True):
             bag = self._bags.get(row)
             if bag is None:
@@ -563,7 +735,9 @@ def _read(found: Sequence[Any], first: int) -> tuple[Mapping[str, Any], EntryArr
         "words": [row.words for row in found],
         "stem_count": np.bincount(owners, weights=counts & (ASKED - 1), minlength=len(found)),
         "features": [
-            row.features | (BY_ASSISTANT if _is_by_assistant(row) else 0) | (HAS_CUES if row.cued else 0)
+            (row.features & _SENTENCE_FEATURES)
+            | (BY_ASSISTANT if _is_by_assistant(row) else 0)
+            | (HAS_CUES if row.cued else 0)
             for row in found
         ],
     }

@@ -606,7 +606,7 @@ def _cosines(index: Index, vector: Floats) -> tuple[Any, Floats]:
     found = index.cosines(vector)
     if index.dead_count:
         # What was forgotten has no part in how the cosines are spread, whether its vectors are erased yet or not.
-        rows, counts = index.vector_counts()
+        rows, counts = index.vector_counts(vector)
         found = found._replace(every=found.every[np.repeat(index.alive[rows], counts)])
     if len(found.best) == len(index) and index.derived("vectors_in_order", lambda: _in_order(found.rows)):
         return found.best, found.every

@@ -15,14 +15,16 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from satchel.memory import cues
+from satchel.memory.lexicon import LANGUAGE_SHIFT
 from satchel.memory.repository import count_up, listed
-from satchel.memory.tables import memories, models, tokens, vectors
+from satchel.memory.tables import memories, models, tokens, vectors, words
 from satchel.storage import Prepared
 
 __all__ = [
     "Embedded",
     "ModelRow",
     "Pending",
+    "Share",
     "activate_model",
     "count_pending",
     "drop_retired",
@@ -48,6 +50,21 @@ class ModelRow:
     id: int
     dimension: int
     replaces: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Which memories a model gives vectors to, where two models divide them by language.
+
+    Attributes:
+        languages: The numbers of languages; see `languages.CODES`.
+        others: All languages but these.
+        instead_of: The model whose vectors a memory loses when it gets some of this one.
+    """
+
+    languages: tuple[int, ...]
+    others: bool = False
+    instead_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,14 +119,14 @@ def open_model(connection: Connection, name: str, dimension: int, at: int) -> Mo
     return ModelRow(id=found.id, dimension=found.dimension, replaces=None if active == name else active)
 
 
-def activate_model(connection: Connection, model: int, at: int) -> bool:
-    """Put a model in use in place of the one that was, once it has vectors of every memory of the database and of
-    all cues.
+def activate_model(connection: Connection, model: int, at: int, share: Share | None = None) -> bool:
+    """Put a model in use in place of the one that was, once it has vectors of every memory of the database, or of its
+    share of them, and of all cues.
 
     Returns:
         Whether it is in use now.
     """
-    if count_pending(connection, None, model) or cues.count_pending(connection, None, model):
+    if count_pending(connection, None, model, share) or cues.count_pending(connection, None, model):
         return False
     connection.execute(
         update(models)
@@ -150,33 +167,56 @@ def write_examples(connection: Connection, model: int, hash: str, found: bytes) 
     )
 
 
-def _without_vectors(query: Any, space: Any, model: Any) -> Any:
+def _without_vectors(query: Any, space: Any, model: Any, share: Share | None = None) -> Any:
     join = memories.outerjoin(vectors, (vectors.c.rid == memories.c.rid) & (vectors.c.model_id == model))
+    if share is not None:
+        join = join.outerjoin(words, words.c.rid == memories.c.rid)
     query = query.select_from(join).where(vectors.c.rid.is_(None))
+    if share is not None:
+        language = func.coalesce(words.c.features, 0).op(">>")(LANGUAGE_SHIFT)
+        given = listed(bindparam("languages"))
+        query = query.where(language.not_in(given) if share.others else language.in_(given))
     return query if space is None else query.where(memories.c.space_id == space)
 
 
-def count_pending(connection: Connection, space: int | None, model: int) -> int:
-    """How many memories of a space, or of the whole database, have no vectors of a model."""
-    return int(connection.execute(_without_vectors(select(func.count()), space, model)).scalar_one())
+def count_pending(connection: Connection, space: int | None, model: int, share: Share | None = None) -> int:
+    """How many memories of a space, or of the whole database, have no vectors of a model; only those of its share."""
+    query = _without_vectors(select(func.count()), space, model, share)
+    return int(connection.execute(query, _languages_of(share)).scalar_one())
 
 
-_WANTING = (
-    _without_vectors(
-        select(memories.c.rid, memories.c.space_id, memories.c.content, memories.c.content_hash),
-        None,
-        bindparam("model"),
+def _languages_of(share: Share | None) -> dict[str, str]:
+    return {} if share is None else {"languages": json.dumps(list(share.languages))}
+
+
+def _pending_query(share: Share | None, *, everywhere: bool) -> Prepared:
+    query = (
+        _without_vectors(
+            select(memories.c.rid, memories.c.space_id, memories.c.content, memories.c.content_hash),
+            None,
+            bindparam("model"),
+            share,
+        )
+        .where(memories.c.rid.not_in(listed(bindparam("without"))))
+        .limit(bindparam("limit"))
     )
-    .where(memories.c.rid.not_in(listed(bindparam("without"))))
-    .limit(bindparam("limit"))
-)
-_NEWEST_EVERYWHERE = Prepared(_WANTING.order_by(memories.c.rid.desc()))
-# In the order of an index of the space, so that nothing is sorted to find the newest few.
-_NEWEST = Prepared(
-    _WANTING.where(memories.c.space_id == bindparam("space")).order_by(
-        memories.c.changed.desc(), memories.c.rid.desc()
+    if everywhere:
+        return Prepared(query.order_by(memories.c.rid.desc()))
+    # In the order of an index of the space, so that nothing is sorted to find the newest few.
+    return Prepared(
+        query.where(
+            memories.c.space_id == bindparam("space"), memories.c.changed > bindparam("since")
+        ).order_by(memories.c.changed.desc(), memories.c.rid.desc())
     )
-)
+
+
+# Building a statement takes longer than running it. The languages of a share are a parameter.
+_SHARES = {None: None, False: Share(languages=()), True: Share(languages=(), others=True)}
+_PENDING_QUERIES = {
+    (others, everywhere): _pending_query(share, everywhere=everywhere)
+    for others, share in _SHARES.items()
+    for everywhere in (False, True)
+}
 
 
 def pending_vectors(
@@ -187,6 +227,8 @@ def pending_vectors(
     limit: int,
     max_chars: int,
     without: Collection[int] = (),
+    share: Share | None = None,
+    since: int = -1,
 ) -> list[Pending]:
     """The newest memories without vectors of a model: what was said last is asked for first.
 
@@ -197,9 +239,13 @@ def pending_vectors(
         limit: At most so many.
         max_chars: Stop after so much text; one memory is given in any case.
         without: Rids of memories that somebody is embedding already.
+        share: Only these.
+        since: Only what changed in the space after this change.
     """
-    query = _NEWEST_EVERYWHERE if space is None else _NEWEST
-    values = {"space": space, "model": model, "limit": limit, "without": json.dumps(list(without))}
+    query = _PENDING_QUERIES[None if share is None else share.others, space is None]
+    values = {"model": model, "limit": limit, "without": json.dumps(list(without)), **_languages_of(share)}
+    if space is not None:
+        values |= {"space": space, "since": since}
     found: list[Pending] = []
     chars = 0
     for rid, owner, content, hash in query.each(connection, values):
@@ -224,8 +270,16 @@ _INSERT_VECTORS = Prepared(insert(vectors), columns=[column.name for column in v
 _INSERT_TOKENS = Prepared(insert(tokens), columns=[column.name for column in tokens.c])
 
 
-def write_vectors(connection: Connection, model: int, made: Sequence[Embedded]) -> bool:
+def write_vectors(
+    connection: Connection, model: int, made: Sequence[Embedded], *, instead_of: int | None = None
+) -> bool:
     """Keep vectors, for those memories that still say what was embedded and have none of the model yet.
+
+    Args:
+        connection: In a transaction that writes.
+        model: The model.
+        made: The vectors.
+        instead_of: A model whose vectors these memories lose.
 
     Returns:
         Whether there is such a model; another process may have dropped it.
@@ -251,6 +305,9 @@ def write_vectors(connection: Connection, model: int, made: Sequence[Embedded]) 
             for one in wanted
         ],
     )
+    if instead_of is not None:
+        moved = [one.pending.rid for one in wanted]
+        connection.execute(delete(vectors).where(vectors.c.model_id == instead_of, vectors.c.rid.in_(moved)))
     packed = [
         {"rid": one.pending.rid, "model_id": model, "tokens": one.tokens}
         for one in wanted

@@ -12,7 +12,7 @@ from satchel.memory.candidates.arrays import Floats
 from satchel.memory.candidates.columns import Column
 from satchel.models.embedding import product
 
-__all__ = ["BestPassages", "Cosines", "VectorArrays", "Vectors"]
+__all__ = ["BestPassages", "Cosines", "Scale", "Second", "VectorArrays", "Vectors"]
 
 
 _ROWS_AT_ONCE = 4096
@@ -59,6 +59,40 @@ class VectorArrays(NamedTuple):
     matrix: Any
     rows: Any
     starts: Any
+
+
+class Scale(NamedTuple):
+    """Translates the cosines of one model into those that another one gives to texts that are as near: piecewise linear
+    through points at which both are known.
+
+    Attributes:
+        given: Cosines of the one model, ascending, the first -1 and the last 1.
+        wanted: Those of the other.
+    """
+
+    given: tuple[float, ...]
+    wanted: tuple[float, ...]
+
+    def __call__(self, cosines: Any) -> Any:
+        """Translate cosines of any shape; a text is as near to itself as before."""
+        return np.interp(cosines, self.given, self.wanted).astype(np.float32)
+
+
+class Second(NamedTuple):
+    """The model of the rows in other languages, whose vectors stand beside those of the first.
+
+    A query that is compared with both has the vector of the first and then that of the second, and zeros where one of
+    them can't read it; the rows of that one are then not compared.
+
+    Attributes:
+        model: Its id in the database.
+        dimension: The length of its vectors.
+        scale: From its cosines to those of the first; None leaves them as they are.
+    """
+
+    model: int
+    dimension: int
+    scale: Scale | None = None
 
 
 class Vectors:
@@ -126,6 +160,14 @@ class Vectors:
     def size_bytes(self) -> int:
         """Of the matrix."""
         return sum(part.matrix.nbytes for part in self.parts())
+
+    def without(self, found: Cosines, left_out: Any) -> Cosines:
+        """What `cosines` found, without some rows: shape (rows,), bool."""
+        rows, counts = self.counts()
+        kept = ~left_out[rows]
+        return Cosines(
+            best=found.best[kept], rows=found.rows[kept], every=found.every[np.repeat(kept, counts)]
+        )
 
     def cosines(self, query: Floats) -> Cosines:
         """Compare queries with every vector; shape (d,) or (d, m), unit length."""

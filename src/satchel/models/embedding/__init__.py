@@ -4,13 +4,15 @@ from satchel.models.embedding.fetching import Fetching, Progress, Source, Source
 from satchel.models.embedding.hashing import HashingEmbedder
 from satchel.models.embedding.library import FastembedEmbedder
 from satchel.models.embedding.minilm import MiniLmEmbedder
-from satchel.models.embedding.opening import open_embedder
+from satchel.models.embedding.opening import DEFAULT_EMBEDDER, DEFAULT_SECOND_EMBEDDER, open_embedder
 from satchel.models.embedding.own import OwnEmbedder, OwnEmbedding, as_embedder
 from satchel.models.embedding.records import (
     HASHING,
     MINILM,
     MINILM_WEIGHTS,
     RECORDS,
+    USE_MULTILINGUAL,
+    USE_WEIGHTS,
     WeightFile,
     Weights,
     Wheel,
@@ -26,13 +28,18 @@ from satchel.models.embedding.sources import (
     UvSource,
     default_sources,
 )
+from satchel.models.embedding.use import UseEmbedder
 from satchel.models.embedding.weights import fetch_weights, find_weights, weights_source
 
 __all__ = [
+    "DEFAULT_EMBEDDER",
+    "DEFAULT_SECOND_EMBEDDER",
     "HASHING",
     "MINILM",
     "MINILM_WEIGHTS",
     "RECORDS",
+    "USE_MULTILINGUAL",
+    "USE_WEIGHTS",
     "FastembedEmbedder",
     "Fetching",
     "FolderSource",
@@ -47,6 +54,7 @@ __all__ = [
     "RemoteEmbedder",
     "Source",
     "SourceFailed",
+    "UseEmbedder",
     "UvSource",
     "WeightFile",
     "Weights",

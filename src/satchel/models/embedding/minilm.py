@@ -7,28 +7,23 @@ the rows of the words in use are read. Decision 6 has the measurements.
 
 from __future__ import annotations
 
-import contextlib
 import io
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anyio.from_thread
-
 from satchel.clock import Clock
 from satchel.errors import EmbedderError
 from satchel.messages import clean_text
 from satchel.models.embedding.fetching import Progress
+from satchel.models.embedding.kept import KeptWeights
 from satchel.models.embedding.records import MINILM, MINILM_WEIGHTS
 from satchel.models.embedding.rows import product, unit_rows
-from satchel.models.embedding.sources import local_sources
-from satchel.models.embedding.weights import FETCH_COMMAND, fetch_weights, find_weights
+from satchel.models.embedding.weights import FETCH_COMMAND, fetch_weights
 from satchel.models.embedding.worker import Worker
 from satchel.models.port import EmbedderInfo, EmbedRole, TokenEmbedder, TokenVectors
 
@@ -53,9 +48,6 @@ run, so a command that embeds one question shouldn't pay for it."""
 _RECENT_TEXTS = 32
 """The newest texts whose vectors are kept, up to `_MAX_CHARS` each, which is 3 MB: a message is embedded when memories
 are searched for it, and again when it is stored after its turn."""
-_RETRY_FETCH_S = 300
-"""How long after a failed fetch no process contacts the package index again. Without a connection, that takes nine
-seconds, and every command would wait for it."""
 
 
 class MiniLmEmbedder(TokenEmbedder):
@@ -83,12 +75,10 @@ class MiniLmEmbedder(TokenEmbedder):
             threads: The number of threads of one run, 1 or 2; more don't help at these lengths.
             fetch: `fetch_weights`, or a function with the same arguments.
         """
-        self._home = home
-        self._environ = environ
-        self._clock = clock
-        self._progress = progress
+        self._weights = KeptWeights(
+            home, MINILM_WEIGHTS, environ=environ, clock=clock, progress=progress, fetch=fetch
+        )
         self._threads = threads
-        self._fetch = fetch
         self._worker = Worker()
         self._tokenizer: Tokenizer | None = None
         self._tokenizer_lock = threading.Lock()
@@ -111,7 +101,7 @@ class MiniLmEmbedder(TokenEmbedder):
             EmbedderError: The model has not been fetched yet.
         """
         if self._tokenizer is None:
-            folder = find_weights(self._home)
+            folder = self._weights.find()
             if folder is None:
                 raise EmbedderError(f"The embedding model is not on this machine. Type: {FETCH_COMMAND}")
             self._load_tokenizer(folder)
@@ -205,7 +195,7 @@ class MiniLmEmbedder(TokenEmbedder):
         _, session = self._loaded()
         self._runs += 1
         if self._runs == _RUNS_UNPACKED:
-            session = self._session = _open_session(self._fetched(), self._threads, packed=True)
+            session = self._session = _open_session(self._weights.folder(), self._threads, packed=True)
         lengths = np.array([len(ids) for ids in batch], np.int32)
         ids = np.zeros((len(batch), int(lengths.max())), np.int64)
         for row, tokens in zip(ids, batch, strict=True):
@@ -224,46 +214,11 @@ class MiniLmEmbedder(TokenEmbedder):
         if self._closed:
             raise EmbedderError("This embedder was closed; open another one.")
         if self._session is None:
-            folder = self._fetched()
+            folder = self._weights.folder()
             self._load_tokenizer(folder)
             self._session = _open_session(folder, self._threads, packed=False)
         assert self._tokenizer is not None
         return self._tokenizer, self._session
-
-    def _fetched(self) -> Path:
-        folder = find_weights(self._home)
-        if folder is not None:
-            return folder
-        note = self._home / "models" / f".{MINILM_WEIGHTS.folder}.failed"
-        failure = self._recent_failure(note)
-        try:
-            folder = self._fetch(
-                self._home,
-                environ=self._environ,
-                progress=self._progress,
-                # The user may have installed the files since.
-                sources=local_sources() if failure else None,
-                check_cancelled=anyio.from_thread.check_cancelled,
-            )
-        except EmbedderError as error:
-            if failure is not None:
-                raise EmbedderError(failure) from error
-            text = json.dumps({"at": self._clock.now().isoformat(), "message": str(error)})
-            # Without the note, the next process tries again, which only costs time.
-            with contextlib.suppress(OSError):
-                note.write_text(text, encoding="utf-8")
-            raise
-        note.unlink(missing_ok=True)
-        return folder
-
-    def _recent_failure(self, note: Path) -> str | None:
-        """The message of the last failed fetch of any process, if it was recent."""
-        try:
-            failure = json.loads(note.read_text(encoding="utf-8"))
-            age_s = (self._clock.now() - datetime.fromisoformat(failure["at"])).total_seconds()
-            return str(failure["message"]) if 0 <= age_s < _RETRY_FETCH_S else None
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
 
     def _load_tokenizer(self, folder: Path) -> None:
         # The worker's thread or a caller of `count_tokens` may come first.

