@@ -229,7 +229,7 @@ def known_centres(table: Associations, embedder: str, home: Path | None) -> dict
     wanted = {group_key(group) for group in table.groups}
     found: dict[str, Floats] = {}
     shipped = resources.files(__package__).joinpath("data", "associations.npz")
-    for read in (shipped.read_bytes, *(() if home is None else (_kept_in(home).read_bytes,))):
+    for read in (shipped.read_bytes, *(() if home is None else (_kept_in(home, embedder).read_bytes,))):
         try:
             with np.load(io.BytesIO(read()), allow_pickle=False) as kept:
                 if str(kept["embedder"]) == embedder:
@@ -263,7 +263,7 @@ def keep_centres(embedder: str, home: Path | None, centres: Mapping[str, Floats]
     """Keep centres in a home for the next process; without them, it makes them again."""
     if home is None:
         return
-    path = _kept_in(home)
+    path = _kept_in(home, embedder)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -276,5 +276,7 @@ def group_key(group: Sequence[str]) -> str:
     return hashlib.blake2b(json.dumps(group).encode(), digest_size=8).hexdigest()
 
 
-def _kept_in(home: Path) -> Path:
-    return home / "models" / "associations.npz"
+def _kept_in(home: Path, embedder: str) -> Path:
+    """A file for each embedder: two may serve one home."""
+    digest = hashlib.blake2b(embedder.encode(), digest_size=4).hexdigest()
+    return home / "models" / f"associations-{digest}.npz"

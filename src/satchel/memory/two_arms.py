@@ -266,6 +266,13 @@ class TwoArms(DenseArm):
         found = await self._second.similarity(older, newer)
         return found if found is None or self._scale is None else float(self._scale(np.array([found]))[0])
 
+    async def associations(self, *, make: bool = False) -> Centres | None:
+        """See `DenseArm.associations`: the table of the first embedder; that of the second is made too."""
+        first = await super().associations(make=make)
+        if make and self.second is not None and self._second_serves:
+            await self._second.associations(make=True)
+        return first
+
     async def gate_for(self, message: Floats) -> Gate | None:
         """See `DenseArm.gate_for`: the gate of the embedder that reads the message, on the scale of the first."""
         first = await super().gate()
@@ -291,19 +298,25 @@ class TwoArms(DenseArm):
         first = await super().associations()
         if first is None or len(message) == self.dimension:
             return first
+        by_first = bool(message[: self.dimension].any())
+        if by_first in self._wide_centres:
+            return self._wide_centres[by_first]
         second = await self._second.associations()
         if second is None:
-            return None
-        by_first = bool(message[: self.dimension].any())
-        if by_first not in self._wide_centres:
-            read = first if by_first else second
-            self._wide_centres[by_first] = replace(
-                read,
-                topics=np.hstack([first.topics, second.topics]),
-                situations=self._widened(read.situations, by_first=by_first),
-                scale=None if by_first else self._scale,
+            # The background makes it. Until then, the table finds texts of the first embedder.
+            return replace(
+                first,
+                topics=self._widened(first.topics, by_first=True),
+                situations=self._widened(first.situations, by_first=True),
             )
-        return self._wide_centres[by_first]
+        read = first if by_first else second
+        made = self._wide_centres[by_first] = replace(
+            read,
+            topics=np.hstack([first.topics, second.topics]),
+            situations=self._widened(read.situations, by_first=by_first),
+            scale=None if by_first else self._scale,
+        )
+        return made
 
     def _widened(self, rows: Vectors, *, by_first: bool) -> Vectors:
         wide = self._joined(rows if by_first else None, None if by_first else rows)
