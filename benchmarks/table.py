@@ -6,8 +6,8 @@
     make table DATA=/path/to/the/sets
 
 DATA holds the sets that `left_out.py`, `lives.py` (folders `life-*`) and `compare.py` (`pairs-*.json`) read. What was
-measured is kept by commit, set by set, so that an interrupted run goes on where it stopped; a working tree with
-changes is always measured anew.
+measured is kept set by set, so that an interrupted run goes on where it stopped, also at another commit that changes
+neither memory nor models nor benchmarks. A working tree with changes in these is always measured anew.
 
 The page has figures on left-out data only. Search: the shipped weights, which are fitted to nothing, and weights that
 the other sets choose (`chosen.py`). Lives and pairs that something was fitted to: each person, and each author, with
@@ -18,6 +18,7 @@ results alone. With --refit, the given weights are measured instead.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import pickle
 import subprocess
@@ -50,10 +51,20 @@ THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
 LANGUAGES = {"de": "German", "en": "English", "es": "Spanish", "mul": "English and French", "zh": "Chinese"}
 
 
+MEASURED = ("src/satchel/memory", "src/satchel/models", "benchmarks")
+"""What the figures depend on."""
+
+
 def commit() -> str:
-    """The commit that is measured, with "+" where the working tree has changes."""
+    """The commit that is measured, with "+" where what is measured has changes."""
     name = _git("rev-parse", "--short=12", "HEAD")
-    return name + "+" * bool(_git("status", "--porcelain", "--untracked-files=no"))
+    return name + "+" * bool(_git("status", "--porcelain", "--untracked-files=no", "--", *MEASURED))
+
+
+def measured_state() -> str:
+    """The name of what is measured: the same at two commits that differ in nothing else."""
+    trees = _git("rev-parse", *(f"HEAD:{folder}" for folder in MEASURED))
+    return hashlib.sha256(trees.encode()).hexdigest()[:12]
 
 
 def _git(*arguments: str) -> str:
@@ -377,7 +388,9 @@ def main() -> None:
         raise SystemExit(f"{arguments.data} is no folder. Type: make table DATA=FOLDER")
     name = commit()
     now = datetime.now(UTC)
-    folder = name if "+" not in name and not arguments.refit else f"{name}-{now:%Y%m%dT%H%M%S}"
+    is_known = "+" not in name and not arguments.refit
+    kept = f"table-{measured_state()}-{arguments.embedder.replace(':', '-').replace('/', '-')}"
+    folder = kept if is_known else f"{name}-{now:%Y%m%dT%H%M%S}"
     results = arguments.results or CACHE / folder
 
     found = measure(

@@ -8,7 +8,7 @@ from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
     BindParameter,
@@ -43,6 +43,7 @@ from satchel.memory.tables import (
 from satchel.storage import Prepared
 
 __all__ = [
+    "ChangedMemory",
     "Changes",
     "Draft",
     "add_earlier_words",
@@ -308,6 +309,32 @@ def _refused(connection: Connection, space: int, drafts: Sequence[Draft]) -> set
     return refused
 
 
+class ChangedMemory(NamedTuple):
+    """What an index keeps of a memory, in the order of `_CHANGED_MEMORY`.
+
+    Attributes:
+        opening: The beginning of the text of a memory without a speaker, which may be a line of a transcript; else "".
+        cued: Whether it has cues.
+        words: The number of words; `features` and `stems` are those of `lexicon.WordList`.
+    """
+
+    rid: int
+    kind: str
+    source_session: str | None
+    source_turn: int | None
+    source_position: int | None
+    said_at: int
+    said_offset_min: int
+    speaker: str
+    trust: str
+    source_quote: str | None
+    opening: str
+    cued: bool
+    words: int
+    features: int
+    stems: bytes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     """The changes in a space since a change number, for `index.Index`.
@@ -322,7 +349,7 @@ class Changes:
     """
 
     changed: int
-    memories: Sequence[Any]
+    memories: Sequence[ChangedMemory]
     gone: Sequence[int]
     vectors: Sequence[Any]
     cue_vectors: Sequence[Any] = ()
@@ -358,7 +385,6 @@ _CHANGED_MEMORY = (
     .order_by(memories.c.rid)
 )
 _CHANGED_MEMORIES = Prepared(_CHANGED_MEMORY)
-_ChangedRow = namedtuple("_ChangedRow", [column.key for column in _CHANGED_MEMORY.selected_columns])  # type: ignore[misc]
 _GONE = Prepared(
     select(tombstones.c.rid).where(
         tombstones.c.space_id == bindparam("space"), tombstones.c.changed > bindparam("since")
@@ -415,7 +441,7 @@ def load_changes(
     values = {"space": space, "since": since}
     rows: list[Any] = []
     if changed > since:
-        rows = list(map(_ChangedRow._make, _CHANGED_MEMORIES.run(connection, values)))
+        rows = list(map(ChangedMemory._make, _CHANGED_MEMORIES.run(connection, values)))
     # Tombstones don't matter when everything is read.
     gone = [rid for (rid,) in _GONE.run(connection, values)] if 0 < since < changed else []
     found: Sequence[Any] = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -98,9 +99,7 @@ class Upkeep:
                     break
                 read = await space.thread.run(_read_all, batch, space.locale)
                 await space.backend.write(
-                    lambda connection, read=read: statement_rows.write_readings(  # type: ignore[misc]
-                        connection, space.id, read
-                    ),
+                    partial(statement_rows.write_readings, space=space.id, read=read),
                     wait_s=_LOCKED_S,
                 )
                 done += len(batch)

@@ -14,10 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 from satchel.errors import NotFound, StorageError
 from satchel.memory.transfer.parts import LeftOut
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 __all__ = ["SourceFile", "UnpackLimitExceeded", "find_files", "name_of"]
 
@@ -95,34 +98,36 @@ class _Recoded(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        room = memoryview(buffer)
         while not self._ready and not self._at_end:
             chunk = self._raw.read(1 << 16)
             self._at_end = not chunk
             self._ready = self._decoder.decode(chunk, final=self._at_end).encode("utf-8", "replace")
-        found = self._ready[: len(buffer)]
+        found = self._ready[: len(room)]
         self._ready = self._ready[len(found) :]
-        buffer[: len(found)] = found
+        room[: len(found)] = found
         return len(found)
 
 
 class _Guarded(io.RawIOBase):
     """A file in an archive that raises `UnpackLimitExceeded` when it unpacks to more than is plausible."""
 
-    def __init__(self, raw: BinaryIO, packed: int) -> None:
+    def __init__(self, raw: IO[bytes], packed: int) -> None:
         self._raw, self._packed, self._read = raw, max(1, packed), 0
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        found = self._raw.read(len(buffer))
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        room = memoryview(buffer)
+        found = self._raw.read(len(room))
         self._read += len(found)
         if self._read > _MAX_UNPACKED or (
             self._read > _RATIO_APPLIES_FROM and self._read / self._packed > _MAX_RATIO
         ):
             raise UnpackLimitExceeded
-        buffer[: len(found)] = found
+        room[: len(found)] = found
         return len(found)
 
     def close(self) -> None:
@@ -216,6 +221,6 @@ def _members(path: Path, name: str) -> Iterator[SourceFile | LeftOut]:
 
         def opened(inside: str = member.filename, packed: int = member.compress_size) -> io.BufferedReader:
             with zipfile.ZipFile(path) as archive:  # the member keeps the file open for itself
-                return io.BufferedReader(_Guarded(archive.open(inside), packed), 1 << 20)  # type: ignore[arg-type]
+                return io.BufferedReader(_Guarded(archive.open(inside), packed), 1 << 20)
 
         yield SourceFile(name=inner, size=member.compress_size, modified_at=modified, opened=opened)
