@@ -20,6 +20,17 @@ from tests.requirements import requirement
 from tests.server.world import World, chat, events_in, serving
 
 
+@requirement("http:memories", "memory:cues:tool")
+def test_a_memory_is_added_with_cues_which_no_answer_shows(client: httpx2.Client) -> None:
+    body = {"content": "The user is allergic to nuts.", "cues": ["baking a cake", "choosing a restaurant"]}
+    added = client.post("/api/memories", json=body)
+    id = added.json()["id"]
+    assert "baking" not in added.text + client.get(f"/api/memories/{id}").text
+    assert client.post("/api/memories", json={**body, "cues": ["anything"] * 7}).status_code == 422
+    forgotten = client.delete(f"/api/memories/{id}")
+    assert forgotten.json()["receipt"][0]["removed"]["cues"] == 2, forgotten.text
+
+
 @requirement("http:memories")
 def test_a_memory_is_added_found_changed_linked_pinned_and_forgotten(client: httpx2.Client) -> None:
     answer = client.post(

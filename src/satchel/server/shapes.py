@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from satchel.config import Mode
 from satchel.events import Consent
 from satchel.memory import Kind, MemoryType, Tier, Trust
+from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES
 
 __all__ = [
     "Agenda",
@@ -305,6 +306,9 @@ class NewMemory(FromOutside):
     session: _Word | None = None
     turn: _Turn | None = None
     trust: Trust = "user"
+    cues: Annotated[list[Annotated[str, Field(max_length=MOST_CUE_CHARS)]], Field(max_length=MOST_CUES)] = (
+        Field([], description="Situations in which it will matter, a few words each. They are never shown.")
+    )
 
 
 class MemoryEdit(FromOutside):
