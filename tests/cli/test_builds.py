@@ -13,7 +13,8 @@ from typing import Any
 import anyio
 import pytest
 
-from satchel.builder.executors import is_working
+from satchel.builder.executors import WORKER
+from satchel.sandbox.detached import is_working
 from tests.builder.world import CASES, GREET, SCHEMA
 from tests.cli.conftest import serving
 from tests.cli.programs import calls, satchel, speaks
@@ -66,7 +67,7 @@ def workers_end(home: Path) -> Iterator[None]:
         yield
     finally:
         lock = home / "locks" / "worker"
-        if is_working(home):
+        if is_working(home, WORKER):
             with suppress(ProcessLookupError, ValueError):
                 os.kill(int(lock.read_text()), signal.SIGTERM)
 

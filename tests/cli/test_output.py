@@ -71,7 +71,9 @@ def test_columns_are_as_wide_as_their_cells_and_no_wider_than_half_a_screen(
 def test_a_cost_that_nobody_knows_is_not_part_of_a_total_without_a_word() -> None:
     def row(model: str, cost_usd: float | None) -> UsageRow:
         used = Usage(input_tokens=1, output_tokens=1, cost_usd=cost_usd)
-        return UsageRow(session_id="s", day="2026-11-22", provider="p", model=model, calls=1, usage=used)
+        return UsageRow(
+            session_id="s", day="2026-11-22", purpose="gate", provider="p", model=model, calls=1, usage=used
+        )
 
     total, note = usage_table([row("priced", 0.5), row("free", None)]).splitlines()[-2:]
     assert total.endswith("$0.5000")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -18,9 +19,16 @@ from satchel.clock import ManualClock
 from satchel.errors import BudgetExceeded, ModelUnavailable, UsageError
 from satchel.memory import Episode, Memory
 from satchel.memory.block import estimate_tokens
-from satchel.memory.distill import asking
+from satchel.memory.distill import asking, engine
 from satchel.memory.distill.checking import find_quote
-from satchel.memory.distill.windows import OVERLAP_TOKENS, WINDOW_TOKENS, Piece, windows_of
+from satchel.memory.distill.windows import (
+    OVERLAP_TOKENS,
+    SEEN_TOKENS,
+    WINDOW_TOKENS,
+    Piece,
+    Window,
+    stretches_of,
+)
 from satchel.messages import Usage
 from satchel.models import ModelRequest, RecallModel, Reply, ScriptedModel
 from satchel.storage import Database
@@ -204,7 +212,7 @@ async def test_windows_have_about_500_tokens_and_end_of_what_came_before() -> No
         piece(number, f"Sentence {number} of a long talk about the garden and its plants. " * 4)
         for number in range(40)
     ]
-    windows = list(windows_of(pieces))
+    windows = windows_of(pieces)
     assert [p.rid for window in windows for p in window.new] == list(range(40))
     for before, window in zip([None, *windows], windows, strict=False):
         assert sum(estimate_tokens(p.text) for p in window.new) <= WINDOW_TOKENS
@@ -230,6 +238,10 @@ def test_every_character_is_read_once_and_in_order(lengths: list[int], read: int
         assert seen.get(one.rid, "") == one.text[one.start :]
 
 
+def windows_of(pieces: Sequence[Piece]) -> list[Window]:
+    return [window for stretch in stretches_of(pieces) for window in stretch.windows]
+
+
 def piece(number: int, text: str, *, start: int = 0) -> Piece:
     return Piece(
         rid=number,
@@ -248,15 +260,149 @@ def piece(number: int, text: str, *, start: int = 0) -> Piece:
 
 
 @requirement("memory:distill:windows")
-async def test_an_episode_beyond_a_window_is_read_in_parts_and_a_pasted_book_only_at_its_beginning() -> None:
-    model = answering(facts(), gate=NO)
+async def test_an_episode_beyond_a_window_is_read_in_parts_and_a_pasted_book_only_at_both_ends() -> None:
+    gate, extractor = answering("", gate=YES), answering(facts())
+    book = "The committee met. " * 4_000 + "I wrote this for my aunt Ida."
     async with opened() as memory:
-        await memory.add_episodes([said(1, "The committee met. " * 4_000)])
-        report = await memory.distill(model=model)
+        await memory.add_episodes([said(1, book)])
+        report = await memory.distill(model=extractor, small_model=gate)
         assert (report.pending, (await memory.distill_status()).pending) == (0, 0)
         assert 18 <= len(report.windows) <= 30
-        shown = [json.loads(r.messages[0].text.splitlines()[-1])["text"] for r in model.requests]
-        assert sum(map(len, shown)) == 32_000
+        shown = "".join(lines_of(request)[-1]["text"] for request in extractor.requests)
+        assert (len(shown), shown) == (32_000, book[:28_000] + book[-4_000:])
+        assert len(gate.requests) == 1
+
+
+@requirement("memory:distill:gate")
+@pytest.mark.parametrize("verdict", [YES, NO])
+async def test_a_paste_of_200_lines_is_judged_once_by_its_beginning_and_its_end(verdict: str) -> None:
+    lines = [
+        f"Nov 23 05:{number % 60:02} host kernel: eth0 link is up, flow control {number}"
+        for number in range(200)
+    ]
+    paste = "Why does this happen?\n" + "\n".join(lines) + "\nIt is my server in Falkenstein."
+    gate, extractor = answering("", gate=verdict), answering(facts())
+    async with opened() as memory:
+        await memory.add_episodes(
+            [
+                said(1, "Good morning."),
+                said(2, paste),
+                said(2, "The cable is loose.", speaker="assistant", trust="agent", position=1),
+            ]
+        )
+        report = await memory.distill(model=extractor, small_model=gate)
+        assert [line["speaker"] for line in lines_of(gate.requests[0])] == ["user", "user", "assistant"]
+        seen = lines_of(gate.requests[0])[1]["text"]
+        assert (seen[:21], seen[-31:]) == (paste[:21], paste[-31:])
+        first, cut, last = re.split(r"\n(\[… [\d,]+ characters …\])\n", seen)
+        assert all(400 <= estimate_tokens(part) <= SEEN_TOKENS for part in (first, last))
+        assert cut == f"[… {len(paste) - len(first) - len(last):,} characters …]"
+        assert len(gate.requests) == 1
+        # The larger model reads all of it, or nothing.
+        read = [lines_of(request) for request in extractor.requests]
+        texts = "".join(line["text"] for window in read for line in window if "read_before" not in line)
+        assert texts == ("Good morning." + paste + "The cable is loose." if verdict == YES else "")
+        assert (len(report.windows), report.pending) == (max(1, len(read)), 0)
+        assert verdict == NO or len(read) >= 6
+
+
+@requirement("memory:distill:verdicts")
+async def test_a_verdict_is_kept_so_that_only_the_extractor_is_asked_again(tmp_path: Path) -> None:
+    gate = answering("", gate=YES)
+    down = ScriptedModel(lambda _: ModelUnavailable("The endpoint is down."))
+    async with opened(tmp_path / "m.db") as memory:
+        await memory.add_episodes([said(1, "I have a cat")])
+        for _ in range(2):
+            assert (await memory.distill(model=down, small_model=gate)).pending == 1
+        assert len(gate.requests) == 1
+    async with opened(tmp_path / "m.db") as memory:
+        # What was said since has not been judged, and is by itself.
+        await memory.add_episodes([said(2, "And a dog")])
+        await memory.distill(
+            model=answering(facts(fact("The user has a cat.", "I have a cat"))), small_model=gate
+        )
+        assert await contents(memory) == ["The user has a cat."]
+        assert [line["text"] for line in lines_of(gate.requests[1])] == ["I have a cat", "And a dog"]
+        assert [line.get("read_before", False) for line in lines_of(gate.requests[1])] == [True, False]
+        assert len(gate.requests) == 2
+
+
+@requirement("memory:distill:verdicts")
+async def test_another_prompt_of_the_gate_judges_anew_only_what_was_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = ScriptedModel(lambda request: YES if "cat" in request.messages[0].text else NO)
+    down = ScriptedModel(lambda _: ModelUnavailable("The endpoint is down."))
+    async with opened(tmp_path / "m.db") as memory:
+        await memory.add_episodes([said(1, "hey", session="a"), said(1, "I have a cat", session="b")])
+        await memory.distill(model=down, small_model=gate)
+        assert (len(gate.requests), (await memory.distill_status()).pending) == (2, 1)
+        monkeypatch.setattr(engine, "gate_version", lambda: "another prompt")
+        await memory.distill(model=down, small_model=gate)
+        await memory.distill(model=down, small_model=gate)
+        assert [line["text"] for line in lines_of(gate.requests[-1])] == ["I have a cat"]
+        assert len(gate.requests) == 3
+
+
+@requirement("memory:distill:usage")
+async def test_the_cost_of_a_call_that_is_cancelled_is_estimated_and_counted(tmp_path: Path) -> None:
+    asked = anyio.Event()
+
+    async def hold() -> None:
+        asked.set()
+        await anyio.sleep_forever()
+
+    usage = Usage(input_tokens=100, output_tokens=10, cost_usd=0.25)
+
+    def reply(request: ModelRequest) -> Reply:
+        return Reply(text=YES, usage=usage) if is_gate(request) else Reply(text="", before=hold)
+
+    async with opened(tmp_path / "m.db") as memory:
+        await memory.add_episodes([said(1, "I have a cat")])
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as group:
+                group.start_soon(lambda: memory.distill(model=ScriptedModel(reply)))
+                await asked.wait()
+                group.cancel_scope.cancel()
+        spent = {row.purpose: (row.calls, row.usage) for row in await memory.spent()}
+    assert spent["gate"] == (1, usage)
+    calls, estimate = spent["extract"]
+    assert (calls, estimate.estimated, estimate.output_tokens) == (1, True, 0)
+    assert estimate.input_tokens > 500
+
+
+@requirement("memory:distill:trigger")
+async def test_a_conversation_is_read_after_so_many_messages_or_so_much_silence(tmp_path: Path) -> None:
+    clock = ManualClock(at=WEDNESDAY)
+    model = answering(facts(), gate=NO)
+    async with Memory.open(":memory:", embedder="none", clock=clock) as memory:
+
+        async def read() -> list[str]:
+            before = len(model.requests)
+            await memory.distill(model=model, closed=(3, 600))
+            lines = [line for request in model.requests[before:] for line in lines_of(request)]
+            return [line["text"] for line in lines if "read_before" not in line]
+
+        await memory.add_episodes([said(1, "One.", session="a"), said(1, "Here.", session="b")])
+        clock.advance(599)
+        await memory.add_episodes([said(2, "Two.", session="a")])
+        assert await read() == []
+        clock.advance(1)
+        # Nothing was said in b for ten minutes; in a, just now.
+        assert await read() == ["Here."]
+        await memory.add_episodes([said(3, "Three.", session="a")])
+        assert await read() == ["One.", "Two.", "Three."]
+        await memory.add_episodes([said(4, "Four.", session="a")])
+        assert await read() == []
+        # By hand, everything is read.
+        await memory.distill(model=model)
+        assert (await memory.distill_status()).pending == 0
+
+
+def lines_of(request: ModelRequest) -> list[dict[str, Any]]:
+    """The conversation that a model is shown."""
+    text = request.messages[0].text.removeprefix("conversation:\n").partition("\n\nknown:\n")[0]
+    return [json.loads(line) for line in text.splitlines()]
 
 
 @requirement("memory:distill:existing")
@@ -614,7 +760,7 @@ async def test_without_a_language_model_nothing_happens_and_it_says_so() -> None
 
 
 @requirement("memory:distill:trigger")
-async def test_it_is_due_after_so_many_messages_or_so_many_seconds() -> None:
+async def test_it_is_due_after_so_many_messages_or_so_many_seconds_of_silence() -> None:
     clock = ManualClock(at=WEDNESDAY)
     async with Memory.open(":memory:", embedder="none", clock=clock) as memory:
         assert not await memory.distill_is_due(every=2, after_s=60)
@@ -622,6 +768,8 @@ async def test_it_is_due_after_so_many_messages_or_so_many_seconds() -> None:
         assert not await memory.distill_is_due(every=2, after_s=60)
         clock.advance(61)
         assert await memory.distill_is_due(every=2, after_s=60)
+        assert not await memory.distill_is_due(every=2, after_s=600)
+        await memory.add_episodes([said(1, "Elsewhere.", session="s2")])
         assert not await memory.distill_is_due(every=2, after_s=600)
         await memory.add_episodes([said(2, "Two.")])
         assert await memory.distill_is_due(every=2, after_s=600)

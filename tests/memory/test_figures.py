@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from satchel.models import ModelRequest, ScriptedModel
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.port import EmbedderInfo, EmbedRole, TokenEmbedder, TokenVectors, Vectors
 from tests.requirements import requirement
@@ -21,7 +22,7 @@ from tests.requirements import requirement
 pytestmark = pytest.mark.anyio
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-NAMES = ("chosen", "compare", "left_out", "lives", "retrieval", "sets", "table")
+NAMES = ("chosen", "compare", "distilling", "left_out", "lives", "retrieval", "sets", "table")
 
 
 @pytest.fixture
@@ -333,3 +334,45 @@ def test_weights_are_chosen_by_the_other_families_of_sets(modules: dict[str, Mod
     assert found["b"]["weights"]["words"] > found["b"]["weights"]["match"]
     assert found["a-2"]["figures"]["mrr"] == found["b"]["figures"]["mrr"] == 0.5
     assert chosen.left_out({"a-1": [asked("words")]}) == {}
+
+
+@requirement("memory:distill:gate-figures")
+async def test_what_distilling_finds_and_costs_is_measured_beside_notes_by_hand_and_published(
+    modules: dict[str, ModuleType], tmp_path: Path
+) -> None:
+    """One life, with a model that answers by rules; the published figures are of a real one."""
+    turns = [
+        {"id": f"m{number}", "session": f"s{number}", "turn": 0, "speaker": "user", "text": text,
+         "said_at": "2026-05-06T14:00:00+02:00"}
+        for number, text in enumerate(["hi"] * 4 + ["I have a cat called Mimi."] + ["hi"] * 5)
+    ]  # fmt: skip
+    message = {"id": "q1", "at": "2026-06-01T09:00:00+02:00", "kind": "world", "text": "How deep is the sea?"}
+    life = {
+        "memories": turns,
+        "facts": [{"text": "The user's cat is called Mimi.", "sources": ["m4"]}],
+        "messages": [message],
+    }
+    (tmp_path / "one.json").write_text(json.dumps(life))
+
+    def reply(request: ModelRequest) -> str:
+        if request.system.startswith("You decide"):
+            return json.dumps({"worth": "Mimi" in request.messages[0].text, "reason": ""})
+        fact = {"content": "The user has a cat called Mimi.", "quote": "I have a cat called Mimi"}
+        return json.dumps({"facts": [fact]})
+
+    benchmark = modules["distilling"]
+    reads = list(benchmark.conversations(tmp_path, ["one"]))
+    for one in reads:
+        await benchmark.read(one, ScriptedModel(reply))
+    assert [(one.name, len(one.noted), one.gate_said_yes, one.found) for one in reads] == [
+        ("one s4", 1, True, ["The user has a cat called Mimi."]),
+        ("one s9", 0, False, []),
+        ("one world", 0, False, []),
+        ("log", 0, False, []),
+    ]
+    assert [[row[:2] for row in one.spent] for one in reads] == [
+        [("gate", 1), ("extract", 1)], [("gate", 1)], [("gate", 1)], [("gate", 1)]
+    ]  # fmt: skip
+    page = (BENCHMARKS.parent / "docs" / "decisions" / "0038-distilling.md").read_text(encoding="utf-8")
+    for figure in ("gate right | 16 of 16", "16 right", "1 missed", "for 100 messages"):
+        assert figure in page

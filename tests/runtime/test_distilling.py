@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 
 from satchel.messages import Usage
-from satchel.models import Call, ModelRequest, Reply, ScriptedModel, small_model_of
+from satchel.models import Call, ModelRequest, Reply, ScriptedModel, extractor_of, small_model_of
+from satchel.models.embedding import HashingEmbedder
 from satchel.runtime import Satchel
 from satchel.runtime.health import examine
 from tests.requirements import requirement
@@ -116,3 +118,43 @@ def test_the_small_model_is_the_configured_one_or_the_small_one_of_the_same_prov
     assert small_model_of("ollama:qwen3", settings) == "ollama:qwen3"
     configured = settings_in(tmp_path, small_model="groq:tiny")
     assert small_model_of("anthropic:claude-sonnet-5-5", configured) == "groq:tiny"
+
+
+@requirement("memory:distill:extractor")
+@pytest.mark.parametrize(
+    ("model", "extractor"),
+    [
+        ("anthropic:claude-opus-5-5", "anthropic:claude-sonnet-5-5"),
+        ("anthropic:claude-sonnet-5-5", "anthropic:claude-sonnet-5-5"),
+        ("openai:gpt-6.1-sol", "openai:gpt-6.1-terra"),
+        ("mistral:mistral-large-latest", "mistral:mistral-medium-latest"),
+        ("gemini:gemini-3.8-pro", "gemini:gemini-3.8-flash"),
+        # Of two models, the small one; and what the user chose to pay less for is not replaced by a larger one.
+        ("deepseek:deepseek-v4-pro", "deepseek:deepseek-v4-flash"),
+        ("anthropic:claude-haiku-5-5", "anthropic:claude-haiku-5-5"),
+        # Of other providers, no model is known.
+        ("ollama:qwen3", "ollama:qwen3"),
+        ("groq:large", "groq:large"),
+    ],
+)
+def test_the_extractor_is_a_middle_model_of_the_provider_and_never_its_largest(
+    tmp_path: Path, model: str, extractor: str
+) -> None:
+    assert extractor_of(model, settings_in(tmp_path)) == extractor
+    configured = settings_in(tmp_path, memory__extractor="groq:middle")
+    assert extractor_of(model, configured) == "groq:middle"
+    moved = settings_in(tmp_path, environ={"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"})
+    assert extractor_of("anthropic:any", moved) == "anthropic:any"
+
+
+@requirement("memory:distill:extractor")
+async def test_the_models_of_the_settings_are_the_ones_that_are_asked(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "model": "anthropic:claude-opus-5-5",
+        "small_model": "openai:m-small",
+        "memory__extractor": "openai:m-middle",
+    }
+    async with Satchel.open(settings_in(tmp_path, **settings), embedder=HashingEmbedder()) as satchel:
+        models = satchel.parts.models
+        names = [await models.model(), await models.small(), await models.extractor()]
+    assert [f"{model.provider}:{model.model}" for model in names] == list(settings.values())

@@ -12,9 +12,10 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 
-from satchel.builder.executors import BEAT_S, Executors, LauncherLock
+from satchel.builder.executors import BEAT_S, WORKER, Executors
 from satchel.builder.records import Build
 from satchel.errors import SatchelError, StorageError
+from satchel.sandbox.detached import WorkerLock
 
 __all__ = ["JobRunner", "Worker", "WorkerReport"]
 
@@ -78,7 +79,7 @@ class Worker:
         """
         ended: list[Build] = []
         while True:
-            lock = await anyio.to_thread.run_sync(LauncherLock.acquire, self.home)
+            lock = await anyio.to_thread.run_sync(WorkerLock.acquire, self.home, WORKER)
             if lock is None:
                 return WorkerReport(is_elsewhere=True, ended=tuple(ended))
             try:

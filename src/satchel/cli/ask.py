@@ -138,7 +138,7 @@ async def _ask(
     answers = None
     if form == "text" and is_terminal(sys.stdin) and is_terminal(sys.stderr):
         answers = TerminalAnswers(Editor.for_answers(), view, interrupt=interrupt)
-    async with opened(settings, with_notices=form == "text") as satchel:
+    async with opened(settings, with_notices=form == "text", upkeep="worker") as satchel:
         told = len(satchel.notices)
         session = await satchel.session(
             session_id,

@@ -26,7 +26,7 @@ def doctor(as_json: bool) -> int:
     """Check that everything works. The exit code is 1 if something does not."""
 
     async def body() -> Sequence[Check]:
-        async with opened(read_settings(), with_notices=False) as satchel:
+        async with opened(read_settings(), with_notices=False, upkeep="none") as satchel:
             return await examine(satchel)
 
     checks = anyio.run(body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Literal
 
 import anyio
 
@@ -29,7 +30,11 @@ async def tell_choice(satchel: Satchel) -> None:
 
 @asynccontextmanager
 async def opened(
-    settings: Settings, *, with_notices: bool = True, beside_prompt: bool = False
+    settings: Settings,
+    *,
+    with_notices: bool = True,
+    beside_prompt: bool = False,
+    upkeep: Literal["here", "worker", "none"] = "here",
 ) -> AsyncIterator[Satchel]:
     """An open Satchel; stderr reports the parts that are missing.
 
@@ -37,8 +42,10 @@ async def opened(
         settings: See `read_settings`.
         with_notices: Whether missing parts are reported.
         beside_prompt: See `fetch_line`.
+        upkeep: See `Satchel.open`.
     """
-    async with Satchel.open(settings, progress=fetch_line(beside_prompt=beside_prompt)) as satchel:
+    progress = fetch_line(beside_prompt=beside_prompt)
+    async with Satchel.open(settings, progress=progress, upkeep=upkeep) as satchel:
         if with_notices:
             tell_notices(satchel.notices)
         yield satchel

@@ -1,4 +1,4 @@
-"""`satchel usage`: tokens and cost, from the session logs."""
+"""`satchel usage`: tokens and cost, of sessions and of memory's own calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from satchel.cli.home import opened_home
 from satchel.cli.output import say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.messages import usage_to_json
-from satchel.runtime.lines import spent_by_day_and_model, usage_table
+from satchel.runtime.lines import spent_by_purpose, usage_table
 from satchel.sessions import UsageRow
 
 __all__ = ["usage"]
@@ -22,7 +22,7 @@ __all__ = ["usage"]
 )
 @json_option
 def usage(days: int, as_json: bool) -> None:
-    """Show tokens and cost by day and model."""
+    """Show tokens and cost by day, model and purpose."""
 
     async def body() -> tuple[UsageRow, ...]:
         async with opened_home(read_settings(), with_notices=False) as satchel:
@@ -30,12 +30,12 @@ def usage(days: int, as_json: bool) -> None:
 
     rows = anyio.run(body)
     newest = sorted({row.day for row in rows}, reverse=True)[:days]
-    summed = spent_by_day_and_model(row for row in rows if row.day in newest)
+    summed = spent_by_purpose(row for row in rows if row.day in newest)
     if as_json:
         say_json(
             [
-                {"day": day, "model": model, "calls": calls, **usage_to_json(spent)}
-                for (day, model), (calls, spent) in summed.items()
+                {"day": day, "model": model, "purpose": purpose, "calls": calls, **usage_to_json(spent)}
+                for (day, model, purpose), (calls, spent) in summed.items()
             ]
         )
     elif summed:

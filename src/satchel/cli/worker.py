@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-
 import anyio
 import click
 
 from satchel.cli.output import tell
 from satchel.cli.settings import read_settings
-from satchel.config import Settings
+from satchel.cli.signals import until_signal
 from satchel.runtime.worker import run_worker
 
 __all__ = ["worker"]
@@ -25,27 +23,9 @@ def worker(once: bool) -> int:
     """
     settings = read_settings()
 
-    async def body() -> int:
-        return await _work(settings, once=once)
-
-    return anyio.run(body)
-
-
-async def _work(settings: Settings, *, once: bool) -> int:
-    code = 0
-    async with anyio.create_task_group() as group:
-
-        async def stop_on_signal() -> None:
-            nonlocal code
-            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-                async for number in signals:
-                    code = 130 if number == signal.SIGINT else 0
-                    group.cancel_scope.cancel()
-                    return
-
-        group.start_soon(stop_on_signal)
+    async def body() -> None:
         report = await run_worker(settings, once=once, tell=tell)
         if report.is_elsewhere:
             tell("Another worker is at work in this home.")
-        group.cancel_scope.cancel()
-    return code
+
+    return anyio.run(until_signal, body)

@@ -42,7 +42,7 @@ _TOP: Final = tuple(setting.key for setting in SETTINGS if "." not in setting.ke
 _SECTIONS: Final = tuple(dict.fromkeys(s.key.split(".")[0] for s in SETTINGS if "." in s.key))
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
-MODEL_KEYS: Final = ("model", "small_model")
+MODEL_KEYS: Final = ("model", "small_model", "memory.extractor")
 """The settings that name a language model."""
 _PROVIDER: Final = re.compile(r"[A-Za-z0-9_-]+")
 _NAMED: Final = {"providers": "provider", "mcp_servers": "MCP server"}

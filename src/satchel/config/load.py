@@ -273,9 +273,10 @@ class _Found:
             self.keep(key, value, str(file.path))
         for name in file.tables.get("providers", {}):
             self.places[name] = file.where(("providers", name))
-        for name in MODEL_KEYS:
-            if name in file.tables:
-                self.places[f"settings.{name}"] = f"{file.where((name,))}: {name}"
+        for key in MODEL_KEYS:
+            section, _, name = key.rpartition(".")
+            if name in (file.tables.get(section, {}) if section else file.tables):
+                self.places[f"settings.{key}"] = f"{file.where(tuple(key.split('.')))}: {key}"
         if "permissions" in file.tables:
             # The rules of the nearer file come first.
             self.permissions = (*check_rules(file.tables["permissions"], file.where), *self.permissions)

@@ -171,6 +171,9 @@ class MemorySettings:
     distill: Literal["auto", "off"] = "auto"
     distill_every: int = 10
     distill_after_s: float = 600.0
+    extractor: str = ""
+    worker: Literal["auto", "off"] = "auto"
+    worker_idle_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -665,8 +668,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kind="text",
         default="auto",
         choices=("auto", "off"),
-        doc='Whether facts are extracted from what was said: "auto" does it in the background while '
-        'Satchel is open, "off" only when you run `satchel memory distill`.',
+        doc='Whether facts are extracted from what was said: "auto" does it in the background, "off" only when '
+        "you run `satchel memory distill`.",
     ),
     Setting(
         key="memory.distill_every",
@@ -674,7 +677,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=10,
         low=1,
         high=1_000_000,
-        doc="The number of messages after which facts are extracted.",
+        doc="The number of unread messages in a conversation after which facts are extracted from it.",
     ),
     Setting(
         key="memory.distill_after_s",
@@ -682,7 +685,33 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=600.0,
         low=0,
         high=31_536_000,
-        doc="The number of seconds after which facts are extracted even from fewer messages.",
+        doc="The number of seconds without a new message in a conversation after which facts are extracted even from "
+        "fewer messages.",
+    ),
+    Setting(
+        key="memory.extractor",
+        kind="text",
+        default="",
+        doc='The language model that extracts facts, as "provider:model". Empty uses a model of medium size of the '
+        "provider of your model, never its largest; the small one if your model is small, or if the provider has only "
+        "two. If Satchel doesn't know the provider's models, it is your model.",
+    ),
+    Setting(
+        key="memory.worker",
+        kind="text",
+        default="auto",
+        choices=("auto", "off"),
+        doc="Whether `satchel ask` leaves extracting facts, embedding and comparing to a process of its own, `satchel "
+        'memory work`, which runs in the background at low priority: "auto" starts it after an answer, "off" lets '
+        "`satchel ask` do this work while it runs.",
+    ),
+    Setting(
+        key="memory.worker_idle_s",
+        kind="float",
+        default=60.0,
+        low=0,
+        high=86_400,
+        doc="The number of seconds without work after which `satchel memory work` ends.",
     ),
     Setting(
         key="tools.dirs",

@@ -30,10 +30,11 @@ from satchel.config import process_environ
 from satchel.errors import EmbedderError, ModelError
 from satchel.memory import lexicon
 from satchel.memory.data_files import read_text_file
+from satchel.memory.spending import Asked, complete
 from satchel.memory.wording import Statement, are_opposites, read_statement
 from satchel.messages import Message, TextBlock
 from satchel.models.embedding import find_weights, open_embedder
-from satchel.models.port import ChatModel, Completion, Embedder, ModelRequest
+from satchel.models.port import ChatModel, Embedder, ModelRequest
 
 __all__ = [
     "FEATURES",
@@ -506,8 +507,10 @@ _SCHEMA: Mapping[str, object] = {
 }
 
 
-async def ask_model(model: ChatModel, older: str, newer: str) -> Comparison | None:
-    """Let a language model compare two statements; None if it fails or its answer can't be parsed."""
+async def ask_model(model: ChatModel, older: str, newer: str, asked: list[Asked]) -> Comparison | None:
+    """Let a language model compare two statements; None if it fails or its answer can't be parsed. The cost is appended
+    to `asked`.
+    """
     quoted = json.dumps({"older": older[:_MAX_CHARS], "newer": newer[:_MAX_CHARS]}, ensure_ascii=False)
     request = ModelRequest(
         system=_SYSTEM,
@@ -516,11 +519,8 @@ async def ask_model(model: ChatModel, older: str, newer: str) -> Comparison | No
         temperature=0.0,
         response_schema=_SCHEMA,
     )
-    answer = ""
     try:
-        async for event in model.stream(request):
-            if isinstance(event, Completion):
-                answer = event.message.text
+        answer = (await complete(model, request, purpose="compare", asked=asked)).message.text
     except ModelError:
         return None
     begin, end = answer.find("{"), answer.rfind("}")

@@ -12,20 +12,18 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import anyio
 
 from satchel.errors import ModelError
-from satchel.memory import distill, lexicon
+from satchel.memory import lexicon
 from satchel.memory.block import excerpt, origin_of, quoted
 from satchel.memory.graph import Related
 from satchel.memory.records import Hit, MemoryRecord, hit_to_json
-from satchel.messages import Message, TextBlock, Usage
-from satchel.models.port import ChatModel, Completion, ModelRequest
-
-if TYPE_CHECKING:
-    from satchel.memory.distill import Asked
+from satchel.memory.spending import Asked, complete
+from satchel.messages import Message, TextBlock
+from satchel.models.port import ChatModel, ModelRequest
 
 __all__ = ["DeepAnswer", "Searchable", "deep_answer_to_json", "search_deeply"]
 
@@ -194,18 +192,9 @@ async def _ask(
         max_tokens=max_tokens,
     )
     try:
-        async for event in model.stream(request):
-            if isinstance(event, Completion):
-                usage: Usage = event.usage
-                asked.append(
-                    distill.Asked(
-                        purpose=purpose, provider=event.provider, model=event.model, calls=1, usage=usage
-                    )
-                )
-                return event.message.text
+        return (await complete(model, request, purpose=purpose, asked=asked)).message.text
     except ModelError:
         return ""  # Deep memory serves without a model too, and its answer says that none wrote it.
-    return ""
 
 
 async def _expand(model: ChatModel, question: str, asked: list[Asked]) -> list[str]:

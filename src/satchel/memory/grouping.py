@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import anyio
 from sqlalchemy import Connection, bindparam, insert, null, select
 
+from satchel.clock import local_day
 from satchel.errors import NotFound, UsageError
 from satchel.memory import lifecycle, repository
 from satchel.memory.comparing import Comparison, ask_model, judge_pair
 from satchel.memory.graph import MAY_REPLACE
 from satchel.memory.records import TRUST_RANK, Hit, MemoryRecord
 from satchel.memory.repository import listed
+from satchel.memory.spending import Asked, add_usage
 from satchel.memory.tables import compared, edges, memories, vectors
 from satchel.storage import Prepared
 
@@ -112,10 +114,12 @@ class Grouping:
         self._seen = -1
         self._since = 0  # All facts up to this change have been compared.
 
-    async def compare(self, older: str, newer: str, *, model: ChatModel | None) -> Comparison:
-        """Compare a newer statement with an older one; see `Memory.compare`."""
+    async def compare(
+        self, older: str, newer: str, *, model: ChatModel | None, asked: list[Asked]
+    ) -> Comparison:
+        """Compare a newer statement with an older one; see `Memory.compare`. The cost is appended to `asked`."""
         if model is not None and older.strip() and newer.strip():
-            found = await ask_model(model, older, newer)
+            found = await ask_model(model, older, newer, asked)
             if found is not None:
                 return found
         similarity: float | None = None
@@ -245,13 +249,16 @@ class Grouping:
             findings = await space.thread.run(
                 lambda: [(fact, _compare_with(fact, near.get(fact.rid, {}), records)) for fact in facts]
             )
+        asked: list[Asked] = []
         if model is not None:
-            findings = await _ask_about(findings, model)
+            findings = await _ask_about(findings, model, asked)
+        day = local_day(space.clock.now())
         at = space.now_micros()
 
         def write(connection: Connection, space: int) -> Grouped:
             if also is not None:
                 also(connection)
+            add_usage(connection, space, asked, day)
             total = Grouped()
             for fact, found in findings:
                 total += _write_findings(connection, space, fact, found, at)
@@ -284,9 +291,9 @@ def _compare_with(
 
 
 async def _ask_about(
-    findings: Sequence[tuple[_PendingFact, list[_Finding]]], model: ChatModel
+    findings: Sequence[tuple[_PendingFact, list[_Finding]]], model: ChatModel, asked: list[Asked]
 ) -> list[tuple[_PendingFact, list[_Finding]]]:
-    """The findings of a language model, where the given ones aren't certain.
+    """The findings of a language model, where the given ones aren't certain. The cost is appended to `asked`.
 
     Two new facts that are near each other both bring their pair; the model is asked about it once.
     """
@@ -295,7 +302,7 @@ async def _ask_about(
 
     async def ask(older: MemoryRecord, newer: MemoryRecord) -> None:
         async with slots:
-            answer = await ask_model(model, older.content, newer.content)
+            answer = await ask_model(model, older.content, newer.content, asked)
         if answer is not None:
             answers[older.id, newer.id] = answer
 

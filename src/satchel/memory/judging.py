@@ -8,21 +8,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import anyio
 
 from satchel.errors import ModelError
-from satchel.memory import distill
 from satchel.memory.block import day_of, estimate_tokens, fitting_words, gist, origin_of, quoted
 from satchel.memory.records import MemoryRecord
-from satchel.messages import Message, TextBlock, Usage
-from satchel.models.port import ChatModel, Completion, ModelRequest
-
-if TYPE_CHECKING:
-    from satchel.memory.distill import Asked
+from satchel.memory.spending import Asked, complete
+from satchel.messages import Message, TextBlock
+from satchel.models.port import ChatModel, ModelRequest
 
 __all__ = ["MOST_JUDGED", "Judgement", "judge"]
 
@@ -49,11 +46,11 @@ class Judgement:
 
     Attributes:
         chosen: Places in the memories that it was shown, most needed first; None if it gave no usable answer in time.
-        cost: Of the call, estimated if it was late.
+        cost: Of the call, estimated if it was late; nothing if it failed.
     """
 
     chosen: tuple[int, ...] | None
-    cost: Asked
+    cost: tuple[Asked, ...]
 
 
 async def judge(
@@ -91,7 +88,8 @@ async def judge(
         messages=(Message(role="user", blocks=(TextBlock(text=asked),)),),
         max_tokens=_ANSWER_TOKENS,
     )
-    answer, cost = None, None
+    chosen: tuple[int, ...] | None = None
+    cost: list[Asked] = []
 
     async def begin() -> None:
         # Runs as soon as the model is waited for. Loading its client takes half a second, once in a process, and the
@@ -100,27 +98,12 @@ async def judge(
 
     async with anyio.create_task_group() as group:
         group.start_soon(begin)
-        with anyio.CancelScope() as scope:
-            try:
-                async for event in model.stream(request):
-                    if isinstance(event, Completion):
-                        answer = event.message.text
-                        cost = distill.Asked(
-                            purpose=_PURPOSE,
-                            provider=event.provider,
-                            model=event.model,
-                            calls=1,
-                            usage=event.usage,
-                        )
-            except ModelError:
-                pass  # The turn goes on without it, and the main model's error is the one that says what is wrong.
-    if cost is None:
-        usage = Usage(input_tokens=estimate_tokens(_SYSTEM + asked))
-        cost = distill.Asked(
-            purpose=_PURPOSE, provider=model.provider, model=model.model, calls=1, usage=usage
-        )
-    numbers = None if answer is None else _numbers(answer, len(places))
-    return Judgement(chosen=None if numbers is None else tuple(places[at] for at in numbers), cost=cost)
+        # The turn goes on without it, and the main model's error is the one that says what is wrong.
+        with anyio.CancelScope() as scope, suppress(ModelError):
+            answer = await complete(model, request, purpose=_PURPOSE, asked=cost)
+            numbers = _numbers(answer.message.text, len(places))
+            chosen = None if numbers is None else tuple(places[at] for at in numbers)
+    return Judgement(chosen=chosen, cost=tuple(cost))
 
 
 def _ends_of(text: str) -> str:

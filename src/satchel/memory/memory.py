@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import StorageLocked, UsageError
-from satchel.memory import distill, repository, statement_rows, transfer
+from satchel.memory import distill, repository, spending, statement_rows, transfer
 from satchel.memory.agenda import AGENDA_TOKENS, Agenda, Agendas
 from satchel.memory.block import Said
 from satchel.memory.candidates.engine import ArrayCandidates
@@ -51,6 +51,7 @@ from satchel.memory.records import (
 from satchel.memory.reindexing import Reindexed, reindex
 from satchel.memory.search import Search
 from satchel.memory.space import Space
+from satchel.memory.spending import Asked, SpentRow
 from satchel.memory.surface import Showing, Surface
 from satchel.memory.thread import OneThread
 from satchel.memory.two_arms import arms_of
@@ -68,12 +69,10 @@ from satchel.tasks import background_tasks
 
 if TYPE_CHECKING:
     from satchel.memory.distill import (
-        Asked,
         Distiller,
         DistillReport,
         DistillStatus,
         MaySpend,
-        SpentRow,
         WindowResult,
     )
     from satchel.memory.transfer import ExportReport, ImportReport, ImportSource, Transfer, TransferProgress
@@ -446,9 +445,8 @@ class Memory:
         )
         found = await self._surface.shown(messages, showing)
         context = found.context
-        if found.cost is not None:
-            with suppress(StorageLocked):  # What it cost is worth less than the answer that waits.
-                await self.note_cost([found.cost])
+        with suppress(StorageLocked):  # What it cost is worth less than the answer that waits.
+            await self.note_cost(found.cost)
         await self._upkeep.note_shown([hit.memory.id for hit in (*context.memories, *context.standing)])
         return context
 
@@ -836,7 +834,11 @@ class Memory:
             newer: What was said later.
             model: A language model to ask; if it doesn't answer, the comparison without one is returned.
         """
-        return await self._grouping.compare(older, newer, model=model)
+        asked: list[Asked] = []
+        try:
+            return await self._grouping.compare(older, newer, model=model, asked=asked)
+        finally:
+            await self.note_cost(asked)
 
     async def group(self, *, limit: int | None = None, model: ChatModel | None = None) -> Grouped:
         """Compare facts that were not compared yet with those near them, and tie what belongs together.
@@ -855,6 +857,18 @@ class Memory:
             await self._outdating.link_all()
         return done
 
+    async def keep_up(self) -> bool:
+        """Do now what goes on in the background otherwise: embed, compare and read for the profile what was stored or
+        changed since the last call, by any process.
+
+        Returns:
+            Whether there was anything to do.
+
+        Raises:
+            StorageError: The store failed.
+        """
+        return await self._upkeep.catch_up()
+
     # Distilling.
 
     async def distill(
@@ -863,6 +877,7 @@ class Memory:
         model: ChatModel,
         small_model: ChatModel | None = None,
         most_windows: int | None = None,
+        closed: tuple[int, float] | None = None,
         may_spend: MaySpend | None = None,
         progress: Callable[[WindowResult], None] = _ignore,
     ) -> DistillReport:
@@ -878,6 +893,8 @@ class Memory:
             model: Proposes the facts; never one that only recalls.
             small_model: Judges what is worth it; None takes `model`.
             most_windows: Stop after so many.
+            closed: Read only conversations with so many unread messages, or without a new one for so many seconds; None
+                reads all of them.
             may_spend: Awaited before each window; raises `BudgetExceeded` where no more may be spent.
             progress: Told of each window.
 
@@ -897,6 +914,7 @@ class Memory:
             model=model,
             small_model=small_model,
             most_windows=most_windows,
+            closed=closed,
             may_spend=may_spend,
             progress=progress,
         )
@@ -909,16 +927,23 @@ class Memory:
         return await self._distiller.status()
 
     async def distill_is_due(self, *, every: int, after_s: float) -> bool:
-        """Whether so many messages wait to be read for facts, or one for so many seconds."""
+        """Whether a conversation has so many messages that were not read for facts, or some and no new one for so many
+        seconds.
+        """
         return await self._distiller.is_due(every=every, after_s=after_s)
+
+    async def newest_episode(self) -> int:
+        """A number that grows with each episode that any process stores; 0 without one."""
+        return await self._distiller.newest()
 
     async def note_cost(self, asked: Sequence[Asked]) -> None:
         """Count what calls of language models cost that were made for memory."""
-        await self._space.write(distill.add_usage, asked, local_day(self._space.clock.now()))
+        if asked:
+            await self._space.write(spending.add_usage, asked, local_day(self._space.clock.now()))
 
     async def spent(self) -> tuple[SpentRow, ...]:
         """What memory's own calls of language models cost, by local day and model, the newest day first."""
-        return tuple(await self._space.read(distill.read_spent))
+        return tuple(await self._space.read(spending.read_spent))
 
     # Moving.
 

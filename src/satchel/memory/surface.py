@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
     from satchel.memory.candidates.arrays import Floats, Matrix
     from satchel.memory.candidates.evidence import Evidence
-    from satchel.memory.distill import Asked
     from satchel.memory.ports import VisibleOf
     from satchel.memory.question import Question
     from satchel.memory.relevance import Gate
     from satchel.memory.search import Search
     from satchel.memory.space import Space
+    from satchel.memory.spending import Asked
     from satchel.models.port import ChatModel
 
 __all__ = ["Showing", "Surface", "Surfaced", "Weighed", "choose"]
@@ -89,12 +89,12 @@ class Surfaced:
     """What is shown, and what came near, each with the reason why it is not shown.
 
     Attributes:
-        cost: Of the language model that chose, if one was asked.
+        cost: Of the language model that chose; nothing if none was asked.
     """
 
     context: Context = field(default_factory=Context)
     left_out: tuple[tuple[Hit, str], ...] = ()
-    cost: Asked | None = None
+    cost: tuple[Asked, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ class Surface:
         weights = shipped_weights(with_vectors="message" in weighed.features)
         sure, chosen, one_with = choose(weighed, weights, at_least=at_least, limit=showing.limit)
         order = np.argsort(-sure, kind="stable").tolist()
-        cost = None
+        cost: tuple[Asked, ...] = ()
         standing_at = [at for at in chosen if weighed.records[at].id in showing.standing]
         candidates = [
             at for at in order if at not in one_with and weighed.records[at].id not in showing.standing

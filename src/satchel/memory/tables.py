@@ -294,13 +294,14 @@ tombstones = Table(
 )
 
 # The number of characters of an episode that were distilled. An episode without a row, or with fewer characters than it
-# has, is pending.
+# has, is pending. `worth_by` is the version of the gate that found it worth reading, or "".
 distilled = Table(
     "memory_distilled",
     metadata,
     _memory("fk_memory_distilled_memory"),
     Column("chars", BigInteger, nullable=False),
     Column("distilled_at", BigInteger, nullable=False),
+    Column("worth_by", Text, nullable=False, server_default=""),
 )
 
 # The results of distilling windows. They contain no text of the conversation, so forgetting needn't search them.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from satchel.errors import SatchelError, StorageLocked
+from satchel.errors import EmbedderError, SatchelError, StorageLocked
 from satchel.memory import repository, statement_rows
 from satchel.memory.statements import Statement, read_statements
 
@@ -56,6 +56,7 @@ class Upkeep:
         self._outdating = outdating
         self._busy_at = float("-inf")
         self._wake = anyio.Event()
+        self._caught_up = -1
 
     def stored(self) -> None:
         """Something was stored or changed; `run` embeds it when the program is idle."""
@@ -122,6 +123,36 @@ class Upkeep:
             await self._space.backend.write(
                 lambda connection: note(connection, self._space.id), wait_s=_LOCKED_S
             )
+
+    async def catch_up(self) -> bool:
+        """Embed, compare and read everything that was stored or changed since the last time, by any process. Where the
+        embedder fails, the rest is done.
+
+        Returns:
+            Whether anything was stored or changed.
+
+        Raises:
+            StorageError: The store failed.
+        """
+        space = self._space
+        await space.refresh()
+        changed = space.candidates.changed
+        if changed == self._caught_up:
+            return False
+        if space.dense is not None:
+            try:
+                await space.dense.keep_up()
+            except EmbedderError as error:
+                space.dense.trouble = str(error)
+            while (await self._grouping.compare_some(_GROUP_AT_ONCE)).compared:
+                pass
+            while await self._outdating.link_some(_LINK_AT_ONCE):
+                pass
+        while await self.read_statements(most=_READ_AT_ONCE):
+            pass
+        # What this changed itself is looked at once more, together with what others changed meanwhile.
+        self._caught_up = changed
+        return True
 
     async def run(self, dense: DenseArm | None) -> None:
         """Embed, compare and read in the background whenever something was stored, until this is cancelled."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         check_model,
         choose_model,
         default_model,
+        extractor_of,
         small_model_of,
     )
     from satchel.models.function import FunctionModel, ModelFunction
@@ -55,6 +56,7 @@ __all__ = [
     "check_model",
     "choose_model",
     "default_model",
+    "extractor_of",
     "open_model",
     "small_model_of",
     "split_name",
@@ -73,6 +75,7 @@ __getattr__ = on_demand(
             "check_model",
             "choose_model",
             "default_model",
+            "extractor_of",
             "small_model_of",
         ),
         "function": ("FunctionModel", "ModelFunction"),

@@ -24,6 +24,7 @@ __all__ = [
     "check_model",
     "choose_model",
     "default_model",
+    "extractor_of",
     "small_model_of",
 ]
 
@@ -39,6 +40,16 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "openrouter": "openrouter/auto",
     "mistral": "mistral-medium-latest",
     "gemini": "gemini-3.8-flash",
+}
+
+# The models that extract facts: of medium size where a provider has three or more, else the small one. The largest
+# costs several times as much, and what it proposes is checked against the words anyway.
+_MIDDLE: Final[Mapping[str, str]] = {
+    "anthropic": "claude-sonnet-5-5",
+    "openai": "gpt-6.1-terra",
+    "mistral": "mistral-medium-latest",
+    "gemini": "gemini-3.8-flash",
+    "deepseek": "deepseek-v4-flash",
 }
 
 # The models for small tasks in the background: the provider's cheapest current model that follows instructions well
@@ -152,6 +163,29 @@ def small_model_of(name: str, settings: Settings) -> str:
     found = settings.providers.get(provider)
     small = _SMALL.get(provider)
     return name if small is None or found is None or _is_moved(found) else f"{provider}:{small}"
+
+
+def extractor_of(name: str, settings: Settings) -> str:
+    """The model that extracts facts beside another model: the configured one, or one of the same provider that is not
+    its largest, and not larger than a small model that the user chose.
+
+    Args:
+        name: The current model, as "provider:model".
+        settings: `memory.extractor` takes precedence; a provider at another address has unknown models.
+
+    Returns:
+        A name for `open_model`; `name` itself if no other model is known.
+    """
+    if settings.memory.extractor:
+        return settings.memory.extractor
+    provider = split_name(name)[0]
+    found = settings.providers.get(provider)
+    middle, small = _MIDDLE.get(provider), f"{provider}:{_SMALL.get(provider)}"
+    return (
+        name
+        if middle is None or found is None or _is_moved(found) or name == small
+        else f"{provider}:{middle}"
+    )
 
 
 async def check_model(name: str, settings: Settings) -> tuple[str, ...] | None:

@@ -7,7 +7,6 @@ passed a model object to `Satchel.open` builds in its own process, because no ot
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -17,7 +16,7 @@ from typing import Any, Final
 import anyio
 
 from satchel.builder.builder import Builder
-from satchel.builder.executors import is_working, new_executor_id
+from satchel.builder.executors import WORKER, new_executor_id
 from satchel.builder.queue import BuildQueue
 from satchel.builder.records import CANCELLED, Build, BuildMessage
 from satchel.builder.registering import Registering
@@ -38,7 +37,7 @@ from satchel.runtime.home import Home
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
 from satchel.runtime.spill import spill_into
-from satchel.sandbox.detached import start_detached
+from satchel.sandbox.detached import is_working, start_satchel
 from satchel.sandbox.port import Sandbox
 
 __all__ = ["Builds", "posted_of"]
@@ -280,19 +279,12 @@ class Builds:
             elif self._parts.models.given is not None and build.id not in self._here:
                 self._here.add(build.id)
                 self._parts.background.start(self._build_here, build.id)
-        if for_worker and not is_working(self._parts.settings.home):
+        if for_worker and not is_working(self._parts.settings.home, WORKER):
             self._start_worker()
 
     def _start_worker(self) -> None:
-        settings = self._parts.settings
         try:
-            start_detached(
-                (sys.executable, "-m", "satchel", "worker", "--once"),
-                # Not the working folder: a project's settings must not reach the builds of other projects.
-                cwd=settings.home,
-                environ={**settings.environ, **settings.secrets, "SATCHEL_HOME": str(settings.home)},
-                log=settings.home / "logs" / "worker.log",
-            )
+            start_satchel(self._parts.settings, ("worker", "--once"), log="worker.log")
         except SandboxError as error:
             raise StorageError(
                 f"The build is stored and waits. {error} To build it: satchel worker --once"

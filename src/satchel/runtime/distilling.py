@@ -10,6 +10,7 @@ import anyio
 from satchel.clock import local_day
 from satchel.errors import BudgetExceeded, SatchelError, UsageError
 from satchel.memory.distill import DistillReport, WindowResult
+from satchel.models import ChatModel
 from satchel.runtime.home import Home
 from satchel.runtime.parts import Parts
 
@@ -18,37 +19,56 @@ __all__ = ["Distilling"]
 _log = logging.getLogger(__name__)
 
 _WINDOWS_A_RUN = 10
-"""The maximum of one background run, so that thousands of imported messages are read over time. `memory distill` reads
-them at once."""
+"""The maximum in the background for each turn, so that thousands of imported messages are read over time. `memory
+distill` reads them at once."""
 _LAST_WINDOW_S = 3.0
 """How long closing waits for the current window, because the answers of the model are already paid for."""
+_LOOK_S = 1.0
+_LONGEST_LOOK_S = 60.0
+"""The shortest and the longest time after which a silent conversation is noticed."""
 _LONGEST_PAUSE_S = 3_600.0
 """The limit of the pause after a failure, which starts at a minute and doubles each time."""
 
 
 class Distilling:
-    """Extracts facts from what was said in the sessions of an open Satchel."""
+    """Extracts facts from what was said in the sessions of an open Satchel.
+
+    Attributes:
+        has_news: Whether something was said since Satchel was opened.
+    """
 
     def __init__(self, parts: Parts, home: Home) -> None:
         """Nothing runs before `start`."""
         self._parts = parts
         self._home = home
+        self.has_news = False
         self._wake = anyio.Event()
         self._scope = anyio.CancelScope()
         self._idle = anyio.Event()
         self._idle.set()
         self._not_before_s = 0.0
         self._pause_s = 60.0
+        self._windows_left = _WINDOWS_A_RUN
 
     def start(self) -> None:
         """Check now, because messages may be left from last time, and after each turn."""
-        settings = self._parts.settings
-        if settings.memory.distill == "auto" and settings.keeps_memory and self._home.memory is not None:
+        if self._is_wanted and self._home.memory is not None:
             self._parts.background.start(self._loop)
+
+    @property
+    def _is_wanted(self) -> bool:
+        settings = self._parts.settings
+        return settings.memory.distill == "auto" and settings.keeps_memory
 
     def notify(self) -> None:
         """A turn was captured: check whether distilling is due."""
+        self.has_news = True
+        self.allow_more()
         self._wake.set()
+
+    def allow_more(self) -> None:
+        """Something was said: `read_closed` may read some more windows."""
+        self._windows_left = _WINDOWS_A_RUN
 
     async def close(self) -> None:
         """Give the current window a few seconds to finish, then stop."""
@@ -57,9 +77,13 @@ class Distilling:
         self._scope.cancel()
 
     async def run(
-        self, *, most_windows: int | None = None, progress: Callable[[WindowResult], None] = lambda _: None
+        self,
+        *,
+        most_windows: int | None = None,
+        closed: tuple[int, float] | None = None,
+        progress: Callable[[WindowResult], None] = lambda _: None,
     ) -> DistillReport:
-        """Distil what is pending now.
+        """Distil what is pending now; see `Memory.distill`.
 
         Raises:
             UsageError: Memory is off, or there is no language model.
@@ -69,13 +93,51 @@ class Distilling:
         memory = self._home.memory
         if memory is None:
             raise UsageError("Memory is off or could not be opened, so nothing can be distilled.")
+        extractor, small = await self._models()
         return await memory.distill(
-            model=await self._parts.models.model(),
-            small_model=await self._parts.models.small(),
+            model=extractor,
+            small_model=small,
             most_windows=most_windows,
+            closed=closed,
             may_spend=self._may_spend,
             progress=progress,
         )
+
+    async def _models(self) -> tuple[ChatModel, ChatModel]:
+        extractor, small = await self._parts.models.extractor(), await self._parts.models.small()
+        return extractor, extractor if small.provider == "none" else small
+
+    async def read_closed(self) -> DistillReport | None:
+        """Read one window of a conversation that is due, if the settings want that.
+
+        Returns:
+            What was read; None if nothing is due, if the last failure was too recent, or if many windows were read
+            since something was said.
+        """
+        settings, memory = self._parts.settings.memory, self._home.memory
+        if memory is None or not self._is_wanted or self._windows_left <= 0:
+            return None
+        if self._parts.clock.monotonic_s() < self._not_before_s:
+            return None
+        closed = (settings.distill_every, settings.distill_after_s)
+        if not await memory.distill_is_due(every=closed[0], after_s=closed[1]):
+            return None
+        if (await self._models())[0].provider == "none":
+            return None  # Memory works with episodes alone; `doctor` and `memory distill --status` say so.
+        try:
+            # One window per call, so that the process can stop between two of them.
+            report = await self.run(most_windows=1, closed=closed)
+        except SatchelError as error:
+            self._later(str(error))
+            raise
+        self._windows_left -= 1
+        if any(window.outcome == "failed" for window in report.windows):
+            self._later(report.windows[-1].error)
+        elif report.windows:
+            self._pause_s = 60.0
+        else:
+            self._windows_left = 0  # Another process reads it, or the budget is spent.
+        return report
 
     async def _may_spend(self) -> None:
         limit = self._parts.settings.budget.day_usd
@@ -89,42 +151,24 @@ class Distilling:
             )
 
     async def _loop(self) -> None:
+        every_s = min(max(self._parts.settings.memory.distill_after_s, _LOOK_S), _LONGEST_LOOK_S)
         with self._scope:
             while True:
                 self._wake = anyio.Event()
+                self._idle = anyio.Event()
                 try:
-                    await self._once()
-                except SatchelError as error:
-                    self._later(str(error))
+                    while await self.read_closed():
+                        pass
+                except SatchelError:
+                    pass  # It waits for the next time, and `doctor` reports it.
                 except Exception:  # noqa: BLE001 - a boundary: a defect here must not disturb the user
                     _log.exception("Distilling in the background failed.")
                     self._later("a defect, see the log")
-                await self._wake.wait()
-
-    async def _once(self) -> None:
-        settings = self._parts.settings.memory
-        memory = self._home.memory
-        if memory is None or self._parts.clock.monotonic_s() < self._not_before_s:
-            return
-        if not await memory.distill_is_due(every=settings.distill_every, after_s=settings.distill_after_s):
-            return
-        if (await self._parts.models.model()).provider == "none":
-            return  # Memory works with episodes alone; `doctor` and `memory distill --status` say so.
-        self._idle = anyio.Event()
-        try:
-            # One window per call, so that closing can stop between two of them.
-            for _ in range(_WINDOWS_A_RUN):
-                report = await self.run(most_windows=1)
-                if any(window.outcome == "failed" for window in report.windows):
-                    self._later(report.windows[-1].error)
-                    return
-                if not report.pending or not report.windows:
-                    break
-                if self._scope.cancel_called:
-                    return
-            self._pause_s = 60.0
-        finally:
-            self._idle.set()
+                finally:
+                    self._idle.set()
+                # A conversation is due after a silence too.
+                with anyio.move_on_after(every_s):
+                    await self._wake.wait()
 
     def _later(self, reason: str) -> None:
         # Only logged: `doctor` and `memory distill --status` report it, and it matters to no turn.

@@ -26,6 +26,7 @@ from satchel.models.embedding import (
 from satchel.runtime.endpoints import verify_model
 from satchel.runtime.home import untrusted_project
 from satchel.runtime.lines import counted
+from satchel.runtime.memory_work import why_not_left, work_state
 from satchel.runtime.satchel import Satchel
 from satchel.runtime.web import engines_of, missing_for_browser
 from satchel.sandbox.choice import probes, refusal
@@ -202,10 +203,28 @@ async def _memory(satchel: Satchel) -> list[Check]:
         text = "Conversations are not remembered (memory.capture = false)."
         checks.append(Check(part="memory", state="warning", text=text))
     checks.append(await _distilling(satchel, satchel.memory))
+    checks.append(_memory_work(settings))
     checks.extend(_embedders(satchel))
     if notice := read_associations(settings.home).notice:
         checks.append(Check(part="associations", state="warning", text=notice))
     return checks
+
+
+def _memory_work(settings: Settings) -> Check:
+    """Whether a process of its own extracts, embeds and compares after `satchel ask`."""
+    log = settings.home / "logs" / "memory-work.log"
+    match work_state(settings):
+        case "off":
+            text = "off (memory.worker = off): each command does the work while it runs"
+            return Check(part="memory work", state="ok", text=text)
+        case "failed":
+            text = f"{why_not_left(settings.home)} The work waits for the next session, which does it itself."
+            return Check(part="memory work", state="warning", text=text)
+        case "running":
+            return Check(part="memory work", state="ok", text=f"running in the background; its log is {log}")
+        case "idle":
+            text = "starts after `satchel ask` and ends when nothing is left to do"
+            return Check(part="memory work", state="ok", text=text)
 
 
 async def _distilling(satchel: Satchel, memory: Memory) -> Check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -75,6 +76,7 @@ class Home:
         embedder: Embedder | OwnEmbedding | str | None = None,
         clock: Clock | None = None,
         progress: Progress | None = None,
+        back_fill: bool = True,
     ) -> AsyncIterator[Home]:
         """Open a home, and close its parts in order at the end.
 
@@ -85,6 +87,7 @@ class Home:
             embedder: Replaces the configured embedder: a name, an `Embedder`, or a function; see `Memory.open`.
             clock: None uses the system's clock.
             progress: Told how much of the embedding model has been downloaded; called from another thread.
+            back_fill: See `Memory.open`.
 
         Raises:
             ConfigError: The settings are wrong.
@@ -115,6 +118,7 @@ class Home:
                     decay_cycle=settings.memory.decay_cycle,
                     locale=settings.memory.locale,
                     scope=scope,
+                    back_fill=back_fill,
                 )
                 try:
                     memory = await stack.enter_async_context(opening)
@@ -137,17 +141,19 @@ class Home:
             )
 
     async def usage(self) -> tuple[UsageRow, ...]:
-        """What was spent, by session, local day and model, newest day first. Calls by memory itself have no session.
+        """What was spent, by session, local day, model and purpose, newest day first. Calls by memory itself have no
+        session.
 
         Raises:
             StorageError: The logs can't be read.
         """
-        rows = [row for info in await self.sessions.list() for row in info.spent]
+        rows = [_with_purpose(row) for info in await self.sessions.list() for row in info.spent]
         if self.memory is not None:
             rows += [
                 UsageRow(
                     session_id="",
                     day=spent.day,
+                    purpose=spent.purpose,
                     provider=spent.provider,
                     model=spent.model,
                     calls=spent.calls,
@@ -234,6 +240,12 @@ class Home:
     def note_copy(self, copy: Path) -> None:
         """Record that a backup or export was written, so that the receipts of `forget` can name it."""
         note_copy(self.settings.home, copy, clock=self.clock)
+
+
+def _with_purpose(row: UsageRow) -> UsageRow:
+    """In the session of a build, the conversation is the building."""
+    is_build = row.session_id.startswith("build-") and row.purpose == "conversation"
+    return replace(row, purpose="build") if is_build else row
 
 
 def untrusted_project(settings: Settings) -> Notice | None:

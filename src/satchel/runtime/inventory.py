@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from satchel.config import ProviderSettings, Settings
 from satchel.errors import ModelError, SatchelError
+from satchel.memory.spending import Asked
 from satchel.messages import ToolUseBlock, Usage, text_of
 from satchel.models import (
     Choice,
@@ -177,6 +178,9 @@ async def try_model(satchel: Satchel, name: str | None = None) -> ModelTest:
         called = await complete(model, request)
         calls_tools = any(isinstance(block, ToolUseBlock) and block.name == "echo" for block in called.blocks)
         usage += called.usage
+        if satchel.memory is not None:
+            cost = Asked(purpose="test", provider=model.provider, model=model.model, calls=2, usage=usage)
+            await satchel.memory.note_cost([cost])
     return ModelTest(
         name=f"{model.provider}:{model.model}",
         text=text_of(answer.blocks).strip(),

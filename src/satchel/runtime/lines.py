@@ -29,7 +29,7 @@ __all__ = [
     "profile_lines",
     "receipt_lines",
     "session_line",
-    "spent_by_day_and_model",
+    "spent_by_purpose",
     "usage_line",
     "usage_table",
 ]
@@ -196,41 +196,43 @@ def usage_line(usage: Usage) -> str:
     return f"{about}{tokens} in{cached}, {usage.output_tokens:,} out{cost}"
 
 
-def spent_by_day_and_model(rows: Iterable[UsageRow]) -> dict[tuple[str, str], tuple[int, Usage]]:
-    """Calls and usage by (day, model), the newest day first."""
-    total: dict[tuple[str, str], tuple[int, Usage]] = {}
+def spent_by_purpose(rows: Iterable[UsageRow]) -> dict[tuple[str, str, str], tuple[int, Usage]]:
+    """Calls and usage by (day, model, purpose), the newest day first."""
+    total: dict[tuple[str, str, str], tuple[int, Usage]] = {}
     for row in rows:
-        key = (row.day, f"{row.provider}:{row.model}" if row.model else row.provider)
+        key = (row.day, f"{row.provider}:{row.model}" if row.model else row.provider, row.purpose)
         calls, spent = total.get(key, (0, Usage()))
         total[key] = (calls + row.calls, spent + row.usage)
-    return dict(sorted(total.items(), reverse=True))
+    return dict(sorted(sorted(total.items()), key=lambda item: item[0][0], reverse=True))
 
 
 def usage_table(rows: Iterable[UsageRow]) -> str:
-    """A line for each day and model, and their total."""
-    spent = spent_by_day_and_model(rows)
-    width = max((len(model) for _, model in spent), default=5)
+    """A line for each day, model and purpose, and their total."""
+    spent = spent_by_purpose(rows)
+    width = max((len(model) for _, model, _ in spent), default=5)
+    wide = max(len(purpose) for purpose in ("purpose", *(purpose for _, _, purpose in spent)))
     lines = [
-        f"{'day':10}  {'model':{width}}  {'calls':>6}  {'tokens in':>12}  {'cached':>12}  {'out':>10}  {'cost':>10}"
+        f"{'day':10}  {'model':{width}}  {'purpose':{wide}}  {'calls':>6}  {'tokens in':>12}  {'cached':>12}  "
+        f"{'out':>10}  {'cost':>10}"
     ]
     total = Usage()
     all_calls = 0
-    for (day, model), (calls, usage) in spent.items():
+    for (day, model, purpose), (calls, usage) in spent.items():
         total += usage
         all_calls += calls
-        lines.append(_usage_row(day, f"{model:{width}}", calls, usage))
+        lines.append(_usage_row(day, f"{model:{width}}  {purpose:{wide}}", calls, usage))
     if len(spent) > 1:
-        lines.append(_usage_row("total", " " * width, all_calls, total))
-    unknown = dict.fromkeys(model for (_, model), (_, usage) in spent.items() if usage.cost_usd is None)
+        lines.append(_usage_row("total", " " * (width + 2 + wide), all_calls, total))
+    unknown = dict.fromkeys(model for (_, model, _), (_, usage) in spent.items() if usage.cost_usd is None)
     if unknown and total.cost_usd is not None:
         lines.append(f"The cost of {', '.join(unknown)} is unknown and not part of the total.")
     return "\n".join(lines)
 
 
-def _usage_row(day: str, model: str, calls: int, usage: Usage) -> str:
+def _usage_row(day: str, what: str, calls: int, usage: Usage) -> str:
     cost = "unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
     return (
-        f"{day:10}  {model}  {calls:>6,}  {usage.input_tokens:>12,}  {usage.cache_read_tokens:>12,}  "
+        f"{day:10}  {what}  {calls:>6,}  {usage.input_tokens:>12,}  {usage.cache_read_tokens:>12,}  "
         f"{usage.output_tokens:>10,}  {cost:>10}"
     )
 

@@ -9,7 +9,15 @@ import anyio
 from satchel.clock import Clock
 from satchel.config import Settings
 from satchel.events import Notice
-from satchel.models import AbilityStore, ChatModel, Choice, choose_model, open_model, small_model_of
+from satchel.models import (
+    AbilityStore,
+    ChatModel,
+    Choice,
+    choose_model,
+    extractor_of,
+    open_model,
+    small_model_of,
+)
 
 __all__ = ["OpenModels"]
 
@@ -84,6 +92,19 @@ class OpenModels:
             "" if self.given is not None else small_model_of(name, self._settings)
         )
         return model if small in ("", name) else await self.model(small)
+
+    async def extractor(self) -> ChatModel:
+        """The model that extracts facts; see `extractor_of`.
+
+        Raises:
+            ConfigError, ModelError: See `model`.
+        """
+        model = await self.model()
+        name = f"{model.provider}:{model.model}"
+        wanted = self._settings.memory.extractor or (
+            "" if self.given is not None else extractor_of(name, self._settings)
+        )
+        return model if wanted in ("", name) else await self.model(wanted)
 
     async def aclose(self) -> None:
         """Close the models that were opened by name; the program closes its own."""

@@ -9,12 +9,14 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from satchel.clock import Clock
-from satchel.config import Mode, Settings
+from satchel.config import Mode, Settings, load, process_environ
 from satchel.errors import StorageError, UsageError
 from satchel.events import Notice, SessionStart
 from satchel.loop import (
@@ -42,6 +44,7 @@ from satchel.runtime.hub import SessionHub
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.mcp_context import McpContext
 from satchel.runtime.mcp_sampling import SessionSampler
+from satchel.runtime.memory_work import can_leave_work, leave_work
 from satchel.runtime.notices import NoticeBoard
 from satchel.runtime.offered_tools import OfferedTools
 from satchel.runtime.open_models import OpenModels
@@ -72,6 +75,8 @@ from satchel.tools.mcp import McpToolset
 from satchel.version import __version__
 
 __all__ = ["Satchel"]
+
+Upkeep: TypeAlias = Literal["here", "worker", "none"]
 
 _INBOX_LOOK_S = 1.0
 """How often a process looks for what other processes posted into its open sessions."""
@@ -117,6 +122,7 @@ class Satchel:
         embedder: str | Embedder | OwnEmbedding | None = None,
         clock: Clock | None = None,
         progress: Progress | None = None,
+        upkeep: Upkeep = "here",
     ) -> AsyncIterator[Satchel]:
         """Open Satchel, and close everything in order at the end.
 
@@ -130,13 +136,21 @@ class Satchel:
                 `Memory.open`.
             clock: None uses the system's clock.
             progress: Told how much of the embedding model has been downloaded; called from another thread.
+            upkeep: Who extracts facts, embeds and compares: this process in the background ("here"); a process that is
+                started at the end if something was said, where that is possible ("worker"); or nobody ("none").
 
         Raises:
             ConfigError: The settings are wrong.
             StorageUnwritable: `SATCHEL_HOME` can't be created.
         """
         given = None if model is None or isinstance(model, str) else FunctionModel.of(model)
-        async with Home.open(settings, embedder=embedder, clock=clock, progress=progress) as home:
+        settings = load(process_environ(), cwd=Path.cwd()) if settings is None else settings
+        # No other process has a model or an embedder that the program passed.
+        can_leave = given is None and isinstance(embedder, str | None) and can_leave_work(settings)
+        is_here = upkeep == "here" or (upkeep == "worker" and not can_leave)
+        async with Home.open(
+            settings, embedder=embedder, clock=clock, progress=progress, back_fill=is_here
+        ) as home:
             settings = home.settings if not isinstance(model, str) else replace(home.settings, model=model)
             # Turns run in this group. They continue when their readers leave, and end with the group.
             async with background_tasks() as group:
@@ -146,13 +160,20 @@ class Satchel:
                 )
                 if satchel.capabilities is not None:
                     satchel.tooling.capabilities = satchel.capabilities.tools
-                satchel.distilling.start()
+                if is_here:
+                    satchel.distilling.start()
                 satchel.parts.background.start(satchel._watch_inbox)
                 try:
                     yield satchel
                 finally:
                     with anyio.CancelScope(shield=True):
                         await satchel._close()
+                        if (
+                            upkeep == "worker"
+                            and settings.memory.worker == "auto"
+                            and satchel.distilling.has_news
+                        ):
+                            await anyio.to_thread.run_sync(leave_work, settings)
 
     @classmethod
     def _wired(cls, home: Home, settings: Settings, *, group: TaskGroup, given: ChatModel | None) -> Satchel:

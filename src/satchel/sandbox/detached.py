@@ -1,19 +1,55 @@
-"""Starts a process that goes on when this program has ended: Satchel's own worker, and nothing else."""
+"""Starts a process that goes on when this program has ended: one of Satchel's own workers, and nothing else. A lock in
+the home says which of them runs.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
-from satchel.errors import SandboxError
+from satchel.config import Settings, ensure_home
+from satchel.errors import SandboxError, StorageUnwritable
 from satchel.sandbox.process import MARK, REPORT_FD
 
-__all__ = ["start_detached"]
+__all__ = ["WorkerLock", "is_working", "start_detached", "start_satchel"]
 
 
-def start_detached(argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str], log: Path) -> None:
+_START: Final = 'trap "" HUP; "$@" &'
+_START_NICELY: Final = 'trap "" HUP; if command -v nice >/dev/null; then set -- nice -n 15 "$@"; fi; "$@" &'
+"""At a low priority, where the machine has `nice`. The lowest, 19, would starve on a machine that is always busy."""
+
+
+def start_satchel(settings: Settings, arguments: Sequence[str], *, log: str, nicely: bool = False) -> None:
+    """Start a command of Satchel for the same home, detached. It gets the keys of model providers in its environment.
+
+    Args:
+        settings: Of the home.
+        arguments: The command, such as ("worker", "--once").
+        log: The name of the file in SATCHEL_HOME/logs that its output is appended to.
+        nicely: Run it at a low priority.
+
+    Raises:
+        SandboxError: It could not be started.
+    """
+    start_detached(
+        (sys.executable, "-m", "satchel", *arguments),
+        # Not the working folder: a project's settings must not reach the work for other projects.
+        cwd=settings.home,
+        environ={**settings.environ, **settings.secrets, "SATCHEL_HOME": str(settings.home)},
+        log=settings.home / "logs" / log,
+        nicely=nicely,
+    )
+
+
+def start_detached(
+    argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str], log: Path, nicely: bool = False
+) -> None:
     """Start a program in a session of its own, without a terminal. Nobody waits for it and nobody ends it.
 
     It is not confined, so it must be a program of ours.
@@ -24,6 +60,7 @@ def start_detached(argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]
         environ: Its complete environment. A mark by which the processes of a tool are found is taken out, because this
             one has to outlive the tool that may have caused it.
         log: The file that its output is appended to; created for its owner only.
+        nicely: Run it at a low priority.
 
     Raises:
         SandboxError: It could not be started.
@@ -35,7 +72,7 @@ def start_detached(argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]
         try:
             # A shell in between, so that the program is nobody's child here and leaves no zombie.
             subprocess.run(
-                ["/bin/sh", "-c", 'trap "" HUP; "$@" &', "sh", *argv],
+                ["/bin/sh", "-c", _START_NICELY if nicely else _START, "sh", *argv],
                 cwd=cwd,
                 env=wanted,
                 stdin=subprocess.DEVNULL,
@@ -51,3 +88,64 @@ def start_detached(argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]
         raise SandboxError(
             f"{Path(argv[0]).name} could not be started in the background: {error}."
         ) from error
+
+
+class WorkerLock:
+    """Held by the one process that does a kind of work in a home; the kernel releases it when the process dies."""
+
+    def __init__(self, fd: int) -> None:
+        """Use `acquire`."""
+        self._fd = fd
+
+    @classmethod
+    def acquire(cls, home: Path, name: str) -> WorkerLock | None:
+        """The lock, or None if another process holds it.
+
+        Args:
+            home: SATCHEL_HOME.
+            name: Of the kind of work.
+
+        Raises:
+            StorageUnwritable: The lock file can't be created.
+        """
+        path = _path(home, name)
+        try:
+            ensure_home(path.parent)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise StorageUnwritable(f"{path} can't be written: {error.strerror}.") from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                return None
+            raise StorageUnwritable(f"{path} can't be locked: {error.strerror}.") from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
+        return cls(fd)
+
+    def release(self) -> None:
+        """Release the lock. The file stays: removing it would let two processes hold locks on two files."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def is_working(home: Path, name: str) -> bool:
+    """Whether a process of this machine does a kind of work in a home now."""
+    try:
+        fd = os.open(_path(home, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _path(home: Path, name: str) -> Path:
+    return home / "locks" / name

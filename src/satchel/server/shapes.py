@@ -559,6 +559,7 @@ class Spent(_Answered):
 
     day: str
     model: str
+    purpose: str = Field(description='What for, such as "conversation", "gate", "extract".')
     calls: int
     input_tokens: int
     output_tokens: int

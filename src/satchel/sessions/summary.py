@@ -26,14 +26,20 @@ from satchel.messages import Usage, text_of, usage_from_json, usage_to_json
 __all__ = ["Passage", "SessionInfo", "Summary", "UsageRow", "add_cost", "day_of", "passages_of", "title_of"]
 
 _TITLE_CHARS = 60
+_CONVERSATION = "conversation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow:
-    """What one session spent on one model on one local day ("2026-11-21")."""
+    """What one session spent on one model for one purpose on one local day ("2026-11-21").
+
+    Attributes:
+        purpose: One word or two, such as "conversation", "compaction", "gate".
+    """
 
     session_id: str
     day: str
+    purpose: str
     provider: str
     model: str
     calls: int
@@ -50,7 +56,7 @@ class SessionInfo:
         last_at: The time of the newest event.
         turns: The number of turns begun.
         usage: Of the whole session.
-        spent: `usage` by day and model.
+        spent: `usage` by day, model and purpose.
     """
 
     id: str
@@ -153,11 +159,18 @@ class Summary:
                 self.provider, self.model = event.provider, event.model
             case _:
                 pass
-        if isinstance(event, Assistant | Compaction | ModelCalled):
-            self._spend(day_of(record), event.usage)
+        match event:
+            case Assistant():
+                self._spend(record, _CONVERSATION, event.usage)
+            case Compaction():
+                self._spend(record, "compaction", event.usage)
+            case ModelCalled():
+                self._spend(record, event.purpose, event.usage)
+            case _:
+                pass
 
-    def _spend(self, day: str, usage: Usage) -> None:
-        key = json.dumps([day, self.provider, self.model])
+    def _spend(self, record: Record, purpose: str, usage: Usage) -> None:
+        key = json.dumps([day_of(record), self.provider, self.model, purpose])
         before = self.spent.get(key, {"calls": 0})
         total = usage_from_json(before) + usage
         self.spent[key] = {"calls": before["calls"] + 1, **usage_to_json(total)}
@@ -186,13 +199,15 @@ class Summary:
         rows = []
         total = Usage()
         for key, spent in self.spent.items():
-            day, provider, model = json.loads(key)
+            # Summaries that were stored before purposes were counted have none.
+            day, provider, model, *purpose = json.loads(key)
             usage = usage_from_json(spent)
             total += usage
             rows.append(
                 UsageRow(
                     session_id=session_id,
                     day=day,
+                    purpose=purpose[0] if purpose else _CONVERSATION,
                     provider=provider,
                     model=model,
                     calls=spent["calls"],

@@ -18,6 +18,7 @@ REVISIONS: tuple[str, ...] = (
     "0011_claims",
     "0012_statements",
     "0013_cues",
+    "0014_verdicts",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

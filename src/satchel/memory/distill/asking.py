@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,15 +11,25 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final, Literal, TypeVar, get_args
 
-from satchel.errors import ModelUnavailable, SatchelError
+from satchel.errors import SatchelError
 from satchel.memory.cues import fitting_cues
-from satchel.memory.distill.windows import Window, shown
+from satchel.memory.distill.windows import Stretch, Window, shown, shown_to_gate
 from satchel.memory.profile import SHORT_ID_CHARS
 from satchel.memory.records import MemoryRecord, MemoryType, Tier
-from satchel.messages import Message, TextBlock, Usage
-from satchel.models.port import ChatModel, Completion, ModelRequest
+from satchel.memory.spending import Asked, complete
+from satchel.messages import Message, TextBlock
+from satchel.models.port import ChatModel, ModelRequest
 
-__all__ = ["Asked", "Proposal", "Relation", "Unreadable", "Verdict", "ask_extractor", "ask_gate", "short_ids"]
+__all__ = [
+    "Proposal",
+    "Relation",
+    "Unreadable",
+    "Verdict",
+    "ask_extractor",
+    "ask_gate",
+    "gate_version",
+    "short_ids",
+]
 
 T = TypeVar("T")
 
@@ -75,17 +86,6 @@ class Proposal:
     in_profile: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The cost of requests: calls and tokens of one model for one purpose."""
-
-    purpose: str
-    provider: str
-    model: str
-    calls: int
-    usage: Usage
-
-
 _GATE_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": {"worth": {"type": "boolean"}, "reason": {"type": "string"}},
@@ -132,19 +132,24 @@ def _prompt(name: str) -> str:
     return (resources.files("satchel.memory.distill") / "prompts" / f"{name}.md").read_text(encoding="utf-8")
 
 
-async def ask_gate(model: ChatModel, window: Window, spent: list[Asked]) -> Verdict:
-    """Ask a small model whether a window contains anything worth remembering.
+def gate_version() -> str:
+    """Names the gate's prompt: a verdict that another one gave doesn't count."""
+    return hashlib.sha256(_prompt("gate").encode()).hexdigest()[:12]
+
+
+async def ask_gate(model: ChatModel, stretch: Stretch, spent: list[Asked]) -> Verdict:
+    """Ask a small model whether a stretch of conversation contains anything worth remembering.
 
     Args:
         model: The small model.
-        window: The window to judge.
+        stretch: What to judge.
         spent: The cost is appended to this list, even if the request fails.
 
     Raises:
         ModelError: The model is unavailable or rejected the request.
         Unreadable: It gave two answers that can't be parsed.
     """
-    return await _ask(model, "gate", shown(window), _GATE_SCHEMA, _read_verdict, _GATE_TOKENS, spent)
+    return await _ask(model, "gate", shown_to_gate(stretch), _GATE_SCHEMA, _read_verdict, _GATE_TOKENS, spent)
 
 
 async def ask_extractor(
@@ -182,20 +187,13 @@ async def _ask(
     messages = [Message(role="user", blocks=(TextBlock(text=text),))]
     problem = ""
     for _ in range(2):
-        completion = await _complete(
+        completion = await complete(
             model,
             ModelRequest(
                 system=_prompt(purpose), messages=messages, max_tokens=max_tokens, response_schema=schema
             ),
-        )
-        spent.append(
-            Asked(
-                purpose=purpose,
-                provider=model.provider,
-                model=model.model,
-                calls=1,
-                usage=completion.usage,
-            )
+            purpose=purpose,
+            asked=spent,
         )
         answer = completion.message.text
         try:
@@ -213,16 +211,6 @@ async def _ask(
                 ),
             ]
     raise Unreadable(f"{model.provider}:{model.model} answered twice in a form that can't be read: {problem}")
-
-
-async def _complete(model: ChatModel, request: ModelRequest) -> Completion:
-    found: Completion | None = None
-    async for event in model.stream(request):
-        if isinstance(event, Completion):
-            found = event
-    if found is None:
-        raise ModelUnavailable(f"{model.provider}:{model.model} ended without an answer.")
-    return found
 
 
 def _values_in(answer: str) -> Iterator[Any]:

@@ -1,8 +1,8 @@
-"""Distils the pending episodes of a space: a small model judges each window, a larger one proposes facts, and the facts
-that can be verified are stored.
+"""Distils the pending episodes of a space: a small model judges each stretch of a conversation, a larger one proposes
+facts from the windows of those that are worth it, and the facts that can be verified are stored.
 
-A query finds the pending work, and each window is written in one transaction. A process that is killed loses only the
-answer that it was waiting for, and nothing is stored twice.
+A query finds the pending work. Each verdict and each window is written in one transaction as soon as it is known. A
+process that is killed loses only the answer that it was waiting for, and nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import anyio
 
 from satchel.clock import local_day
-from satchel.errors import BudgetExceeded, ModelError, ModelRejected
+from satchel.errors import BudgetExceeded, ModelError, ModelRejected, SatchelError
 from satchel.memory.capture import NewMemory
 from satchel.memory.distill import ledger
-from satchel.memory.distill.asking import Asked, Unreadable, ask_extractor, ask_gate, short_ids
+from satchel.memory.distill.asking import Unreadable, ask_extractor, ask_gate, gate_version, short_ids
 from satchel.memory.distill.checking import CheckedFact, check
 from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
-from satchel.memory.distill.windows import Piece, Window, windows_of
+from satchel.memory.distill.windows import Piece, Stretch, Window, stretches_of
 from satchel.memory.records import TRUST_RANK, Hit, MemoryRecord
 from satchel.memory.repository import Draft, to_micros
+from satchel.memory.spending import Asked
 from satchel.messages import Usage
 from satchel.models.port import ChatModel
 
@@ -46,12 +47,15 @@ _MAX_QUERIES = 12
 _MAX_QUERY_CHARS = 500
 _PROFILE_IMPORTANCE = 4
 """The least importance of what belongs in the profile, which takes the most important facts first."""
+_MEANWHILE = "another process read it meanwhile"
 
 MaySpend = Callable[[], Awaitable[None]]
 """Raises `BudgetExceeded` if no more may be spent."""
 
 _FIRST_PAUSE_S = 60.0
 _LONGEST_PAUSE_S = 3600.0
+_WRITING_S = 2.0
+"""How long a run that is cancelled may take to write what its last call cost."""
 
 
 class _Search(Protocol):
@@ -65,12 +69,24 @@ class _Run:
     model: ChatModel
     small_model: ChatModel
     most_windows: int | None
+    closing: ledger.Closing | None
     may_spend: MaySpend | None
     progress: Callable[[WindowResult], None]
     results: list[WindowResult] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     skip: list[str] = field(default_factory=list)
     stopped: str = ""
+    spent: list[Asked] = field(default_factory=list)  # What is not in the store yet.
+
+    def leaves(self, session: str) -> bool:
+        """Whether the rest of a session isn't read in this run."""
+        return bool(self.stopped) or session in self.skip
+
+    def paid(self) -> list[Asked]:
+        """What was spent since the last time that this was called, for the store."""
+        asked, self.spent = self.spent, []
+        self.usage = sum((one.usage for one in asked), self.usage)
+        return asked
 
 
 class Distiller:
@@ -93,23 +109,31 @@ class Distiller:
         """Return what is pending, done and failed; see `Memory.distill_status`."""
         return await self._space.read(ledger.read_status)
 
+    async def newest(self) -> int:
+        """See `Memory.newest_episode`."""
+        return await self._space.read(ledger.newest)
+
     async def is_due(self, *, every: int, after_s: float) -> bool:
-        """Whether `every` episodes are pending, or one for `after_s` seconds, and the pause after a failure is over.
+        """Whether a conversation has `every` pending episodes, or some and none for `after_s` seconds, and the pause
+        after a failure is over.
 
         Each failure doubles the pause, from a minute to an hour. It is computed from the store, so every process
         observes it.
         """
         now = self._space.now_micros()
-        before = now - int(after_s * 1_000_000)
+        closing = self._closing(every, after_s)
 
         def look(connection: Connection, space: int) -> bool:
             failures, failed_at = ledger.failing_since(connection, space)
             pause_s = min(_FIRST_PAUSE_S * 2 ** (min(failures, 10) - 1), _LONGEST_PAUSE_S) if failures else 0
             if now < failed_at + int(pause_s * 1_000_000):
                 return False
-            return ledger.is_due(connection, space, every=every, before=before)
+            return ledger.has_closed(connection, space, closing)
 
         return await self._space.read(look)
+
+    def _closing(self, every: int, after_s: float) -> ledger.Closing:
+        return ledger.Closing(every=every, before=self._space.now_micros() - int(after_s * 1_000_000))
 
     async def run(
         self,
@@ -117,6 +141,7 @@ class Distiller:
         model: ChatModel,
         small_model: ChatModel,
         most_windows: int | None,
+        closed: tuple[int, float] | None,
         may_spend: MaySpend | None,
         progress: Callable[[WindowResult], None],
     ) -> DistillReport:
@@ -126,126 +151,167 @@ class Distiller:
                 model=model,
                 small_model=small_model,
                 most_windows=most_windows,
+                closing=None if closed is None else self._closing(*closed),
                 may_spend=may_spend,
                 progress=progress,
             )
-            while not run.stopped:
-
-                def find(connection: Connection, held: Collection[str]) -> list[list[Piece]]:
-                    found = ledger.next_session(connection, self._space.id, skip=run.skip, held=held)
-                    return [found] if found else []
-
-                async with self._space.claims.take("distill", find, name=self._claim_name) as taken:
-                    windows = [window for episodes in taken.pieces for window in windows_of(episodes)]
-                    if not windows:
-                        break
-                    await self._read_session(windows, run)
+            try:
+                await self._read_sessions(run)
+            finally:
+                # What a cancelled call cost is estimated and counted too.
+                if run.spent:
+                    with anyio.move_on_after(_WRITING_S, shield=True):
+                        await self._space.write(ledger.add_usage, run.paid(), self._now()[1])
             pending = await self._space.read(ledger.count_pending)
             return DistillReport(
                 windows=tuple(run.results), usage=run.usage, pending=pending, stopped=run.stopped
             )
 
+    async def _read_sessions(self, run: _Run) -> None:
+        gate = gate_version()
+
+        def find(connection: Connection, held: Collection[str]) -> list[list[Piece]]:
+            found = ledger.next_session(
+                connection, self._space.id, closing=run.closing, gate=gate, skip=run.skip, held=held
+            )
+            return [found] if found else []
+
+        while not run.stopped:
+            async with self._space.claims.take("distill", find, name=self._claim_name) as taken:
+                stretches = [stretch for episodes in taken.pieces for stretch in stretches_of(episodes)]
+                if not stretches:
+                    return
+                for stretch in stretches:
+                    if run.leaves(stretch.session):
+                        break
+                    await self._read_stretch(stretch, run)
+
     def _claim_name(self, episodes: Sequence[Piece]) -> str:
         return ledger.claim_name(self._space.id, episodes[0].session)
 
-    async def _read_session(self, windows: Sequence[Window], run: _Run) -> None:
-        """Read the windows of one session until it ends or the run has to stop."""
-        for window in windows:
-            if run.most_windows is not None and len(run.results) >= run.most_windows:
-                run.stopped = f"The limit of {run.most_windows} windows a run was reached."
+    async def _read_stretch(self, stretch: Stretch, run: _Run) -> None:
+        """Let the gate judge a stretch unless it has, and read its windows if they are worth it."""
+        reason = ""
+        if not stretch.is_worth:
+            if not await self._may_go_on(run):
                 return
-            spent: list[Asked] = []
             try:
-                if run.may_spend is not None:
-                    await run.may_spend()
-                result = await self._read(window, run.model, run.small_model, spent)
+                verdict = await ask_gate(run.small_model, stretch, run.spent)
+            except ModelError as error:
+                await self._model_failed(stretch, error, run)
+                return
+            except Unreadable as error:
+                await self._unreadable(stretch, error, run)
+                return
+            reason = verdict.reason
+            if not verdict.worth:
+                await self._leave_out(stretch, reason, run)
+                return
+            at, day = self._now()
+            await self._space.write(
+                ledger.write_worth, stretch, gate=gate_version(), spent=run.paid(), at=at, day=day
+            )
+        for number, window in enumerate(stretch.windows):
+            # The gate's call and the first window count as one.
+            if (number or stretch.is_worth) and not await self._may_go_on(run):
+                return
+            try:
+                result = await self._read(window, run, reason)
+            except Unreadable as error:
+                await self._unreadable(window, error, run)
+            except ModelError as error:
+                await self._model_failed(window, error, run)
+            else:
+                self._report(result, run)
+            if run.leaves(window.session):
+                return
+
+    async def _may_go_on(self, run: _Run) -> bool:
+        if run.most_windows is not None and len(run.results) >= run.most_windows:
+            run.stopped = f"The limit of {run.most_windows} windows a run was reached."
+        elif run.may_spend is not None:
+            try:
+                await run.may_spend()
             except BudgetExceeded as error:
                 run.stopped = str(error)
-                return
-            except ModelError as error:
-                run.stopped = str(error)
-                result = await self._failed(window, run.stopped, spent)
-            run.usage = sum((asked.usage for asked in spent), run.usage)
-            run.results.append(result)
-            run.progress(result)
-            if result.outcome == "failed":
-                # The rest of this session is retried with this window; other sessions can go on.
-                run.skip.append(window.session)
-                return
+        return not run.stopped
 
-    async def _read(
-        self, window: Window, model: ChatModel, small_model: ChatModel, spent: list[Asked]
-    ) -> WindowResult:
-        reason = ""
+    def _report(self, result: WindowResult, run: _Run) -> None:
+        run.results.append(result)
+        run.progress(result)
+        if result.outcome == "failed":
+            # The rest of this session is retried with this window; other sessions can go on.
+            run.skip.append(result.session)
+
+    async def _read(self, window: Window, run: _Run, reason: str) -> WindowResult:
+        """Let the extractor read a window, and store what can be verified."""
+        known = short_ids(await self._known_facts(window))
         facts: list[tuple[CheckedFact, Draft]] = []
         dropped: list[str] = []
-        try:
-            verdict = await ask_gate(small_model, window, spent)
-            reason = verdict.reason
-            if verdict.worth:
-                known = short_ids(await self._known_facts(window))
-                for proposal in await ask_extractor(model, window, known, spent):
-                    checked = check(proposal, window, known, locale=self._space.locale)
-                    if isinstance(checked, str):
-                        dropped.append(checked)
-                        continue
-                    if (
-                        checked.known is not None
-                        and proposal.relation == "restates"
-                        and not _has_no_new_number(checked)
-                    ):
-                        # It claims to restate a fact but has other numbers, so it is stored as a new fact.
-                        checked = replace(checked, known=None)
-                    draft = await self._draft_of(checked)
-                    if draft is not None:
-                        facts.append((checked, draft))
-        except (Unreadable, ModelRejected) as error:
-            tries = await self._space.read(ledger.failures_of, ledger.place_of(window))
-            if tries + 1 < _ATTEMPTS:
-                return await self._failed(window, str(error), spent)
-            return await self._write(window, [], (), spent, reason, error=str(error))
-        return await self._write(window, facts, dropped, spent, reason)
-
-    async def _write(
-        self,
-        window: Window,
-        facts: Sequence[tuple[CheckedFact, Draft]],
-        dropped: Sequence[str],
-        spent: Sequence[Asked],
-        reason: str,
-        *,
-        error: str = "",
-    ) -> WindowResult:
+        for proposal in await ask_extractor(run.model, window, known, run.spent):
+            checked = check(proposal, window, known, locale=self._space.locale)
+            if isinstance(checked, str):
+                dropped.append(checked)
+                continue
+            if (
+                checked.known is not None
+                and proposal.relation == "restates"
+                and not _has_no_new_number(checked)
+            ):
+                # It claims to restate a fact but has other numbers, so it is stored as a new fact.
+                checked = replace(checked, known=None)
+            draft = await self._draft_of(checked)
+            if draft is not None:
+                facts.append((checked, draft))
         at, day = self._now()
         written = await self._space.write(
-            ledger.write_window,
-            window,
-            facts,
-            outcome="given_up" if error else "facts",
-            dropped=dropped,
-            error=error[:500],
-            spent=spent,
-            at=at,
-            day=day,
+            ledger.write_window, window, facts, dropped=dropped, spent=run.paid(), at=at, day=day
         )
         if written is None:
-            return _result(window, "nothing", reason="another process read it meanwhile")
+            return _result(window, "nothing", reason=_MEANWHILE)
         return replace(
-            _result(
-                window,
-                "given_up" if error else "facts" if written.facts or written.confirmed else "nothing",
-                reason=reason,
-                error=error,
-            ),
+            _result(window, "facts" if written.facts or written.confirmed else "nothing", reason=reason),
             facts=written.facts,
             confirmed=written.confirmed,
             dropped=written.dropped,
         )
 
-    async def _failed(self, window: Window, error: str, spent: Sequence[Asked]) -> WindowResult:
+    async def _leave_out(self, stretch: Stretch, reason: str, run: _Run) -> None:
         at, day = self._now()
-        await self._space.write(ledger.write_failure, window, error=error, spent=spent, at=at, day=day)
-        return _result(window, "failed", error=error)
+        written = await self._space.write(
+            ledger.write_unread, stretch, outcome="nothing", spent=run.paid(), at=at, day=day
+        )
+        self._report(_result(stretch, "nothing", reason=reason if written else _MEANWHILE), run)
+
+    async def _unreadable(self, read: Window | Stretch, error: SatchelError, run: _Run) -> None:
+        """Retry what a model can't answer readably, and give it up after some attempts."""
+        tries = await self._space.read(ledger.failures_of, ledger.place_of(read))
+        if tries + 1 < _ATTEMPTS:
+            await self._failed(read, str(error), run)
+            return
+        at, day = self._now()
+        await self._space.write(
+            ledger.write_unread,
+            read,
+            outcome="given_up",
+            error=str(error)[:500],
+            spent=run.paid(),
+            at=at,
+            day=day,
+        )
+        self._report(_result(read, "given_up", error=str(error)), run)
+
+    async def _model_failed(self, read: Window | Stretch, error: ModelError, run: _Run) -> None:
+        if isinstance(error, ModelRejected):
+            await self._unreadable(read, error, run)
+            return
+        run.stopped = str(error)
+        await self._failed(read, run.stopped, run)
+
+    async def _failed(self, read: Window | Stretch, error: str, run: _Run) -> None:
+        at, day = self._now()
+        await self._space.write(ledger.write_failure, read, error=error, spent=run.paid(), at=at, day=day)
+        self._report(_result(read, "failed", error=error), run)
 
     def _now(self) -> tuple[int, str]:
         now = self._space.clock.now()
@@ -298,10 +364,10 @@ class Distiller:
         )
 
 
-def _result(window: Window, outcome: Outcome, *, reason: str = "", error: str = "") -> WindowResult:
-    turns = [piece.turn for piece in window.new]
+def _result(read: Window | Stretch, outcome: Outcome, *, reason: str = "", error: str = "") -> WindowResult:
+    turns = [piece.turn for piece in read.new]
     return WindowResult(
-        session=window.session,
+        session=read.session,
         first_turn=turns[0],
         last_turn=turns[-1],
         outcome=outcome,

@@ -15,28 +15,31 @@ from sqlalchemy import Connection, func, insert, literal, or_, select, update
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory.cues import cues_of, replace_cues
-from satchel.memory.distill.asking import Asked
 from satchel.memory.distill.checking import CheckedFact
-from satchel.memory.distill.records import DistillStatus, Outcome, SpentRow
-from satchel.memory.distill.windows import Piece, Window
+from satchel.memory.distill.records import DistillStatus, Outcome
+from satchel.memory.distill.windows import Piece, Stretch, Window
 from satchel.memory.history import find_row
 from satchel.memory.lifecycle import relate
 from satchel.memory.records import MemoryRecord
 from satchel.memory.repository import Draft, count_up, from_micros, insert_drafts, to_micros
-from satchel.memory.tables import compared, distill_windows, distilled, edges, memories, usage
-from satchel.messages import Usage
+from satchel.memory.spending import Asked, add_usage, read_spent
+from satchel.memory.tables import compared, distill_windows, distilled, edges, memories
 
 __all__ = [
-    "add_usage",
+    "Closing",
     "Written",
+    "add_usage",
     "claim_name",
+    "failing_since",
     "failures_of",
-    "is_due",
+    "has_closed",
+    "newest",
     "next_session",
-    "read_spent",
     "read_status",
     "write_failure",
+    "write_unread",
     "write_window",
+    "write_worth",
 ]
 
 _MAX_EPISODES = 200
@@ -82,13 +85,38 @@ def failing_since(connection: Connection, space: int) -> tuple[int, int]:
     return int(count), int(at or 0)
 
 
-def is_due(connection: Connection, space: int, *, every: int, before: int) -> bool:
-    """Whether `every` episodes are pending, or one that was stored before a time in microseconds."""
-    many = _pending(space).limit(every).subquery()
-    if int(connection.execute(select(func.count()).select_from(many)).scalar_one()) >= every:
-        return True
-    old = _pending(space).where(memories.c.created_at <= before).limit(1)
-    return connection.execute(old).first() is not None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """When the unread messages of a conversation are read: when there are `every` of them, or none was stored after
+    `before`, a time in microseconds.
+    """
+
+    every: int
+    before: int
+
+
+def _sessions(space: int, closing: Closing | None) -> Any:
+    """Conversations with pending episodes, the one that has waited longest first."""
+    found = (
+        _pending(space)
+        .with_only_columns(memories.c.source_session)
+        .group_by(func.coalesce(memories.c.source_session, ""))
+        .order_by(func.min(memories.c.rid))
+    )
+    if closing is None:
+        return found
+    return found.having(or_(func.count() >= closing.every, func.max(memories.c.created_at) <= closing.before))
+
+
+def has_closed(connection: Connection, space: int, closing: Closing) -> bool:
+    """Whether a conversation has episodes that are to be read now."""
+    return connection.execute(_sessions(space, closing).limit(1)).first() is not None
+
+
+def newest(connection: Connection, space: int) -> int:
+    """A number that grows with each episode that is stored; 0 without one."""
+    query = select(func.max(memories.c.rid)).where(memories.c.space_id == space, memories.c.kind == "episode")
+    return int(connection.execute(query).scalar_one() or 0)
 
 
 def count_pending(connection: Connection, space: int) -> int:
@@ -102,37 +130,38 @@ def claim_name(space: int, session: str) -> str:
 
 
 def next_session(
-    connection: Connection, space: int, *, skip: Sequence[str], held: Collection[str]
+    connection: Connection,
+    space: int,
+    *,
+    closing: Closing | None,
+    gate: str,
+    skip: Sequence[str],
+    held: Collection[str],
 ) -> list[Piece]:
     """The pending episodes of the session that has waited longest, in order, after a few that were read already.
 
     Args:
         connection: In a transaction.
         space: The space to read.
+        closing: Leave out sessions that are not to be read yet; None takes any.
+        gate: The version of the gate whose verdicts count.
         skip: Sessions to leave out.
         held: The names of claims of other processes; see `claim_name`.
 
     Returns:
         Whole episodes; empty if no session is left.
     """
-    name = func.coalesce(memories.c.source_session, "")
-    pending = _pending(space).with_only_columns(memories.c.source_session)
+    wanted = _sessions(space, closing)
     if skip:
-        pending = pending.where(name.not_in(list(skip)))
-    # If no session is claimed, the first row is enough; it is found without sorting.
-    oldest = (
-        pending.group_by(name).order_by(func.min(memories.c.rid))
-        if held
-        else pending.order_by(memories.c.rid)
-    )
-    sessions = connection.execute(oldest.limit(len(held) + 1)).scalars()
+        wanted = wanted.where(func.coalesce(memories.c.source_session, "").not_in(list(skip)))
+    sessions = connection.execute(wanted.limit(len(held) + 1)).scalars()
     free = [session for session in sessions if claim_name(space, session or "") not in held]
     if not free:
         return []
     session = free[0]
     here = memories.c.source_session.is_(None) if session is None else memories.c.source_session == session
     order = (memories.c.source_turn, memories.c.source_position, memories.c.rid)
-    columns = (memories, _READ.label("read"))
+    columns = (memories, _READ.label("read"), distilled.c.worth_by)
     rows = connection.execute(
         _pending(space).with_only_columns(*columns).where(here).order_by(*order).limit(_MAX_EPISODES)
     ).all()
@@ -157,10 +186,10 @@ def next_session(
             .limit(_EPISODES_BEFORE)
         )
         before = list(reversed(connection.execute(earlier).all()))
-    return [_piece(row) for row in (*before, *rows)]
+    return [_piece(row, gate) for row in (*before, *rows)]
 
 
-def _piece(row: Any) -> Piece:
+def _piece(row: Any, gate: str) -> Piece:
     total = len(row.content)
     return Piece(
         rid=row.rid,
@@ -175,12 +204,13 @@ def _piece(row: Any) -> Piece:
         start=min(row.read, total),
         end=total,
         total=total,
+        is_worth=row.worth_by == gate,
     )
 
 
-def place_of(window: Window) -> str:
-    """Identifies a window by where it begins."""
-    first = window.new[0]
+def place_of(read: Window | Stretch) -> str:
+    """Identifies a window or a stretch by where it begins."""
+    first = read.new[0]
     return f"{first.id}:{first.start}"
 
 
@@ -209,9 +239,7 @@ def write_window(
     window: Window,
     facts: Sequence[tuple[CheckedFact, Draft]],
     *,
-    outcome: Outcome,
     dropped: Sequence[str],
-    error: str,
     spent: Sequence[Asked],
     at: int,
     day: str,
@@ -223,8 +251,8 @@ def write_window(
     """
     add_usage(connection, space, spent, day)
     read_to = _read_positions(connection, space, [piece.rid for piece in window.pieces])
-    new = [piece for piece in window.new if piece.rid in read_to]
-    if any(read_to[piece.rid] != _first_start(window, piece) for piece in new):
+    new = _still_new(connection, space, window)
+    if new is None:
         return None
     lost = list(dropped)
     kept: list[str] = []
@@ -246,43 +274,110 @@ def write_window(
             _link_to_known(connection, space, draft.id, fact, at)
             kept.append(draft.id)
     _mark_as_read(connection, new, at)
+    _add_result(
+        connection,
+        space,
+        window,
+        at,
+        outcome="facts" if kept or confirmed else "nothing",
+        facts=len(kept),
+        dropped=len(lost),
+    )
+    return Written(facts=tuple(kept), confirmed=tuple(dict.fromkeys(confirmed)), dropped=tuple(lost))
+
+
+def write_worth(
+    connection: Connection,
+    space: int,
+    stretch: Stretch,
+    *,
+    gate: str,
+    spent: Sequence[Asked],
+    at: int,
+    day: str,
+) -> None:
+    """Keep the gate's verdict that a stretch is worth reading, so that nobody asks again if reading it fails."""
+    add_usage(connection, space, spent, day)
+    there = _read_positions(connection, space, [piece.rid for piece in stretch.new])
+    for rid in there:
+        changed = connection.execute(update(distilled).where(distilled.c.rid == rid).values(worth_by=gate))
+        if not changed.rowcount:
+            connection.execute(insert(distilled).values(rid=rid, chars=0, distilled_at=at, worth_by=gate))
+
+
+def write_unread(
+    connection: Connection,
+    space: int,
+    read: Window | Stretch,
+    *,
+    outcome: Outcome,
+    error: str = "",
+    spent: Sequence[Asked],
+    at: int,
+    day: str,
+) -> bool:
+    """Mark as read what the gate found not worth it ("nothing"), or what was "given_up".
+
+    Returns:
+        False if another process read it meanwhile, in which case only the cost is recorded.
+    """
+    add_usage(connection, space, spent, day)
+    new = _still_new(connection, space, read)
+    if new is None:
+        return False
+    _mark_as_read(connection, new, at)
+    _add_result(connection, space, read, at, outcome=outcome, error=error)
+    return True
+
+
+def _add_result(
+    connection: Connection,
+    space: int,
+    read: Window | Stretch,
+    at: int,
+    *,
+    outcome: Outcome,
+    facts: int = 0,
+    dropped: int = 0,
+    error: str = "",
+) -> None:
     connection.execute(
         insert(distill_windows).values(
             space_id=space,
             at=at,
-            place=place_of(window),
-            outcome=outcome if outcome == "given_up" else "facts" if kept or confirmed else "nothing",
-            facts=len(kept),
-            dropped=len(lost),
+            place=place_of(read),
+            outcome=outcome,
+            facts=facts,
+            dropped=dropped,
             error=error,
         )
     )
-    return Written(facts=tuple(kept), confirmed=tuple(dict.fromkeys(confirmed)), dropped=tuple(lost))
+
+
+def _still_new(connection: Connection, space: int, read: Window | Stretch) -> list[Piece] | None:
+    """The new pieces whose episodes are still there; None if another process read one of them meanwhile."""
+    read_to = _read_positions(connection, space, [piece.rid for piece in read.new])
+    starts: dict[int, int] = {}
+    for piece in read.new:
+        starts.setdefault(piece.rid, piece.start)
+    if any(position != starts[rid] for rid, position in read_to.items()):
+        return None
+    return [piece for piece in read.new if piece.rid in read_to]
 
 
 def write_failure(
     connection: Connection,
     space: int,
-    window: Window,
+    read: Window | Stretch,
     *,
     error: str,
     spent: Sequence[Asked],
     at: int,
     day: str,
 ) -> None:
-    """Record that a window failed; its episodes stay pending."""
+    """Record that a window or a stretch failed; its episodes stay pending."""
     add_usage(connection, space, spent, day)
-    connection.execute(
-        insert(distill_windows).values(
-            space_id=space,
-            at=at,
-            place=place_of(window),
-            outcome="failed",
-            facts=0,
-            dropped=0,
-            error=error[:500],
-        )
-    )
+    _add_result(connection, space, read, at, outcome="failed", error=error[:500])
 
 
 def _read_positions(connection: Connection, space: int, rids: Sequence[int]) -> dict[int, int]:
@@ -295,10 +390,6 @@ def _read_positions(connection: Connection, space: int, rids: Sequence[int]) -> 
     return {row.rid: row[1] for row in rows}
 
 
-def _first_start(window: Window, piece: Piece) -> int:
-    return min(other.start for other in window.new if other.rid == piece.rid)
-
-
 def _mark_as_read(connection: Connection, pieces: Sequence[Piece], at: int) -> None:
     ends: dict[int, int] = {}
     for piece in pieces:
@@ -308,7 +399,7 @@ def _mark_as_read(connection: Connection, pieces: Sequence[Piece], at: int) -> N
             update(distilled).where(distilled.c.rid == rid).values(chars=end, distilled_at=at)
         )
         if not changed.rowcount:
-            connection.execute(insert(distilled).values(rid=rid, chars=end, distilled_at=at))
+            connection.execute(insert(distilled).values(rid=rid, chars=end, distilled_at=at, worth_by=""))
 
 
 def _confirm(connection: Connection, space: int, id: str, sources: Sequence[Piece], at: int) -> bool:
@@ -398,72 +489,6 @@ def _end_of_known(fact: CheckedFact, known: MemoryRecord) -> int:
         if since is not None and to_micros(known.said_at) <= to_micros(since) <= said_at:
             return to_micros(since)
     return said_at
-
-
-def add_usage(connection: Connection, space: int, spent: Sequence[Asked], day: str) -> None:
-    """Add the cost of model calls to the totals of a local day ("2026-11-21")."""
-    for asked in spent:
-        key = (
-            (usage.c.space_id == space)
-            & (usage.c.day == day)
-            & (usage.c.purpose == asked.purpose)
-            & (usage.c.provider == asked.provider)
-            & (usage.c.model == asked.model)
-        )
-        row = connection.execute(select(usage).where(key)).first()
-        before = Usage() if row is None else _usage_of(row)
-        total = before + asked.usage
-        values = {
-            "calls": asked.calls + (0 if row is None else row.calls),
-            "input_tokens": total.input_tokens,
-            "output_tokens": total.output_tokens,
-            "cache_read_tokens": total.cache_read_tokens,
-            "cache_write_tokens": total.cache_write_tokens,
-            "cost_usd": total.cost_usd,
-            "estimated": int(total.estimated),
-        }
-        if row is None:
-            connection.execute(
-                insert(usage).values(
-                    space_id=space,
-                    day=day,
-                    purpose=asked.purpose,
-                    provider=asked.provider,
-                    model=asked.model,
-                    **values,
-                )
-            )
-        else:
-            connection.execute(update(usage).where(usage.c.id == row.id).values(**values))
-
-
-def _usage_of(row: Any) -> Usage:
-    return Usage(
-        input_tokens=row.input_tokens,
-        output_tokens=row.output_tokens,
-        cache_read_tokens=row.cache_read_tokens,
-        cache_write_tokens=row.cache_write_tokens,
-        cost_usd=row.cost_usd,
-        estimated=bool(row.estimated),
-    )
-
-
-def read_spent(connection: Connection, space: int) -> list[SpentRow]:
-    """The cost of memory's own model calls, newest day first."""
-    rows = connection.execute(
-        select(usage).where(usage.c.space_id == space).order_by(usage.c.day.desc(), usage.c.id)
-    )
-    return [
-        SpentRow(
-            day=row.day,
-            purpose=row.purpose,
-            provider=row.provider,
-            model=row.model,
-            calls=row.calls,
-            usage=_usage_of(row),
-        )
-        for row in rows
-    ]
 
 
 def read_status(connection: Connection, space: int) -> DistillStatus:

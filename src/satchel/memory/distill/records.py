@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
+from satchel.memory.spending import SpentRow
 from satchel.messages import Usage, usage_to_json
 
 __all__ = [
     "DistillReport",
     "DistillStatus",
     "Outcome",
-    "SpentRow",
     "WindowResult",
     "report_to_json",
     "status_to_json",
@@ -67,18 +67,6 @@ class DistillReport:
     def facts(self) -> tuple[str, ...]:
         """The ids of all facts that were stored."""
         return tuple(id for window in self.windows for id in window.facts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpentRow:
-    """The cost of one model for one purpose on one local day ("2026-11-21")."""
-
-    day: str
-    purpose: str
-    provider: str
-    model: str
-    calls: int
-    usage: Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

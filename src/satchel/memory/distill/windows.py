@@ -1,4 +1,6 @@
-"""Divides a conversation into windows of about 500 tokens, each with the end of the previous text as context."""
+"""Divides a conversation into windows of about 500 tokens, each with the end of the previous text as context, and
+gathers the windows that one question to the gate decides about.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ from datetime import datetime
 from satchel.memory.block import estimate_tokens
 from satchel.memory.records import Trust
 
-__all__ = ["OVERLAP_TOKENS", "WINDOW_TOKENS", "Piece", "Window", "shown", "windows_of"]
+__all__ = [
+    "OVERLAP_TOKENS",
+    "SEEN_TOKENS",
+    "WINDOW_TOKENS",
+    "Piece",
+    "Stretch",
+    "Window",
+    "shown",
+    "shown_to_gate",
+    "stretches_of",
+]
 
 WINDOW_TOKENS = 500
 """The approximate amount of new text in a window (seed-2, 4.2)."""
@@ -19,6 +31,10 @@ OVERLAP_TOKENS = 100
 MAX_CHARS = 32_000
 """The part of an episode that is read, about twenty windows. Someone who pastes a book wants to ask about it, not to
 have it remembered."""
+TAIL_CHARS = 4_000
+"""Of these, the ones at its end, where people write what they want to know about what they pasted."""
+SEEN_TOKENS = 500
+"""What the gate sees of a long turn at its beginning, and as much at its end."""
 
 # What `estimate_tokens` assumes for Latin text.
 _CHARS_A_TOKEN = 3.5
@@ -33,6 +49,7 @@ class Piece:
         id: The id of the episode.
         text: Characters `start` to `end` of the episode, which has `total` characters.
         is_new: Whether it is read for the first time; otherwise it is context.
+        is_worth: Whether the gate has found it worth reading.
     """
 
     rid: int
@@ -48,6 +65,7 @@ class Piece:
     end: int
     total: int
     is_new: bool = True
+    is_worth: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,55 +85,128 @@ class Window:
         return self.pieces[0].session
 
 
-def windows_of(episodes: Sequence[Piece]) -> Iterator[Window]:
-    """Divide a conversation into windows.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Consecutive windows that one question to the gate decides about: one, or all those of a long turn."""
+
+    windows: tuple[Window, ...]
+
+    @property
+    def new(self) -> tuple[Piece, ...]:
+        """The pieces that are read for the first time."""
+        return tuple(piece for window in self.windows for piece in window.new)
+
+    @property
+    def session(self) -> str:
+        """The conversation."""
+        return self.windows[0].session
+
+    @property
+    def is_worth(self) -> bool:
+        """Whether the gate has found it worth reading."""
+        return all(piece.is_worth for piece in self.new)
+
+
+def stretches_of(episodes: Sequence[Piece]) -> Iterator[Stretch]:
+    """Divide a conversation into windows, and gather those that the gate judges together.
+
+    A turn that is too long for a window is never divided between stretches, and a stretch has one such turn at most.
 
     Args:
         episodes: The whole episodes of one session, in order. `start` says how far each was read before; an episode
             that was read completely (`start` = `total`) only provides context.
     """
-    before: list[Piece] = []
-    gathered: list[Piece] = []
-    tokens = 0
+    dividing = _Dividing()
     for episode in episodes:
-        if episode.start and not gathered:
-            before.append(replace(episode, text=episode.text[: episode.start], start=0, end=episode.start))
-        for piece in _parts(episode):
-            cost = estimate_tokens(piece.text)
-            if gathered and tokens + cost > WINDOW_TOKENS:
-                yield Window(pieces=(*_overlap(before), *gathered))
-                before += gathered
-                gathered, tokens = [], 0
-            gathered.append(piece)
-            tokens += cost
-    if gathered:
-        yield Window(pieces=(*_overlap(before), *gathered))
+        yield from dividing.add(episode)
+    yield from dividing.end_stretch()
 
 
-def _parts(episode: Piece) -> Iterator[Piece]:
-    """The unread text of an episode in parts that fit into a window, split between words if possible."""
+class _Dividing:
+    """The state of dividing a conversation."""
+
+    def __init__(self) -> None:
+        self._before: list[Piece] = []
+        self._gathered: list[Piece] = []
+        self._tokens = 0
+        self._windows: list[Window] = []
+        self._has_long = False
+
+    def add(self, episode: Piece) -> Iterator[Stretch]:
+        """Add the next episode, and yield the stretch that it ends."""
+        if episode.start and not self._gathered and not self._windows:
+            self._before.append(
+                replace(episode, text=episode.text[: episode.start], start=0, end=episode.start)
+            )
+        room = WINDOW_TOKENS - self._tokens
+        parts = list(_parts(episode, room if 2 * room >= WINDOW_TOKENS else WINDOW_TOKENS))
+        if not parts:
+            return
+        is_long = len(parts) > 1
+        begun = self._gathered or (self._windows[-1].new if self._windows else ())
+        if (
+            (is_long and self._has_long)
+            or (begun and begun[-1].is_worth != episode.is_worth)
+            or (not is_long and self._is_full(parts[0]))
+        ):
+            yield from self.end_stretch()
+        self._has_long = self._has_long or is_long
+        for part in parts:
+            if self._is_full(part):
+                self._end_window()
+            self._gathered.append(part)
+            self._tokens += estimate_tokens(part.text)
+
+    def _is_full(self, part: Piece) -> bool:
+        return bool(self._gathered) and self._tokens + estimate_tokens(part.text) > WINDOW_TOKENS
+
+    def _end_window(self) -> None:
+        if self._gathered:
+            self._windows.append(Window(pieces=(*_overlap(self._before), *self._gathered)))
+            self._before += self._gathered
+            self._gathered, self._tokens = [], 0
+
+    def end_stretch(self) -> Iterator[Stretch]:
+        """Yield what was gathered, if anything was."""
+        self._end_window()
+        if self._windows:
+            yield Stretch(windows=tuple(self._windows))
+        self._windows, self._has_long = [], False
+
+
+def _parts(episode: Piece, room: int) -> Iterator[Piece]:
+    """The unread text of an episode in parts that fit into a window, the first one into `room` tokens, split between
+    words if possible. Of an episode that is longer than `MAX_CHARS`, the middle is left out.
+    """
+    gap_from, gap_to = episode.total, episode.total
+    if episode.total > MAX_CHARS:
+        gap_from, gap_to = MAX_CHARS - TAIL_CHARS, episode.total - TAIL_CHARS
     at = episode.start
-    last = min(episode.total, MAX_CHARS)
-    while at < last:
-        end = _fitting_end(episode.text, at, last)
-        # Text beyond the limit is marked as read with the last part.
+    while at < episode.total:
+        if gap_from <= at < gap_to:
+            at = gap_to
+        last = gap_from if at < gap_from else episode.total
+        # What fits into a window of its own is not split.
+        is_long = estimate_tokens(episode.text[at:last]) > WINDOW_TOKENS
+        end = _fitting_end(episode.text, at, last, room if is_long and at == episode.start else WINDOW_TOKENS)
+        # What is left out is marked as read with the part before it.
         yield replace(
             episode,
             text=episode.text[at:end],
             start=at,
-            end=episode.total if end >= last else end,
+            end=gap_to if end == gap_from else end,
             is_new=True,
         )
         at = end
 
 
-def _fitting_end(text: str, start: int, last: int) -> int:
-    if estimate_tokens(text[start:last]) <= WINDOW_TOKENS:
+def _fitting_end(text: str, start: int, last: int, tokens: int) -> int:
+    if estimate_tokens(text[start:last]) <= tokens:
         return last
-    low, high = start + 1, min(last, start + int(WINDOW_TOKENS * _CHARS_A_TOKEN))
+    low, high = start + 1, min(last, start + int(tokens * _CHARS_A_TOKEN))
     while low < high:
         middle = (low + high + 1) // 2
-        if estimate_tokens(text[start:middle]) <= WINDOW_TOKENS:
+        if estimate_tokens(text[start:middle]) <= tokens:
             low = middle
         else:
             high = middle - 1
@@ -145,9 +236,34 @@ def _overlap(before: Sequence[Piece]) -> tuple[Piece, ...]:
 
 
 def shown(window: Window) -> str:
-    """The window as models see it: one line of JSON for each piece, so that no text can pose as another piece."""
+    """The window as the extractor sees it: one line of JSON for each piece, so that no text can pose as another
+    piece.
+    """
+    return _lines(window.pieces)
+
+
+def shown_to_gate(stretch: Stretch) -> str:
+    """The stretch as the gate sees it: each turn as one line, a long one cut to its beginning and its end."""
+    whole: dict[int, Piece] = {}
+    for piece in stretch.new:
+        before = whole.get(piece.rid)
+        whole[piece.rid] = piece if before is None else replace(before, text=before.text + piece.text)
+    context = [piece for piece in stretch.windows[0].pieces if not piece.is_new]
+    return _lines([*context, *(replace(piece, text=_ends_of(piece.text)) for piece in whole.values())])
+
+
+def _ends_of(text: str) -> str:
+    """The first and the last `SEEN_TOKENS` of a text that has more than both."""
+    if estimate_tokens(text) <= 2 * SEEN_TOKENS:
+        return text
+    first = _fitting_end(text, 0, len(text), SEEN_TOKENS)
+    last = len(text) - _fitting_end(text[::-1], 0, len(text), SEEN_TOKENS)
+    return f"{text[:first]}\n[… {last - first:,} characters …]\n{text[last:]}"
+
+
+def _lines(pieces: Sequence[Piece]) -> str:
     lines = []
-    for number, piece in enumerate(window.pieces, 1):
+    for number, piece in enumerate(pieces, 1):
         line: dict[str, object] = {
             "line": number,
             "said": f"{piece.said_at:%A %Y-%m-%d %H:%M}",

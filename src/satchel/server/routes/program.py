@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from satchel.errors import NotFound, StorageError
 from satchel.messages import usage_to_json
-from satchel.runtime.lines import spent_by_day_and_model
+from satchel.runtime.lines import spent_by_purpose
 from satchel.runtime.tooling import ToolEntry
 from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
@@ -82,15 +82,17 @@ def _tool(entry: ToolEntry, registry: Registry) -> dict[str, object]:
     }
 
 
-@router.get("/api/usage", response_model=list[shapes.Spent], summary="Tokens and cost by day and model")
+@router.get(
+    "/api/usage", response_model=list[shapes.Spent], summary="Tokens and cost by day, model and purpose"
+)
 async def usage(service: Serves, days: Annotated[int, Query(ge=1, le=10_000)] = 30) -> Response:
     """Show what the models cost, of the most recent days with any use."""
     rows = await service.satchel.usage()
     newest = sorted({row.day for row in rows}, reverse=True)[:days]
-    summed = spent_by_day_and_model(row for row in rows if row.day in newest)
+    summed = spent_by_purpose(row for row in rows if row.day in newest)
     return JsonAnswer(
         [
-            {"day": day, "model": model, "calls": calls, **usage_to_json(spent)}
-            for (day, model), (calls, spent) in summed.items()
+            {"day": day, "model": model, "purpose": purpose, "calls": calls, **usage_to_json(spent)}
+            for (day, model, purpose), (calls, spent) in summed.items()
         ]
     )

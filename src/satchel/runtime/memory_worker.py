@@ -1,0 +1,105 @@
+"""The process that does memory's work after `satchel ask` has ended: it distils, embeds and compares, at low priority.
+
+It finds its work in the database, so the next one continues what a killed one left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from satchel.config import Settings
+from satchel.errors import SatchelError, StorageError
+from satchel.memory import Memory
+from satchel.runtime.memory_work import LOCK
+from satchel.runtime.satchel import Satchel
+from satchel.sandbox.detached import WorkerLock
+
+__all__ = ["run_memory_work"]
+
+_LOOK_S: Final = 1.0
+"""How often the database is asked for work: one short read."""
+
+
+async def run_memory_work(settings: Settings, *, tell: Callable[[str], None]) -> bool:
+    """Do memory's work in a home until there has been none for `memory.worker_idle_s`.
+
+    Args:
+        settings: Of the home.
+        tell: Says what happens, in lines for a log. No line contains words of a conversation.
+
+    Returns:
+        False if another process of this home is doing it.
+
+    Raises:
+        StorageError: The database is unavailable, or failed.
+    """
+    lock = await anyio.to_thread.run_sync(WorkerLock.acquire, settings.home, LOCK)
+    if lock is None:
+        return False
+    async with Satchel.open(settings, upkeep="none") as satchel:
+        if satchel.memory is None:
+            lock.release()
+            raise StorageError("Memory is off or can't be opened. `satchel doctor` shows why.")
+        work = _Work(satchel, satchel.memory, tell)
+        while True:
+            try:
+                await work.until_idle()
+            finally:
+                lock.release()
+            # Whoever stored something while the lock was held has not started another process.
+            if not await work.has_news():
+                return True
+            lock = await anyio.to_thread.run_sync(WorkerLock.acquire, settings.home, LOCK)
+            if lock is None:
+                return True
+
+
+class _Work:
+    def __init__(self, satchel: Satchel, memory: Memory, tell: Callable[[str], None]) -> None:
+        self._satchel = satchel
+        self._memory = memory
+        self._tell = tell
+        self._newest = -1
+
+    async def has_news(self) -> bool:
+        """Whether something was said since it was looked at."""
+        return await self._memory.newest_episode() != self._newest
+
+    async def until_idle(self) -> None:
+        """Work until there has been nothing to do for a while."""
+        settings = self._satchel.settings.memory
+        clock = self._satchel.clock
+        busy_at_s = clock.monotonic_s()
+        while True:
+            while await self._once():
+                busy_at_s = clock.monotonic_s()
+            left_s = settings.worker_idle_s - (clock.monotonic_s() - busy_at_s)
+            if left_s <= 0:
+                return
+            await anyio.sleep(min(_LOOK_S, left_s))
+
+    async def _once(self) -> bool:
+        """Do what there is; whether there was anything."""
+        newest = await self._memory.newest_episode()
+        if newest != self._newest:
+            self._newest = newest
+            self._satchel.distilling.allow_more()
+        did = False
+        try:
+            if did := await self._memory.keep_up():
+                self._tell("embedded, compared and read what was new")
+            report = await self._satchel.distilling.read_closed()
+        except StorageError:
+            raise
+        except SatchelError as error:
+            self._tell(f"failed: {error}")
+            return did
+        if report is not None and report.windows:
+            results = ", ".join(window.outcome.replace("_", " ") for window in report.windows)
+            self._tell(f"read for facts: {results}; {len(report.facts)} new, {report.pending} messages wait")
+            return True
+        return did

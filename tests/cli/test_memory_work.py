@@ -1,0 +1,218 @@
+"""`satchel memory work`: what `satchel ask` leaves to a process of its own, and what becomes of it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from satchel.memory import Memory
+from satchel.runtime.memory_work import LOCK
+from satchel.sandbox.detached import is_working
+from tests.cli.programs import Ran, satchel, speaks
+from tests.models.loopback import Answer, Asked, Loopback, as_json, loopback
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+FACT = {"content": "The user's cat is called Mimi.", "quote": "My cat is called Mimi"}
+WORKS = {
+    "SATCHEL_MEMORY_WORKER": "auto",
+    "SATCHEL_MEMORY_WORKER_IDLE_S": "0",
+    "SATCHEL_MEMORY_DISTILL_EVERY": "2",
+}
+_LOOK_S = 0.05
+YES = '{"worth": true, "reason": "a pet"}'
+
+
+def kind_of(asked: Asked) -> str:
+    """What a request is: "chat", "gate" or "extract"."""
+    system = str(asked.body["messages"][0]["content"]) if asked.body else ""
+    return "gate" if system.startswith("You decide") else "extract" if "You write down" in system else "chat"
+
+
+def answering(extract: Callable[[], Answer]) -> Callable[[Asked], Answer]:
+    def answer(asked: Asked) -> Answer:
+        if asked.path.endswith("/models"):
+            return as_json({"data": [{"id": "m-1"}]})
+        kind = kind_of(asked)
+        return extract() if kind == "extract" else speaks(YES if kind == "gate" else "Noted.")
+
+    return answer
+
+
+def facts() -> Answer:
+    return speaks(json.dumps({"facts": [FACT]}))
+
+
+def kinds(server: Loopback) -> list[str]:
+    return [kind_of(asked) for asked in server.asked if asked.path.endswith("/chat/completions")]
+
+
+class Worker:
+    """The worker of a home, which nobody is the parent of."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.lock = home / "locks" / LOCK
+
+    async def pid(self) -> int:
+        """Of the one that runs, or ran last; waits for the first one."""
+        while not (  # noqa: ASYNC110 - what another process writes is no event here
+            self.lock.exists() and self.lock.read_text().endswith("\n")
+        ):
+            await anyio.sleep(_LOOK_S)
+        return int(self.lock.read_text())
+
+    async def ended(self) -> None:
+        """Wait until it has released its lock."""
+        await self.pid()
+        await anyio.to_thread.run_sync(self._wait, abandon_on_cancel=True)
+
+    def _wait(self) -> None:
+        with self.lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+
+    async def kill(self) -> None:
+        os.kill(await self.pid(), signal.SIGKILL)
+        await self.ended()
+
+
+@asynccontextmanager
+async def world(
+    folder: Path, extract: Callable[[], Answer] = facts
+) -> AsyncIterator[tuple[Loopback, Worker, Callable[..., Any]]]:
+    """An endpoint, the worker, and `satchel` with that endpoint. The worker that is left is ended."""
+    worker = Worker(folder / "home")
+    async with loopback(answering(extract)) as server:
+
+        async def run(*arguments: str, **environ: str) -> Ran:
+            return await satchel(folder, *arguments, server=server, environ={**WORKS, **environ})
+
+        try:
+            with anyio.fail_after(280):
+                yield server, worker, run
+        finally:
+            if is_working(worker.home, LOCK):
+                with suppress(ProcessLookupError, ValueError):
+                    os.kill(int(worker.lock.read_text()), signal.SIGKILL)
+
+
+async def asked_for(server: Loopback, kind: str) -> None:
+    while kind not in kinds(server):  # noqa: ASYNC110 - what another process asks is no event here
+        await anyio.sleep(_LOOK_S)
+
+
+async def facts_in(folder: Path) -> list[str]:
+    async with Memory.open(folder / "home" / "satchel.db", embedder="none", back_fill=False) as memory:
+        return [fact.content for fact in await memory.list(kind="fact")]
+
+
+@requirement("memory:worker:detached", "memory:worker:idle")
+async def test_ask_ends_while_a_process_of_its_own_extracts_the_facts(tmp_path: Path) -> None:
+    held = anyio.Event()
+    async with world(tmp_path, lambda: replace(facts(), hold=held)) as (server, worker, run):
+        ran = await run("ask", "My cat is called Mimi.")
+        assert (ran.code, ran.out) == (0, "Noted.\n")
+        # It has ended, and the extractor has not answered yet.
+        await asked_for(server, "extract")
+        assert "running in the background" in (await run("doctor")).out
+        pid = await worker.pid()
+        # The key is in its environment, as in that of `ask`, and not in its arguments, which everybody can read.
+        shown = Path(f"/proc/{pid}/cmdline")
+        if shown.exists():
+            assert b"key-o" not in shown.read_bytes()
+            assert os.getpriority(os.PRIO_PROCESS, pid) >= 15
+        held.set()
+        await worker.ended()
+        assert await facts_in(tmp_path) == ["The user's cat is called Mimi."]
+        log = (tmp_path / "home" / "logs" / "memory-work.log").read_text()
+        assert "read for facts: facts; 1 new" in log
+        assert "Mimi" not in log
+        usage = (await run("usage", "--json")).json
+        assert [(row["purpose"], row["calls"]) for row in usage] == [
+            ("conversation", 1),
+            ("extract", 1),
+            ("gate", 1),
+        ]
+
+
+@requirement("memory:worker:killed", "memory:distill:verdicts")
+async def test_after_kill_9_the_next_one_goes_on_and_pays_no_verdict_twice(tmp_path: Path) -> None:
+    held = anyio.Event()
+    answers = [replace(facts(), hold=held), facts()]
+    async with world(tmp_path, lambda: answers.pop(0)) as (server, worker, run):
+        await run("ask", "My cat is called Mimi.")
+        await asked_for(server, "extract")
+        await worker.kill()
+        assert await facts_in(tmp_path) == []
+        assert (await run("memory", "work")).code == 0
+        assert await facts_in(tmp_path) == ["The user's cat is called Mimi."]
+        assert kinds(server).count("gate") == 1
+
+
+@requirement("memory:worker:one")
+async def test_there_is_one_for_a_home_and_it_does_what_comes_meanwhile(tmp_path: Path) -> None:
+    held = anyio.Event()
+    async with world(tmp_path, lambda: replace(facts(), hold=held)) as (server, worker, run):
+        await run("ask", "My cat is called Mimi.")
+        await asked_for(server, "extract")
+        first = await worker.pid()
+        second = await run("memory", "work")
+        assert (second.code, second.err) == (0, "Another process is doing this work in this home.\n")
+        # Its answer is stored after the second question was asked, which starts no other process.
+        await run("ask", "And my dog is called Rex.")
+        assert await worker.pid() == first
+        held.set()
+        await worker.ended()
+        assert kinds(server).count("gate") == 2
+
+
+@requirement("memory:worker:forget")
+async def test_what_is_forgotten_while_it_works_leaves_nothing(tmp_path: Path) -> None:
+    held = anyio.Event()
+    async with world(tmp_path, lambda: replace(facts(), hold=held)) as (server, worker, run):
+        await run("ask", "My cat is called Mimi.")
+        await asked_for(server, "extract")
+        gone = await run("memory", "forget", "--query", "Mimi", "--yes")
+        assert gone.code == 0, gone.err
+        held.set()
+        await worker.ended()
+        assert await facts_in(tmp_path) == []
+        files = [path for path in (tmp_path / "home").rglob("*") if path.is_file()]
+        assert [path.name for path in files if b"Mimi" in path.read_bytes()] == []
+
+
+@requirement("memory:worker:off")
+async def test_off_or_impossible_leaves_the_work_to_the_next_session_and_doctor_says_so(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as (server, worker, run):
+        ran = await run("ask", "My cat is called Mimi.", SATCHEL_MEMORY_WORKER="off")
+        assert (ran.code, worker.lock.exists()) == (0, False)
+        off = (await run("doctor", SATCHEL_MEMORY_WORKER="off")).out
+        assert "memory work: off (memory.worker = off)" in off
+        # Where its log should be is a file, so no process can be started.
+        (tmp_path / "home" / "logs").write_text("")
+        ran = await run("ask", "How is my cat called?")
+        assert (ran.code, worker.lock.exists()) == (0, False)
+        told = " ".join((await run("doctor")).out.split())
+        assert "! memory work: " in told
+        assert "could not be started in the background" in told
+        assert "The work waits for the next session, which does it itself." in told
+        (tmp_path / "home" / "logs").unlink()
+        # The next one does it, and the one after that can leave it again.
+        await run("ask", "Thank you.")
+        await worker.ended()
+        assert "starts after `satchel ask`" in (await run("doctor")).out
+        assert await facts_in(tmp_path) == ["The user's cat is called Mimi."]
