@@ -150,6 +150,40 @@ async def test_nothing_of_the_second_is_asked_or_written_while_there_is_no_text_
         assert {name for name, _ in await vectors(database)} == {"first"}
 
 
+@requirement("memory:languages:second")
+async def test_an_english_message_beside_texts_of_the_second_is_shown_what_it_was_shown_before(
+    minilm_home: Path,
+) -> None:
+    shown = []
+    for second in ("none", Other()):
+        async with Memory.open(
+            ":memory:", home=minilm_home, second_embedder=second, back_fill=False
+        ) as memory:
+            await stored(memory, "My sister Mara is allergic to shellfish.", "I ski in winter.", GERMAN)
+            await memory.search("warm")
+            found = await memory.surface(["Mara is coming on Friday.", "What should I cook for her?"])
+            shown.append({hit.memory.content: hit.score for hit in found.memories})
+    # Before the second has its own table of associations, that of the first serves all the same.
+    mara = "My sister Mara is allergic to shellfish."
+    assert shown[1][mara] == pytest.approx(shown[0][mara], abs=0.05)
+
+
+@requirement("memory:languages:second")
+async def test_cues_are_compared_by_the_embedder_that_reads_the_question(tmp_path: Path) -> None:
+    async with Memory.open(
+        tmp_path / "m.db", embedder=First(), second_embedder=Other(), back_fill=False
+    ) as memory:
+        await memory.add(ENGLISH)
+        await memory.add(GERMAN, cues=["ein Restaurant auswählen", "für Gäste kochen"])
+        await memory.add("I ski in winter.", cues=["packing for the mountains"])
+        await memory.embed_pending()
+        for question, expected in (
+            ("Welches Restaurant soll ich auswählen?", GERMAN),
+            ("packing for the mountains", "I ski in winter."),
+        ):
+            assert (await memory.search(question))[0].memory.content == expected
+
+
 @requirement("memory:languages:offline")
 async def test_until_the_second_is_fetched_words_alone_find_its_texts_and_nobody_waits(
     tmp_path: Path,
