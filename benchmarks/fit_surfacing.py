@@ -28,7 +28,7 @@ from typing import Any
 import anyio
 import numpy as np
 from lives import QUIET, STORES, Judged, Shown, figures, ideal_profile, intervals, judge, people_in, store
-from sets import cached_embedder, closing, read
+from sets import cached_embedder, closing, read, second_of
 
 from satchel.clock import ManualClock
 from satchel.memory import Memory
@@ -98,7 +98,9 @@ async def _measure_one(person: Mapping[str, Any], embedder: Embedder, name: str)
     clock = ManualClock()
     measured = []
     ideal = set(ideal_profile(person))
-    async with Memory.open(":memory:", embedder=embedder, clock=clock, back_fill=False) as memory:
+    async with Memory.open(
+        ":memory:", embedder=embedder, second_embedder=second_of(embedder), clock=clock, back_fill=False
+    ) as memory:
         stored = await store(memory, clock, person, facts=name != "turns", cues=name == "cues")
         await memory.embed_pending()
         surface = memory._surface

@@ -12,7 +12,8 @@ their order, each counted once.
     bm25    k1 1.2, b 0.75, lower-case words, in scripts without spaces pairs of characters; the bare text
     vector  the cosine of the embedder's one vector of a text, cut where the model cuts
     passage the cosine of a text's best passage
-    sum     bm25 / its maximum + the better of the two cosines / its maximum: `sum_vector`, `sum_passage`
+    second  the same by the embedder for other languages, on sets that have some
+    sum     bm25 / its maximum + a cosine / its maximum: `sum_vector`, `sum_passage`, `sum_second`
 
 Sets with people's names are also asked with the speakers stored as user and assistant ("roles"; "roles, renamed":
 in the questions too), and with the words alone, without speaker, date and session ("words alone").
@@ -52,10 +53,13 @@ from sets import (
 )
 
 from satchel.memory import Memory, repository
+from satchel.memory.languages import ENGLISH, language_of
 from satchel.memory.passages import passages
 from satchel.models.port import Embedder
 
-BASELINES = ("bm25", "vector", "passage", "sum_vector", "sum_passage")
+BASELINES = ("bm25", "vector", "passage", "sum_vector", "sum_passage", "second", "sum_second")
+OTHER_LANGUAGES = 0.1
+"""The share of texts in other languages than English from which on the second embedder is measured alone too."""
 SYSTEMS = ("recipe", *BASELINES)
 FIGURES = ("r@5", "r@10", "r@20", "hit@20", "mrr")
 LIMIT = 100
@@ -147,14 +151,14 @@ class Baselines:
         """Embed the texts."""
         cut = [passages(text) for text in self._texts]
         self._starts = np.cumsum([0, *(len(parts) for parts in cut)])
-        self._parts = await self._embed([part for parts in cut for part in parts])
-        self._whole = await self._embed(self._texts)
-
-    async def _embed(self, texts: Sequence[str]) -> np.ndarray[Any, Any]:
-        found = [
-            await self._embedder.embed(texts[at : at + 64], "document") for at in range(0, len(texts), 64)
-        ]
-        return np.concatenate(found)
+        parts = [part for parts in cut for part in parts]
+        self._parts = await _embedded(parts, self._embedder)
+        self._whole = await _embedded(self._texts, self._embedder)
+        second = second_of(self._embedder)
+        foreign = sum(language_of(text) != ENGLISH for text in self._texts)
+        self._second = None
+        if not isinstance(second, str) and foreign > OTHER_LANGUAGES * len(self._texts):
+            self._second = (second, await _embedded(parts, second))
 
     async def ranked(self, query: str, first: int) -> dict[str, list[int]]:
         """The positions of the first texts, best first, by baseline."""
@@ -170,11 +174,22 @@ class Baselines:
             "sum_vector": _scaled(words) + _scaled(whole),
             "sum_passage": _scaled(words) + _scaled(best),
         }
+        if self._second is not None:
+            second, rows = self._second
+            (vector,) = await second.embed([query], "query")
+            near = np.maximum.reduceat(rows[: self._starts[first]] @ vector, self._starts[:first])
+            scores |= {"second": near, "sum_second": _scaled(words) + _scaled(near)}
         # Without a word in common there is nothing to rank by.
         return {
             name: [int(at) for at in np.argsort(-found, kind="stable")[:LIMIT] if found[at] > 0]
             for name, found in scores.items()
         }
+
+
+async def _embedded(texts: Sequence[str], embedder: Embedder) -> np.ndarray[Any, Any]:
+    return np.concatenate(
+        [await embedder.embed(texts[at : at + 64], "document") for at in range(0, len(texts), 64)]
+    )
 
 
 def _scaled(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -344,13 +359,14 @@ def _scored(order: Sequence[str], evidence: Sequence[str]) -> dict[str, float]:
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
     """Means, intervals, and the recipe's lead over the best baseline, figure by figure."""
     clusters = [row.scope for row in rows]
+    names = [name for name in SYSTEMS if all(name in row.figures for row in rows)]
     systems: dict[str, Any] = {}
-    for name in SYSTEMS:
+    for name in names:
         systems[name] = {
             figure: round(statistics.fmean(row.figures[name][figure] for row in rows), 4)
             for figure in FIGURES
         }
-    for name in SYSTEMS:
+    for name in names:
         systems[name]["intervals"] = {
             figure: {"questions": interval(values), "conversations": interval(values, clusters)}
             for figure in FIGURES
@@ -358,7 +374,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         }
     ahead = {}
     for figure in FIGURES:
-        best = max(BASELINES, key=lambda name: systems[name][figure])
+        best = max(names[1:], key=lambda name: systems[name][figure])
         differences = [row.figures["recipe"][figure] - row.figures[best][figure] for row in rows]
         ahead[figure] = {
             "of": best,
@@ -380,7 +396,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
                         f: round(statistics.fmean(r.figures[name][f] for r in some), 4)
                         for f in ("r@5", "mrr")
                     }
-                    for name in SYSTEMS
+                    for name in names
                 },
             }
             for kind in kinds
@@ -445,7 +461,7 @@ def _seen(whole: str, part: str) -> str:
 def line(title: str, found: dict[str, Any]) -> str:
     """One set in one line."""
     mark = " (fitted)" if found["fitted"] else ""
-    cells = [f"{name} {_three(found['systems'][name])}" for name in SYSTEMS]
+    cells = [f"{name} {_three(figures)}" for name, figures in found["systems"].items()]
     lead = found["ahead"]["r@5"]
     return (
         f"{title}{mark}: {found['questions']} questions; "
