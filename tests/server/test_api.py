@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import jsonschema
 import pytest
-from pydantic import TypeAdapter
 
 from satchel.builder.records import Build
 from satchel.capabilities import Capability, Wanted
 from satchel.errors import NoSandbox
-from satchel.server import shapes
 from tests.capabilities.world import BY_BUILDER, GREET, draft
 from tests.requirements import requirement
 from tests.server.world import World, chat, events_in, serving
@@ -348,19 +347,26 @@ def test_the_description_names_every_status_and_the_token(client: httpx2.Client)
 
 @requirement("http:openapi")
 @pytest.mark.parametrize(
-    ("path", "shape"),
+    "path",
     [
-        ("/api/sessions", list[shapes.Session]),
-        ("/api/sessions/search?q=hello", list[shapes.SessionHit]),
-        ("/api/memories", list[shapes.Memory]),
-        ("/api/memories/search?q=hello", list[shapes.Hit]),
-        ("/api/memories/stats", shapes.MemoryStats),
-        ("/api/profile", shapes.Profile),
-        ("/api/tools", list[shapes.Tool]),
-        ("/api/capabilities", list[shapes.Capability]),
-        ("/api/usage", list[shapes.Spent]),
+        "/api/sessions",
+        "/api/sessions/search?q=hello",
+        "/api/memories",
+        "/api/memories/search?q=hello",
+        "/api/memories/stats",
+        "/api/profile",
+        "/api/tools",
+        "/api/capabilities",
+        "/api/usage",
+        "/readyz",
     ],
 )
-def test_answers_fit_their_description(client: httpx2.Client, path: str, shape: Any) -> None:
+def test_answers_fit_their_description(client: httpx2.Client, path: str) -> None:
     chat(client, "Hello, I live in Ulm.")
-    TypeAdapter(shape).validate_json(client.get(path).content, strict=True)
+    described = client.get("/openapi.json").json()
+    answers = described["paths"][path.partition("?")[0]]["get"]["responses"]
+    schema = answers["200"]["content"]["application/json"]["schema"]
+    assert schema.get("type") == "array" or "$ref" in schema
+    found = client.get(path).json()
+    assert found != {}
+    jsonschema.validate(found, {**schema, "components": described["components"]})

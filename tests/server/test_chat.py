@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from satchel.events import TurnEnd
+from satchel.events import Notice, TurnEnd
+from satchel.sessions import SessionStore
 from tests.requirements import requirement
 from tests.server.world import WORDS, Sent, World, chat, events_in, serving, text_of
 
@@ -198,6 +199,31 @@ def test_a_session_can_not_be_followed_from_an_event_that_it_has_not(
 ) -> None:
     session = chat(client, "Hello")[-1].data["sessionId"]
     assert client.get(f"/api/sessions/{session}/events?after={after}").status_code == status
+
+
+@requirement("http:sessions")
+def test_a_session_of_another_process_is_followed_from_its_log_and_not_written(
+    client: httpx2.Client, world: World
+) -> None:
+    session = chat(client, "Hello")[-1].data["sessionId"]
+    world.call(world.app.service.sessions.close, session)
+    # Another store locks the session as another process does.
+    elsewhere = SessionStore(world.home / "sessions", None, clock=world.satchel.clock)
+    journal = world.call(elsewhere.open, session)
+    try:
+        with client.stream("GET", f"/api/sessions/{session}/events?after=0") as answer:
+            events = events_in(answer.iter_lines())
+            known = client.get(f"/api/sessions/{session}").json()["last_seq"]
+            seen = [next(events).data["seq"] for _ in range(known)]
+            world.call(journal.append, [Notice(part="test", text="From elsewhere.")])
+            assert next(events).data["text"] == "From elsewhere."
+        assert seen == list(range(1, known + 1))
+        refused = client.post("/api/chat", json={"message": "And here", "session_id": session})
+        assert (refused.status_code, refused.json()["code"]) == (503, "storage_locked")
+        assert int(refused.headers["retry-after"]) >= 1
+    finally:
+        world.call(journal.aclose)
+    assert chat(client, "And here", session_id=session)[-1].data["status"] == "done"
 
 
 @requirement("http:stop")

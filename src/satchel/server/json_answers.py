@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse
 
 __all__ = ["JsonAnswer", "json_bytes"]
 
@@ -16,11 +16,9 @@ def json_bytes(value: Any) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-class JsonAnswer(Response):
+class JsonAnswer(JSONResponse):
     """An answer in JSON."""
 
-    media_type = "application/json"
-
     def render(self, content: Any) -> bytes:
-        """See `Response.render`."""
+        """See `JSONResponse.render`."""
         return json_bytes(content)

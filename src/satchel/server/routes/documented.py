@@ -34,6 +34,6 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
 STREAMS: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "Events, each with an id from which a client resumes with Last-Event-ID.",
-        "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+        "content": {EVENT_STREAM: {}},
     }
 }
