@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
+import anyio
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
@@ -38,6 +37,10 @@ from satchel.version import __version__
 __all__ = ["App", "create_app"]
 
 
+_LAST_WORDS_S: Final = 0.3
+"""Sending the end of a turn takes a few milliseconds."""
+
+
 class App:
     """The application, and what stops it in good order.
 
@@ -53,19 +56,15 @@ class App:
         self.gate = gate
         self.service = service
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Close sessions that nobody uses, while the block runs."""
-        self.service.satchel.parts.background.start(self.service.sessions.sweep)
-        yield
-
     async def stop(self) -> None:
         """Take no more work, interrupt the running turns, wait until each has ended validly, and end the streams.
 
         Builds and distilling are left to go on elsewhere, or at the next start.
         """
         self.service.stopping.begin()
-        await self.service.sessions.stop_turns()
+        if await self.service.sessions.stop_turns():
+            # Readers get the ends of these turns; one that reads slowly resumes at the next server.
+            await anyio.sleep(_LAST_WORDS_S)
         self.service.stopping.end_streams()
 
 

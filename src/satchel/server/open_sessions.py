@@ -126,10 +126,11 @@ class OpenSessions:
                     self._kept.pop(id, None)
                     await kept.session.aclose("idle")
 
-    async def stop_turns(self) -> None:
-        """Interrupt every turn that runs, and wait until each has ended."""
+    async def stop_turns(self) -> int:
+        """Interrupt every turn that runs, and wait until each has ended. Returns how many there were."""
         running = tuple(self._turns)
         for turn in running:
             turn.cancel()
         for turn in running:
             await turn.ended()
+        return len(running)
