@@ -221,14 +221,15 @@ async def _store_facts(
     return {ids[fact["id"]]: tuple(fact["sources"]) for fact in person["facts"]}
 
 
-async def standing(memory: Memory, stored: Stored) -> frozenset[str]:
-    """The memories in profile and agenda, where this version has them: `Memory.profile` and `Memory.agenda`."""
-    found: set[str] = set()
-    for name in ("profile", "agenda"):
-        ask = getattr(memory, name, None)
-        if ask is not None:
-            found |= {id for hit in (await ask()).memories for id in stored.sources.get(hit.memory.id, ())}
-    return frozenset(found)
+async def standing(memory: Memory, stored: Stored) -> tuple[frozenset[str], frozenset[str]]:
+    """What stands in the profile and the agenda of a session that begins now: the memories, and the ids of those that
+    stand there whole and so are not shown again.
+    """
+    lines = [*(await memory.profile()).memories, *(await memory.agenda()).memories]
+    return (
+        frozenset(id for line in lines for id in stored.sources[line.memory.id]),
+        frozenset(line.memory.id for line in lines if line.words == line.memory.content),
+    )
 
 
 def ideal_profile(person: Mapping[str, Any]) -> tuple[str, ...]:
@@ -256,14 +257,15 @@ async def live(
     ) as memory:
         stored = await store(memory, clock, person, facts=name != "turns", cues=name == "cues")
         await memory.embed_pending()
+        await memory.group()  # As in the background.
         ideal = frozenset(ideal_profile(person))
         for message in person["messages"]:
             clock.at = datetime.fromisoformat(message["at"])
             said = [{"role": one["speaker"], "content": one["text"]} for one in message["context"]]
             said.append({"role": "user", "content": message["text"]})
-            always = await standing(memory, stored)
+            always, whole = await standing(memory, stored)
             for name, threshold in [("surfaced", None), *((f"threshold {at}", at) for at in thresholds)]:
-                context = (await memory.recall(said, threshold=threshold)).context
+                context = (await memory.recall(said, threshold=threshold, exclude=whole)).context
                 lines = tuple(stored.sources[hit.memory.id] for hit in context.memories)
                 shown = Shown(lines=lines, tokens=context.tokens, standing=always)
                 judged[name].append(judge(person, message, shown))

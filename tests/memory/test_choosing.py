@@ -33,6 +33,75 @@ def said(turn: int, text: str, *, session: str = "s1", speaker: str = "user") ->
     return Episode(session=session, turn=turn, speaker=speaker, text=text, said_at=WHEN)
 
 
+# What holds now.
+
+
+def on(day: int, text: str, *, session: str | None = None) -> Episode:
+    return Episode(
+        session=session or f"s{day}",
+        turn=1,
+        speaker="user",
+        text=text,
+        said_at=datetime(2026, 1, day, tzinfo=UTC),
+    )
+
+
+async def shown(memory: Memory, message: str) -> list[str]:
+    context = await memory.surface(message, threshold=0.0, limit=20)
+    return [hit.memory.content for hit in context.memories]
+
+
+@requirement("memory:surface:later")
+async def test_a_turn_whose_fact_was_superseded_is_shown_with_what_holds_now() -> None:
+    async with Memory.open(":memory:", embedder="none", back_fill=False) as memory:
+        await memory.add_episodes([on(1, "My gym is the one in Hulme and the gym bag is blue.")])
+        old = await memory.add("The user's gym is in Hulme.", session="s1", turn=1)
+        middle = await memory.add("The user trains in Leeds.")
+        newest = await memory.add("The user trains in York.")
+        await memory.supersede(old, middle)
+        await memory.supersede(middle, newest)
+        # The newest has no word of the message.
+        lines = await shown(memory, "Where is my gym bag from?")
+        assert lines[0] == "The user trains in York."
+        assert len(lines) == 2
+
+
+@requirement("memory:surface:later")
+@pytest.mark.parametrize(("weight", "comes"), [(0.3, True), (0.2, False)])
+async def test_a_note_that_may_replace_another_one_comes_before_it(weight: float, comes: bool) -> None:
+    async with Memory.open(":memory:", embedder="none", back_fill=False) as memory:
+        old = await memory.add("The gym closes at ten.")
+        new = await memory.add("They shut an hour earlier now.")
+        await memory.link(new, old, "may_replace", weight)
+        both = ["They shut an hour earlier now.", "The gym closes at ten."]
+        assert await shown(memory, "When does the gym close?") == (both if comes else both[1:])
+
+
+@requirement("memory:surface:later")
+async def test_without_a_link_the_users_later_turn_comes_and_the_one_that_it_replaces_goes(
+    minilm_home: Path,
+) -> None:
+    async with Memory.open(":memory:", home=minilm_home, back_fill=False) as memory:
+        await memory.add_episodes(
+            [
+                on(1, "The kitchen will be sage green, we chose the tiles for the splashback today."),
+                on(2, "The car was bought in 2019."),
+                on(
+                    3,
+                    "I've changed my mind about the kitchen splashback, no more sage green: it is navy now.",
+                ),
+            ]
+        )
+        recall = await memory.recall("What colour is my kitchen splashback?")
+        assert [hit.memory.said_at.day for hit in recall.context.memories] == [3]
+        reasons = {hit.memory.said_at.day: why for hit, why in recall.left_out}
+        assert reasons[1] == f"{recall.context.memories[0].memory.id} may say it later"
+        # Where facts were drawn from its session, they say what ended.
+        await memory.add("The splashback has tiles.", session="s1", turn=5)
+        recall = await memory.recall("What colour is my kitchen splashback?")
+        assert 1 in [hit.memory.said_at.day for hit in recall.context.memories]
+
+
 # Associations.
 
 

@@ -162,6 +162,20 @@ async def test_what_no_longer_holds_is_not_in_the_profile_and_a_later_statement_
         assert later in [line.id for line in (await memory.profile()).memories]
 
 
+@requirement("memory:profile:current")
+async def test_a_statement_whose_fact_was_superseded_goes_and_other_statements_of_its_turn_stay() -> None:
+    async with opened() as (memory, _):
+        said = "I live in Leeds with my two kids. I'm allergic to shellfish."
+        await say(memory, said, at=MONDAY - timedelta(days=90))
+        assert await words(memory) == ["I'm allergic to shellfish.", "I live in Leeds with my two kids."]
+        old = await memory.add(
+            "The user lives in Leeds.", session="s1", turn=1, said_at=MONDAY - timedelta(days=90)
+        )
+        new = await memory.add("The user's home is York.", said_at=MONDAY - timedelta(days=2))
+        await memory.supersede(old, new)
+        assert await words(memory) == ["I'm allergic to shellfish.", "The user's home is York."]
+
+
 async def test_a_correction_of_one_part_leaves_the_other_parts_of_a_statement_and_stands_below_it() -> None:
     async with opened() as (memory, _):
         await say(memory, "I am vegetarian and allergic to peanuts.", at=MONDAY - timedelta(days=9))
@@ -266,6 +280,57 @@ async def test_what_the_user_calls_off_or_moves_later_leaves_the_agenda(
         assert [day for day, _ in await agenda(memory)] == ["Thu 2026-11-26"]
         await say(memory, later, at=MONDAY - timedelta(hours=1), session="s2")
         assert [day for day, _ in await agenda(memory)] == left
+
+
+@requirement("memory:agenda:called-off")
+@pytest.mark.parametrize(
+    ("said", "later", "left"),
+    [
+        pytest.param(
+            ("Dentist on Thursday at ten.", "Dentist on Friday at nine."),
+            ("The dentist is cancelled.",),
+            [("Thu 2026-11-26", ", perhaps called off"), ("Fri 2026-11-27", ", perhaps called off")],
+            id="nobody knows which: both stay, marked",
+        ),
+        pytest.param(
+            ("Dentist on Thursday at ten.", "Dentist on Friday at nine for Tom."),
+            ("Tom's dentist is cancelled.",),
+            [("Thu 2026-11-26", "")],
+            id="the one that fits better goes",
+        ),
+        pytest.param(
+            ("Dentist on Thursday at ten.", "The plumber comes on Friday at nine."),
+            ("The dentist is cancelled and the plumber is cancelled.",),
+            [],
+            id="each is named",
+        ),
+        pytest.param(
+            ("Dentist on Thursday at ten.",),
+            ("The dentist moved to Friday at nine.", "The dentist is cancelled."),
+            [],
+            id="moved, then called off",
+        ),
+        pytest.param(
+            ("Dentist on Thursday at ten.", "Dentist on Friday at nine."),
+            ("The dentist on Friday is cancelled.",),
+            [("Thu 2026-11-26", "")],
+            id="the day is named",
+        ),
+    ],
+)
+async def test_of_two_appointments_that_a_cancellation_fits_alike_both_stay_marked(
+    said: tuple[str, ...], later: tuple[str, ...], left: list[tuple[str, str]]
+) -> None:
+    async with opened() as (memory, _):
+        await say(memory, *said, at=MONDAY - timedelta(days=2))
+        for number, words in enumerate(later):
+            await say(
+                memory, words, at=MONDAY - timedelta(hours=len(later) - number), session=f"later {number}"
+            )
+        found = await memory.agenda()
+        assert [(line.days, line.doubt) for line in found.memories] == left
+        assert all(line.doubt in line.text for line in found.memories)
+        assert strip_injected(f"{found.text}\nHello") == "Hello"
 
 
 async def test_an_appointment_that_was_forgotten_or_superseded_leaves_the_agenda_with_the_turn_it_came_from() -> (

@@ -60,7 +60,7 @@ async def test_one_line_facts_are_found_by_questions_in_other_words(minilm_home:
 
 
 @requirement("memory:surface:measured", "memory:surface:nothing", "memory:surface:budget")
-async def test_what_surfaces_helps_four_times_in_five_and_nine_of_ten_get_what_helps(
+async def test_what_surfaces_helps_seven_times_in_ten_and_nineteen_of_twenty_get_what_helps(
     minilm_home: Path,
 ) -> None:
     data = read("surface")
@@ -75,9 +75,9 @@ async def test_what_surfaces_helps_four_times_in_five_and_nine_of_ten_get_what_h
             helped += bool(names & set(query["evidence"]))
             wanted += bool(query["evidence"])
     assert len(data["queries"]) - wanted >= len(data["queries"]) / 3
-    # Nothing was fitted to this set.
-    assert helped / shown >= 0.8
-    assert helped / wanted >= 0.9
+    # Nothing was fitted to this set. A model reads past a spare line and can't read what isn't there (decision 34).
+    assert helped / shown >= 0.7
+    assert helped / wanted >= 0.95
 
 
 @requirement("memory:surface:nothing", "memory:surface:last-messages")
@@ -171,7 +171,7 @@ async def test_an_old_decision_from_a_conversation_is_not_shown_without_the_one_
             for day, text in enumerate([older, *others, newer])
         )
         context = await memory.surface("what did we decide about the database?")
-        assert [hit.memory.content for hit in context.memories] == [newer, older]
+        assert [hit.memory.content for hit in context.memories] == [newer]
 
 
 async def test_a_message_all_of_whose_words_stand_in_one_memory_is_shown_it(minilm_home: Path) -> None:

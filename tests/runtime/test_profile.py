@@ -110,6 +110,39 @@ async def test_they_keep_their_bytes_and_a_new_day_brings_a_new_agenda_at_the_ta
     assert "optician" in resumed_agenda
 
 
+@requirement("memory:profile:corrected")
+async def test_what_supersedes_a_line_of_an_open_sessions_profile_comes_once_with_the_next_message(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(["One.", "Two.", "Three.", "Four."])
+    async with opened(tmp_path, model, clock=ManualClock(at=SUNDAY + timedelta(hours=12))) as satchel:
+        memory = satchel.memory
+        assert memory is not None
+        old = await memory.add("The user lives in Leeds.", importance=5, said_at=SUNDAY - timedelta(days=30))
+        session = await satchel.session()
+        await session.run_turn("Hello")
+        assert "lives in Leeds" in "\n".join(memory_blocks(model.requests[0]))
+        first = model.requests[0].messages[0]
+        middle = await memory.add("The user lives in Hull.", said_at=SUNDAY)
+        await memory.supersede(old, middle)
+        newest = await memory.add("The user lives in York.", said_at=SUNDAY + timedelta(hours=1))
+        await memory.supersede(middle, newest)
+        await session.run_turn("Thanks!")
+        (line,) = memory_blocks(model.requests[1], 2)
+        assert "The user lives in York." in line
+        assert "Hull" not in line
+        await session.run_turn("Thanks again!")
+        assert memory_blocks(model.requests[2], 4) == []
+        # What was said in this very session stands before the model anyway.
+        said_here = await memory.add(
+            "The user lives in Whitby.", session=session.id, turn=4, said_at=SUNDAY + timedelta(hours=2)
+        )
+        await memory.supersede(newest, said_here)
+        await session.run_turn("Good.")
+        assert memory_blocks(model.requests[3], 6) == []
+        assert model.requests[3].messages[0] == first
+
+
 @requirement("memory:profile:forgotten")
 async def test_forgetting_takes_the_words_out_of_profile_and_agenda_in_open_sessions_and_logs(
     tmp_path: Path,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from satchel.cli.commands import Text, json_option
@@ -22,10 +24,7 @@ def profile(scope: str, as_json: bool) -> None:
     """Show what a model knows of you in every session, why, and what does not fit."""
     budget = read_settings().memory.profile_tokens
     found = with_memory(lambda memory: memory.profile(budget_tokens=budget), scope)
-    if as_json:
-        say_json(profile_to_json(found))
-        return
-    _print(*profile_lines(found, budget_tokens=budget))
+    _show(profile_to_json(found) if as_json else profile_lines(found, budget_tokens=budget))
 
 
 @click.command()
@@ -35,10 +34,7 @@ def agenda(scope: str, as_json: bool) -> None:
     """Show what happens today and in the next seven days, as far as you said it."""
     budget = read_settings().memory.agenda_tokens
     found = with_memory(lambda memory: memory.agenda(budget_tokens=budget), scope)
-    if as_json:
-        say_json(agenda_to_json(found))
-        return
-    _print(*agenda_lines(found, budget_tokens=budget))
+    _show(agenda_to_json(found) if as_json else agenda_lines(found, budget_tokens=budget))
 
 
 @click.command()
@@ -75,8 +71,13 @@ def _set(ids: tuple[str, ...], scope: str, as_json: bool, *, pinned: bool) -> No
             tell(f"Change {number}; `satchel memory undo {number}` reverts it.")
 
 
-def _print(data: list[str], notes: list[str]) -> None:
-    for line in data:
+def _show(found: dict[str, Any] | tuple[list[str], list[str]]) -> None:
+    """Print JSON data, or lines and, apart from them, notes."""
+    if isinstance(found, dict):
+        say_json(found)
+        return
+    lines, notes = found
+    for line in lines:
         say(plain(line))
     for note in notes:
         tell(plain(note))

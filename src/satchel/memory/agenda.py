@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from calendar import isleap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from satchel.memory import lexicon, statement_rows
 from satchel.memory.block import AGENDA_EMPTY, AGENDA_HEAD, AGENDA_TAIL, estimate_tokens, quoted, tokens_of
-from satchel.memory.profile import short_id
-from satchel.memory.records import MemoryRecord, record_to_json
+from satchel.memory.standing import Standing, StandingLine, short_id, standing_to_json
 from satchel.memory.statements import without_days
 
 if TYPE_CHECKING:
@@ -36,53 +35,30 @@ _TOLD_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgendaLine:
+class AgendaLine(StandingLine):
     """One line of the agenda.
 
     Attributes:
-        memory: What it comes from.
-        words: What is shown of it.
         first: The day it happens, or the first of its days; `last` is the last.
         days: The same with their weekdays, as "Thu 2026-11-26".
-        text: The line as the model sees it, without its end.
-        tokens: Of the line, estimated.
+        doubt: Why it may not take place, as ", perhaps called off"; "" where nobody said so.
     """
 
-    memory: MemoryRecord
-    words: str
     first: date
     last: date
     days: str
-    text: str
-    tokens: int
-
-    @property
-    def id(self) -> str:
-        """The memory's id; the line has its beginning."""
-        return self.memory.id
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agenda:
-    """What happens in the next days.
+class Agenda(Standing[AgendaLine]):
+    """What happens in the next days, soonest first; its `text` says so where nothing is known.
 
     Attributes:
         day: The first of the eight days.
-        text: The marked block; it says so where nothing is known.
-        memories: Its lines, soonest first.
-        tokens: Of `text`, estimated.
-        left_out: What happens too and is not in it, each with the reason.
     """
 
     day: date
-    text: str = ""
-    memories: tuple[AgendaLine, ...] = ()
-    tokens: int = 0
-    left_out: tuple[tuple[AgendaLine, str], ...] = ()
-
-    def __bool__(self) -> bool:
-        """Whether there is something to show."""
-        return bool(self.memories)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +69,7 @@ class _Entry:
     first: date
     last: date
     stems: frozenset[int]
+    doubt: str = ""
 
 
 class Agendas:
@@ -119,43 +96,34 @@ class Agendas:
             )
             and (entry := _entry(one, today, last)) is not None
         ]
-        off = [(change, _stems(change)) for change in changes]
         # Of one appointment, the fact says it better than the turn.
         entries.sort(key=lambda entry: (entry.first, entry.found.memory.kind != "fact", entry.found.rid))
+        left_out = [(_line(entry), "no room left") for entry in entries[_MOST_CHECKED:]]
+        entries = entries[:_MOST_CHECKED]
+        moved = {id(entry): _said_otherwise(entry, entries) for entry in entries}
+        off = _called_off([entry for entry in entries if not moved[id(entry)]], changes)
         kept: list[_Entry] = []
-        left_out: list[tuple[AgendaLine, str]] = []
-        for number, entry in enumerate(entries):
-            if number >= _MOST_CHECKED:
-                left_out.append((_line(entry), "no room left"))
-                continue
-            why = _called_off(entry, off) or _said_otherwise(entry, entries) or _said_already(entry, kept)
+        for entry in entries:
+            called_off, doubt = off.get(id(entry), ("", ""))
+            why = called_off or moved[id(entry)] or _said_already(entry, kept)
             if why:
                 left_out.append((_line(entry), why))
             else:
-                kept.append(entry)
+                kept.append(replace(entry, doubt=doubt))
         return _composed(kept, today, budget_tokens, left_out)
 
 
 def agenda_to_json(agenda: Agenda) -> dict[str, Any]:
     """An agenda as plain JSON data."""
-
-    def line(one: AgendaLine) -> dict[str, Any]:
-        return {
-            "id": one.id,
-            "first": one.first.isoformat(),
-            "last": one.last.isoformat(),
-            "words": one.words,
-            "tokens": one.tokens,
-            "memory": record_to_json(one.memory),
-        }
-
-    return {
-        "day": agenda.day.isoformat(),
-        "text": agenda.text,
-        "tokens": agenda.tokens,
-        "lines": [line(one) for one in agenda.memories],
-        "left_out": [{**line(one), "reason": why} for one, why in agenda.left_out],
-    }
+    found = standing_to_json(
+        agenda,
+        lambda line: {
+            "first": line.first.isoformat(),
+            "last": line.last.isoformat(),
+            "doubt": line.doubt.removeprefix(", "),
+        },
+    )
+    return {"day": agenda.day.isoformat(), **found}
 
 
 def _composed(
@@ -214,20 +182,36 @@ def _is_later(one: Appointment, other: Appointment) -> bool:
     return (one.memory.said_at, one.rid) > (other.memory.said_at, other.rid)
 
 
-def _called_off(entry: _Entry, changes: Sequence[tuple[Appointment, frozenset[int]]]) -> str:
-    """Who said later that it doesn't take place, or not then."""
-    for change, stems in changes:
-        if not _is_later(change, entry.found) or change.rid == entry.found.rid:
-            continue
+def _called_off(entries: Sequence[_Entry], changes: Sequence[Appointment]) -> dict[int, tuple[str, str]]:
+    """Which appointments, by `id`, somebody called off or moved later: the reason to leave each out, and the doubt.
+
+    Where one cancellation fits appointments on several days alike, nobody knows which is meant. All of them stay,
+    marked: a line too many does less harm than an appointment that is missed.
+    """
+    found: dict[int, tuple[str, str]] = {}
+    for change in reversed(changes):  # What was moved first can be called off next.
+        words = _stems(change) - _WORDS_OF_CHANGE
         # The day alone tells too: "Thursday is off".
-        on_that_day = (
-            change.change == "cancelled" and change.first is not None and not stems - _WORDS_OF_CHANGE
-        )
-        if (entry.stems & stems and not _is_elsewhere(change, entry)) or (
-            on_that_day and change.first == entry.first
-        ):
-            return f"called off by {change.memory.id}"
-    return ""
+        is_day_alone = change.change == "cancelled" and change.first is not None and not words
+        meant = {
+            id(entry): (entry, entry.stems & words)
+            for entry in entries
+            if not found.get(id(entry), ("", ""))[0]
+            and _is_later(change, entry.found)
+            and change.rid != entry.found.rid
+            and not _is_elsewhere(change, entry)
+            and (entry.stems & words or is_day_alone)
+        }
+        for key, (entry, shared) in meant.items():
+            others = [(other, own) for other, own in meant.values() if other.first != entry.first]
+            if any(shared < own for _, own in others):
+                continue  # It fits another one better.
+            if any(shared == own for _, own in others):
+                doubt = ", perhaps moved" if change.change == "moved" else ", perhaps called off"
+                found.setdefault(key, ("", doubt))
+            else:
+                found[key] = (f"called off by {change.memory.id}", "")
+    return found
 
 
 _WORDS_OF_CHANGE: Final = frozenset(
@@ -270,13 +254,14 @@ def _day(day: date) -> str:
 def _line(entry: _Entry) -> AgendaLine:
     days = _day(entry.first) if entry.first == entry.last else f"{_day(entry.first)} to {_day(entry.last)}"
     memory = entry.found.memory
-    text = f"{days} {short_id(memory.id)} {quoted(entry.found.words)}"
+    text = f"{days} {short_id(memory.id)}{entry.doubt} {quoted(entry.found.words)}"
     return AgendaLine(
         memory=memory,
         words=entry.found.words,
         first=entry.first,
         last=entry.last,
         days=days,
+        doubt=entry.doubt,
         text=text,
         tokens=estimate_tokens(text + "\n"),
     )

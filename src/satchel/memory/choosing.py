@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from satchel.memory.relevance import Gate
 
 __all__ = [
+    "LATER_FEATURES",
     "LINE_FEATURES",
     "MESSAGE_FEATURES",
     "Logistic",
@@ -81,8 +82,19 @@ MESSAGE_FEATURES: Final[Mapping[str, str]] = {
 }
 """What is known of one message."""
 
+LATER_FEATURES: Final[Mapping[str, str]] = {
+    "outdating": "the log-odds that the later turn makes the earlier one out of date, by their words and cosine",
+    "earlier": "the log-odds of the earlier turn as a line",
+    "later": "those of the later one",
+    "alike": "the cosine of their passages that fit the message best",
+    "later_called": "how much the later one is about what such a situation calls for",
+    "later_covered": "how much of the message's information the later one's words contain",
+}
+"""What is known of a turn that is to be shown and of a later turn of the user."""
+
 _WITHOUT_VECTORS = frozenset(
-    {"words", "words_share", "covered", "fact", "own", "need", "best", "second", "expected", "length"}
+    {"outdating", "earlier", "later", "later_covered"}
+    | {"words", "words_share", "covered", "fact", "own", "need", "best", "second", "expected", "length"}
 )
 
 _MOST_NEED_WORDS = 60
@@ -107,7 +119,9 @@ class Weights:
 
     Attributes:
         line: Whether a memory is needed; `message`: whether the message concerns the user's life at all.
-        line_from: The log-odds of a line from which it is shown by default; `message_from` those of the message.
+        later: Whether the message needs a later turn of the user instead of one that is to be shown.
+        line_from: The log-odds of a line from which it is shown by default; `turn_from` those of a turn from whose
+            session no facts were drawn, which may be out of date; `message_from` those of the message.
         need: Of the words of a message, how much each speaks for a need of memory, and under "" the bias.
         beyond_doubt: A line whose log-odds are above its threshold by more than this makes up for a message that is
             less sure: "Is Mara allergic to shellfish?" could be asked of the world.
@@ -115,7 +129,9 @@ class Weights:
 
     line: Logistic
     message: Logistic
+    later: Logistic
     line_from: float
+    turn_from: float
     message_from: float
     need: Mapping[str, float]
     beyond_doubt: float = 2.0
@@ -133,7 +149,9 @@ def read_weights(found: Mapping[str, Any], *, with_vectors: bool) -> Weights:
     return Weights(
         line=Logistic(part["line"]["weights"], part["line"]["bias"]),
         message=Logistic(part["message"]["weights"], part["message"]["bias"]),
+        later=Logistic(part["later"]["weights"], part["later"]["bias"]),
         line_from=part["line_from"],
+        turn_from=part["turn_from"],
         message_from=part["message_from"],
         beyond_doubt=part["beyond_doubt"],
         need=found["need"],
@@ -285,7 +303,8 @@ def sureness(weights: Weights, lines: Mapping[str, Any], *, text: str, need: flo
     if not len(log_odds):
         return log_odds
     message = weights.message.log_odds(message_features(lines, log_odds, text=text, need=need))
-    lines_by = log_odds - weights.line_from
+    from_ = np.where((lines["fact"] > 0) | lines["told"], weights.line_from, weights.turn_from)
+    lines_by = log_odds - from_
     least = np.minimum(
         lines_by, message - weights.message_from + np.maximum(lines_by - weights.beyond_doubt, 0)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -163,7 +163,13 @@ _CHAIN = _FIRST.union(select(edges.c.target_rid).where(_SUPERSEDES, edges.c.sour
 _REACHED = select(_CHAIN.c.rid).where(_CHAIN.c.rid == bindparam("older")).limit(1)
 
 
-def read_later(connection: Connection, rids: Collection[int]) -> dict[int, tuple[Later, ...]]:
+_MOST_STEPS = 4
+"""Corrections of corrections that are followed; nobody has corrected one thing more often between two readings."""
+
+
+def read_later(
+    connection: Connection, rids: Collection[int], *, shows: Callable[[int], bool] | None = None
+) -> dict[int, tuple[Later, ...]]:
     """What was said later and takes the place of some memories, or may: the basis of "what holds now".
 
     Counted are the edges `supersedes` and `may_replace` that lead to a memory, and those that lead to a fact that was
@@ -173,11 +179,48 @@ def read_later(connection: Connection, rids: Collection[int]) -> dict[int, tuple
     Args:
         connection: In a transaction.
         rids: The memories that are about to be shown; those of a search take two queries.
+        shows: Whether a memory may be shown. What may not makes room for what takes its own place. None shows all.
 
     Returns:
         For each memory that has something later, what that is: the certain first, then by weight. Memories among `rids`
         can be later ones of each other.
     """
+    found = _read_next(connection, rids)
+    if shows is None:
+        return found
+    for _ in range(_MOST_STEPS):
+        hidden = {one.rid for some in found.values() for one in some if not shows(one.rid)}
+        if not hidden:
+            break
+        beyond = _read_next(connection, hidden)
+        found = {rid: _past_hidden(rid, some, hidden, beyond) for rid, some in found.items()}
+    shown = {rid: tuple(one for one in some if shows(one.rid)) for rid, some in found.items()}
+    return {rid: some for rid, some in shown.items() if some}
+
+
+def _past_hidden(
+    rid: int, later: Sequence[Later], hidden: Collection[int], beyond: Mapping[int, Sequence[Later]]
+) -> tuple[Later, ...]:
+    """What takes the place of a memory, and in the place of each hidden one what takes its place in turn."""
+    best: dict[int, Later] = {}
+    for one in later:
+        further = [one]
+        if one.rid in hidden:
+            further = [
+                Later(
+                    rid=two.rid,
+                    weight=one.weight * two.weight,
+                    is_certain=one.is_certain and two.is_certain,
+                )
+                for two in beyond.get(one.rid, ())
+            ]
+        for two in further:
+            if two.rid != rid and (two.rid not in best or _strength(two) > _strength(best[two.rid])):
+                best[two.rid] = two
+    return tuple(sorted(best.values(), key=_strength, reverse=True))
+
+
+def _read_next(connection: Connection, rids: Collection[int]) -> dict[int, tuple[Later, ...]]:
     facts = _drawn_from(connection, rids)
     owners: dict[int, set[int]] = {rid: {rid} for rid in rids}
     for rid, drawn in facts.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,7 +21,7 @@ from satchel.errors import NotFound, UsageError
 from satchel.memory import lifecycle, repository
 from satchel.memory.comparing import Comparison, ask_model, judge_pair
 from satchel.memory.graph import MAY_REPLACE
-from satchel.memory.records import TRUST_RANK, Hit, MemoryRecord
+from satchel.memory.records import TRUST_RANK, MemoryRecord
 from satchel.memory.repository import listed
 from satchel.memory.spending import Asked, add_usage
 from satchel.memory.tables import compared, edges, memories, vectors
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Grouped",
     "Grouping",
-    "with_later_words",
 ]
 
 _NEAR_COSINE = 0.2
@@ -372,32 +371,6 @@ def _pending_facts(
     return [
         _PendingFact(rid=rid, id=id, content=content, vectors=packed) for rid, id, content, packed in rows
     ]
-
-
-def with_later_words(hits: Sequence[Hit], near: Sequence[Hit]) -> tuple[Hit, ...]:
-    """Add, before each hit, the latest statement that corrects it.
-
-    Episodes are never superseded, because they record what was said. If a model saw only an old decision, it would
-    take it for the current one.
-
-    Args:
-        hits: The hits to show, most relevant first.
-        near: Other results, not relevant enough to be shown by themselves.
-    """
-    shown: dict[str, Hit] = {}
-    for hit in hits:
-        later = [
-            other
-            for other in near
-            if other.memory.said_at > hit.memory.said_at
-            and len(other.memory.content) + len(hit.memory.content) <= _MAX_STATEMENT_CHARS
-            and judge_pair(hit.memory.content, other.memory.content, None).correction >= _PROBABLE
-        ]
-        if later:
-            latest = max(later, key=lambda other: other.memory.said_at)
-            shown.setdefault(latest.memory.id, replace(latest, score=hit.score))
-        shown.setdefault(hit.memory.id, hit)
-    return tuple(shown.values())
 
 
 def _in_order(

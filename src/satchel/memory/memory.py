@@ -32,7 +32,7 @@ from satchel.memory.hashing import KEY_FILE, WordHasher
 from satchel.memory.history import Change
 from satchel.memory.lifecycle import KEEP, Edits, Lifecycle
 from satchel.memory.outdating import Outdating
-from satchel.memory.profile import ID_CHARS, PROFILE_TOKENS, SHORT_ID_CHARS, Profile, Profiles
+from satchel.memory.profile import ID_CHARS, PROFILE_TOKENS, Profile, Profiles
 from satchel.memory.records import (
     Context,
     Episode,
@@ -52,6 +52,7 @@ from satchel.memory.reindexing import Reindexed, reindex
 from satchel.memory.search import Search
 from satchel.memory.space import Space
 from satchel.memory.spending import Asked, SpentRow
+from satchel.memory.standing import SHORT_ID_CHARS
 from satchel.memory.surface import Showing, Surface
 from satchel.memory.thread import OneThread
 from satchel.memory.two_arms import arms_of
@@ -403,6 +404,7 @@ class Memory:
         exclude: Collection[str] = (),
         exclude_session: str | None = None,
         standing: Collection[str] = (),
+        known: Collection[str] = (),
         threshold: float | None = None,
         as_of: datetime | None = None,
         include_superseded: bool = False,
@@ -417,6 +419,7 @@ class Memory:
             exclude: Ids that were shown already.
             exclude_session: The conversation that is going on: what was said in it stands before the model anyway.
             standing: Ids of what stands in the model's profile and agenda: it is found, and not shown again.
+            known: Ids of all that is before the model, also in part: what has superseded one of them since is shown.
             threshold: How sure to be, 0 to 1; None takes 0.5. docs/concepts/retrieval.md has the curve: what is needed
                 and shown against what is shown in vain.
             as_of: What was believed then, instead of what holds now.
@@ -438,6 +441,7 @@ class Memory:
             exclude=exclude,
             exclude_session=exclude_session,
             standing=standing,
+            known=known,
             threshold=threshold,
             as_of=as_of,
             include_superseded=include_superseded,

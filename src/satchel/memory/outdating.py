@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from satchel.memory.records import MemoryRecord
     from satchel.memory.space import Space
 
-__all__ = ["TURN_FEATURES", "Outdating", "features_of_turns", "outdates"]
+__all__ = ["TURN_FEATURES", "Outdating", "features_of_turns", "outdates", "strength_of"]
 
 TURN_FEATURES = (
     "bias",
@@ -226,13 +226,19 @@ def outdates(older: str, newer: str, similarity: float) -> float:
         newer: What the user said later, in another session.
         similarity: The cosine of the two that are most similar of their passages' embeddings.
     """
-    found = features_of_turns(read_statement(older), read_statement(newer), similarity)
+    strength, per_cosine = strength_of(older, newer)
+    return 1 / (1 + math.exp(-strength - per_cosine * max(0.0, similarity)))
+
+
+def strength_of(older: str, newer: str) -> tuple[float, float]:
+    """The same for any cosine: the log-odds at a cosine of 0, and what a cosine of 1 adds to them."""
+    found = features_of_turns(read_statement(older), read_statement(newer), 1.0)
     weights = weights_of("turns")
-    strength = {
-        verdict: sum(weights[verdict][name] * value for name, value in found.items())
-        for verdict in ("outdated", "holds")
+    parts = {
+        name: (weights["outdated"][name] - weights["holds"][name]) * value for name, value in found.items()
     }
-    return 1 / (1 + math.exp(strength["holds"] - strength["outdated"]))
+    per_cosine = parts.pop("cosine_and_change")
+    return sum(parts.values()), per_cosine
 
 
 def features_of_turns(old: Statement, new: Statement, similarity: float) -> dict[str, float]:

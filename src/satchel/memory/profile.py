@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from satchel.memory import decay, lexicon, statement_rows
 from satchel.memory.block import PROFILE_HEAD, PROFILE_TAIL, estimate_tokens, quoted, restates, tokens_of
 from satchel.memory.comparing import judge_pair
-from satchel.memory.records import MemoryRecord, record_to_json
+from satchel.memory.records import MemoryRecord
+from satchel.memory.standing import SHORT_ID_CHARS, Standing, StandingLine, short_id, standing_to_json
 from satchel.memory.statements import SECTIONS, section_of, shown_words
 from satchel.memory.wording import read_statement
 
@@ -28,14 +29,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ID_CHARS",
     "PROFILE_TOKENS",
-    "SHORT_ID_CHARS",
     "Profile",
     "ProfileLine",
     "Profiles",
     "cost_of",
     "fact_weight",
     "profile_to_json",
-    "short_id",
     "statement_weight",
 ]
 
@@ -44,8 +43,6 @@ PROFILE_TOKENS: Final = 300
 
 ID_CHARS: Final = 17
 """A letter and 16 hexadecimal digits."""
-SHORT_ID_CHARS: Final = 8
-"""So much of an id names a memory: of ten thousand, two begin alike in one store of eighty."""
 _MOST_LEFT_OUT: Final = 40
 _MOST_COMPARED: Final = 40
 """The heaviest are compared with each other; what is lighter never fits."""
@@ -65,50 +62,22 @@ _MOST_OF_ONE: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileLine:
+class ProfileLine(StandingLine):
     """One line of the profile.
 
     Attributes:
-        memory: What it comes from.
-        words: What is shown of it.
         why: Why it is in the profile, in words.
         section: One of `statements.SECTIONS`.
-        text: The line as the model sees it, without its end.
-        tokens: Of the line, estimated.
     """
 
-    memory: MemoryRecord
-    words: str
     why: str
     section: str
-    text: str
-    tokens: int
-
-    @property
-    def id(self) -> str:
-        """The memory's id; the line has its beginning."""
-        return self.memory.id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """What holds about the user at all times.
+class Profile(Standing[ProfileLine]):
+    """What holds about the user at all times; its `text` is "" where nothing is known."""
 
-    Attributes:
-        text: The marked block, or "" where nothing is known.
-        memories: Its lines, in order.
-        tokens: Of `text`, estimated.
-        left_out: What came near, each with the reason why it is not in it.
-    """
-
-    text: str = ""
-    memories: tuple[ProfileLine, ...] = ()
-    tokens: int = 0
-    left_out: tuple[tuple[ProfileLine, str], ...] = ()
-
-    def __bool__(self) -> bool:
-        """Whether there is something to show."""
-        return bool(self.memories)
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,28 +110,7 @@ class Profiles:
 
 def profile_to_json(profile: Profile) -> dict[str, Any]:
     """A profile as plain JSON data."""
-
-    def line(one: ProfileLine) -> dict[str, Any]:
-        return {
-            "id": one.id,
-            "words": one.words,
-            "why": one.why,
-            "section": one.section,
-            "tokens": one.tokens,
-            "memory": record_to_json(one.memory),
-        }
-
-    return {
-        "text": profile.text,
-        "tokens": profile.tokens,
-        "lines": [line(one) for one in profile.memories],
-        "left_out": [{**line(one), "reason": why} for one, why in profile.left_out],
-    }
-
-
-def short_id(id: str) -> str:
-    """The beginning of an id, which names a memory where an id is asked for."""
-    return id[:SHORT_ID_CHARS]
+    return standing_to_json(profile, lambda line: {"why": line.why, "section": line.section})
 
 
 def cost_of(words: str, *, dated: bool) -> float:
@@ -249,12 +197,12 @@ def _items(found: Candidates, now: datetime) -> tuple[list[_Item], list[_Item], 
         # A fact says it better.
         if memory.id in known or (memory.source.session, memory.source.turn) in told:
             continue
-        if (memory.id, words) in found.over:
+        if (memory.id, words) in found.over or _has_ended(memory, words, found.ended):
             continue
         weight = statement_weight(
             strength, words, age_days=_age(memory, now), tokens=cost_of(words, dated=True)
         )
-        statements.append(_item(memory, words, "said by the user about themselves", weight))
+        statements.append(_item(memory, words, "the user's own words, likely to last", weight))
     facts.sort(key=lambda item: -item.weight)
     statements.sort(key=lambda item: -item.weight)
     return pinned, [*facts, *statements], left_out
@@ -308,6 +256,18 @@ def _is_own(memory: MemoryRecord, said: Mapping[tuple[str, int], str]) -> bool:
     stems = set(lexicon.stems_of(memory.content))
     own = set(lexicon.stems_of(said.get((source.session, source.turn), "")))
     return bool(stems) and len(stems & own) >= _OWN_SHARE * len(stems)
+
+
+def _has_ended(memory: MemoryRecord, words: str, ended: Mapping[tuple[str, int], Sequence[str]]) -> bool:
+    """Whether a fact that says what a statement says was drawn from its turn and no longer holds."""
+    source = memory.source
+    if source.session is None or source.turn is None:
+        return False
+    stems = set(lexicon.stems_of(words))
+    facts = (set(lexicon.stems_of(text)) for text in ended.get((source.session, source.turn), ()))
+    return any(
+        len(stems & fact) >= _SAME_SHARE * min(len(stems), len(fact)) for fact in facts if stems and fact
+    )
 
 
 def _is_over(memory: MemoryRecord, now: datetime) -> bool:

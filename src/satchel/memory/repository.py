@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import namedtuple
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, NamedTuple, TypeVar
@@ -74,6 +74,7 @@ __all__ = [
     "reread_words",
     "rids_by_id",
     "rids_of",
+    "sessions_with_facts",
     "slices",
     "space_changed",
     "tags_of",
@@ -581,6 +582,25 @@ def rids_by_id(connection: Connection, space: int, ids: Sequence[str]) -> dict[s
 def rids_of(connection: Connection, space: int, ids: Sequence[str]) -> list[int]:
     """The rids of the memories with these ids, in no particular order; ids that don't exist are left out."""
     return list(rids_by_id(connection, space, ids).values())
+
+
+def sessions_with_facts(connection: Connection, space: int, records: Iterable[MemoryRecord]) -> set[str]:
+    """The sessions of some memories from which facts were drawn."""
+    sessions = {record.source.session for record in records if record.source.session is not None}
+    found: set[str] = set()
+    for part in slices(sorted(sessions)):
+        found.update(
+            connection.execute(
+                select(memories.c.source_session)
+                .distinct()
+                .where(
+                    memories.c.space_id == space,
+                    memories.c.source_session.in_(part),
+                    memories.c.kind == "fact",
+                )
+            ).scalars()
+        )
+    return found
 
 
 def known_ids(connection: Connection, space: int, ids: Sequence[str]) -> set[str]:

@@ -63,6 +63,7 @@ class Candidates:
         said: What the user said in the turns that facts of a model come from, by session and turn.
         words: What is shown of pinned memories, where it isn't their beginning, by id.
         over: The statements, by the memory's id and their words, whose day is over or in the agenda.
+        ended: The facts that were drawn from the statements' turns and no longer hold, by session and turn.
     """
 
     pinned: Sequence[MemoryRecord]
@@ -71,6 +72,7 @@ class Candidates:
     said: Mapping[tuple[str, int], str] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
     over: frozenset[tuple[str, str]] = frozenset()
+    ended: Mapping[tuple[str, int], Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +249,7 @@ def profile_candidates(connection: Connection, space: int, *, at: int, today: da
             if row.rid in records
             and any(row.start <= start < row.start + row.length for start in starts.get(row.rid, ()))
         ),
+        ended=_ended(connection, space, [records[row.rid] for row in lasting if row.rid in records], at=at),
         said=_said(connection, space, [records[rid] for rid in facts if rid in records]),
         words={
             records[rid].id: _words(records[rid].content, chosen[rid])
@@ -282,6 +285,31 @@ def _said(connection: Connection, space: int, facts: Iterable[MemoryRecord]) -> 
             if (row.source_session, row.source_turn) in turns:
                 said[row.source_session, row.source_turn] = row.content
     return said
+
+
+def _ended(
+    connection: Connection, space: int, turns: Iterable[MemoryRecord], *, at: int
+) -> dict[tuple[str, int], list[str]]:
+    """The facts that were drawn from turns and no longer hold."""
+    wanted = {(turn.source.session, turn.source.turn) for turn in turns}
+    found: dict[tuple[str, int], list[str]] = {}
+    for part in slices(sorted({session for session, _ in wanted if session is not None})):
+        rows = connection.execute(
+            select(
+                memories.c.source_session,
+                memories.c.source_turn,
+                func.substr(memories.c.content, 1, _READ_CHARS).label("content"),
+            ).where(
+                memories.c.space_id == space,
+                memories.c.source_session.in_(part),
+                memories.c.kind == "fact",
+                memories.c.valid_to <= at,
+            )
+        )
+        for row in rows:
+            if (row.source_session, row.source_turn) in wanted:
+                found.setdefault((row.source_session, row.source_turn), []).append(row.content)
+    return found
 
 
 def appointments(

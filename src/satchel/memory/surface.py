@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from satchel.memory import decay, judging
+from satchel.memory import decay, graph, judging
 from satchel.memory.block import Said, block_of, gist, is_mere_question, restates, said_texts
 from satchel.memory.candidates.evidence import Asked as AskedFor
 from satchel.memory.choosing import (
@@ -22,11 +22,13 @@ from satchel.memory.choosing import (
     sureness,
 )
 from satchel.memory.filters import Filter
-from satchel.memory.grouping import with_later_words
+from satchel.memory.graph import Successor
 from satchel.memory.passages import passages
 from satchel.memory.question import read_question
 from satchel.memory.records import Context, Hit, MemoryRecord, Recall
-from satchel.memory.repository import faded_rids, read_records
+from satchel.memory.renewal import renew
+from satchel.memory.repository import faded_rids, read_records, rids_of, sessions_with_facts
+from satchel.memory.weighed import Weighed
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -61,9 +63,6 @@ _ECHO_ALIKE = 0.7
 _SAME_ALIKE = 0.6
 """The cosine from which two things said in one turn, or one after the other, are one thing."""
 
-_LATER = 4
-_LATER_ALIKE = 0.4
-"""What is shown is compared with so many later memories that are most like it; each comparison takes 0.2 ms."""
 
 _OUTSIDE_SHARE = 3
 """One in three lines at most, and always one, comes from outside: what fits every message must not crowd out others."""
@@ -77,6 +76,7 @@ class Showing:
     limit: int = 8
     exclude: Collection[str] = ()
     standing: Collection[str] = ()
+    known: Collection[str] = ()
     exclude_session: str | None = None
     threshold: float | None = None
     as_of: datetime | None = None
@@ -97,30 +97,6 @@ class Surfaced:
     cost: tuple[Asked, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weighed:
-    """The memories that may be worth showing.
-
-    Attributes:
-        text: The message, cut to its ends if it is long; `need` is `choosing.need_of` it.
-        question: The message as it was read.
-        records: The memories that say something new, n of them.
-        features: Of each, arrays of shape (n,) by name, see `choosing.LINE_FEATURES`.
-        alike: Shape (n, n): the cosines between them.
-        passages: Shape (n,): which passage of each fits best; -1 where that isn't known.
-        left_out: Hits that say nothing new, with the reason.
-    """
-
-    text: str
-    need: float
-    question: Question
-    records: Sequence[MemoryRecord]
-    features: Mapping[str, Any]
-    alike: Any
-    passages: Any
-    left_out: tuple[tuple[Hit, str], ...] = ()
-
-
 class Surface:
     """Chooses the memories of a space that a model is shown before a turn."""
 
@@ -134,9 +110,13 @@ class Surface:
         said = said_texts(messages)[-_MESSAGES:]
         if not said or showing.limit < 1:
             return Surfaced()
+        corrections = await self._corrections(showing)
         weighed = await self.weigh([text for _, text in said], self._visible(showing))
         if weighed is None or not weighed.records:
-            return Surfaced(left_out=() if weighed is None else weighed.left_out)
+            context = block_of(
+                corrections, stems=(), budget_tokens=showing.budget_tokens, limit=showing.limit
+            )
+            return Surfaced(context=context, left_out=() if weighed is None else weighed.left_out)
         at_least = _THRESHOLD if showing.threshold is None else showing.threshold
         weights = shipped_weights(with_vectors="message" in weighed.features)
         sure, chosen, one_with = choose(weighed, weights, at_least=at_least, limit=showing.limit)
@@ -158,14 +138,16 @@ class Surface:
             if judgement.chosen is not None:
                 picked = [*standing_at, *(candidates[place] for place in judgement.chosen)]
                 chosen, one_with = _one_line_each(picked, weighed, limit=showing.limit)
+        # Reading a statement takes 0.3 ms: too long for the event loop.
+        lines, out_of_date = await self._space.thread.run(lambda: renew(chosen, weighed, weights))
         hits = {at: _hit(weighed, at, float(sure[at])) for at in order}
         moment = self._space.aware(showing.as_of)
-        then = dict(
-            zip(order, await self._search.hits_as_of([hits[at] for at in order], moment), strict=True)
+        fresh = await self._search.hits_as_of(
+            [replace(hits[at], memory=record) for at, record in lines], moment
         )
-        fresh = _with_later(chosen, then, weighed)
         standing = tuple(hit for hit in fresh if hit.memory.id in showing.standing)
-        fresh = [hit for hit in fresh if hit.memory.id not in showing.standing]
+        fresh = tuple(hit for hit in fresh if hit.memory.id not in showing.standing)
+        fresh = (*corrections, *fresh)
         context = block_of(
             fresh,
             stems=weighed.question.stems,
@@ -180,7 +162,9 @@ class Surface:
             context = replace(context, standing=standing)
         shown = {hit.memory.id for hit in context.memories}
         rest = [(hit, _why_not_shown(hit, context)) for hit in fresh if hit.memory.id not in shown]
-        rest += [(hits[at], why) for at, why in one_with.items() if hits[at].memory.id not in shown]
+        rest += [
+            (hits[at], why) for at, why in (one_with | out_of_date).items() if hits[at].memory.id not in shown
+        ]
         return Surfaced(context=context, left_out=(*weighed.left_out, *rest), cost=cost)
 
     async def recall(self, messages: Sequence[Said] | Said, showing: Showing) -> Recall:
@@ -219,6 +203,24 @@ class Surface:
                 why = _why_not_new(memory, known) or "not relevant enough"
             left_out.append((hit, why))
         return Recall(context=found.context, left_out=tuple(left_out))
+
+    async def _corrections(self, showing: Showing) -> list[Hit]:
+        """What has superseded something that is before the model already, and is not before it itself."""
+        if not showing.known:
+            return []
+        space, visible = self._space, self._visible(showing)
+
+        def read(connection: Connection, number: int) -> list[MemoryRecord]:
+            known = rids_of(connection, number, list(showing.known))
+            later = graph.read_later(connection, known)
+            if not any(one.is_certain for some in later.values() for one in some):
+                return []
+            later = graph.read_later(connection, list(later), shows=visible(connection).shows)
+            rids = {one.rid for some in later.values() for one in some if one.is_certain} - set(known)
+            records = read_records(connection, number, sorted(rids))
+            return sorted(records.values(), key=lambda record: (record.said_at, record.id))
+
+        return [Hit(memory=record, score=1.0, signals={}) for record in await space.read(read)]
 
     def _visible(self, showing: Showing) -> VisibleOf:
         """The memories that may be shown: valid, not shown before and not said in this session."""
@@ -260,7 +262,13 @@ class Surface:
                 return None
             rids = found.rids.tolist()
             faded = faded_rids(connection, space.id, rids, at=now, floor=decay.FLOOR, by_request=by_request)
-            return _Read(found, read_records(connection, space.id, rids), faded)
+            later = graph.read_later(connection, rids)
+            if later and visible is not None:
+                later = graph.read_later(connection, list(later), shows=visible(connection).shows)
+            wanted = {*rids, *(one.rid for some in later.values() for one in some)}
+            records = read_records(connection, space.id, sorted(wanted))
+            told = sessions_with_facts(connection, space.id, [records[rid] for rid in rids if rid in records])
+            return _Read(found, records, faded, later, told)
 
         found = await space.candidates.evidence(asked, visible=visible, each=_EACH, then=read)
         if found is None:
@@ -307,11 +315,15 @@ class Surface:
 
 
 class _Read(NamedTuple):
-    """What was measured of some memories, those memories by rid, and which of them have faded."""
+    """What was measured of some memories, those memories by rid, which of them have faded, what came later, and
+    from which of their sessions facts were drawn.
+    """
 
     evidence: Evidence
     records: Mapping[int, MemoryRecord]
     faded: Collection[int]
+    later: Mapping[int, tuple[graph.Later, ...]]
+    told: Collection[str]
 
 
 def _measured(
@@ -330,14 +342,26 @@ def _measured(
     kept = np.array([at for at in there if not why[at]], dtype=np.int64)
     records = [found.records[rids[at]] for at in kept.tolist()]
     need = need_of(text, shipped_weights(with_vectors=gate is not None).need)
+    told = [record.source.session in found.told for record in records]
+    later = [
+        tuple(
+            Successor(memory=found.records[one.rid], weight=one.weight, is_certain=one.is_certain)
+            for one in found.later.get(rids[at], ())
+            if one.rid in found.records
+        )
+        for at in kept.tolist()
+    ]
     return Weighed(
         text=text,
         need=need,
         question=question,
         records=records,
-        features=line_features(evidence.some(kept), records, gate=gate, message=message, need=need),
+        features=line_features(evidence.some(kept), records, gate=gate, message=message, need=need)
+        | {"told": np.array(told, dtype=bool)},
         alike=evidence.alike[np.ix_(kept, kept)],
         passages=evidence.passages[kept],
+        later=later,
+        told=told,
         left_out=tuple(
             (Hit(memory=found.records[rids[at]], score=0.0, signals={}), reason)
             for at, reason in why.items()
@@ -358,22 +382,6 @@ def choose(
     sure = sureness(weights, weighed.features, text=weighed.text, need=weighed.need)
     passing = [at for at in np.argsort(-sure, kind="stable").tolist() if sure[at] >= at_least]
     return sure, *_one_line_each(passing, weighed, limit=limit)
-
-
-def _with_later(chosen: Sequence[int], hits: Mapping[int, Hit], weighed: Weighed) -> list[Hit]:
-    """What is shown, and before each of it what was said later and takes it back, shown or not."""
-    shown: dict[str, Hit] = {}
-    for at in chosen:
-        alike = weighed.alike[at]
-        later = [
-            other
-            for other in np.argsort(-alike, kind="stable").tolist()
-            if hits[other].memory.said_at > hits[at].memory.said_at
-            and (alike[other] >= _LATER_ALIKE or not alike.any())
-        ]
-        for hit in with_later_words([hits[at]], [hits[other] for other in later[:_LATER]]):
-            shown.setdefault(hit.memory.id, hit)
-    return list(shown.values())
 
 
 def _ends_of(text: str) -> str:

@@ -621,6 +621,7 @@ class SessionHub:
             # A model still sees the memories that it was shown; the recall-only model answers each message anew.
             exclude=() if recalls_only else self.conversation.surfaced_ids | self._named,
             standing=self.conversation.standing_ids,
+            known=() if recalls_only else self.conversation.shown_ids,
             exclude_session=None if recalls_only or self.conversation.is_compacted else self.id,
             judge=None if recalls_only or settings.surface_judge == "none" else await self._surface_judge(),
         )

@@ -121,7 +121,10 @@ def profile_lines(profile: Profile, *, budget_tokens: int) -> tuple[list[str], l
 
 def agenda_lines(agenda: Agenda, *, budget_tokens: int) -> tuple[list[str], list[str]]:
     """The agenda, and why it holds this and no more: what was asked for, and notes."""
-    lines = [f"{line.days}  {line.id}  {one_line(line.words, _MEMORY_CHARS)}" for line in agenda.memories]
+    lines = [
+        f"{line.days}{line.doubt}  {line.id}  {one_line(line.words, _MEMORY_CHARS)}"
+        for line in agenda.memories
+    ]
     if not budget_tokens:
         return lines, ["The agenda is off (memory.agenda_tokens = 0)."]
     notes = [] if lines else ["Nothing is known of today and the next seven days."]

@@ -1,0 +1,85 @@
+"""What stands before a model in a whole session: the lines of the profile and of the agenda."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from satchel.memory.records import MemoryRecord, record_to_json
+
+__all__ = ["SHORT_ID_CHARS", "Standing", "StandingLine", "short_id", "standing_to_json"]
+
+SHORT_ID_CHARS: Final = 8
+"""So much of an id names a memory: of ten thousand, two begin alike in one store of eighty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingLine:
+    """One line.
+
+    Attributes:
+        memory: What it comes from.
+        words: What is shown of it.
+        text: The line as the model sees it, without its end.
+        tokens: Of the line, estimated.
+    """
+
+    memory: MemoryRecord
+    words: str
+    text: str
+    tokens: int
+
+    @property
+    def id(self) -> str:
+        """The memory's id; the line has its beginning."""
+        return self.memory.id
+
+
+LineT = TypeVar("LineT", bound=StandingLine)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing(Generic[LineT]):
+    """Lines in a marked block.
+
+    Attributes:
+        text: The block.
+        memories: Its lines, in order.
+        tokens: Of `text`, estimated.
+        left_out: What came near, each with the reason why it is not in it.
+    """
+
+    text: str = ""
+    memories: tuple[LineT, ...] = ()
+    tokens: int = 0
+    left_out: tuple[tuple[LineT, str], ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is something to show."""
+        return bool(self.memories)
+
+
+def short_id(id: str) -> str:
+    """The beginning of an id, which names a memory where an id is asked for."""
+    return id[:SHORT_ID_CHARS]
+
+
+def standing_to_json(found: Standing[LineT], more: Callable[[LineT], dict[str, Any]]) -> dict[str, Any]:
+    """Lines as plain JSON data; `more` gives what only this kind of line has."""
+
+    def line(one: LineT) -> dict[str, Any]:
+        return {
+            "id": one.id,
+            "words": one.words,
+            **more(one),
+            "tokens": one.tokens,
+            "memory": record_to_json(one.memory),
+        }
+
+    return {
+        "text": found.text,
+        "tokens": found.tokens,
+        "lines": [line(one) for one in found.memories],
+        "left_out": [{**line(one), "reason": why} for one, why in found.left_out],
+    }
