@@ -191,6 +191,55 @@ async def test_a_correction_of_one_part_leaves_the_other_parts_of_a_statement_an
         assert [one.memory.id for one in (await memory.later([older]))[older]] == [newer]
 
 
+async def test_alike_statements_about_different_things_both_stay_and_what_may_replace_comes_before_what_it_replaces() -> (
+    None
+):
+    async with opened() as (memory, _):
+        budget = await memory.add(
+            "The user's budget for the boat is 2,800 euros.", said_at=MONDAY - timedelta(days=9)
+        )
+        spent = await memory.add(
+            "The user has spent 2,150 euros on the boat.", said_at=MONDAY - timedelta(days=2)
+        )
+        assert [line.id for line in (await memory.profile()).memories] == [budget, spent]
+        teacher = await memory.add(
+            "The user teaches geography.", importance=5, said_at=MONDAY - timedelta(days=9)
+        )
+        deputy = await memory.add(
+            "From January on, the user runs the school as its deputy head.", importance=1, said_at=MONDAY
+        )
+        await memory.link(deputy, teacher, "may_replace", weight=0.5)
+        small = await memory.profile(budget_tokens=80)
+        assert deputy in [line.id for line in small.memories]
+
+
+async def test_an_appointment_stands_in_the_agenda_alone_until_its_hour_is_over() -> None:
+    async with opened() as (memory, clock):
+        await memory.add("The user sees the dentist, Dr. Wulff, today at 14:00.", importance=5)
+        await memory.add(
+            "The vet can't do Monday; the puppy's appointment is now Tuesday at 9:00.", importance=5
+        )
+        assert await agenda(memory) == [
+            ("Mon 2026-11-23", "The user sees the dentist, Dr. Wulff, today at 14:00."),
+            ("Tue 2026-11-24", "The vet can't do Monday; the puppy's appointment is now Tuesday at 9:00."),
+        ]
+        assert await words(memory) == []
+        clock.advance(5.5 * 3_600)
+        assert [day for day, _ in await agenda(memory)] == ["Mon 2026-11-23", "Tue 2026-11-24"]
+        clock.advance(3_600)
+        assert [day for day, _ in await agenda(memory)] == ["Tue 2026-11-24"]
+
+
+async def test_a_postponement_of_one_thing_calls_off_no_other() -> None:
+    async with opened() as (memory, _):
+        await memory.add("The user's exhibition opens on Saturday 28 November.")
+        await memory.add(
+            "The hip operation of the user's mother was postponed to Friday.",
+            said_at=MONDAY + timedelta(minutes=1),
+        )
+        assert [day for day, _ in await agenda(memory)] == ["Fri 2026-11-27", "Sat 2026-11-28"]
+
+
 async def test_whoever_says_the_opposite_every_day_has_one_line_with_the_latest_word() -> None:
     async with opened() as (memory, _):
         for day in range(60, 0, -1):

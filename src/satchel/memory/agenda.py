@@ -6,10 +6,11 @@ is what was called off: its fact was superseded, it was forgotten, or the user s
 
 from __future__ import annotations
 
+import re
 from calendar import isleap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from satchel.memory import lexicon, statement_rows
@@ -30,6 +31,12 @@ _SAME_SHARE: Final = 0.7
 """Of the telling words of the shorter one that two statements about one appointment share."""
 _MOST_CHECKED: Final = 40
 """The soonest are checked for what was said later; the agenda has room for four."""
+_LASTS: Final = timedelta(hours=1)
+"""An appointment stays for this long after its hour: its end is seldom said."""
+_CLOCK: Final = re.compile(
+    r"\b(?P<hour>[01]?\d|2[0-4])(?:[:.h](?P<minute>[0-5]\d)(?!\d)(?:\s?(?P<half>[ap]m)\b)?|\s?(?P<only>[ap]m|uhr|h)\b)",
+    re.IGNORECASE,
+)
 _TOLD_SHARE: Final = 0.5
 """The same for a fact and a turn that speak of the same day: a fact has words of its own ("the user")."""
 
@@ -81,7 +88,8 @@ class Agendas:
 
     async def agenda(self, *, budget_tokens: int, ahead_days: int = statement_rows.AGENDA_DAYS) -> Agenda:
         """Compose the agenda; see `Memory.agenda`."""
-        today = self._space.clock.now().date()
+        now = self._space.clock.now()
+        today = now.date()
         last = today + timedelta(days=ahead_days)
         found, changes, over = await self._space.read(
             statement_rows.appointments, at=self._space.now_micros(), first=today, last=last
@@ -98,7 +106,9 @@ class Agendas:
         ]
         # Of one appointment, the fact says it better than the turn.
         entries.sort(key=lambda entry: (entry.first, entry.found.memory.kind != "fact", entry.found.rid))
-        left_out = [(_line(entry), "no room left") for entry in entries[_MOST_CHECKED:]]
+        left_out = [(_line(entry), "is over") for entry in entries if _is_over(entry, now)]
+        entries = [entry for entry in entries if not _is_over(entry, now)]
+        left_out += [(_line(entry), "no room left") for entry in entries[_MOST_CHECKED:]]
         entries = entries[:_MOST_CHECKED]
         moved = {id(entry): _said_otherwise(entry, entries) for entry in entries}
         off = _called_off([entry for entry in entries if not moved[id(entry)]], changes)
@@ -158,6 +168,26 @@ def _entry(found: Appointment, today: date, last: date) -> _Entry | None:
     return _Entry(found, found.first, found.last, _stems(found))
 
 
+def _is_over(entry: _Entry, now: datetime) -> bool:
+    """Whether its hour is past by more than `_LASTS`. An hour that may be one of the evening is taken for one."""
+    if entry.last != now.date() or entry.found.yearly:
+        return False
+    said = [_latest_minute(match) for match in _CLOCK.finditer(entry.found.words)]
+    return (
+        bool(said) and timedelta(hours=now.hour, minutes=now.minute) > timedelta(minutes=max(said)) + _LASTS
+    )
+
+
+def _latest_minute(match: re.Match[str]) -> int:
+    """The latest minute of a day that a time may mean: "10:30" may be 22:30; "9 am" and "14:00" are what they say."""
+    hour, is_morning = int(match["hour"]), (match["half"] or match["only"] or "").lower() == "am"
+    if is_morning:
+        hour %= 12
+    elif hour < 12:
+        hour += 12
+    return hour * 60 + int(match["minute"] or 0)
+
+
 def _next_of(yearly: int, today: date) -> date:
     """The next time that a month and a day come round; 29 February is the 28th where there is none."""
     month, day = divmod(yearly, 100)
@@ -215,8 +245,11 @@ def _called_off(entries: Sequence[_Entry], changes: Sequence[Appointment]) -> di
 
 
 _WORDS_OF_CHANGE: Final = frozenset(
-    lexicon.stems_of("cancelled cancel off called abgesagt cancelado annulé moved postponed rescheduled")
+    lexicon.stems_of(
+        "cancelled cancel off called abgesagt cancelado annulé moved postponed rescheduled user user's"
+    )
 )
+"""Words that tell nothing of what is called off; facts speak of "the user"."""
 
 
 def _is_elsewhere(change: Appointment, entry: _Entry) -> bool:

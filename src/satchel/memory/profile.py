@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from satchel.memory import decay, lexicon, statement_rows
@@ -19,6 +19,7 @@ from satchel.memory.block import PROFILE_HEAD, PROFILE_TAIL, estimate_tokens, qu
 from satchel.memory.comparing import judge_pair
 from satchel.memory.records import MemoryRecord
 from satchel.memory.standing import SHORT_ID_CHARS, Standing, StandingLine, short_id, standing_to_json
+from satchel.memory.statement_rows import AGENDA_DAYS
 from satchel.memory.statements import SECTIONS, section_of, shown_words
 from satchel.memory.wording import read_statement
 
@@ -49,6 +50,9 @@ _MOST_COMPARED: Final = 40
 _SAME_SHARE: Final = 0.5
 """Of the telling words of the shorter statement that two about the same thing share."""
 _SURE: Final = 0.5
+_OPPOSITE: Final = 0.9
+"""The probability of a correction of two texts that are equal except for a word and its opposite, or for a negation. A
+lower one is too often mistaken: "spent 2,150" replaces no "budget of 2,800"."""
 _OWN_SHARE: Final = 0.5
 """Of a model's fact, the telling words that the user said in that turn: it is in the user's own words."""
 _CORE: Final[Mapping[str, float]] = {"name": 1.6, "answers": 1.6, "health": 1.6}
@@ -135,7 +139,7 @@ def _recency(age_days: float) -> float:
 
 def _compose(found: Candidates, now: datetime, budget_tokens: int) -> Profile:
     pinned, others, left_out = _items(found, now)
-    others, replaced = _without_older(pinned, others[:_MOST_COMPARED])
+    others, replaced = _without_older(pinned, others[:_MOST_COMPARED], found.later)
     left_out += replaced
     left = budget_tokens - tokens_of(PROFILE_HEAD + PROFILE_TAIL)
     taken: list[_Item] = []
@@ -187,6 +191,8 @@ def _items(found: Candidates, now: datetime) -> tuple[list[_Item], list[_Item], 
         if memory.id in known or not _is_own(memory, found.said) or _has_faded(memory, now):
             continue
         words = shown_words(memory.content)
+        if _is_appointment(words, found.dated.get(memory.id), now):
+            continue
         weight = fact_weight(
             memory.importance, words, age_days=_age(memory, now), tokens=cost_of(words, dated=False)
         )
@@ -213,12 +219,13 @@ def _item(memory: MemoryRecord, words: str, why: str, weight: float) -> _Item:
 
 
 def _without_older(
-    pinned: Sequence[_Item], items: Sequence[_Item]
+    pinned: Sequence[_Item], items: Sequence[_Item], later: Mapping[str, Sequence[str]]
 ) -> tuple[list[_Item], list[tuple[_Item, str]]]:
-    """Leave out what somebody has said since in other words, or otherwise: the later statement holds."""
-    kept: list[_Item] = []
-    left_out: list[tuple[_Item, str]] = []
-    stems = {id(item): frozenset(lexicon.stems_of(item.words)) for item in (*pinned, *items)}
+    """Leave out what somebody has said since in other words, or otherwise: the later statement takes its place. Where
+    it is only linked as what may replace it, the later one comes first, so that it never drops out before the older.
+    """
+    every = (*pinned, *items)
+    stems = {id(item): frozenset(lexicon.stems_of(item.words)) for item in every}
 
     def is_about_same(older: _Item, newer: _Item) -> bool:
         one, other = stems[id(older)], stems[id(newer)]
@@ -228,22 +235,28 @@ def _without_older(
         if read_statement(older.words).has_part_apart_from(read_statement(newer.words)):
             return False  # Of two allergies, one may be over.
         found = judge_pair(older.words, newer.words, None)
-        return found.relation in ("restates", "corrects") and found.confidence >= _SURE
+        if found.relation == "restates":
+            return found.confidence >= _SURE
+        return found.relation == "corrects" and (found.evidence is not None or found.correction >= _OPPOSITE)
 
+    newer = {id(item): [one for one in every if one.memory.said_at > item.memory.said_at] for item in items}
+    instead = {
+        id(item): next((one for one in newer[id(item)] if is_about_same(item, one)), None) for item in items
+    }
+    kept: dict[int, _Item] = {}
     for item in items:
-        later = next(
-            (
-                other
-                for other in (*pinned, *items)
-                if other.memory.said_at > item.memory.said_at and is_about_same(item, other)
-            ),
-            None,
-        )
-        if later is None:
-            kept.append(item)
-        else:
-            left_out.append((item, f"{later.memory.id} says it later"))
-    return kept, left_out
+        linked = later.get(item.memory.id, ())
+        for other in (*(one for one in newer[id(item)] if one.memory.id in linked), item):
+            last = other
+            while (after := instead.get(id(last))) is not None:
+                last = after  # Each is said later than the one before.
+            if last.why != "pinned":
+                kept.setdefault(id(last), last)
+    return list(kept.values()), [
+        (item, f"{after.memory.id} says it later")
+        for item in items
+        if (after := instead[id(item)]) is not None
+    ]
 
 
 def _is_own(memory: MemoryRecord, said: Mapping[tuple[str, int], str]) -> bool:
@@ -256,6 +269,13 @@ def _is_own(memory: MemoryRecord, said: Mapping[tuple[str, int], str]) -> bool:
     stems = set(lexicon.stems_of(memory.content))
     own = set(lexicon.stems_of(said.get((source.session, source.turn), "")))
     return bool(stems) and len(stems & own) >= _OWN_SHARE * len(stems)
+
+
+def _is_appointment(words: str, last: date | None, now: datetime) -> bool:
+    """Whether the agenda has a fact, or had it and nothing in it lasts: a dentist's appointment, but not a move."""
+    if last is None:
+        return False
+    return section_of(words) == "more" or now.date() <= last <= now.date() + timedelta(days=AGENDA_DAYS)
 
 
 def _has_ended(memory: MemoryRecord, words: str, ended: Mapping[tuple[str, int], Sequence[str]]) -> bool:

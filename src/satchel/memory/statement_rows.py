@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, and_, delete, func, insert, or_, select
 
+from satchel.memory.graph import read_later
 from satchel.memory.records import MemoryRecord
 from satchel.memory.repository import from_micros, read_records, slices
 from satchel.memory.statements import VERSION, Change, Statement
@@ -34,6 +35,8 @@ OWN_SPEAKERS: Final = ("", "user", "human", "me")
 MOST_PINS: Final = 100
 AGENDA_DAYS: Final = 7
 """After today."""
+_LEAST_LATER: Final = 0.3
+"""Of a link `may_replace`; half of those are right (decision 33)."""
 _MOST_FACTS: Final = 80
 _MOST_STATEMENTS: Final = 80
 _MOST_APPOINTMENTS: Final = 200
@@ -63,6 +66,8 @@ class Candidates:
         said: What the user said in the turns that facts of a model come from, by session and turn.
         words: What is shown of pinned memories, where it isn't their beginning, by id.
         over: The statements, by the memory's id and their words, whose day is over or in the agenda.
+        later: What a fact of a later day may have replaced, with that fact, by their ids.
+        dated: The ids of the facts that speak of a day, with the last one.
         ended: The facts that were drawn from the statements' turns and no longer hold, by session and turn.
     """
 
@@ -72,6 +77,8 @@ class Candidates:
     said: Mapping[tuple[str, int], str] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
     over: frozenset[tuple[str, str]] = frozenset()
+    later: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    dated: Mapping[str, date] = field(default_factory=dict)
     ended: Mapping[tuple[str, int], Sequence[str]] = field(default_factory=dict)
 
 
@@ -232,6 +239,17 @@ def profile_candidates(connection: Connection, space: int, *, at: int, today: da
             ),
         )
     ).all()
+    dated = connection.execute(
+        select(statements.c.rid, func.max(statements.c.last_day).label("last"))
+        .where(statements.c.rid.in_(facts), statements.c.last_day.is_not(None))
+        .group_by(statements.c.rid)
+    ).all()
+    later = {
+        records[rid].id: [
+            records[one.rid].id for one in found if one.rid in records and one.weight >= _LEAST_LATER
+        ]
+        for rid, found in read_later(connection, [rid for rid in facts if rid in records]).items()
+    }
     starts: dict[int, list[int]] = {}
     for row in past:
         starts.setdefault(row.rid, []).append(row.start)
@@ -249,6 +267,8 @@ def profile_candidates(connection: Connection, space: int, *, at: int, today: da
             if row.rid in records
             and any(row.start <= start < row.start + row.length for start in starts.get(row.rid, ()))
         ),
+        later=later,
+        dated={records[row.rid].id: date.fromordinal(row.last) for row in dated if row.rid in records},
         ended=_ended(connection, space, [records[row.rid] for row in lasting if row.rid in records], at=at),
         said=_said(connection, space, [records[rid] for rid in facts if rid in records]),
         words={

@@ -40,7 +40,7 @@ __all__ = [
     "without_days",
 ]
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of everything in here that decides what is stored; a memory that was read by another version is read again."""
 
 FEATURES: Final = (
@@ -79,7 +79,9 @@ _READ_CHARS: Final = 4_000
 _SHOWN_CHARS: Final = 240
 """Of a statement in the profile: 70 tokens, a quarter of it."""
 _AROUND_CHARS: Final = 45
-"""Before and after a day in a line of the agenda: a line of it has some 30 tokens."""
+"""After a day in a line of the agenda, and `_BEFORE_CHARS` before it, where what happens is mostly said: a line of it
+has some 30 tokens."""
+_BEFORE_CHARS: Final = 80
 _MOST_LASTING: Final = 3
 _LEAST: Final = -1.5
 """The log-odds from which a sentence is kept as lasting, and `_LEAST_OF_TOPIC` for one with words of a section: the
@@ -103,6 +105,10 @@ _EXPECTED: Final = (
 _SENTENCE_END: Final = re.compile(
     r"(?<=[.!?\u2026])(?<!\d\.)[\"'\u201d\u2019)]*\s+|(?<=[\u3002\uff01\uff1f])|\n+"
 )
+_ABBREVIATED: Final = re.compile(
+    r"\b(?:Dr|Mr|Mrs|Ms|Prof|St|Fr|Hr|Sr|Sra|Dra|Mme|M|No|Nr|ca|bzw|approx|e\.g|i\.e|z\.\s?B|d\.\s?h|vs|[A-Z])\.$"
+)
+"""A full stop that ends no sentence: "the dentist, Dr. Wulff"."""
 _FOREIGN: Final = re.compile(
     r"```.*?(?:```|\Z)|^[ \t]*>[^\n]*$"
     r"|^[^\n]*(?<!\d)\d{1,2}:\d\d:\d\d(?!\d)[^\n]*$|\u201c[^\u201d]{80,}\u201d|\"[^\"]{80,}\"",
@@ -181,7 +187,14 @@ def sentences_of(text: str) -> list[Sentence]:
     foreign = [match.span() for match in _FOREIGN.finditer(text)]
     spans: list[tuple[int, int]] = []
     at = 0
-    for start, after in [*(match.span() for match in _SENTENCE_END.finditer(text)), (len(text), len(text))]:
+    ends = (match.span() for match in _SENTENCE_END.finditer(text))
+    for start, after in [*ends, (len(text), len(text))]:
+        if (
+            start < after
+            and "\n" not in text[start:after]
+            and _ABBREVIATED.search(text, max(at, start - 8), start)
+        ):
+            continue
         left = at + len(text[at:start]) - len(text[at:start].lstrip(" \t-*\u2022"))
         right = start - (len(text[at:start]) - len(text[at:start].rstrip()))
         least = _LEAST_UNSPACED_CHARS if _UNSPACED.search(text, left, max(right, left)) else _LEAST_CHARS
@@ -255,7 +268,7 @@ def shown_words(text: str) -> str:
 
 def _days(text: str, said_at: datetime, sentences: Sequence[Sentence], locale: str) -> Iterator[Statement]:
     patterns = _patterns()
-    dates = _dates_of(text, said_at, locale=locale)
+    dates = _without_given_up(_dates_of(text, said_at, locale=locale), sentences, text)
     changed: set[int] = set()
     for mention in dates:
         end = mention.offset + len(mention.text)
@@ -270,6 +283,8 @@ def _days(text: str, said_at: datetime, sentences: Sequence[Sentence], locale: s
         first, last = mention.start, mention.end
         if patterns["yearly"].search(words):
             yearly = _yearly(mention.text, first, locale)
+        if change == "moved" and first is not None and first < said_at.date():
+            first = None  # "It was moved to Wednesday": only the moving is over.
         if first is None and not yearly:
             first = last = _expected(mention, dates, words, said_at, locale)
         if first is not None and last is not None:
@@ -280,7 +295,7 @@ def _days(text: str, said_at: datetime, sentences: Sequence[Sentence], locale: s
         if first is None and not yearly and not change:
             continue
         changed.add(sentence.at)
-        start = max(sentence.start, _word_start(text, mention.offset - _AROUND_CHARS))
+        start = max(sentence.start, _word_start(text, mention.offset - _BEFORE_CHARS))
         yield Statement(
             start=start,
             end=_clipped(text, start, sentence.end, end - start + _AROUND_CHARS),
@@ -294,6 +309,22 @@ def _days(text: str, said_at: datetime, sentences: Sequence[Sentence], locale: s
         if change and sentence.at not in changed:
             end = _clipped(text, sentence.start, sentence.end, 2 * _AROUND_CHARS)
             yield Statement(start=sentence.start, end=end, change=change)
+
+
+def _without_given_up(
+    dates: Sequence[ResolvedDate], sentences: Sequence[Sentence], text: str
+) -> list[ResolvedDate]:
+    """Leave out the days in whose place a sentence names another: "I can't do Thursday; Friday works"."""
+    kept = []
+    for mention in dates:
+        sentence = next((one for one in sentences if one.start <= mention.offset < one.end), None)
+        before = text[max(sentence.start if sentence else 0, mention.offset - _AROUND_CHARS) : mention.offset]
+        has_other = sentence is not None and any(
+            other is not mention and sentence.start <= other.offset < sentence.end for other in dates
+        )
+        if not (has_other and _patterns()["given_up"].search(before)):
+            kept.append(mention)
+    return kept
 
 
 def _expected(
@@ -365,7 +396,8 @@ def _compiled(patterns: Sequence[str]) -> re.Pattern[str]:
 @cache
 def _patterns() -> Mapping[str, re.Pattern[str]]:
     names = ("first_person", "lasting", "requests", "cancelled", "moved", "yearly", "clock", "days")
-    return {name: _compiled(_data()[name]) for name in names}
+    given_up = re.compile(f"(?:{'|'.join(_data()['given_up'])})$", re.IGNORECASE)
+    return {"given_up": given_up, **{name: _compiled(_data()[name]) for name in names}}
 
 
 @cache
