@@ -12,11 +12,13 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from satchel.errors import UsageError
 from satchel.memory import lexicon
+from satchel.memory.data_files import read_lines
 from satchel.memory.passages import passages
 from satchel.memory.records import Context, Hit, MemoryRecord
 from satchel.messages import Message
@@ -93,6 +95,12 @@ _SENTENCE = re.compile(
 )
 _QUESTION_MARKS = frozenset("?\uff1f\u061f\u037e")
 
+_TELLS = re.compile(
+    r"\d|(?<=[a-z,;] )[A-ZÀ-Þ]\w|我"
+    r"|(?i:\b(?:i|i['’]\w+|my|our|ich|mein\w*|unser\w*|mis?|nuestr\w*|je|j['’]\w+|mon|ma|mes|notre|nos)\b)"
+)
+"""What a request may say of whoever makes it: "Write a card for my sister Mara, who turns 30."."""
+
 _MOST_ASKED_CHARS = 5_000
 """A longer memory tells something, whatever it asks."""
 _MOST_RESTATED_CHARS = 50_000
@@ -120,12 +128,24 @@ def is_mere_question(memory: MemoryRecord) -> bool:
     """Whether an episode only asks: it resembles the next question more than any answer does, and tells
     nothing.
 
-    A sentence counts as a question by its mark, in any script that has one.
+    A sentence is a question by its mark, in any script that has one. It is a request, a greeting or thanks by its
+    beginning, and then tells nothing if it has no figure, no name and nothing of whoever says it ("my sister").
     """
     if memory.kind != "episode" or len(memory.content) > _MOST_ASKED_CHARS:
         return False
-    sentences = [part for part in _SENTENCE.findall(memory.content) if part.strip(" \n\t\"')")]
-    return bool(sentences) and all(part.rstrip(" \n\t\"')")[-1:] in _QUESTION_MARKS for part in sentences)
+    sentences = [part.strip(" \n\t\"')") for part in _SENTENCE.findall(memory.content)]
+    return any(sentences) and all(_only_asks(part) for part in sentences if part)
+
+
+def _only_asks(sentence: str) -> bool:
+    if sentence[-1] in _QUESTION_MARKS:
+        return True
+    return _requests().match(sentence) is not None and _TELLS.search(sentence) is None
+
+
+@cache
+def _requests() -> re.Pattern[str]:
+    return re.compile(f"(?:{'|'.join(read_lines('requests.txt'))})", re.IGNORECASE)
 
 
 def said_texts(messages: Sequence[Said] | Said) -> list[tuple[str, str]]:
