@@ -55,8 +55,11 @@ _OPPOSITE: Final = 0.9
 lower one is too often mistaken: "spent 2,150" replaces no "budget of 2,800"."""
 _OWN_SHARE: Final = 0.5
 """Of a model's fact, the telling words that the user said in that turn: it is in the user's own words."""
-_CORE: Final[Mapping[str, float]] = {"name": 1.6, "answers": 1.6, "health": 1.6}
-"""What a model must know in every conversation comes before what is merely important."""
+_CORE: Final[Mapping[str, float]] = {
+    "name": 1.6, "answers": 1.6, "health": 1.6, "home": 1.2, "work": 1.2, "people": 1.2,
+}  # fmt: skip
+"""What a model must know in every conversation comes before what is merely important. On `life-dev`, 300 tokens of
+facts cover .478 of what is needed with it, and .468 with 1 for home, work and people: inside the interval."""
 _OLD: Final = 0.3
 _HALF_LIFE_DAYS: Final = 120.0
 """What was said lately is needed more; what is old keeps `_OLD` of its weight however old it is. With the exponents

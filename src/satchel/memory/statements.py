@@ -106,7 +106,7 @@ _SENTENCE_END: Final = re.compile(
     r"(?<=[.!?\u2026])(?<!\d\.)[\"'\u201d\u2019)]*\s+|(?<=[\u3002\uff01\uff1f])|\n+"
 )
 _ABBREVIATED: Final = re.compile(
-    r"\b(?:Dr|Mr|Mrs|Ms|Prof|St|Fr|Hr|Sr|Sra|Dra|Mme|M|No|Nr|ca|bzw|approx|e\.g|i\.e|z\.\s?B|d\.\s?h|vs|[A-Z])\.$"
+    r"\b(?:Dr|Mr|Mrs|Ms|Prof|St|Fr|Hr|Sr|Sra|Dra|Mme|M|No|Nr|ca|bzw|approx|e\.g|i\.e|z\.\s?B|d\.\s?h|vs)\.$"
 )
 """A full stop that ends no sentence: "the dentist, Dr. Wulff"."""
 _FOREIGN: Final = re.compile(
