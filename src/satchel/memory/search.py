@@ -231,7 +231,7 @@ class Search:
             if candidates.model is None and dense.model is not None:
                 # Its first answer told under which number the store knows it.
                 await space.refresh()
-            dense.waiting = 0 if asked is None else candidates.count - candidates.embedded
+            dense.waiting = 0 if dense.any_trouble else candidates.count - candidates.embedded
 
         def with_records(connection: Connection, found: Found) -> Answer:
             return Answer(

@@ -292,7 +292,7 @@ class Surface:
         if space.candidates.model is None and dense.model is not None:
             # The first answer of some embedders tells which model it is.
             await space.refresh()
-        dense.waiting = 0 if found is None else space.candidates.count - space.candidates.embedded
+        dense.waiting = 0 if dense.any_trouble else space.candidates.count - space.candidates.embedded
         if found is None or not space.candidates.embedded:
             return None
         return np.vstack([found[:1], found]) if joined == message else found

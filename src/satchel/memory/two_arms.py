@@ -232,7 +232,7 @@ class TwoArms(DenseArm):
     async def question(self, text: str) -> AskedWith | None:
         """See `DenseArm.question`. The vector is that of both embedders; see `Second`."""
         if self.second is None:
-            return await super().question(text)
+            return None if await self._waits_for_second(text) else await super().question(text)
         first = await super().question(text) if self._first_reads(text) else None
         second = await self._second.asked([text]) if self._second_serves else None
         wide = self._joined(None if first is None else first.vector[None], second)
@@ -241,10 +241,16 @@ class TwoArms(DenseArm):
     async def asked(self, texts: Sequence[str]) -> Vectors | None:
         """See `DenseArm.asked`: the first text decides whether the first embedder reads them."""
         if self.second is None or not texts:
-            return await super().asked(texts)
+            return None if texts and await self._waits_for_second(texts[0]) else await super().asked(texts)
         first = await super().asked(texts) if self._first_reads(texts[0]) else None
         second = await self._second.asked(texts) if self._second_serves else None
         return self._joined(first, second)
+
+    async def _waits_for_second(self, text: str) -> bool:
+        """Whether a text and memories are in languages of the second embedder, which isn't there yet. The first would
+        find what it has read, whatever that is, and put it before memories that share words with the text.
+        """
+        return language_of(text) in self._second.languages and await self._second.is_needed()
 
     def _joined(self, first: Vectors | None, second: Vectors | None) -> Vectors | None:
         if first is None and second is None:
