@@ -160,7 +160,7 @@ def sample(key: str) -> tuple[str, object]:
             return f"{low:g}", low
         case "words":
             return "bash, grep", ("bash", "grep")
-        case "text" if key in ("model", "small_model"):
+        case "text" if key in ("model", "small_model", "memory.extractor"):
             return "openai:x", "openai:x"
         case "table":
             return '{ ONE = "1" }', {"ONE": "1"}

@@ -228,6 +228,8 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "group": memory.group,
                 "stats": memory.stats,
                 "embed_pending": memory.embed_pending,
+                "keep_up": memory.keep_up,
+                "newest_episode": memory.newest_episode,
             }
             for call in empty.values():
                 assert "Secret" not in str(await call())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from functools import lru_cache
 from itertools import pairwise
@@ -114,7 +114,39 @@ def named_days(text: str, asked_at: datetime | date | str, *, locale: str = "") 
     return tuple(asked)
 
 
+_WIDE: Final = re.compile(r"(?<!\s)(?!\s*\n[^\S\n]*\n)\s{2,}")
+"""White space of several characters; a blank line stays, which ends a clause."""
+
+
 def _resolved(text: str, said_at: datetime | date | str, locale: str) -> list[tuple[ResolvedDate, Value]]:
+    """The same as `_resolved_narrow`, however wide the white space: the signs of a language that look back at a word
+    have room for one character.
+    """
+    wide = [match.span() for match in _WIDE.finditer(text)]
+    if not wide:
+        return _resolved_narrow(text, said_at, locale)
+    removed = 0
+    places: list[int] = []  # In the narrow text, behind each run, and
+    shifts: list[int] = []  # how much further on its characters stand in the text.
+    for start, end in wide:
+        places.append(start - removed + 1)
+        removed += end - start - 1
+        shifts.append(removed)
+
+    def at(place: int) -> int:
+        return place + ([0, *shifts][bisect_right(places, place)])
+
+    def as_said(found: ResolvedDate) -> ResolvedDate:
+        start, end = at(found.offset), at(found.offset + len(found.text) - 1) + 1
+        return replace(found, text=text[start:end], offset=start)
+
+    narrow = _WIDE.sub(lambda match: "\n" if "\n" in match[0] else " ", text)
+    return [(as_said(found), value) for found, value in _resolved_narrow(narrow, said_at, locale)]
+
+
+def _resolved_narrow(
+    text: str, said_at: datetime | date | str, locale: str
+) -> list[tuple[ResolvedDate, Value]]:
     """The mentions in a text, and what each means before a round of a cycle is picked; None if it is part of more."""
     at, has_hour = _moment(said_at)
     country = _country(locale)
