@@ -546,6 +546,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(11, "memory:profile:stable", "issue 11 §3", "The profile keeps its place and its bytes during a session, also when it is resumed."),
     built(11, "memory:profile:forgotten", "issue 11 §3", "Forgetting takes the words out of profiles and agendas, in open sessions and in logs."),
     built(11, "memory:surface:later", "issue 11 §3", "A memory is shown with what supersedes it, and with what may replace it; an earlier turn that a later one of the user likely replaces makes room for it."),
+    built(11, "memory:surface:past", "issue 11 §3", "A memory that says nothing but an appointment whose day is over is not shown, unless the message asks about the past."),
     built(11, "memory:profile:corrected", "issue 11 §3", "What supersedes something that stands before the model in an open session, in its profile or as a memory that was shown, comes once with the next message."),
     built(11, "memory:profile:once", "issue 11 §3", "What stands in the profile is not shown again, and a turn still names it where it bears on the message."),
     built(11, "memory:profile:off", "issue 11 §3", "Zero tokens turn the profile or the agenda off; a message without memory has neither."),

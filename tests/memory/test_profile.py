@@ -309,6 +309,16 @@ async def test_the_agenda_lists_the_next_seven_days_soonest_first_with_weekdays_
         assert await agenda(memory) == [("Thu 2027-11-25", "My sister's birthday is on 25 November.")]
 
 
+@requirement("memory:profile:content")
+async def test_a_fact_about_every_week_outlives_the_week_in_which_it_was_said() -> None:
+    async with opened() as (memory, clock):
+        fact = "The user has Nia every Monday overnight and alternating weekends Friday 6 pm to Sunday 6 pm."
+        await memory.add(fact, importance=5)
+        assert await words(memory) == [fact]
+        clock.advance(30 * 86_400)
+        assert await words(memory) == [fact]
+
+
 @requirement("memory:agenda:called-off")
 @pytest.mark.parametrize(
     ("said", "later", "left"),

@@ -20,7 +20,7 @@ from satchel.memory.comparing import judge_pair
 from satchel.memory.records import MemoryRecord
 from satchel.memory.standing import SHORT_ID_CHARS, Standing, StandingLine, short_id, standing_to_json
 from satchel.memory.statement_rows import AGENDA_DAYS
-from satchel.memory.statements import SECTIONS, section_of, shown_words
+from satchel.memory.statements import SECTIONS, says_habit, section_of, shown_words
 from satchel.memory.wording import read_statement
 
 if TYPE_CHECKING:
@@ -275,8 +275,10 @@ def _is_own(memory: MemoryRecord, said: Mapping[tuple[str, int], str]) -> bool:
 
 
 def _is_appointment(words: str, last: date | None, now: datetime) -> bool:
-    """Whether the agenda has a fact, or had it and nothing in it lasts: a dentist's appointment, but not a move."""
-    if last is None:
+    """Whether the agenda has a fact, or had it and nothing in it lasts: a dentist's appointment, but neither
+    a move nor what is done every week.
+    """
+    if last is None or says_habit(words):
         return False
     return section_of(words) == "more" or now.date() <= last <= now.date() + timedelta(days=AGENDA_DAYS)
 

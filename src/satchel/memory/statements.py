@@ -34,10 +34,12 @@ __all__ = [
     "features_of",
     "lasting_strength",
     "read_statements",
+    "says_habit",
     "section_of",
     "sentences_of",
     "shown_words",
     "without_days",
+    "without_times",
 ]
 
 VERSION: Final = 3
@@ -261,6 +263,16 @@ def without_days(text: str) -> str:
     return _patterns()["days"].sub(" ", text)
 
 
+def says_habit(text: str) -> bool:
+    """Whether a text says what is done every week: "every Monday", "alternating weekends"."""
+    return _patterns()["habit"].search(text) is not None
+
+
+def without_times(text: str) -> str:
+    """A text without times of day."""
+    return _patterns()["clock"].sub(" ", text)
+
+
 def shown_words(text: str) -> str:
     """The words of a memory that stand in a profile where no sentence of it was chosen."""
     return text[: _clipped(text, 0, len(text), _SHOWN_CHARS)]
@@ -395,7 +407,7 @@ def _compiled(patterns: Sequence[str]) -> re.Pattern[str]:
 
 @cache
 def _patterns() -> Mapping[str, re.Pattern[str]]:
-    names = ("first_person", "lasting", "requests", "cancelled", "moved", "yearly", "clock", "days")
+    names = ("first_person", "lasting", "requests", "cancelled", "moved", "yearly", "clock", "days", "habit")
     given_up = re.compile(f"(?:{'|'.join(_data()['given_up'])})$", re.IGNORECASE)
     return {"given_up": given_up, **{name: _compiled(_data()[name]) for name in names}}
 

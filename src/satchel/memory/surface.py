@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from satchel.memory.choosing import (
 from satchel.memory.filters import Filter
 from satchel.memory.graph import Successor
 from satchel.memory.passages import passages
+from satchel.memory.past import asks_about_past, is_past_appointment
 from satchel.memory.question import read_question
 from satchel.memory.records import Context, Hit, MemoryRecord, Recall
 from satchel.memory.renewal import renew
@@ -126,6 +127,7 @@ class Surface:
         candidates = [
             at for at in order if at not in one_with and weighed.records[at].id not in showing.standing
         ]
+        is_judged = False
         if showing.judge is not None and candidates:
             judgement = await judging.judge(
                 showing.judge,
@@ -135,13 +137,23 @@ class Surface:
                 now=self._space.clock.now(),
             )
             cost = judgement.cost
+            is_judged = judgement.chosen is not None
             if judgement.chosen is not None:
                 picked = [*standing_at, *(candidates[place] for place in judgement.chosen)]
                 chosen, one_with = _one_line_each(picked, weighed, limit=showing.limit)
-        # Reading a statement takes 0.3 ms: too long for the event loop.
-        lines, out_of_date = await self._space.thread.run(lambda: renew(chosen, weighed, weights))
-        hits = {at: _hit(weighed, at, float(sure[at])) for at in order}
         moment = self._space.aware(showing.as_of)
+        with_past = is_judged or moment is not None or asks_about_past(said[-1][1])
+        today = self._space.clock.now().date()
+
+        def read() -> tuple[list[tuple[int, MemoryRecord]], dict[int, str]]:
+            renewed = renew(chosen, weighed, weights)
+            if with_past:
+                return renewed
+            return _without_past(renewed, weighed, today)
+
+        # Reading a statement takes 0.3 ms: too long for the event loop.
+        lines, out_of_date = await self._space.thread.run(read)
+        hits = {at: _hit(weighed, at, float(sure[at])) for at in order}
         fresh = await self._search.hits_as_of(
             [replace(hits[at], memory=record) for at, record in lines], moment
         )
@@ -423,6 +435,20 @@ def _one_line_each(
             from_outside += records[at].trust == "outside"
             chosen.append(at)
     return chosen, left_out
+
+
+def _without_past(
+    renewed: tuple[list[tuple[int, MemoryRecord]], dict[int, str]], weighed: Weighed, today: date
+) -> tuple[list[tuple[int, MemoryRecord]], dict[int, str]]:
+    """Leave out appointments that are over, unless one stands beside what it may have replaced."""
+    lines, left_out = [], dict(renewed[1])
+    for at, record in renewed[0]:
+        is_own = record.id == weighed.records[at].id
+        if not (is_own or at in left_out) or not is_past_appointment(record, today):
+            lines.append((at, record))
+        elif is_own:
+            left_out[at] = "is over"
+    return lines, left_out
 
 
 def _is_same(one: MemoryRecord, other: MemoryRecord, alike: float) -> bool:
