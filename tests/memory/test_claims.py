@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import subprocess
@@ -187,10 +188,11 @@ async def test_what_a_killed_process_was_embedding_is_embedded_by_the_next(tmp_p
     assert worker.stdout is not None
     assert worker.stdout.readline().startswith("boat")  # It has claimed them, and waits for its embedder.
     worker.send_signal(signal.SIGKILL)
-    worker.wait()
-    worker.communicate()
+    # It is over, and keeps its number, because nobody has asked for its status.
+    os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
     async with Memory.open(path, embedder=HashingEmbedder(), back_fill=False) as memory:
         assert await memory.embed_pending() == 20
+    worker.communicate()
 
 
 async def rows(database: Database) -> int:

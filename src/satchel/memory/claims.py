@@ -18,6 +18,7 @@ from satchel.errors import StorageError
 from satchel.memory.ports import Taken
 from satchel.memory.repository import listed, slices, to_micros
 from satchel.memory.tables import claims
+from satchel.processes import has_ended
 from satchel.storage import Prepared
 from satchel.tasks import background_tasks
 
@@ -169,12 +170,4 @@ def _place() -> str:
 def _is_dead(owner: str) -> bool:
     """Whether a process is known to have ended. Those elsewhere are never known to."""
     place, pid, _ = owner.rsplit(" ", 2)
-    if place != _place():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
+    return place == _place() and has_ended(int(pid))

@@ -24,6 +24,7 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.errors import StorageError, StorageLocked, StorageUnwritable
 from satchel.events import Event, Record, SessionEnd, SessionStart, is_transient
+from satchel.processes import has_ended
 from satchel.sessions.log import Log, Offsets, encode_records, read_log, read_records
 from satchel.sessions.rewriting import words_taken
 from satchel.sessions.summary import add_cost
@@ -113,7 +114,7 @@ class WriterLock:
                 os.close(fd)
                 if error.errno not in _HELD_ELSEWHERE:
                     raise unwritable(path, error) from error
-                if time.monotonic() > give_up_s or not _has_ended(pid):
+                if time.monotonic() > give_up_s or not (pid.isdecimal() and has_ended(int(pid))):
                     raise _locked(session_id, pid) from error
                 time.sleep(_GOING_S / 100)
                 continue
@@ -138,17 +139,6 @@ class WriterLock:
             self._path.unlink(missing_ok=True)
         os.close(self._fd)
         self._fd = -1
-
-
-def _has_ended(pid: str) -> bool:
-    """Whether there is no such process."""
-    try:
-        os.kill(int(pid), 0)
-    except (ValueError, PermissionError):
-        return False
-    except (ProcessLookupError, OverflowError):
-        return True
-    return False
 
 
 def _locked(session_id: str, pid: str) -> StorageLocked:

@@ -1,0 +1,37 @@
+"""Whether another process still runs."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+__all__ = ["has_ended"]
+
+_EXITING: Final = 0x4
+"""`PF_EXITING` of Linux: it is set before the kernel closes the files of a process and releases its locks."""
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process of this machine is known to have ended.
+
+    One that was killed keeps its number until its parent asks for its status, which can take long on a busy machine,
+    and for ever in a container whose first process never asks. It has ended all the same.
+    """
+    try:
+        with suppress(PermissionError):  # Somebody else's; it is there.
+            os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        # It has gone meanwhile, or this system has no /proc.
+        return Path("/proc/self/stat").exists()
+    except OSError:
+        return False
+    # proc_pid_stat(5): the name, in parentheses, may contain anything; then come state, ppid, pgrp, session, tty_nr,
+    # tpgid and flags.
+    state, _, _, _, _, _, flags, *_ = stat.rpartition(")")[2].split()
+    return state in "ZX" or bool(int(flags) & _EXITING)
