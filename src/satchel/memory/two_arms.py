@@ -253,10 +253,10 @@ class TwoArms(DenseArm):
         return language_of(text) in self._second.languages and await self._second.is_needed()
 
     def _joined(self, first: Vectors | None, second: Vectors | None) -> Vectors | None:
-        if first is None and second is None:
+        given = first if first is not None else second
+        if given is None:
             return None
-        count = len(first if first is not None else second)  # type: ignore[arg-type]
-        wide = np.zeros((count, self.dimension + self._second.dimension), np.float32)
+        wide = np.zeros((len(given), self.dimension + self._second.dimension), np.float32)
         if first is not None:
             wide[:, : self.dimension] = first
         if second is not None:
