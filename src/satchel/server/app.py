@@ -41,6 +41,29 @@ _LAST_WORDS_S: Final = 0.3
 """Sending the end of a turn takes a few milliseconds."""
 
 
+class _Api(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """The description of the interface (OpenAPI), with the token and with the media type of problems."""
+        if self.openapi_schema is None:
+            described = get_openapi(
+                title=self.title,
+                version=self.version,
+                description="An agent that remembers its user and makes its own tools.",
+                routes=self.routes,
+            )
+            described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            described["security"] = [{"token": []}]
+            for path, methods in described["paths"].items():
+                for operation in methods.values():
+                    if path in ("/healthz", "/readyz"):
+                        operation["security"] = []
+                    for status, answer in operation["responses"].items():
+                        if int(status) >= 400 and "content" in answer:
+                            answer["content"] = {PROBLEM_TYPE: answer["content"].get("application/json", {})}
+            self.openapi_schema = described
+        return self.openapi_schema
+
+
 class App:
     """The application, and what stops it in good order.
 
@@ -82,7 +105,7 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
         satchel=satchel, sessions=OpenSessions(satchel, metrics), metrics=metrics, stopping=Stopping()
     )
     # No page with documentation: its scripts would come from elsewhere.
-    api = FastAPI(
+    api = _Api(
         title="Satchel",
         version=__version__,
         docs_url=None,
@@ -98,7 +121,6 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
     api.add_exception_handler(Exception, _defective)
     api.add_exception_handler(RequestValidationError, _invalid)
     api.add_exception_handler(HTTPException, _refused)
-    api.openapi = lambda: _described(api)  # type: ignore[method-assign]
     gate = Gate(
         api,
         token=token,
@@ -139,25 +161,3 @@ async def _refused(_: Request, error: Exception) -> Response:
         headers=error.headers,
         media_type=PROBLEM_TYPE,
     )
-
-
-def _described(api: FastAPI) -> dict[str, Any]:
-    """The description of the interface (OpenAPI), with the token and with the media type of problems."""
-    if api.openapi_schema is None:
-        described = get_openapi(
-            title=api.title,
-            version=api.version,
-            description="An agent that remembers its user and makes its own tools.",
-            routes=api.routes,
-        )
-        described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        described["security"] = [{"token": []}]
-        for path, methods in described["paths"].items():
-            for operation in methods.values():
-                if path in ("/healthz", "/readyz"):
-                    operation["security"] = []
-                for status, answer in operation["responses"].items():
-                    if int(status) >= 400 and "content" in answer:
-                        answer["content"] = {PROBLEM_TYPE: answer["content"].get("application/json", {})}
-        api.openapi_schema = described
-    return api.openapi_schema

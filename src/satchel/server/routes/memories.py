@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from satchel.errors import NotFound
@@ -41,21 +41,21 @@ _TRUST: dict[str, Trust] = {"user": "user", "assistant": "agent", "other": "outs
 
 
 def _filters(
-    kind: Kind | None,
-    tier: Tier | None,
-    memory_type: MemoryType | None,
-    tag: list[str],
-    speaker: str | None,
-    session: str | None,
-    since: shapes.Moment | None,
-    until: shapes.Moment | None,
-    as_of: shapes.Moment | None,
+    kind: Kind | None = None,
+    tier: Tier | None = None,
+    memory_type: MemoryType | None = None,
+    tag: Annotated[list[str] | None, Query(max_length=20)] = None,
+    speaker: Word = None,
+    session: Word = None,
+    since: Time = None,
+    until: Time = None,
+    as_of: Time = None,
 ) -> Filters:
     return Filters(
         kind=kind,
         tier=tier,
         memory_type=memory_type,
-        tags=tag,
+        tags=tag or (),
         speaker=speaker,
         session=session,
         since=since,
@@ -64,23 +64,17 @@ def _filters(
     )
 
 
+Wanted = Annotated[Filters, Depends(_filters)]
+
+
 @router.get("/api/memories", response_model=list[shapes.Memory], summary="List memories")
 async def list_memories(
     service: Serves,
+    wanted: Wanted,
     limit: Limit = 50,
     offset: Annotated[int, Query(ge=0, le=1_000_000_000)] = 0,
-    kind: Kind | None = None,
-    tier: Tier | None = None,
-    memory_type: MemoryType | None = None,
-    tag: Annotated[list[str], Query(max_length=20)] = [],  # noqa: B006 - FastAPI copies it
-    speaker: Word = None,
-    session: Word = None,
-    since: Time = None,
-    until: Time = None,
-    as_of: Time = None,
 ) -> Response:
     """List the memories that fit every filter, those said last first. The header X-Total-Count says how many fit."""
-    wanted = _filters(kind, tier, memory_type, tag, speaker, session, since, until, as_of)
     records = await service.memory.list(limit=limit, offset=offset, **wanted)
     total = await service.memory.count(**wanted)
     return JsonAnswer([record_to_json(record) for record in records], headers={"x-total-count": str(total)})
@@ -96,20 +90,12 @@ async def add(service: Serves, request: shapes.NewMemory) -> Response:
 @router.get("/api/memories/search", response_model=list[shapes.Hit], summary="Search memories")
 async def search(
     service: Serves,
+    wanted: Wanted,
     q: Annotated[str, Query(max_length=10_000, description="A question, or some words.")],
     limit: Limit = 10,
     mode: Mode = "hybrid",
     superseded: Annotated[bool, Query(description="Also what no longer holds.")] = False,
     threshold: Annotated[float | None, Query(ge=-10, le=10)] = None,
-    kind: Kind | None = None,
-    tier: Tier | None = None,
-    memory_type: MemoryType | None = None,
-    tag: Annotated[list[str], Query(max_length=20)] = [],  # noqa: B006 - FastAPI copies it
-    speaker: Word = None,
-    session: Word = None,
-    since: Time = None,
-    until: Time = None,
-    as_of: Time = None,
 ) -> Response:
     """Find memories, best first, each with its score and the signals that it is made of."""
     hits = await service.memory.search(
@@ -118,7 +104,7 @@ async def search(
         mode=mode,
         include_superseded=superseded,
         threshold=threshold,
-        **_filters(kind, tier, memory_type, tag, speaker, session, since, until, as_of),
+        **wanted,
     )
     return JsonAnswer([hit_to_json(hit) for hit in hits])
 
@@ -165,10 +151,10 @@ async def related(
     id: str,
     depth: Annotated[int, Query(ge=1, le=20)] = 2,
     limit: Limit = 100,
-    relation: Annotated[list[str], Query(max_length=20)] = [],  # noqa: B006 - FastAPI copies it
+    relation: Annotated[list[str] | None, Query(max_length=20)] = None,
 ) -> Response:
     """List what edges lead to from a memory, the nearest first."""
-    found = await service.memory.related(id, depth, relation or None, limit=limit)
+    found = await service.memory.related(id, depth, relation, limit=limit)
     return JsonAnswer([related_to_json(one) for one in found])
 
 
