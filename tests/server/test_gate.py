@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satchel.server import connection, gate
-from satchel.server.gate import Rates
+from satchel.server.rates import Rates
 from tests.requirements import requirement
 from tests.server.world import World, serving
 

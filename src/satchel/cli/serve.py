@@ -1,14 +1,21 @@
-"""`satchel serve`: the HTTP server."""
+"""`satchel serve`: the HTTP server and its web pages."""
 
 from __future__ import annotations
 
+import sys
+import webbrowser
+from collections.abc import Awaitable, Callable
+
 import anyio
+import anyio.to_thread
 import click
 
 from satchel.cli.commands import Text
 from satchel.cli.opening import opened, tell_choice
-from satchel.cli.output import tell
+from satchel.cli.output import is_terminal, tell
 from satchel.cli.settings import read_settings
+from satchel.config import Settings
+from satchel.runtime.serving import Serving, login_link, serving
 
 __all__ = ["serve"]
 
@@ -17,21 +24,49 @@ __all__ = ["serve"]
 @click.option("--host", type=Text, help="Where to listen; only this machine without it.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="0 takes any free port.")
 @click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="The model that answers.")
-def serve(host: str | None, port: int | None, model: str | None) -> int:
-    """Serve conversations, memory and capabilities over HTTP until it is stopped.
+@click.option("--open", "opens", is_flag=True, help="Open the web pages in your browser, logged in.")
+def serve(host: str | None, port: int | None, model: str | None, opens: bool) -> int:
+    """Serve web pages, conversations, memory and capabilities over HTTP until it is stopped.
 
-    Clients send the token in SATCHEL_HOME/token. SIGTERM and Ctrl-C stop it: running turns are interrupted, and
+    Clients send the token in SATCHEL_HOME/token; a browser logs in with it once, or with --open by itself. If this home
+    has a server already, --open opens that one. SIGTERM and Ctrl-C stop the server: running turns are interrupted, and
     everything said is kept.
     """
     settings = read_settings({"server.host": host, "server.port": port, "model": model})
+    other = serving(settings.home) if opens else None
 
     async def body() -> int:
+        if other is not None:
+            return await _open_there(settings, other)
         # FastAPI and uvicorn are imported only here.
         from satchel.server.listening import serve as serve_http  # noqa: PLC0415
 
         async with opened(settings) as satchel:
             await tell_choice(satchel)
-            await serve_http(satchel, tell=tell)
+            await serve_http(satchel, tell=tell, offer_login=_offer(opens))
         return 0
 
     return anyio.run(body)
+
+
+async def _open_there(settings: Settings, other: Serving) -> int:
+    tell(f"A server of this home is running at {other.url}.")
+    await _open(await login_link(settings.home, other))
+    return 0
+
+
+def _offer(opens: bool) -> Callable[[str], Awaitable[None]] | None:
+    """How a login link gets to the user. It is a secret for ten minutes, so it is written to no log of a service."""
+    if opens:
+        return _open
+    return _print if is_terminal(sys.stderr) else None
+
+
+async def _open(link: str) -> None:
+    if not await anyio.to_thread.run_sync(webbrowser.open, link):
+        tell("No browser could be started.")
+        await _print(link)
+
+
+async def _print(link: str) -> None:
+    tell(f"To log in, open this address within ten minutes; it works once:\n\n  {link}\n")

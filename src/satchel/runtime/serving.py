@@ -14,7 +14,16 @@ from pathlib import Path
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.errors import ConfigError, StorageUnwritable, UsageError
 
-__all__ = ["SERVE_FILE", "TOKEN_FILE", "Serving", "announced", "ensure_token", "read_token", "serving"]
+__all__ = [
+    "SERVE_FILE",
+    "TOKEN_FILE",
+    "Serving",
+    "announced",
+    "ensure_token",
+    "login_link",
+    "read_token",
+    "serving",
+]
 
 TOKEN_FILE = "token"
 SERVE_FILE = "serve.json"
@@ -23,6 +32,7 @@ _TOKEN_BYTES = 32
 _FEWEST_TOKEN_CHARS = 20
 """A token that the user wrote: shorter ones can be guessed by trying."""
 _MOST_BYTES = 4096
+_LINK_WAIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,3 +143,26 @@ def serving(home: Path) -> Serving | None:
     finally:
         os.close(descriptor)
     return None
+
+
+async def login_link(home: Path, server: Serving) -> str:
+    """An address at a running server that logs in one browser, once, within ten minutes.
+
+    Raises:
+        ConfigError, StorageUnwritable: The token can't be used; see `read_token`.
+        UsageError: The server doesn't give one.
+    """
+    # Imported when needed: the other programs of this module don't speak HTTP.
+    import httpx2  # noqa: PLC0415
+
+    headers = {"authorization": f"Bearer {read_token(home)}"}
+    try:
+        async with httpx2.AsyncClient(timeout=_LINK_WAIT_S, trust_env=False) as client:
+            answer = await client.post(f"{server.url}/login/link", headers=headers)
+            answer.raise_for_status()
+            return f"{server.url}{answer.json()['path']}"
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"The server at {server.url} gives no login link: {type(error).__name__}. Log in with the token in "
+            f"{home / TOKEN_FILE}."
+        ) from error

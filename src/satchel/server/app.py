@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import anyio
@@ -14,11 +15,17 @@ from starlette.responses import Response
 from satchel.config import ServerSettings
 from satchel.errors import SatchelError
 from satchel.runtime import Satchel
+from satchel.runtime.browsers import Browsers
 from satchel.server.binding import Hosts
+from satchel.server.browser_access import BrowserAccess
 from satchel.server.gate import Gate, log_defect
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.metrics import Metrics
 from satchel.server.open_sessions import OpenSessions
+from satchel.server.pages import login
+from satchel.server.pages import sessions as session_pages
+from satchel.server.pages.rendering import error_page, wants_page
+from satchel.server.pages.site import PageState
 from satchel.server.problems import (
     DEFECT,
     PROBLEM_TYPE,
@@ -26,7 +33,6 @@ from satchel.server.problems import (
     problem_fields,
     problem_of,
     retry_after,
-    status_of,
 )
 from satchel.server.routes import capabilities, chat, memories, program, sessions
 from satchel.server.routes.documented import PROBLEMS
@@ -71,11 +77,13 @@ class App:
         gate: The ASGI application.
         service: What the routes use.
         api: The routes, without the gate.
+        browsers: Which browsers are logged in.
     """
 
-    def __init__(self, api: FastAPI, gate: Gate, service: Service) -> None:
+    def __init__(self, api: FastAPI, gate: Gate, service: Service, browsers: Browsers) -> None:
         """Use `create_app`."""
         self.api = api
+        self.browsers = browsers
         self.gate = gate
         self.service = service
 
@@ -104,6 +112,8 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
     service = Service(
         satchel=satchel, sessions=OpenSessions(satchel, metrics), metrics=metrics, stopping=Stopping()
     )
+    browsers = Browsers(satchel.settings.home, token=token, clock=satchel.clock)
+    access = BrowserAccess(browsers)
     # No page with documentation: its scripts would come from elsewhere.
     api = _Api(
         title="Satchel",
@@ -115,7 +125,8 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
         redirect_slashes=False,
     )
     api.state.service = service
-    for module in (chat, sessions, memories, capabilities, program):
+    api.state.pages = PageState(access=access)
+    for module in (chat, sessions, memories, capabilities, program, login, session_pages):
         api.include_router(module.router)
     api.add_exception_handler(SatchelError, _failed)
     api.add_exception_handler(Exception, _defective)
@@ -123,41 +134,45 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
     api.add_exception_handler(HTTPException, _refused)
     gate = Gate(
         api,
-        token=token,
+        access=access,
         hosts=Hosts(settings.host, settings.allowed_hosts),
         requests_per_s=settings.requests_per_s,
         clock=satchel.clock,
         metrics=metrics,
     )
-    return App(api, gate, service)
+    return App(api, gate, service, browsers)
 
 
-async def _failed(_: Request, error: Exception) -> Response:
+async def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, SatchelError)
     wait_s = retry_after(error)
-    headers = {"retry-after": str(wait_s)} if wait_s is not None else None
-    return JsonAnswer(
-        problem_of(error), status_code=status_of(error), headers=headers, media_type=PROBLEM_TYPE
-    )
+    headers = {"retry-after": str(wait_s)} if wait_s is not None else {}
+    return _answer(request, problem_of(error), headers)
 
 
 async def _defective(request: Request, error: Exception) -> Response:
     log_defect(request.scope, error)
-    return JsonAnswer(problem_fields(500, DEFECT), status_code=500, media_type=PROBLEM_TYPE)
+    return _answer(request, problem_fields(500, DEFECT))
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return JsonAnswer(
-        problem_fields(422, invalid_detail(error.errors())), status_code=422, media_type=PROBLEM_TYPE
-    )
+    return _answer(request, problem_fields(422, invalid_detail(error.errors())))
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return JsonAnswer(
-        problem_fields(error.status_code, str(error.detail)),
-        status_code=error.status_code,
-        headers=error.headers,
-        media_type=PROBLEM_TYPE,
-    )
+    return _answer(request, problem_fields(error.status_code, str(error.detail)), error.headers)
+
+
+def _answer(
+    request: Request, problem: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> Response:
+    """A problem: as a page for a person, as JSON for a program."""
+    answer: Response
+    if wants_page(request.scope):
+        answer = error_page(request.scope, problem["status"], problem["detail"])
+    else:
+        answer = JsonAnswer(problem, status_code=problem["status"], media_type=PROBLEM_TYPE)
+    answer.headers.update(headers or {})
+    return answer

@@ -5,15 +5,11 @@ It is plain ASGI, so nothing that is mounted behind it (pages, MCP, web sockets)
 
 from __future__ import annotations
 
-import hmac
-import ipaddress
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,10 +17,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from satchel.addresses import DEFAULT_PORTS, host_and_port
 from satchel.clock import Clock
 from satchel.server.binding import Hosts
+from satchel.server.browser_access import BrowserAccess
 from satchel.server.metrics import Metrics
+from satchel.server.pages.rendering import error_page, wants_page
 from satchel.server.problems import DEFECT, PROBLEM_TYPE, problem_body
+from satchel.server.rates import Rates, client_of
 
-__all__ = ["MOST_BODY_BYTES", "Gate", "Rates", "log_defect"]
+__all__ = ["MOST_BODY_BYTES", "Gate", "log_defect"]
 
 _log = logging.getLogger(__name__)
 
@@ -39,13 +38,17 @@ _BODY_WAIT_S: Final = 120.0
 _LINGER_S: Final = 2.0
 """After a refusal, what the client is still sending is read for this long: a connection that is closed with unread data
 is reset, and the client might never see the answer."""
-_OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
-"""Need no token, and say nothing but yes or no."""
+_OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/login", "/favicon.ico"})
+"""Need no token: they say nothing but yes or no, or ask for the token."""
+_STATIC: Final = "/static/"
+"""Scripts and styles, the same for everybody."""
+_NO_PROOF: Final = (
+    "The request changes something, and doesn't show that it comes from a page of this server. Reload the page and try "
+    "again."
+)
 _BURST_S: Final = 10.0
 _WRONG_TOKENS_PER_S: Final = 0.5
 _WRONG_TOKENS: Final = 20.0
-_MOST_CLIENTS: Final = 4096
-_V6_BITS: Final = 64
 _HEADERS: Final[tuple[tuple[bytes, bytes], ...]] = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -54,26 +57,6 @@ _HEADERS: Final[tuple[tuple[bytes, bytes], ...]] = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 """Of every answer that doesn't set them itself."""
-
-
-class Rates:
-    """Limits how often each client may do something: a bucket for each, filled at a constant rate."""
-
-    def __init__(self, *, per_s: float, burst: float) -> None:
-        """In the long run `per_s`, and at most `burst` at once."""
-        self._per_s = per_s
-        self._burst = max(burst, 1.0)
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def take(self, client: str, now_s: float) -> float:
-        """Count one more. Returns 0.0 if it is allowed, otherwise the seconds until the next one is."""
-        left, at = self._left.pop(client, (self._burst, now_s))
-        left = min(self._burst, left + (now_s - at) * self._per_s)
-        allowed = left >= 1
-        self._left[client] = (left - 1 if allowed else left, now_s)
-        if len(self._left) > _MOST_CLIENTS:
-            self._left.popitem(last=False)
-        return 0.0 if allowed else (1 - left) / self._per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +71,23 @@ class _Refusal:
 class Gate:
     """Checks every request before anything else sees it.
 
-    In this order: the size of its headers, the rate of its client, `Host`, `Origin`, the token, and the size of its
-    body, which is read here.
+    In this order: the size of its headers, the rate of its client, `Host`, `Origin`, the token or the cookie of a
+    browser that is logged in, the size of its body, which is read here, and for a change by a browser, its form token.
     """
 
     def __init__(
-        self, app: ASGIApp, *, token: str, hosts: Hosts, requests_per_s: float, clock: Clock, metrics: Metrics
+        self,
+        app: ASGIApp,
+        *,
+        access: BrowserAccess,
+        hosts: Hosts,
+        requests_per_s: float,
+        clock: Clock,
+        metrics: Metrics,
     ) -> None:
         """`app` gets the requests that pass."""
         self._app = app
-        self._token = sha256(token.encode()).digest()
+        self._access = access
         self._hosts = hosts
         self._clock = clock
         self._metrics = metrics
@@ -121,28 +111,27 @@ class Gate:
             if refusal is None:
                 refusal = await self._serve(scope, receive, answer)
             if refusal is not None:
-                await _refuse(refusal, receive, answer)
+                await _refuse(refusal, scope, receive, answer)
         # A boundary: a defect in one request must not take down the others, and its traceback must not reach a client.
         except Exception as error:  # noqa: BLE001
             if answer.status != 500:  # otherwise the application has logged it before it answered
                 log_defect(scope, error)
             if not answer.status:
-                await _refuse(_Refusal(500, DEFECT), receive, answer)
+                await _refuse(_Refusal(500, DEFECT), scope, receive, answer)
         finally:
             self._metrics.request(
                 scope["method"], _route_of(scope), answer.status, self._clock.monotonic_s() - began_s
             )
 
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> _Refusal | None:
-        if not _has_body(scope):
-            await self._app(scope, receive, answer)
-            return None
-        body = await _read_body(scope, receive)
+        body = await _read_body(scope, receive) if _has_body(scope) else b""
         if isinstance(body, _Refusal):
             return body
         if body is None:
             return None  # the client left
-        await self._app(scope, _again(body, receive), answer)
+        if not self._access.proves_origin(scope, body):
+            return _Refusal(403, _NO_PROOF)
+        await self._app(scope, _again(body, receive) if _has_body(scope) else receive, answer)
         return None
 
     def _refusal(self, scope: Scope) -> _Refusal | None:
@@ -154,7 +143,7 @@ class Gate:
             return _Refusal(
                 431, f"The headers are longer than {_MOST_HEADER_BYTES} bytes, or more than {_MOST_HEADERS}."
             )
-        client, now_s = _client_of(scope), self._clock.monotonic_s()
+        client, now_s = client_of(scope), self._clock.monotonic_s()
         wait_s = self._rates.take(client, now_s)
         if wait_s:
             return _too_many(wait_s, "There are too many requests from this address (server.requests_per_s).")
@@ -168,10 +157,12 @@ class Gate:
         origin = _header(scope, b"origin")
         if origin is not None and not _same_origin(origin, named):
             return _Refusal(403, "Requests from pages of other sites are refused.")
-        if scope["path"] in _OPEN_PATHS:
+        if self._has_token(scope) or self._access.admit(scope):
             return None
-        if self._has_token(scope):
+        if scope["path"] in _OPEN_PATHS or scope["path"].startswith(_STATIC):
             return None
+        if scope["method"] == "GET" and wants_page(scope):
+            return _Refusal(303, "Log in first.", ((b"location", _login_with(scope)),))
         wait_s = self._wrong_tokens.take(client, now_s)
         if wait_s:
             return _too_many(wait_s, "There were too many requests without a valid token from this address.")
@@ -184,9 +175,14 @@ class Gate:
     def _has_token(self, scope: Scope) -> bool:
         given = _header(scope, b"authorization") or ""
         scheme, _, token = given.partition(" ")
-        # The digests have one length, so the time tells nothing of the token.
-        digest = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
-        return hmac.compare_digest(digest, self._token) and scheme.lower() == "bearer"
+        return self._access.browsers.is_token(token.strip()) and scheme.lower() == "bearer"
+
+
+def _login_with(scope: Scope) -> bytes:
+    """The login page, which leads back to where the browser was going."""
+    query = scope["query_string"].decode("latin-1")
+    there = quote(scope["path"], safe="/") + (f"?{query}" if query else "")
+    return f"/login?next={quote(there, safe='/')}".encode() if there != "/" else b"/login"
 
 
 def log_defect(scope: Scope, error: Exception) -> None:
@@ -215,18 +211,6 @@ def _header(scope: Scope, name: bytes) -> str | None:
     """The only header with this name; None if there is none or several."""
     found = [value for key, value in scope["headers"] if key == name]
     return found[0].decode("latin-1") if len(found) == 1 else None
-
-
-def _client_of(scope: Scope) -> str:
-    """What counts as one client: an IPv4 address, or a network of IPv6 addresses that one machine has."""
-    host = scope["client"][0] if scope.get("client") else ""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return str(host)
-    if address.version == 6:
-        return str(ipaddress.ip_network((address, _V6_BITS), strict=False))
-    return str(address)
 
 
 def _same_origin(origin: str, host: str) -> bool:
@@ -302,13 +286,19 @@ def _too_many(wait_s: float, detail: str) -> _Refusal:
     return _Refusal(429, detail, ((b"retry-after", str(max(1, round(wait_s))).encode()),))
 
 
-async def _refuse(refusal: _Refusal, receive: Receive, send: Callable[[Message], Awaitable[None]]) -> None:
-    body = problem_body(refusal.status, refusal.detail)
-    headers: list[tuple[bytes, bytes]] = [
-        (b"content-type", PROBLEM_TYPE.encode()),
-        (b"content-length", str(len(body)).encode()),
-        *refusal.headers,
-    ]
+async def _refuse(
+    refusal: _Refusal, scope: Scope, receive: Receive, send: Callable[[Message], Awaitable[None]]
+) -> None:
+    if wants_page(scope):
+        page = error_page(scope, refusal.status, refusal.detail)
+        body, headers = bytes(page.body), [*page.raw_headers, *refusal.headers]
+    else:
+        body = problem_body(refusal.status, refusal.detail)
+        headers = [
+            (b"content-type", PROBLEM_TYPE.encode()),
+            (b"content-length", str(len(body)).encode()),
+            *refusal.headers,
+        ]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": True})
     if (b"connection", b"close") in refusal.headers:

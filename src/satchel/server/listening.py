@@ -8,7 +8,7 @@ import resource
 import signal
 import socket
 import traceback
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import ExitStack, asynccontextmanager
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -36,12 +36,18 @@ _MOST_CONNECTIONS: Final = 8192
 _LOG_BYTES: Final = 5_000_000
 
 
-async def serve(satchel: Satchel, *, tell: Callable[[str], None]) -> None:
+async def serve(
+    satchel: Satchel,
+    *,
+    tell: Callable[[str], None],
+    offer_login: Callable[[str], Awaitable[None]] | None = None,
+) -> None:
     """Serve until SIGTERM or SIGINT. A second signal doesn't wait for what is going on.
 
     Args:
         satchel: Stays open while this runs.
         tell: Told the address, and what happens at the end.
+        offer_login: Gets an address that logs in one browser, within ten minutes.
 
     Raises:
         ConfigError: The server may not listen where the settings say, or the token can't be used.
@@ -50,6 +56,8 @@ async def serve(satchel: Satchel, *, tell: Callable[[str], None]) -> None:
     """
     async with served(satchel) as (url, app):
         tell(f"Satchel listens at {url}. Clients need the token in {satchel.settings.home / 'token'}.")
+        if offer_login is not None:
+            await offer_login(f"{url}/login?code={app.browsers.make_code()}")
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for _ in signals:
                 break

@@ -1,0 +1,121 @@
+"""The browsers that are logged in to a home's server, and the codes that log one in."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from hashlib import sha256
+from hmac import compare_digest
+from pathlib import Path
+from typing import Any, Final
+
+from satchel.clock import Clock
+from satchel.config.home import locked_folder, replace_file
+
+__all__ = ["BROWSERS_FILE", "CODE_LASTS_S", "Browsers"]
+
+BROWSERS_FILE: Final = "browsers.json"
+CODE_LASTS_S: Final = 600.0
+"""How long a login link works: enough to walk to another window, and over before a terminal's history is read."""
+
+_LOGIN_LASTS: Final = timedelta(days=30)
+_MOST_BROWSERS: Final = 100
+_MOST_CODES: Final = 20
+_SECRET_BYTES: Final = 32
+
+
+class Browsers:
+    """Knows which browsers have logged in.
+
+    A browser sends a random value that is made for it, never the token of the home. The file holds only digests of
+    these values, so that its reader can't log in with them. With another token, all browsers have to log in again.
+    """
+
+    def __init__(self, home: Path, *, token: str, clock: Clock) -> None:
+        """Read the file in `home`, which only its owner can read; one that is missing or broken holds no browser."""
+        self._home = home
+        self._token = _digest(token)
+        self._clock = clock
+        self._until = self._read()
+        self._codes: dict[str, float] = {}
+
+    def is_token(self, given: str) -> bool:
+        """Whether this is the token of the home. The time tells nothing of it."""
+        return compare_digest(_digest(given), self._token)
+
+    # One-time codes
+
+    def make_code(self) -> str:
+        """A code that logs in one browser within `CODE_LASTS_S`. It is only in the memory of this process."""
+        now_s = self._clock.monotonic_s()
+        fresh = [(code, until_s) for code, until_s in self._codes.items() if until_s > now_s]
+        self._codes = dict(fresh[-(_MOST_CODES - 1) :])
+        code = secrets.token_urlsafe(_SECRET_BYTES)
+        self._codes[_digest(code)] = now_s + CODE_LASTS_S
+        return code
+
+    def use_code(self, code: str) -> bool:
+        """Whether the code logs in; it does so once."""
+        until_s = self._codes.pop(_digest(code), None)
+        return until_s is not None and until_s > self._clock.monotonic_s()
+
+    # Browsers
+
+    def log_in(self) -> str:
+        """Remember a browser for thirty days. Returns what it has to send.
+
+        Raises:
+            StorageUnwritable: The file can't be written.
+        """
+        value = secrets.token_urlsafe(_SECRET_BYTES)
+        until = self._clock.now() + _LOGIN_LASTS
+        self._change(lambda known: known.update({_digest(value): until}))
+        return value
+
+    def knows(self, value: str) -> bool:
+        """Whether the browser that sends this value is logged in."""
+        until = self._until.get(_digest(value))
+        return until is not None and until > self._clock.now()
+
+    def log_out(self, value: str) -> None:
+        """Forget a browser; one that is not known is none. Errors as in `log_in`."""
+        self._change(lambda known: known.pop(_digest(value), None))
+
+    def log_out_all(self) -> None:
+        """Forget every browser. Errors as in `log_in`."""
+        self._change(lambda known: known.clear())
+
+    @property
+    def count(self) -> int:
+        """How many browsers are logged in."""
+        now = self._clock.now()
+        return sum(until > now for until in self._until.values())
+
+    def _change(self, change: Callable[[dict[str, datetime]], Any]) -> None:
+        with locked_folder(self._home):
+            known, now = self._read(), self._clock.now()
+            change(known)
+            kept = sorted(((until, digest) for digest, until in known.items() if until > now), reverse=True)[
+                :_MOST_BROWSERS
+            ]
+            self._until = {digest: until for until, digest in kept}
+            content = {
+                "token": self._token,
+                "browsers": {digest: until.isoformat() for digest, until in self._until.items()},
+            }
+            replace_file(self._home / BROWSERS_FILE, json.dumps(content, indent=2) + "\n")
+
+    def _read(self) -> dict[str, datetime]:
+        try:
+            content = json.loads((self._home / BROWSERS_FILE).read_bytes())
+            if content["token"] != self._token:
+                return {}
+            return {str(key): datetime.fromisoformat(until) for key, until in content["browsers"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,0 +1,107 @@
+"""What a browser that has logged in may do: its cookie, and the proof that a change comes from one of our pages."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+from urllib.parse import parse_qs
+
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.types import Scope
+
+from satchel.addresses import host_and_port
+from satchel.runtime.browsers import Browsers
+
+__all__ = ["FORM_TOKEN_FIELD", "FORM_TOKEN_HEADER", "BrowserAccess", "browser_of", "form_token_of"]
+
+FORM_TOKEN_FIELD: Final = "form_token"
+FORM_TOKEN_HEADER: Final = "x-form-token"
+
+_KEY: Final = "satchel.browser"
+_COOKIE_LASTS_S: Final = 30 * 24 * 3600
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_FORM: Final = "application/x-www-form-urlencoded"
+_OURS: Final = frozenset({"same-origin", "none"})
+
+
+def browser_of(scope: Scope) -> str | None:
+    """What the browser of a request sent to log in; None for a request with a bearer token or without either."""
+    found: str | None = scope.get(_KEY)
+    return found
+
+
+def form_token_of(scope: Scope) -> str:
+    """What a change by this browser has to contain; "" where no browser is logged in.
+
+    It follows from the cookie, which no page of another site can read, and the cookie doesn't follow from it.
+    """
+    browser = browser_of(scope)
+    return _token(browser) if browser else ""
+
+
+def _token(browser: str) -> str:
+    return hmac.new(browser.encode(), b"form", sha256).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserAccess:
+    """Reads and writes the cookie, and checks changes that came with it."""
+
+    browsers: Browsers
+
+    def admit(self, scope: Scope) -> bool:
+        """Whether the request comes from a browser that is logged in. Then `browser_of` knows it."""
+        connection = HTTPConnection(scope)
+        # Cookies are the same for all ports of a host, and for SameSite every port of this machine is one site. So a
+        # request that another page caused doesn't count, unless the user followed a link.
+        site = connection.headers.get("sec-fetch-site", "none")
+        is_visit = scope["method"] == "GET" and connection.headers.get("sec-fetch-mode") == "navigate"
+        if site not in _OURS and not is_visit:
+            return False
+        value = connection.cookies.get(cookie_name(scope), "")
+        if not value or not self.browsers.knows(value):
+            return False
+        scope[_KEY] = value
+        return True
+
+    def proves_origin(self, scope: Scope, body: bytes) -> bool:
+        """Whether a request by a browser is safe, or a change that came from one of our own pages.
+
+        The gate has compared `Origin` with `Host` where it is there; here it has to be there, and the form token too:
+        in a header, or in a field of the form.
+        """
+        browser = browser_of(scope)
+        if browser is None or scope["method"] in _SAFE:
+            return True
+        headers = HTTPConnection(scope).headers
+        if "origin" not in headers:
+            return False
+        given = headers.get(FORM_TOKEN_HEADER, "")
+        if not given and headers.get("content-type", "").partition(";")[0].strip().lower() == _FORM:
+            try:
+                fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=1000)
+            except ValueError:
+                return False
+            given = fields.get(FORM_TOKEN_FIELD, [""])[0]
+        return hmac.compare_digest(given.encode("utf-8", "replace"), _token(browser).encode())
+
+    def set_cookie(self, scope: Scope, response: Response, value: str) -> None:
+        """Have the browser send this value from now on; "" has it forget its value."""
+        response.set_cookie(
+            cookie_name(scope),
+            value,
+            max_age=_COOKIE_LASTS_S if value else 0,
+            path="/",
+            httponly=True,
+            samesite="strict",
+            secure=scope["scheme"] == "https",
+        )
+
+
+def cookie_name(scope: Scope) -> str:
+    """One name for each port: cookies ignore ports, so two servers on one machine would overwrite each other's."""
+    port = host_and_port(HTTPConnection(scope).headers.get("host", ""))[1]
+    return f"satchel_{port or (443 if scope['scheme'] == 'https' else 80)}"

@@ -1,0 +1,77 @@
+"""The scripts, styles and drawings of the pages: files of this package, which browsers may keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
+from satchel.errors import NotFound
+
+__all__ = ["asset_answer", "asset_url"]
+
+_TYPES: Final = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+_KEEP: Final = "public, max-age=31536000, immutable"
+_ASK_AGAIN: Final = "no-cache"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asset:
+    body: bytes
+    media_type: str
+    etag: str
+
+
+@cache
+def _assets() -> tuple[str, dict[str, _Asset]]:
+    """A version that changes with every file, and the files. They are read once: they are few and small."""
+    found: dict[str, _Asset] = {}
+    for file in sorted(
+        files("satchel.server.pages").joinpath("static").iterdir(), key=lambda each: each.name
+    ):
+        suffix = file.name.rpartition(".")[2]
+        if suffix in _TYPES:
+            body = file.read_bytes()
+            found[file.name] = _Asset(body, _TYPES[suffix], f'"{sha256(body).hexdigest()[:20]}"')
+    version = sha256("".join(f"{name}{asset.etag}" for name, asset in found.items()).encode()).hexdigest()
+    return version[:12], found
+
+
+def asset_url(name: str) -> str:
+    """The address of a file in `static/`.
+
+    It contains the version of all files, so browsers keep a file without asking, and a module that imports another
+    gets the one that fits.
+
+    Raises:
+        KeyError: There is no such file.
+    """
+    version, found = _assets()
+    if name not in found:
+        raise KeyError(name)
+    return f"/static/{version}/{name}"
+
+
+def asset_answer(version: str, name: str, headers: Headers) -> Response:
+    """The answer to a request for a file; 304 where the browser has it.
+
+    Raises:
+        NotFound: There is no such file.
+    """
+    current, found = _assets()
+    asset = found.get(name)
+    if asset is None:
+        raise NotFound("There is no such file.")
+    keep = {"etag": asset.etag, "cache-control": _KEEP if version == current else _ASK_AGAIN}
+    if asset.etag in headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=keep)
+    return Response(asset.body, media_type=asset.media_type, headers=keep)

@@ -1,0 +1,229 @@
+"""How pages are made: Jinja templates in which everything is escaped, and the headers that every page has.
+
+Nothing here knows the service, so that the gate can refuse a browser with a page. `satchel.server.pages.site` adds what
+the pages of somebody who is logged in have around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from http import HTTPStatus
+from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import parse_qsl
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import HTMLResponse
+from starlette.types import Scope
+
+from satchel.errors import UsageError
+from satchel.runtime.lines import counted, one_line
+from satchel.server.browser_access import FORM_TOKEN_FIELD, form_token_of
+from satchel.server.pages.assets import asset_url
+from satchel.server.pages.markdown import markdown
+
+__all__ = [
+    "THEMES",
+    "THEME_COOKIE",
+    "Form",
+    "Saying",
+    "State",
+    "error_page",
+    "form_of",
+    "fragment",
+    "rendered",
+    "text_of_template",
+    "wants_page",
+]
+
+State: TypeAlias = Literal["done", "running", "asks", "failed", "warn", "on", "off", "past", "waits", "pin"]
+"""A mark, which is drawn in the layout, and its colour."""
+
+_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    # With no-referrer, browsers send `Origin: null` with forms. Other sites get no referrer from this one either.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "microphone=(self), camera=(), geolocation=()",
+}
+_MOST_FIELDS: Final = 1000
+THEME_COOKIE: Final = "satchel_theme"
+THEMES: Final = ("light", "dark")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saying:
+    """What the program says once, on the next page: that something was saved, and how to take it back.
+
+    Attributes:
+        text: A sentence or two.
+        state: Which mark stands before it.
+        meta: A short addition in small type, such as the number of a receipt.
+        action: Where the button at the end posts to; "" for no button.
+        label: The words of the button.
+        fields: What else the button posts.
+        link: Where a link at the end leads, and `link_label` its words.
+    """
+
+    text: str
+    state: State = "done"
+    meta: str = ""
+    action: str = ""
+    label: str = "Undo"
+    fields: Mapping[str, str] = field(default_factory=dict)
+    link: str = ""
+    link_label: str = "Show"
+
+
+def rendered(scope: Scope, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
+    """A page without what surrounds the pages of somebody who is logged in; see `site.page` for those."""
+    return HTMLResponse(text_of_template(scope, template, **context), status, _HEADERS)
+
+
+def fragment(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
+    """A piece of a page, for a script that puts it in its place. The same templates and rules as for pages."""
+    return rendered(request.scope, template, status=status, **context)
+
+
+def text_of_template(scope: Scope, template: str, **context: Any) -> str:
+    """A template's HTML. Every template has `form_token`, `path` and `theme`, besides what is given."""
+    html = (
+        _environment()
+        .get_template(template)
+        .render(form_token=form_token_of(scope), path=scope["path"], theme=_theme(scope), **context)
+    )
+    # Half of a character (a lone surrogate), as tools may give it, can't be written in UTF-8.
+    return html.encode("utf-8", "replace").decode()
+
+
+def _theme(scope: Scope) -> str:
+    """What the user chose for this browser: "light", "dark", or "" for what the system has."""
+    chosen = HTTPConnection(scope).cookies.get(THEME_COOKIE, "")
+    return chosen if chosen in THEMES else ""
+
+
+def wants_page(scope: Scope) -> bool:
+    """Whether a person waits for the answer: browsers ask for HTML when they open a page or send a form."""
+    return "text/html" in HTTPConnection(scope).headers.get("accept", "")
+
+
+def error_page(scope: Scope, status: int, detail: str) -> HTMLResponse:
+    """What a browser is shown instead of a problem in JSON. `detail` says what happened and what to do."""
+    phrase = HTTPStatus(status).phrase
+    title = _TITLES.get(status) or phrase
+    if detail == phrase:  # of a path without a route
+        detail = "No page has this address. It may be of something that was deleted or forgotten."
+    return rendered(scope, "error.html", status=status, title=title, detail=detail)
+
+
+_TITLES: Final = {
+    403: "That is not allowed",
+    404: "There is nothing here",
+    409: "Something else is going on there",
+    421: "Not the name of this server",
+    422: "Something is missing or doesn’t fit",
+    429: "Too many requests",
+    500: "Something is broken in Satchel",
+    503: "Not available now",
+}
+
+
+class Form:
+    """The fields that a form sent."""
+
+    def __init__(self, fields: list[tuple[str, str]]) -> None:
+        """In the order of the form; line breaks are "\\r\\n", as browsers send them."""
+        self._fields = [(name, value.replace("\r\n", "\n")) for name, value in fields]
+
+    def get(self, name: str, default: str = "") -> str:
+        """The first value of a field, without blanks around it; `default` where there is none."""
+        return next((value.strip() for key, value in self._fields if key == name), default)
+
+    def all(self, name: str) -> list[str]:
+        """All values of a field, such as of several check boxes."""
+        return [value for key, value in self._fields if key == name]
+
+    def has(self, name: str) -> bool:
+        """Whether the field was sent at all: a check box only is if it is checked."""
+        return any(key == name for key, _ in self._fields)
+
+    @property
+    def items(self) -> list[tuple[str, str]]:
+        """All fields but the form token."""
+        return [(name, value) for name, value in self._fields if name != FORM_TOKEN_FIELD]
+
+
+async def form_of(request: Request) -> Form:
+    """The fields of a form that was posted (application/x-www-form-urlencoded). The gate has checked where it is from.
+
+    Raises:
+        UsageError: It has too many fields.
+    """
+    body = (await request.body()).decode("utf-8", "replace")
+    try:
+        return Form(parse_qsl(body, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+    except ValueError as error:
+        raise UsageError(f"The form can't be read: it has more than {_MOST_FIELDS} fields.") from error
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("satchel.server.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["asset"] = asset_url
+    environment.filters.update(
+        clock=_clock, counted=counted, day=_day, iso=datetime.isoformat, markdown=markdown, money=_money,
+        number=_number, one_line=one_line, seconds=_seconds, when=_when,
+    )  # fmt: skip
+    return environment
+
+
+def _number(value: float) -> str:
+    """3214 as "3,214"."""
+    return f"{value:,}"
+
+
+def _money(usd: float) -> str:
+    """An amount in dollars: to the cent, and smaller ones as exactly as they matter."""
+    if 0 < usd < 0.0005:
+        return "under $0.001"
+    return f"${usd:,.3f}" if 0 < usd < 0.1 else f"${usd:,.2f}"
+
+
+def _seconds(ms: float) -> str:
+    """A duration in milliseconds: "0.3 s", "11 s", "2 min 5 s"."""
+    seconds = ms / 1000
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+
+
+def _clock(at: datetime) -> str:
+    """The time of day: "9:38"."""
+    return f"{at.hour}:{at:%M}"
+
+
+def _day(at: datetime) -> str:
+    """A date: "12 May 2025"."""
+    return f"{at.day} {at:%B %Y}"
+
+
+def _when(at: datetime, now: datetime) -> Markup:
+    """A `<time>`: of today the time, of yesterday the word with the time, otherwise the date."""
+    days = (now.date() - at.date()).days
+    words = {0: f"today {_clock(at)}", 1: f"yesterday {_clock(at)}"}.get(days, _day(at))
+    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(timespec="minutes"), words)

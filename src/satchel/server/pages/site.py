@@ -1,0 +1,226 @@
+"""What every page of somebody who is logged in has around it: the navigation, the newest sessions, what was spent.
+
+To add a page: a router with `include_in_schema=False` in a module of this package, included in `server/app.py`; a
+template that extends `layout.html`; and in the route::
+
+    @router.get("/memories")
+    async def memories(request: Request, service: Serves) -> Response:
+        return await page(request, "memories.html", title="Memories", found=await service.memory.list())
+
+and for a form, which contains `{{ ui.token(form_token) }}` after `{% import "ui.html" as ui %}`::
+
+    @router.post("/memories/{id}/forget")
+    async def forget(request: Request, service: Serves, id: str) -> Response:
+        form = await form_of(request)
+        receipt = await service.satchel.forget([id])
+        return see_other(request, "/memories", say=Saying(text="Forgotten.", meta=receipt.id))
+
+Every page works without a script. With one, `static/page.js` (in every page) fetches a link or form that has
+`data-swap="#id"` and replaces the element with that id by the one in the answer, so no route of its own is needed. The
+content security policy allows no inline script, `style` attribute or `<style>`: use classes, and attributes in SVG.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from satchel.clock import local_day
+from satchel.errors import SatchelError
+from satchel.server.browser_access import BrowserAccess, browser_of
+from satchel.server.pages.rendering import Saying, State, rendered
+from satchel.server.rates import Rates
+from satchel.server.service import Service
+from satchel.sessions import SessionInfo
+
+__all__ = ["PageState", "page", "say", "see_other", "session_groups"]
+
+_MOST_IN_RAIL: Final = 12
+_MOST_BROWSERS: Final = 200
+_MOST_SAYINGS: Final = 5
+_TRIES_PER_S: Final = 0.2
+_TRIES: Final = 10.0
+
+
+@dataclass(slots=True)
+class PageState:
+    """What the pages keep between requests.
+
+    Attributes:
+        access: Who is logged in.
+        sayings: What the next page of each browser says once.
+        login_tries: How often each address may try a token.
+    """
+
+    access: BrowserAccess
+    sayings: OrderedDict[str, list[Saying]] = field(default_factory=OrderedDict)
+    login_tries: Rates = field(default_factory=lambda: Rates(per_s=_TRIES_PER_S, burst=_TRIES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Link:
+    path: str
+    words: str
+    count: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RailSession:
+    """A session in a list: `state` is "asks" if it waits for the user, "running" if it is at work, or None."""
+
+    info: SessionInfo
+    state: State | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What stands around a page."""
+
+    links: Sequence[_Link]
+    groups: Sequence[tuple[str, Sequence[RailSession]]]
+    sessions: int
+    model: str
+    spent_usd: float
+    day_usd: float | None
+
+
+async def page(
+    request: Request, template: str, *, title: str, current: str = "", status: int = 200, **context: Any
+) -> Response:
+    """A whole page.
+
+    Besides `context`, the template has `title`, `now` (the time, with its local offset), `around` (`Surroundings`),
+    `sayings`, `theme`, `form_token` and `path`.
+
+    Args:
+        request: The request.
+        template: The name of a file in `templates/` that extends `layout.html`.
+        title: What the browser's tab says, and the heading unless the template has its own.
+        current: The path of the navigation's entry that this page belongs to; "" finds it by the request's path.
+        status: The status of the answer.
+        context: What the template shows. Everything is escaped; only `Markup` is HTML already.
+    """
+    service: Service = request.app.state.service
+    now = service.satchel.clock.now()
+    around = await _surroundings(service, now)
+    here = current or request.url.path
+    paths = [link.path for link in around.links if here == link.path or here.startswith(f"{link.path}/")]
+    return rendered(
+        request.scope,
+        template,
+        status=status,
+        title=title,
+        now=now,
+        around=around,
+        current=max(paths, key=len, default=""),
+        sayings=_take_sayings(request),
+        **context,
+    )
+
+
+def see_other(request: Request, to: str, *, say: Saying | None = None) -> Response:
+    """The answer to a form that was carried out: the browser opens the page `to`, which shows what is said."""
+    if say is not None:
+        _keep_saying(request, say)
+    return RedirectResponse(to, 303)
+
+
+def say(request: Request, saying: Saying) -> None:
+    """Have the next page of this browser show something once."""
+    _keep_saying(request, saying)
+
+
+def _pages(request: Request) -> PageState:
+    found: PageState = request.app.state.pages
+    return found
+
+
+def _keep_saying(request: Request, saying: Saying) -> None:
+    browser = browser_of(request.scope)
+    if browser is None:
+        return
+    kept = _pages(request).sayings
+    kept[browser] = [*kept.pop(browser, ()), saying][-_MOST_SAYINGS:]
+    while len(kept) > _MOST_BROWSERS:
+        kept.popitem(last=False)
+
+
+def _take_sayings(request: Request) -> Sequence[Saying]:
+    browser = browser_of(request.scope)
+    return _pages(request).sayings.pop(browser, []) if browser is not None else []
+
+
+async def _surroundings(service: Service, now: datetime) -> Surroundings:
+    """What can't be found out is left out: an error page for the navigation's sake would help nobody."""
+    satchel = service.satchel
+    sessions = [info for info in await satchel.sessions.list() if info.turns]
+    shown = [RailSession(info=info, state=state_of(service, info.id)) for info in sessions[:_MOST_IN_RAIL]]
+    return Surroundings(
+        links=[
+            _Link(path="/chat", words="Chat"),
+            _Link(path="/memories", words="Memories", count=await _memory_count(service)),
+            _Link(path="/capabilities", words="Capabilities", count=await _capability_count(service)),
+            _Link(path="/sessions", words="Sessions", count=f"{len(sessions):,}" if sessions else ""),
+            _Link(path="/usage", words="Usage"),
+            _Link(path="/settings", words="Settings"),
+            _Link(path="/doctor", words="Doctor"),
+        ],
+        groups=[(words, list(group)) for words, group in session_groups(shown, now)],
+        sessions=len(sessions),
+        model=await _model_name(service),
+        spent_usd=await satchel.sessions.spent_on(local_day(now)),
+        day_usd=satchel.settings.budget.day_usd,
+    )
+
+
+async def _memory_count(service: Service) -> str:
+    try:
+        return f"{await service.memory.count():,}"
+    except SatchelError:
+        return ""
+
+
+async def _capability_count(service: Service) -> str:
+    try:
+        return f"{len(await service.capabilities.catalogue.list('active')):,}"
+    except SatchelError:
+        return ""
+
+
+async def _model_name(service: Service) -> str:
+    try:
+        model = await service.satchel.model()
+    except SatchelError:
+        return "none"
+    return model.provider if model.provider == "none" else f"{model.provider}:{model.model}"
+
+
+def state_of(service: Service, session_id: str) -> State | None:
+    """What a session is at: "asks" if it waits for the user, "running" if it is at work, or None."""
+    kept = service.sessions.kept_session(session_id)
+    if kept is not None and (kept.open_questions or kept.build_questions):
+        return "asks"
+    return "running" if service.sessions.turns_of(session_id) else None
+
+
+def session_groups(
+    sessions: Iterable[RailSession], now: datetime
+) -> Iterator[tuple[str, Iterator[RailSession]]]:
+    """Sessions, the newest first, by "Today", "Yesterday", "Earlier in November", "October 2026"."""
+
+    def words(session: RailSession) -> str:
+        at = session.info.last_at
+        days = (now.date() - at.date()).days
+        if days <= 1:
+            return "Today" if days <= 0 else "Yesterday"
+        is_this_month = (at.year, at.month) == (now.year, now.month)
+        return f"Earlier in {at:%B}" if is_this_month else f"{at:%B %Y}"
+
+    return groupby(sessions, key=words)

@@ -1,0 +1,107 @@
+// On every page: replaces a part of the page instead of the whole, where a link or a form says so.
+//
+// <form data-swap="#list"> and <a data-swap="#list"> are followed with fetch, and the element with that id is replaced by
+// the one in the page that answers. A link or a form that reads becomes the page's address. Without this script, the
+// browser opens the page. `swap(url, "#list")` does the same for other scripts.
+
+const running = new Map();   // target -> AbortController: only the newest answer counts
+
+export const formToken = () => document.querySelector('meta[name="form-token"]')?.content ?? "";
+
+export async function swap(url, selector, { method = "GET", body = null, push = false, focus = null } = {}) {
+  running.get(selector)?.abort();
+  const control = new AbortController();
+  running.set(selector, control);
+  const old = document.querySelector(selector);
+  old?.setAttribute("aria-busy", "true");
+  try {
+    const answer = await fetch(url, {
+      method, body, signal: control.signal, credentials: "same-origin", headers: { accept: "text/html", "x-form-token": formToken() },
+    });
+    const there = new URL(answer.url);
+    if (there.pathname === "/login") { location.assign(answer.url); return; }
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const problem = page.querySelector("#problem");
+    if (problem) { announce(problem); return; }
+    const fresh = page.querySelector(selector);
+    if (!fresh) { location.assign(answer.url); return; }
+    replace(old, fresh, focus);
+    const sayings = page.querySelector("#sayings");
+    if (sayings && sayings.childElementCount && !fresh.contains(sayings)) announce(...sayings.children);
+    document.title = page.title || document.title;
+    if (push && method === "GET") history.pushState(null, "", answer.url);
+    document.dispatchEvent(new CustomEvent("swapped", { detail: { target: document.querySelector(selector) } }));
+  } catch (error) {
+    if (error.name !== "AbortError") announce(notice("Satchel does not answer. Is the server running?"));
+  } finally {
+    old?.removeAttribute("aria-busy");
+    if (running.get(selector) === control) running.delete(selector);
+  }
+}
+
+// Keeps what the reader had open, and the focus: on the same element if it is still there, else on the next one.
+function replace(old, fresh, focus) {
+  const open = new Set([...old.querySelectorAll("details[open][id]")].map((each) => each.id));
+  const active = document.activeElement;
+  const inside = old.contains(active);
+  const path = inside ? [...old.querySelectorAll("a, button, input, select, textarea, summary")].indexOf(active) : -1;
+  const name = inside ? active.id : "";
+  const at = inside && "selectionStart" in active && active.type !== "checkbox" ? active.selectionStart : null;
+  const value = inside && active.matches("input, textarea") ? active.value : null;
+  old.replaceWith(document.adoptNode(fresh));
+  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+  if (!inside) return;
+  const same = (focus && fresh.querySelector(focus)) || (name && document.getElementById(name));
+  const all = [...fresh.querySelectorAll("a, button, input, select, textarea, summary")];
+  const next = same || all[Math.min(path, all.length - 1)];
+  next?.focus({ preventScroll: true });
+  if (same && value !== null && same.value !== undefined && same.type === "search") { same.value = value; same.setSelectionRange(at, at); }
+}
+
+export function announce(...notices) {
+  const place = document.getElementById("sayings");
+  if (!place) return;
+  place.replaceChildren(...notices.map((each) => document.adoptNode(each)));
+  place.scrollIntoView({ block: "nearest" });
+}
+
+export function notice(words, state = "failed") {
+  const template = document.createElement("div");
+  template.className = "notice";
+  template.dataset.state = state;
+  template.setAttribute("role", "status");
+  template.innerHTML = `<svg class="mark" aria-hidden="true"><use href="#${state}"/></svg> <div></div>`;
+  template.querySelector("div").textContent = words;
+  return template;
+}
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  const selector = event.submitter?.dataset.swap || form.dataset.swap;
+  if (!selector || event.defaultPrevented || !document.querySelector(selector)) return;
+  event.preventDefault();
+  const data = new FormData(form, event.submitter);
+  const fields = new URLSearchParams(data);
+  const action = event.submitter?.getAttribute("formaction") || form.getAttribute("action") || location.pathname;
+  if ((form.getAttribute("method") ?? "").toLowerCase() === "post") swap(action, selector, { method: "POST", body: fields });
+  else swap(`${action}?${fields}`, selector, { push: true });
+});
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-swap]");
+  if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  if (!document.querySelector(link.dataset.swap)) return;
+  event.preventDefault();
+  swap(link.href, link.dataset.swap, { push: true });
+});
+
+// A form with data-live is sent while its fields change, a quarter of a second after the last key.
+let waiting = null;
+document.addEventListener("input", (event) => {
+  const form = event.target.closest("form[data-live]");
+  if (!form) return;
+  clearTimeout(waiting);
+  waiting = setTimeout(() => form.requestSubmit(), 250);
+});
+
+addEventListener("popstate", () => location.reload());

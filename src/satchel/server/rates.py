@@ -1,0 +1,46 @@
+"""How often a client may do something, and what counts as one client."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import OrderedDict
+from typing import Final
+
+from starlette.types import Scope
+
+__all__ = ["Rates", "client_of"]
+
+_MOST_CLIENTS: Final = 4096
+_V6_BITS: Final = 64
+
+
+class Rates:
+    """Limits how often each client may do something: a bucket for each, filled at a constant rate."""
+
+    def __init__(self, *, per_s: float, burst: float) -> None:
+        """In the long run `per_s`, and at most `burst` at once."""
+        self._per_s = per_s
+        self._burst = max(burst, 1.0)
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str, now_s: float) -> float:
+        """Count one more. Returns 0.0 if it is allowed, otherwise the seconds until the next one is."""
+        left, at = self._left.pop(client, (self._burst, now_s))
+        left = min(self._burst, left + (now_s - at) * self._per_s)
+        allowed = left >= 1
+        self._left[client] = (left - 1 if allowed else left, now_s)
+        if len(self._left) > _MOST_CLIENTS:
+            self._left.popitem(last=False)
+        return 0.0 if allowed else (1 - left) / self._per_s
+
+
+def client_of(scope: Scope) -> str:
+    """What counts as one client: an IPv4 address, or a network of IPv6 addresses that one machine has."""
+    host = scope["client"][0] if scope.get("client") else ""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return str(host)
+    if address.version == 6:
+        return str(ipaddress.ip_network((address, _V6_BITS), strict=False))
+    return str(address)

