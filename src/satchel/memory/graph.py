@@ -41,7 +41,7 @@ RELATIONS = (
     "restates",
     "derived_from",
 )
-"""The relations that mean something to Satchel itself; any other word will do as well."""
+"""The relations that mean something to Satchel itself. Any other word is allowed too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +62,13 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Related:
-    """A memory that was reached.
+    """A memory that a walk along edges reached.
 
     Attributes:
-        depth: Steps from where the walk began; 1 is next to it.
-        weight: The product of the weights on the way, the greatest of all ways of that length: 0 to 1.
+        depth: The number of steps from where the walk began, at least 1.
+        weight: The product of the weights along the path, 0 to 1; the greatest of all shortest paths.
         relation: Of the last step; `via` is the memory that it came from.
-        outgoing: Whether the last step's edge leads here, and not from here.
+        outgoing: Whether the last edge points to this memory. False if it points away from it.
     """
 
     memory: MemoryRecord
@@ -164,7 +164,7 @@ _REACHED = select(_CHAIN.c.rid).where(_CHAIN.c.rid == bindparam("older")).limit(
 
 
 _MOST_STEPS = 4
-"""Corrections of corrections that are followed; nobody has corrected one thing more often between two readings."""
+"""How many corrections of corrections are followed."""
 
 
 def read_later(
@@ -172,14 +172,14 @@ def read_later(
 ) -> dict[int, tuple[Later, ...]]:
     """What was said later and takes the place of some memories, or may: the basis of "what holds now".
 
-    Counted are the edges `supersedes` and `may_replace` that lead to a memory, and those that lead to a fact that was
-    drawn from it: a fact with an edge `derived_from` to it, or one that names its session and turn as the source. So a
-    turn whose fact was superseded is known to be out of date without an edge of its own.
+    This follows the edges `supersedes` and `may_replace` that lead to a memory, and those that lead to a fact drawn
+    from it: a fact with an edge `derived_from` to it, or one that names its session and turn as the source. So a turn
+    whose fact was superseded is known to be outdated without an edge of its own.
 
     Args:
         connection: In a transaction.
-        rids: The memories that are about to be shown; those of a search take two queries.
-        shows: Whether a memory may be shown. What may not makes room for what takes its own place. None shows all.
+        rids: The memories that are about to be shown. All of them together take two queries.
+        shows: Whether a memory may be shown. What took the place of one that may not is shown instead. None shows all.
 
     Returns:
         For each memory that has something later, what that is: the certain first, then by weight. Memories among `rids`
@@ -201,7 +201,7 @@ def read_later(
 def _past_hidden(
     rid: int, later: Sequence[Later], hidden: Collection[int], beyond: Mapping[int, Sequence[Later]]
 ) -> tuple[Later, ...]:
-    """What takes the place of a memory, and in the place of each hidden one what takes its place in turn."""
+    """What takes the place of a memory; each hidden one is replaced by what took its place in turn."""
     best: dict[int, Later] = {}
     for one in later:
         further = [one]
@@ -279,7 +279,7 @@ def _drawn_from(connection: Connection, rids: Collection[int]) -> dict[int, list
 
 
 def is_superseded_by(connection: Connection, older: int, newer: int) -> bool:
-    """Whether a chain of `supersedes` leads from one rid to another already."""
+    """Whether a chain of `supersedes` already leads from one rid to another."""
     return connection.execute(_REACHED, {"newer": newer, "older": older}).first() is not None
 
 
@@ -292,15 +292,15 @@ def walk(
     relations: Collection[str] | None,
     limit: int,
 ) -> list[Related]:
-    """What can be reached from a memory along edges in either direction, nearest first, then the strongest.
+    """Find what can be reached from a memory along edges in either direction: nearest first, then strongest.
 
     Args:
         connection: In a transaction.
         space: Where the memory is; edges never leave it.
         start: Its rid.
-        depth: Steps at most.
-        relations: Which edges to follow, or None for all; those with a weight of 0 are never followed.
-        limit: At most so many; the walk stops when they are found.
+        depth: The greatest number of steps.
+        relations: The relations to follow, or None for all. Edges with a weight of 0 are never followed.
+        limit: The greatest number of memories; the walk stops when it has found them.
     """
     best: dict[int, tuple[int, float, str, int, bool]] = {}
     strength = {start: 1.0}
