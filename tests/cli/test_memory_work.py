@@ -96,8 +96,8 @@ async def world(
     worker = Worker(folder / "home")
     async with loopback(answering(extract)) as server:
 
-        async def run(*arguments: str, **environ: str) -> Ran:
-            return await satchel(folder, *arguments, server=server, environ={**WORKS, **environ})
+        async def run(*arguments: str, stdin: str = "", **environ: str) -> Ran:
+            return await satchel(folder, *arguments, server=server, stdin=stdin, environ={**WORKS, **environ})
 
         try:
             with anyio.fail_after(280):
@@ -145,6 +145,18 @@ async def test_ask_ends_while_a_process_of_its_own_extracts_the_facts(tmp_path: 
             ("extract", 1),
             ("gate", 1),
         ]
+
+
+@requirement("memory:worker:silent")
+@pytest.mark.parametrize("how", [("ask", "My cat is called Mimi."), ("chat", "--plain")])
+async def test_what_was_said_in_a_short_conversation_is_known_in_the_next(
+    tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    async with world(tmp_path) as (_, worker, run):
+        ran = await run(*how, stdin="My cat is called Mimi.\n", SATCHEL_MEMORY_DISTILL_EVERY="10")
+        assert ran.code == 0, ran.err
+        await worker.ended()
+        assert await facts_in(tmp_path) == ["The user's cat is called Mimi."]
 
 
 @requirement("memory:worker:killed", "memory:distill:verdicts")

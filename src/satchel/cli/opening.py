@@ -34,7 +34,7 @@ async def opened(
     *,
     with_notices: bool = True,
     beside_prompt: bool = False,
-    upkeep: Literal["here", "worker", "none"] = "here",
+    upkeep: Literal["here", "worker", "here_then_worker", "none"] = "here_then_worker",
 ) -> AsyncIterator[Satchel]:
     """An open Satchel; stderr reports the parts that are missing.
 

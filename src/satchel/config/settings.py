@@ -711,7 +711,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=60.0,
         low=0,
         high=86_400,
-        doc="The number of seconds without work after which `satchel memory work` ends.",
+        doc="The number of seconds without work after which `satchel memory work` ends. Before it ends, it reads "
+        "conversations that have been silent for as long.",
     ),
     Setting(
         key="tools.dirs",

@@ -107,8 +107,12 @@ class Distilling:
         extractor, small = await self._parts.models.extractor(), await self._parts.models.small()
         return extractor, extractor if small.provider == "none" else small
 
-    async def read_closed(self) -> DistillReport | None:
+    async def read_closed(self, *, silent_s: float | None = None) -> DistillReport | None:
         """Read one window of a conversation that is due, if the settings want that.
+
+        Args:
+            silent_s: A conversation without a message for so long is due. None, and what is longer, is
+                `memory.distill_after_s`.
 
         Returns:
             What was read; None if nothing is due, if the last failure was too recent, or if many windows were read
@@ -119,7 +123,8 @@ class Distilling:
             return None
         if self._parts.clock.monotonic_s() < self._not_before_s:
             return None
-        closed = (settings.distill_every, settings.distill_after_s)
+        after_s = settings.distill_after_s
+        closed = (settings.distill_every, after_s if silent_s is None else min(silent_s, after_s))
         if not await memory.distill_is_due(every=closed[0], after_s=closed[1]):
             return None
         if (await self._models())[0].provider == "none":

@@ -70,7 +70,9 @@ class _Work:
         return await self._memory.newest_episode() != self._newest
 
     async def until_idle(self) -> None:
-        """Work until there has been nothing to do for a while."""
+        """Work until there has been nothing to do for a while. At the end, conversations that have been silent for as
+        long are read: the next one should know what was said, and no process may run before it.
+        """
         settings = self._satchel.settings.memory
         clock = self._satchel.clock
         busy_at_s = clock.monotonic_s()
@@ -79,11 +81,13 @@ class _Work:
                 busy_at_s = clock.monotonic_s()
             left_s = settings.worker_idle_s - (clock.monotonic_s() - busy_at_s)
             if left_s <= 0:
-                return
+                break
             await anyio.sleep(min(_LOOK_S, left_s))
+        while await self._once(silent_s=settings.worker_idle_s):
+            pass
 
-    async def _once(self) -> bool:
-        """Do what there is; whether there was anything."""
+    async def _once(self, *, silent_s: float | None = None) -> bool:
+        """Do what there is; whether there was anything. `silent_s` is that of `Distilling.read_closed`."""
         newest = await self._memory.newest_episode()
         if newest != self._newest:
             self._newest = newest
@@ -92,7 +96,7 @@ class _Work:
         try:
             if did := await self._memory.keep_up():
                 self._tell("embedded, compared and read what was new")
-            report = await self._satchel.distilling.read_closed()
+            report = await self._satchel.distilling.read_closed(silent_s=silent_s)
         except StorageError:
             raise
         except SatchelError as error:

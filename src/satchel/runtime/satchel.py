@@ -76,7 +76,7 @@ from satchel.version import __version__
 
 __all__ = ["Satchel"]
 
-Upkeep: TypeAlias = Literal["here", "worker", "none"]
+Upkeep: TypeAlias = Literal["here", "worker", "here_then_worker", "none"]
 
 _INBOX_LOOK_S = 1.0
 """How often a process looks for what other processes posted into its open sessions."""
@@ -137,7 +137,8 @@ class Satchel:
             clock: None uses the system's clock.
             progress: Told how much of the embedding model has been downloaded; called from another thread.
             upkeep: Who extracts facts, embeds and compares: this process in the background ("here"); a process that is
-                started at the end if something was said, where that is possible ("worker"); or nobody ("none").
+                started at the end if something was said, where that is possible ("worker"); one after the other
+                ("here_then_worker"); or nobody ("none").
 
         Raises:
             ConfigError: The settings are wrong.
@@ -147,7 +148,7 @@ class Satchel:
         settings = load(process_environ(), cwd=Path.cwd()) if settings is None else settings
         # No other process has a model or an embedder that the program passed.
         can_leave = given is None and isinstance(embedder, str | None) and can_leave_work(settings)
-        is_here = upkeep == "here" or (upkeep == "worker" and not can_leave)
+        is_here = upkeep in ("here", "here_then_worker") or (upkeep == "worker" and not can_leave)
         async with Home.open(
             settings, embedder=embedder, clock=clock, progress=progress, back_fill=is_here
         ) as home:
@@ -169,7 +170,7 @@ class Satchel:
                     with anyio.CancelScope(shield=True):
                         await satchel._close()
                         if (
-                            upkeep == "worker"
+                            upkeep in ("worker", "here_then_worker")
                             and settings.memory.worker == "auto"
                             and satchel.distilling.has_news
                         ):
