@@ -80,7 +80,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
 async def test_an_invalid_answer_leaves_the_question_open_and_runs_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path, ScriptedModel([WRITES, "Fine."])) as satchel:
         session = await satchel.session(interactive=True)
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             running = await session.start("Write it.")
             question = await question_of(session)
             names = {"{id}": question.id, "{id} ": f"{question.id} ", "{call}": question.calls[0].call_id}
@@ -108,7 +108,7 @@ def _filled(value: Any, names: Mapping[str, str]) -> Any:
 async def test_the_id_of_another_sessions_question_answers_nothing_here(tmp_path: Path) -> None:
     async with opened(tmp_path, ScriptedModel(lambda _: WRITES)) as satchel:
         one, two = await satchel.session(interactive=True), await satchel.session(interactive=True)
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             await one.start("Write it.")
             question = await question_of(one)
             with pytest.raises(NotFound):
@@ -127,7 +127,7 @@ async def test_the_id_of_another_sessions_question_answers_nothing_here(tmp_path
 async def test_a_question_of_an_earlier_turn_is_not_answered_in_a_later_one(tmp_path: Path) -> None:
     async with opened(tmp_path, ScriptedModel(lambda _: SAME_ID)) as satchel:
         session = await satchel.session(interactive=True)
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             running = await session.start("Write it.")
             first = await question_of(session)
             session.cancel()
@@ -241,7 +241,7 @@ async def test_whatever_a_hook_gives_the_turn_ends_and_the_next_one_works(tmp_pa
             model = ScriptedModel([thinks, "One.", "Two."])
             session = await satchel.session(hooks=[Hook(**answers)])
             session.use_model(model)
-            with anyio.fail_after(20):
+            with anyio.fail_after(120):
                 results = [await session.run_turn("Hello.", memory=False) for _ in range(2)]
             sizes = [
                 sum(
@@ -304,7 +304,7 @@ async def test_a_session_that_is_deleted_or_forgotten_while_it_is_open_gives_a_c
     mode: Any = "ask" if when == "asking" else "bypass"
     async with opened(tmp_path, model) as satchel:
         session = await satchel.session(interactive=True, mode=mode)
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             await session.run_turn("Hello, heron.")
             running = await session.start("Go.")
             if when == "idle":
@@ -338,7 +338,7 @@ async def test_a_home_that_disappears_in_the_middle_ends_with_a_clear_error_and_
             interactive=True, tools=[tool], mode="bypass" if when == "calling" else "ask"
         )
         home = tmp_path / "home"
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             if when == "between":
                 shutil.rmtree(home)
                 with pytest.raises(SatchelError):

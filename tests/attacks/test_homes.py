@@ -61,7 +61,7 @@ async def test_a_log_with_foreign_lines_is_read_and_continued(tmp_path: Path) ->
             other = path.with_name(f"{path.name.rpartition('_')[0]}_{id}.jsonl")
             other.write_bytes(b"".join([*whole[:2], line + b"\n", *whole[2:]]))
             try:
-                with anyio.fail_after(10):
+                with anyio.fail_after(60):
                     session = await satchel.session(id)
                     result = await session.run_turn("And now?", memory=False)
                     async for record in session.subscribe(0):

@@ -461,7 +461,7 @@ async def test_a_secret_that_a_server_is_given_reaches_neither_the_log_nor_anoth
 
     async with opened(tmp_path, ScriptedModel([Reply(calls=[Call(name="log_in")]), "Done."])) as satchel:
         session = await satchel.session(interactive=True, tools=[log_in])
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             async with followed(session) as seen:
                 running = await session.start("Log in.")
                 await session.answer((await question_of(session)).id, "Rumpelstiltskin")

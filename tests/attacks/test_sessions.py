@@ -37,7 +37,7 @@ async def test_two_calls_that_ask_at_once_get_their_own_answers(tmp_path: Path) 
     calls = [Call(name="wonder", input={"about": about}) for about in ("the weather", "the deletion")]
     async with opened(tmp_path, ScriptedModel([Reply(calls=calls), "Done."])) as satchel:
         session = await satchel.session(interactive=True, tools=[tool])
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             running = await session.start("Ask.")
             asked: list[QuestionAsked] = []
             async for record in session.subscribe(0):

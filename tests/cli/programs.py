@@ -79,7 +79,7 @@ async def satchel(
     """Run `satchel`, without a terminal."""
     work = cwd or folder / "work"
     work.mkdir(exist_ok=True)
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         ended = await anyio.run_process(
             [*PROGRAM, *arguments],
             input=stdin.encode() if isinstance(stdin, str) else stdin,

@@ -207,7 +207,7 @@ class Trials:
             with outside:
                 returned = await turn.run()
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             async with anyio.create_task_group() as group:
                 group.start_soon(run)
         outcome = turn.outcome

@@ -28,7 +28,7 @@ async def run_all(pool: ToolPool, *functions: Any) -> list[Any]:
     async def run(position: int, function: Any) -> None:
         results[position] = await pool.run(function)
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             for position, function in enumerate(functions):
                 group.start_soon(run, position, function)
@@ -37,7 +37,7 @@ async def run_all(pool: ToolPool, *functions: Any) -> list[Any]:
 
 @requirement("loop:calls:own-pool")
 async def test_sixteen_functions_block_at_the_same_time() -> None:
-    barrier = threading.Barrier(16, timeout=10)
+    barrier = threading.Barrier(16, timeout=60)
     pool = ToolPool(workers=16)
     names = await run_all(pool, *[lambda: (barrier.wait(), threading.current_thread().name)[1]] * 16)
     assert names == ["satchel-tool"] * 16
@@ -47,7 +47,7 @@ async def test_sixteen_functions_block_at_the_same_time() -> None:
 async def test_one_idle_thread_does_not_make_two_functions_wait_for_each_other() -> None:
     pool = ToolPool(workers=4)
     assert await pool.run(int, "7") == 7
-    barrier = threading.Barrier(3, timeout=10)
+    barrier = threading.Barrier(3, timeout=60)
     assert sorted(await run_all(pool, *[barrier.wait] * 3)) == [0, 1, 2]
     pool.close()
 
@@ -99,7 +99,7 @@ async def test_a_function_that_hangs_is_abandoned_and_its_thread_replaced() -> N
     with anyio.move_on_after(0.02) as scope:
         await pool.run(hold.wait, 60)
     assert scope.cancelled_caught
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         assert await pool.run(int, "7") == 7
     hold.set()
     pool.close()
@@ -149,14 +149,14 @@ async def test_a_closed_pool_takes_no_more() -> None:
 
 @requirement("loop:calls:eight")
 async def test_eight_blocking_calls_of_a_round_are_all_in_flight_at_once() -> None:
-    barrier = threading.Barrier(8, timeout=10)
+    barrier = threading.Barrier(8, timeout=60)
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         await context.blocking(barrier.wait)
         return ToolResult(text="ok")
 
     world = World([Reply(calls=[Call(name="block")] * 8), "Done."], tool("block", call))
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         outcome = await world.run()
     assert [step.result for step in outcome.steps] == ["ok"] * 8
 
@@ -169,7 +169,7 @@ async def test_a_call_that_hangs_in_a_blocking_function_is_stopped_at_its_limit(
         raise AssertionError
 
     world = World([Reply(calls=[Call(name="slow")]), "Done."], tool("slow", call, timeout_s=0.02))
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         outcome = await world.run()
     assert outcome.steps[0].result == "Tool 'slow' was stopped after 0.02 s."
     hold.set()
@@ -188,6 +188,6 @@ anyio.run(main)
 print("over")
 """
     ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True
     )
     assert ended.stdout == "over\n"

@@ -44,7 +44,7 @@ async def test_forgetting_while_others_write_embed_and_distil_leaves_nothing(tmp
     ):
         said = [Episode(session="s", turn=n, speaker="user", text=f"Turn {n}. {SECRET}") for n in range(20)]
         ids = await one.add_episodes(said)
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             async with anyio.create_task_group() as group:
                 group.start_soon(lambda: two.distill(model=FunctionModel(distil)))
                 await read.wait()

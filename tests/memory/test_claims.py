@@ -263,7 +263,7 @@ async def test_searching_and_surfacing_go_on_while_another_process_locks_the_dat
         new = await memory.add("The router downstairs is called Blanche.")
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            with anyio.fail_after(30):
+            with anyio.fail_after(120):
                 hits = await memory.search("Which router is called Blanche?")
                 shown = await memory.surface("What is the router upstairs called?")
             other.execute("ROLLBACK")

@@ -94,7 +94,7 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def memories_say_what_the_model_says_and_histories_lead_there(self) -> None:
         async def check() -> None:
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 for id, content in self.contents.items():
                     assert (await self.memory.get(id)).content == content
                     said = None

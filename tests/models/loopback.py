@@ -231,7 +231,7 @@ def request(*history: Message, tools: Sequence[ToolDefinition] = (LOOK,), **opti
 
 async def ask(model: ChatModel, asked: ModelRequest) -> tuple[list[ModelEvent], Completion]:
     """All events but the last, and the last."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         events = [event async for event in model.stream(asked)]
     completion = events.pop()
     assert isinstance(completion, Completion)

@@ -339,7 +339,7 @@ async def test_what_was_shown_is_not_asked_for_again(wire: Wire, tmp_path: Path)
         loopback([cut, as_events(says(wire, "x"))]) as server,
         model_at(server, wire, tmp_path) as model,
     ):
-        with pytest.raises(ModelUnavailable, match="had already arrived") as caught, anyio.fail_after(20):
+        with pytest.raises(ModelUnavailable, match="had already arrived") as caught, anyio.fail_after(120):
             await read(model)
     assert shown[0] == TextDelta(text="Half an ")
     assert not any(isinstance(event, Retrying) for event in shown)
@@ -448,7 +448,7 @@ async def test_a_stream_that_calls_itself_text_is_read_all_the_same(tmp_path: Pa
 async def test_giving_up_a_stream_ends_the_request(wire: Wire, tmp_path: Path) -> None:
     held = replace(as_events(says(wire, "One ", "two")), hold=anyio.Event())
     async with loopback([held]) as server, model_at(server, wire, tmp_path) as model:
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             async with aclosing(cast("Any", model.stream(request()))) as events:
                 assert await anext(events) == TextDelta(text="One ")
             held.hold.set()  # type: ignore[union-attr]
@@ -459,7 +459,7 @@ async def test_giving_up_a_stream_ends_the_request(wire: Wire, tmp_path: Path) -
 async def test_cancelling_the_reader_ends_the_request(wire: Wire, tmp_path: Path) -> None:
     held = replace(as_events(says(wire, "One ", "two")), hold=anyio.Event())
     async with loopback([held]) as server, model_at(server, wire, tmp_path) as model:
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             async with anyio.create_task_group() as group:
                 async for event in model.stream(request()):
                     if event == TextDelta(text="two"):

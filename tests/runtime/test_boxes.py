@@ -285,7 +285,7 @@ def again(chosen: str) -> None:
     with folder_of_a_user() as folder:
         ended = subprocess.run(
             [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={folder}/t", "-k", chosen, __file__],
-            cwd=ROOT, env={**environ, "HOME": str(folder), "TMPDIR": str(folder)}, capture_output=True, timeout=120,
+            cwd=ROOT, env={**environ, "HOME": str(folder), "TMPDIR": str(folder)}, capture_output=True, timeout=280,
         )  # fmt: skip
     said = ended.stdout.decode()
     assert ended.returncode == 0, said[-3000:] + ended.stderr.decode()[-1000:]

@@ -60,7 +60,7 @@ def opens(folder: Path, **more: Any) -> Any:
 
 
 async def until(session: Session, kind: str) -> BuildPosted:
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async for record in session.subscribe(0):
             if isinstance(record.event, BuildPosted) and record.event.kind == kind:
                 return record.event
@@ -140,7 +140,7 @@ async def test_two_requests_for_the_same_thing_at_once_make_one_build(tmp_path: 
                 group.start_soon(ask)
         assert len({requested.build_id for requested in found}) == 1
         assert sorted(requested.is_new for requested in found) == [False, True]
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             kinds = [message.type async for message in satchel.builds.follow(found[0].build_id)]
         assert kinds.count("complete") == 1
 

@@ -40,7 +40,7 @@ async def facts_of(satchel: Satchel) -> list[str]:
 
 async def until_read(satchel: Satchel) -> None:
     assert satchel.memory is not None
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         while (await satchel.memory.distill_status()).pending:
             await anyio.lowlevel.checkpoint()
 

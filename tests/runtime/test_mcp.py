@@ -64,7 +64,7 @@ async def test_a_conversation_has_the_tools_of_the_servers_that_serve_and_a_noti
         tmp_path, model, stranger("good", name="good"), stranger("dies", name="bad")
     ) as satchel:
         session = await satchel.session()
-        with anyio.fail_after(40):
+        with anyio.fail_after(120):
             turn = await session.run_turn("Work.")
     assert turn.text == "It is done."
     assert [tool.name for tool in model.requests[0].tools if tool.name.startswith("mcp__")] == [
@@ -83,7 +83,7 @@ async def test_a_servers_question_is_put_to_the_user_in_the_middle_of_a_turn(tmp
     model = ScriptedModel([calls("mcp__x__work"), "Bonn it is."])
     async with opened(tmp_path, model, stranger("asks")) as satchel:
         session = await satchel.session(interactive=True)
-        with anyio.fail_after(40):
+        with anyio.fail_after(120):
             running = await session.start("Where?")
             async for event in running.events():
                 if isinstance(event, QuestionAsked):
@@ -102,14 +102,14 @@ async def test_without_a_terminal_a_servers_question_ends_the_turn_and_the_next_
     entry = stranger("modern-asks")
     async with opened(tmp_path, model, entry) as satchel:
         session = await satchel.session()
-        with anyio.fail_after(40):
+        with anyio.fail_after(120):
             turn = await session.run_turn("Delete it.")
         assert turn.status == "asking"
         assert turn.pending_question is not None
         assert turn.pending_question.startswith("The MCP server 'x' asks: Really delete?")
     async with opened(tmp_path, model, entry) as satchel:
         session = await satchel.session(turn.session_id)
-        with anyio.fail_after(40):
+        with anyio.fail_after(120):
             after = await session.run_turn("yes")
         assert after.text == "Deleted."
     [result] = results(model)
@@ -126,7 +126,7 @@ async def test_a_server_that_vanishes_in_a_call_costs_that_call_and_not_the_turn
     model = ScriptedModel([calls("mcp__x__work"), calls("mcp__x__work"), "Back."])
     async with opened(tmp_path, model, stranger("vanishes-once", tmp_path)) as satchel:
         session = await satchel.session()
-        with anyio.fail_after(40):
+        with anyio.fail_after(120):
             turn = await session.run_turn("Work.")
     assert [step.is_error for step in turn.steps] == [True, False]
     assert "went away during the call (it exited)" in turn.steps[0].result
@@ -172,7 +172,7 @@ async def test_a_server_starts_in_the_home_unless_the_folder_is_trusted(
     model = ScriptedModel([calls("mcp__x__work"), "Done."])
     module = McpServerSettings(name="time", command=sys.executable, args=("-m", "mcp_server_time"))
     async with opened(tmp_path, model, stranger("folder"), module) as satchel:
-        with anyio.fail_after(40):
+        with anyio.fail_after(120):
             await (await satchel.session()).run_turn("Go.")
         assert {status.server: status.state for status in satchel.mcp.status()} == {
             "time": "ready",
@@ -201,7 +201,7 @@ async def test_npx_finds_what_a_checkout_has_planted_only_where_the_folder_is_tr
         name="x", command=shutil.which("npx") or "", args=("--no", "--offline", "planted")
     )
     async with opened(tmp_path, ScriptedModel(["Hello."]), npx) as satchel:
-        with anyio.fail_after(40):
+        with anyio.fail_after(120):
             await satchel.mcp.refresh()
         assert satchel.mcp.status()[0].state == "down"
     assert (tmp_path / "ran").exists() is trusted
@@ -219,12 +219,12 @@ async def test_a_mentioned_resource_and_the_instructions_of_a_server_reach_the_m
     (tmp_path / "instructions.txt").write_text("Ask twice.")
     entry = stranger("offers", tmp_path)
     async with opened(tmp_path, ScriptedModel(["Hello."]), entry) as satchel:
-        with anyio.fail_after(40):
+        with anyio.fail_after(120):
             await (await satchel.session()).run_turn("Hello.")
     model = ScriptedModel(["Forty-two."])
     async with opened(tmp_path, model, entry) as satchel:
         session = await satchel.session()
-        with anyio.fail_after(40):
+        with anyio.fail_after(120):
             turn = await session.run_turn("What is @x:demo://a, and @x:demo://none?")
         assert session.untrusted
     assert "## x\n\n> Ask twice." in model.requests[0].system
@@ -247,7 +247,7 @@ async def test_a_message_that_is_a_prompts_command_brings_the_prompt_to_the_mode
     model = ScriptedModel(["Reviewed.", "What?"])
     async with opened(tmp_path, model, stranger("offers", tmp_path)) as satchel:
         session = await satchel.session()
-        with anyio.fail_after(40):
+        with anyio.fail_after(120):
             await session.run_turn("/mcp__x__review my notes.md")
             missing = await session.run_turn("/mcp__x__review")
     said = "\n".join(
@@ -266,7 +266,7 @@ async def test_prompts_and_mentions_of_servers_are_completed(tmp_path: Path) -> 
     (tmp_path / "offers.json").write_text(json.dumps(offers))
     async with opened(tmp_path, ScriptedModel([]), stranger("offers", tmp_path)) as satchel:
         session = await satchel.session()
-        with anyio.fail_after(40):
+        with anyio.fail_after(120):
             await session.ensure_tools_ready()
             assert await completions("Look at @", satchel, session) == [("@x:", "")]
             assert await completions("Look\n@x:de", satchel, session) == [("@x:demo://a", "")]

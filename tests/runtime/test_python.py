@@ -50,7 +50,7 @@ async def test_a_client_that_asked_for_it_stops_the_turn_by_leaving_its_stream_o
     model = ScriptedModel([waits, "After the stream.", waits, "After the cancelling."])
     async with Satchel.open(settings_in(tmp_path, memory__embedder="none"), model=model) as satchel:
         session = await satchel.session(mode="bypass")
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             async with aclosing(session.stream("Begin", stop_when_left=True)) as events:
                 async for event in events:
                     if event.type == "action":

@@ -24,12 +24,12 @@ class Lifeline:
 
     async def held(self) -> None:
         # Generous, because a busy machine may start the program slowly.
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             await anyio.wait_readable(self._reader)
         assert os.read(self._reader, 5) == b"held\n"
 
     async def let_go(self) -> None:
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             await anyio.wait_readable(self._reader)
         assert os.read(self._reader, 100).replace(b"held\n", b"") == b""
 

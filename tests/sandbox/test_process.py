@@ -24,7 +24,7 @@ ENVIRON: Mapping[str, str] = {"PATH": os.environ["PATH"]}
 
 
 async def bash(command: str, cwd: Path, **options: object) -> ProcessResult:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         return await run_process(["bash", "-c", command], cwd=cwd, environ=ENVIRON, **options)  # type: ignore[arg-type]
 
 

@@ -25,7 +25,7 @@ def is_running(pid: int) -> bool:
 
 async def test_input_is_answered_and_stderr_is_separate(tmp_path: Path) -> None:
     heard: list[bytes] = []
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         async with run_alongside(
             [sys.executable, "-c", ECHO], cwd=tmp_path, environ=ENVIRON, on_stderr=heard.append
         ) as process:
@@ -42,7 +42,7 @@ async def test_input_is_answered_and_stderr_is_separate(tmp_path: Path) -> None:
 
 
 async def test_a_process_that_left_gives_an_end_and_takes_nothing_more(tmp_path: Path) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         async with run_alongside(
             [sys.executable, "-c", "pass"], cwd=tmp_path, environ=ENVIRON, on_stderr=lambda _: None
         ) as process:
@@ -55,7 +55,7 @@ async def test_a_process_that_left_gives_an_end_and_takes_nothing_more(tmp_path:
 async def test_a_process_that_ignores_signals_is_ended_after_a_cancelled_block(tmp_path: Path) -> None:
     program = "import signal, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(1000)"
     pid = 0
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         async with (
             anyio.create_task_group() as group,
             run_alongside(

@@ -91,7 +91,7 @@ def warden_of(program: subprocess.Popen[str]) -> int:
 
 
 async def exited(pidfd: int) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         await anyio.wait_readable(pidfd)
     os.close(pidfd)
 
@@ -158,7 +158,7 @@ async def test_it_leaves_with_the_program(tmp_path: Path) -> None:
         await line.held()
         warden = warden_of(program)
         tell(program, "leave")
-        assert program.wait(timeout=30) == 0
+        assert program.wait(timeout=100) == 0
         assert not Path(f"/proc/{warden}").exists()
     await line.let_go()
     line.close()

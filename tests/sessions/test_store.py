@@ -467,7 +467,7 @@ async def test_an_open_session_continues_in_the_rewritten_log(world: World) -> N
 async def test_appending_while_words_are_forgotten_loses_nothing(world: World) -> None:
     async with await world.store.create("/w", session_id="s1") as journal:
         await journal.append([started("s1"), said("the code is 4711")])
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             async with anyio.create_task_group() as group:
 
                 async def append(name: str) -> None:

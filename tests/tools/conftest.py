@@ -63,7 +63,7 @@ class Session:
         tool = registry.get(name)
         assert tool is not None
         jsonschema.validate(input, tool.spec.input_schema)
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             tool.effects(input, self.context)
             return await tool.call(input, self.context)
 

@@ -72,7 +72,7 @@ async def embedder_at(
         record_of(model, id=f"test:{model}"), wire=wire, model=model, base_url=url, api_key=key, sleep=sleep
     )
     try:
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             yield embedder, waits
     finally:
         await embedder.aclose()

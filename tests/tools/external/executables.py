@@ -68,7 +68,7 @@ class Bench:
 
     async def found(self, folders: Sequence[ToolFolder] = (), **options: Any) -> ExternalTools:
         external = self.toolset(folders, **options)
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             await external.discover()
         return external
 
@@ -106,7 +106,7 @@ class Bench:
         """The envelope of one call of a script."""
         self.put("probe", script("probe", body))
         tool = await self.tool("probe", **options)
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             return await tool.run(input or {}, self.context())
 
 

@@ -61,7 +61,7 @@ class Servers:
         )
 
     async def call(self, name: str, /, *, ask: Ask | None = None, **input: Any) -> ToolResult:
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             return await (await self.tool(name)).call(input, self.context(ask=ask))
 
 
@@ -117,7 +117,7 @@ def open_servers(tmp_path: Path) -> Open:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something that another process does; it can't set an event of ours."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         while not condition():  # noqa: ASYNC110
             await anyio.sleep(0.01)
 

@@ -28,7 +28,7 @@ def names(answers: Mapping[str, Sequence[str]]) -> Resolve:
 
 async def use(tool: Tool, context: ToolContext, **input: Any) -> ToolResult:
     jsonschema.validate(input, tool.spec.input_schema)
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         return await tool.call(input, context)
 
 

@@ -42,7 +42,7 @@ def known(gateway: Gateway, request: bytes, *, password: str | None = None) -> b
 async def say(gateway: Gateway, request: bytes) -> bytes:
     """Everything that is answered until the connection or the body ends."""
     answer = b""
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         async with await anyio.connect_tcp("127.0.0.1", int(gateway.url.rpartition(":")[2])) as stream:
             await stream.send(request)
             try:
@@ -124,7 +124,7 @@ async def test_a_tunnel_carries_both_ways() -> None:
             group.start_soon(listener.serve, echo)
             async with gateway_to(f"127.0.0.1:{port}") as gateway:
                 place = int(gateway.url.rpartition(":")[2])
-                with anyio.fail_after(20):
+                with anyio.fail_after(120):
                     async with await anyio.connect_tcp("127.0.0.1", place) as stream:
                         await stream.send(
                             known(gateway, f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\nearly".encode())
