@@ -15,6 +15,7 @@ import anyio
 import httpx2
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from satchel.errors import ModelRejected
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.models.embedding import HashingEmbedder
 from satchel.runtime import Satchel
@@ -50,6 +51,16 @@ def scripted(held: Held) -> ScriptedModel:
         if echo:
             call = Call(name="bash", input={"command": f"echo {echo[1]}"}, id=f"c{len(request.messages)}")
             return Reply(text="Let me see.", calls=[call])
+        if "weather" in newest and any(tool.name == "get_weather" for tool in request.tools):
+            return Reply(
+                text="One moment.", calls=[Call(name="get_weather", input={"city": "Bern"}, id="w1")]
+            )
+        if "fail" in newest:
+            raise ModelRejected("The endpoint refused the request.")
+        if "what was said" in newest:
+            return " | ".join(f"{one.role}: {one.text}" for one in request.messages[:-1])
+        if "instructions" in newest:
+            return f"{request.temperature} {request.max_tokens} {request.system.splitlines()[-1]}"
         if "hold" in newest:
             return Reply(text=WORDS, chunk=7, between=held.wait)
         if "count" in newest:

@@ -17,7 +17,7 @@ from satchel.loop.hooks import (
     Refuse,
     Rewrite,
 )
-from satchel.loop.limits import Budget, HardBudget, Limits, PriorSpend, Verdict
+from satchel.loop.limits import Budget, HardBudget, Limits, PriorSpend, Sampling, Verdict
 from satchel.loop.pool import ToolPool
 from satchel.loop.prompt import Instructions, PrefixWatch, build_system
 from satchel.loop.tokens import TokenCounter, TokenEstimator
@@ -48,6 +48,7 @@ __all__ = [
     "Rewrite",
     "run_call",
     "run_turn",
+    "Sampling",
     "Spill",
     "Standing",
     "Surface",

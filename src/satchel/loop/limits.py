@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from satchel.messages import Usage
 
-__all__ = ["Budget", "HardBudget", "Limits", "PriorSpend", "Verdict"]
+__all__ = ["Budget", "HardBudget", "Limits", "PriorSpend", "Sampling", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,21 @@ class Limits:
     hook_timeout_s: float = 10.0
     emit_timeout_s: float = 30.0
     closing_timeout_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How the model answers in one turn; None leaves a choice to the model's adapter.
+
+    Attributes:
+        temperature: 0 to 2.
+        max_tokens: Of each answer; the smaller of this and `Limits.max_tokens` counts.
+        response_schema: A JSON Schema that the text of the answer must match, if the endpoint supports it.
+    """
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+    response_schema: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

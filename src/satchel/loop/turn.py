@@ -37,7 +37,7 @@ from satchel.loop.calls import CallEnvironment, ToolCallRecord
 from satchel.loop.compaction import compact
 from satchel.loop.emitter import Emit, Emitter
 from satchel.loop.hooks import Hook, HookChain
-from satchel.loop.limits import Budget, Limits
+from satchel.loop.limits import Budget, Limits, Sampling
 from satchel.loop.prompt import PrefixWatch
 from satchel.loop.rounds import Repeats, Round
 from satchel.loop.tokens import TokenEstimator
@@ -69,6 +69,7 @@ _RESULTS_PART = 0.3
 """The part of the model's window that the results of one round may fill together, because compaction can't remove the
 newest round."""
 _DEFAULT_LIMITS = Limits()
+_DEFAULT_SAMPLING = Sampling()
 
 
 class TurnState(Enum):
@@ -141,6 +142,7 @@ class TurnInput:
         clock: Measures durations.
         inbox: The ids of the posts that the message delivers.
         limits: See `Limits`.
+        sampling: See `Sampling`.
         budget: None means no limit.
         surface: None means no memory.
         standing: Asked before `surface`; None means nothing.
@@ -160,6 +162,7 @@ class TurnInput:
     clock: Clock
     inbox: tuple[str, ...] = ()
     limits: Limits = _DEFAULT_LIMITS
+    sampling: Sampling = _DEFAULT_SAMPLING
     budget: Budget | None = None
     surface: Surface | None = None
     standing: Standing | None = None
@@ -456,11 +459,14 @@ class TurnRunner:
     async def _ask(self) -> TurnState:
         await self._refresh()
         assert self._conversation.is_sendable
+        sampling = self._inputs.sampling
         request = ModelRequest(
             system=self._inputs.system,
             messages=self._conversation.messages,
             tools=self._environment.tools.definitions,
-            max_tokens=self._limits.max_tokens,
+            max_tokens=min(filter(None, (self._limits.max_tokens, sampling.max_tokens)), default=None),
+            temperature=sampling.temperature,
+            response_schema=sampling.response_schema,
             session_id=self._environment.session_id,
         )
         broken = self._inputs.watch.check(request)

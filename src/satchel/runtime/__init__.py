@@ -11,10 +11,20 @@ if TYPE_CHECKING:
     from satchel.runtime.health import Check
     from satchel.runtime.home import Home
     from satchel.runtime.satchel import Satchel
-    from satchel.runtime.session import Session
+    from satchel.runtime.session import Sampling, Session
     from satchel.runtime.turns import RunningTurn, Step, TurnResult
 
-__all__ = ["Check", "ForgetReceipt", "Home", "RunningTurn", "Satchel", "Session", "Step", "TurnResult"]
+__all__ = [
+    "Check",
+    "ForgetReceipt",
+    "Home",
+    "RunningTurn",
+    "Sampling",
+    "Satchel",
+    "Session",
+    "Step",
+    "TurnResult",
+]
 
 # Loaded on demand, because a search in memory needs neither the loop nor tools.
 __getattr__ = on_demand(
@@ -24,7 +34,7 @@ __getattr__ = on_demand(
         "health": ("Check",),
         "home": ("Home",),
         "satchel": ("Satchel",),
-        "session": ("Session",),
+        "session": ("Sampling", "Session"),
         "turns": ("RunningTurn", "Step", "TurnResult"),
     },
 )

@@ -47,6 +47,7 @@ from satchel.loop import (
     Limits,
     PrefixWatch,
     PriorSpend,
+    Sampling,
     TokenEstimator,
     ToolCallRecord,
     TurnInput,
@@ -70,6 +71,7 @@ from satchel.runtime.questions import Questions
 from satchel.runtime.replay import Replay
 from satchel.runtime.sinks import HistorySink, SinkFeed
 from satchel.runtime.surroundings import surroundings_block, time_block
+from satchel.runtime.taking_over import turns_of
 from satchel.runtime.turns import RunningTurn, Step, TurnResult
 from satchel.runtime.web import close_state
 from satchel.sessions import FORGOTTEN, EphemeralJournal, Journal, Words, live_redactor
@@ -308,6 +310,8 @@ class SessionHub:
         memory: bool = True,
         results: Sequence[ToolResultBlock] = (),
         question_id: str | None = None,
+        captures: bool = True,
+        sampling: Sampling | None = None,
     ) -> RunningTurn:
         """Begin a turn, which continues in the background, whether or not anybody follows it.
 
@@ -316,6 +320,8 @@ class SessionHub:
             memory: Whether the model is shown relevant memories, and the turn is captured as memory.
             results: The results of the calls that the caller ran.
             question_id: The question that the text answers; None answers the open one, if there is one.
+            captures: See `Session.start`.
+            sampling: See `Session.start`.
 
         Raises:
             UsageError: The message is empty, a turn is running, or the session is closed.
@@ -330,9 +336,11 @@ class SessionHub:
         if question_id is not None and (question is None or question.call_id != question_id):
             raise NotFound(f"No question {question_id!r} is open in session {self.id}.")
         return self._begin(
-            lambda running, gathered: self._runner(text, running, gathered, memory=memory, results=results),
+            lambda running, gathered: self._runner(
+                text, running, gathered, memory=memory, results=results, sampling=sampling
+            ),
             number=self.conversation.turns + 1,
-            keeps=memory,
+            keeps=memory and captures,
         )
 
     def resume(self) -> RunningTurn:
@@ -409,6 +417,7 @@ class SessionHub:
         *,
         memory: bool = True,
         results: Sequence[ToolResultBlock] = (),
+        sampling: Sampling | None = None,
     ) -> TurnRunner:
         """Prepare a turn, up to its first event."""
         await self._take_in_rewriting()
@@ -450,6 +459,7 @@ class SessionHub:
                 emit=emit,
                 clock=self._parts.clock,
                 limits=self._limits,
+                sampling=sampling or Sampling(),
                 budget=self._budget(),
                 surface=self._surface if surfaces else None,
                 standing=self._stand if surfaces else None,
@@ -832,6 +842,19 @@ class SessionHub:
     def build_questions(self) -> tuple[BuildPosted, ...]:
         """See `Session.build_questions`."""
         return tuple(self._build_news.questions.values())
+
+    # What was said elsewhere
+
+    async def take_over(self, history: Sequence[Message]) -> None:
+        """See `Session.take_over`."""
+        self._refuse_while_busy()
+        if self.conversation.turns:
+            raise UsageError(f"Session {self.id} has begun, so it can't take over another conversation.")
+        events = turns_of(history, provider=self._model.provider, model=self._model.model)
+        for event in events:
+            self.conversation.apply(event)
+        if events:
+            await self.record(*events)
 
     # Questions
 

@@ -12,6 +12,7 @@ from satchel.config import Mode
 from satchel.conversation import Conversation
 from satchel.errors import UsageError
 from satchel.events import AskUser, BuildPosted, Compaction, Consent, Event, Notice, QuestionAsked
+from satchel.loop import Sampling
 from satchel.messages import Message, ToolResultBlock, Usage
 from satchel.models import ChatModel
 from satchel.runtime.broadcast import Subscription
@@ -19,7 +20,7 @@ from satchel.runtime.hub import SessionHub
 from satchel.runtime.turns import RunningTurn, TurnResult
 from satchel.tools import ModeGate, Registry, ToolResult
 
-__all__ = ["Session"]
+__all__ = ["Sampling", "Session"]
 
 
 class Session:
@@ -196,6 +197,8 @@ class Session:
         *,
         memory: bool = True,
         results: Sequence[ToolResultBlock] = (),
+        captures: bool = True,
+        sampling: Sampling | None = None,
     ) -> RunningTurn:
         """Begin a turn and return at once. The turn continues in the background, whether or not anybody follows it.
 
@@ -203,6 +206,8 @@ class Session:
             text: See `run_turn`.
             memory: See `run_turn`.
             results: See `run_turn`.
+            captures: False shows memories and stores none: for words that were captured before.
+            sampling: How the model answers in this turn.
 
         Raises:
             UsageError: The text is empty, a turn is running, or the session is closed.
@@ -211,7 +216,21 @@ class Session:
         running = self._hub.running
         if running is not None and running.is_cancelled:
             await running.ended()
-        return self._hub.start(text, memory=memory, results=results)
+        return self._hub.start(text, memory=memory, results=results, captures=captures, sampling=sampling)
+
+    async def take_over(self, history: Sequence[Message]) -> None:
+        """Put a conversation that was held elsewhere before the first message. None of it is captured as memory.
+
+        Args:
+            history: Messages of both sides, in order. Calls and their results are kept; what memory or a program added
+                is kept as such.
+
+        Raises:
+            UsageError: The session has turns.
+            StorageError: The log can't be written.
+        """
+        self._check_held()
+        await self._hub.take_over(history)
 
     async def resume(self) -> RunningTurn:
         """Continue the turn that the program left unfinished (`is_interrupted`).

@@ -108,7 +108,7 @@ class Tooling:
             wait: Wait until the executables in the tools' folders were found, and until MCP servers that were never
                 met have listed their tools, ten seconds at most; else those that are known by now.
             servers: Wait for those servers too.
-            own: The tools of the embedding program.
+            own: The tools of the embedding program. Those that it runs itself replace others of the same name.
         """
         settings, parts = self._parts.settings, self._parts
         if not self._is_discovering:
@@ -136,9 +136,14 @@ class Tooling:
         # Capabilities bring `read_docs` for skills too.
         self.skills.reads = self.capabilities is None
         toolsets.append(self.skills)
+        by_caller = {tool.spec.name for one in own for tool in await one.tools() if tool.spec.client_side}
         left_out = {*settings.tools.disabled, *parts.external.replaced}
         kept = [
-            filtered(toolset, lambda spec: spec.name not in left_out) for toolset in (*toolsets, *own, served)
+            filtered(
+                toolset,
+                lambda spec: spec.name not in left_out and (spec.client_side or spec.name not in by_caller),
+            )
+            for toolset in (*toolsets, *own, served)
         ]
         return await Registry.load([*kept[:-1], parts.external, kept[-1]])
 

@@ -34,10 +34,11 @@ from satchel.server.problems import (
     problem_of,
     retry_after,
 )
-from satchel.server.routes import capabilities, chat, memories, program, sessions
+from satchel.server.routes import capabilities, chat, completions, memories, program, sessions
 from satchel.server.routes.documented import PROBLEMS
 from satchel.server.service import Service
 from satchel.server.streams import Stopping
+from satchel.server.v1_errors import V1Failure, has_v1_form, v1_fields
 from satchel.version import __version__
 
 __all__ = ["App", "create_app"]
@@ -64,7 +65,7 @@ class _Api(FastAPI):
                     if path in ("/healthz", "/readyz"):
                         operation["security"] = []
                     for status, answer in operation["responses"].items():
-                        if int(status) >= 400 and "content" in answer:
+                        if int(status) >= 400 and "content" in answer and not has_v1_form(path):
                             answer["content"] = {PROBLEM_TYPE: answer["content"].get("application/json", {})}
             self.openapi_schema = described
         return self.openapi_schema
@@ -126,9 +127,10 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
     )
     api.state.service = service
     api.state.pages = PageState(access=access)
-    for module in (chat, sessions, memories, capabilities, program, login, session_pages):
+    for module in (chat, sessions, memories, capabilities, program, completions, login, session_pages):
         api.include_router(module.router)
     api.add_exception_handler(SatchelError, _failed)
+    api.add_exception_handler(V1Failure, _unfit)
     api.add_exception_handler(Exception, _defective)
     api.add_exception_handler(RequestValidationError, _invalid)
     api.add_exception_handler(HTTPException, _refused)
@@ -150,6 +152,11 @@ async def _failed(request: Request, error: Exception) -> Response:
     return _answer(request, problem_of(error), headers)
 
 
+async def _unfit(_: Request, error: Exception) -> Response:
+    assert isinstance(error, V1Failure)
+    return JsonAnswer(error.fields, status_code=error.status)
+
+
 async def _defective(request: Request, error: Exception) -> Response:
     log_defect(request.scope, error)
     return _answer(request, problem_fields(500, DEFECT))
@@ -157,7 +164,9 @@ async def _defective(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return _answer(request, problem_fields(422, invalid_detail(error.errors())))
+    # Official clients have one class for a wrong request, with the status 400.
+    status = 400 if has_v1_form(request.url.path) else 422
+    return _answer(request, problem_fields(status, invalid_detail(error.errors())))
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -168,10 +177,13 @@ async def _refused(request: Request, error: Exception) -> Response:
 def _answer(
     request: Request, problem: Mapping[str, Any], headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A problem: as a page for a person, as JSON for a program."""
+    """A problem: as a page for a person, as JSON for a program, in the form that its client reads."""
     answer: Response
     if wants_page(request.scope):
         answer = error_page(request.scope, problem["status"], problem["detail"])
+    elif has_v1_form(request.url.path):
+        fields = v1_fields(problem["status"], problem["detail"])
+        answer = JsonAnswer(fields, status_code=problem["status"])
     else:
         answer = JsonAnswer(problem, status_code=problem["status"], media_type=PROBLEM_TYPE)
     answer.headers.update(headers or {})

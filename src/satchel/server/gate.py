@@ -18,17 +18,21 @@ from satchel.addresses import DEFAULT_PORTS, host_and_port
 from satchel.clock import Clock
 from satchel.server.binding import Hosts
 from satchel.server.browser_access import BrowserAccess
+from satchel.server.json_answers import json_bytes
 from satchel.server.metrics import Metrics
 from satchel.server.pages.rendering import error_page, wants_page
 from satchel.server.problems import DEFECT, PROBLEM_TYPE, problem_body
 from satchel.server.rates import Rates, client_of
+from satchel.server.v1_errors import has_v1_form, v1_fields
 
-__all__ = ["MOST_BODY_BYTES", "Gate", "log_defect"]
+__all__ = ["KEY_HEADER", "MOST_BODY_BYTES", "TOKEN_HEADER", "Gate", "log_defect"]
 
 _log = logging.getLogger(__name__)
 
 MOST_BODY_BYTES: Final = 16_000_000
 """The longest body: more than any memory, message or piece of a conversation needs."""
+MOST_V1_BODY_BYTES: Final = 64_000_000
+"""The same below /v1, where other agents send whole conversations with images. Providers take 32 MB."""
 _MOST_HEADER_BYTES: Final = 16_384
 _MOST_HEADERS: Final = 100
 _PIECE_WAIT_S: Final = 20.0
@@ -38,6 +42,10 @@ _BODY_WAIT_S: Final = 120.0
 _LINGER_S: Final = 2.0
 """After a refusal, what the client is still sending is read for this long: a connection that is closed with unread data
 is reset, and the client might never see the answer."""
+TOKEN_HEADER: Final = b"x-satchel-token"
+"""For the token, where `Authorization` is another server's: the proxy passes that one on, and this one never."""
+KEY_HEADER: Final = b"x-api-key"
+"""Where clients of Anthropic send their key; it may be the token below /v1."""
 _OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/login", "/favicon.ico"})
 """Need no token: they say nothing but yes or no, or ask for the token."""
 _STATIC: Final = "/static/"
@@ -124,7 +132,7 @@ class Gate:
             )
 
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> _Refusal | None:
-        body = await _read_body(scope, receive) if _has_body(scope) else b""
+        body = await _read_body(scope, receive, _most_body_bytes(scope["path"])) if _has_body(scope) else b""
         if isinstance(body, _Refusal):
             return body
         if body is None:
@@ -173,9 +181,13 @@ class Gate:
         )
 
     def _has_token(self, scope: Scope) -> bool:
-        given = _header(scope, b"authorization") or ""
-        scheme, _, token = given.partition(" ")
-        return self._access.browsers.is_token(token.strip()) and scheme.lower() == "bearer"
+        is_token = self._access.browsers.is_token
+        scheme, _, token = (_header(scope, b"authorization") or "").partition(" ")
+        if is_token(token.strip()) and scheme.lower() == "bearer":
+            return True
+        if is_token(_header(scope, TOKEN_HEADER) or ""):
+            return True
+        return has_v1_form(scope["path"]) and is_token(_header(scope, KEY_HEADER) or "")
 
 
 def _login_with(scope: Scope) -> bytes:
@@ -239,11 +251,15 @@ def _has_body(scope: Scope) -> bool:
     return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
 
 
-async def _read_body(scope: Scope, receive: Receive) -> bytes | _Refusal | None:
+def _most_body_bytes(path: str) -> int:
+    return MOST_V1_BODY_BYTES if has_v1_form(path) else MOST_BODY_BYTES
+
+
+async def _read_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes | _Refusal | None:
     """The whole body; why it is not taken; or None if the client left."""
     length = _header(scope, b"content-length") or "0"
-    if length.isdigit() and int(length) > MOST_BODY_BYTES:
-        return _too_large()
+    if length.isdigit() and int(length) > most_bytes:
+        return _too_large(most_bytes)
     pieces: list[bytes] = []
     size = 0
     with anyio.move_on_after(_BODY_WAIT_S):
@@ -257,8 +273,8 @@ async def _read_body(scope: Scope, receive: Receive) -> bytes | _Refusal | None:
                 return None
             pieces.append(message.get("body", b""))
             size += len(pieces[-1])
-            if size > MOST_BODY_BYTES:
-                return _too_large()
+            if size > most_bytes:
+                return _too_large(most_bytes)
             if not message.get("more_body", False):
                 return b"".join(pieces)
     return _Refusal(408, "The body took too long to arrive.", ((b"connection", b"close"),))
@@ -276,9 +292,9 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-def _too_large() -> _Refusal:
+def _too_large(most_bytes: int) -> _Refusal:
     return _Refusal(
-        413, f"The body is longer than {MOST_BODY_BYTES // 1_000_000} MB.", ((b"connection", b"close"),)
+        413, f"The body is longer than {most_bytes // 1_000_000} MB.", ((b"connection", b"close"),)
     )
 
 
@@ -293,9 +309,11 @@ async def _refuse(
         page = error_page(scope, refusal.status, refusal.detail)
         body, headers = bytes(page.body), [*page.raw_headers, *refusal.headers]
     else:
-        body = problem_body(refusal.status, refusal.detail)
+        kind, body = PROBLEM_TYPE, problem_body(refusal.status, refusal.detail)
+        if has_v1_form(scope["path"]):
+            kind, body = "application/json", json_bytes(v1_fields(refusal.status, refusal.detail))
         headers = [
-            (b"content-type", PROBLEM_TYPE.encode()),
+            (b"content-type", kind.encode()),
             (b"content-length", str(len(body)).encode()),
             *refusal.headers,
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +12,9 @@ import anyio
 from satchel.config import Mode
 from satchel.errors import UsageError
 from satchel.runtime import RunningTurn, Satchel, Session
+from satchel.runtime.session_options import SystemText
 from satchel.server.metrics import Metrics
+from satchel.tools import FunctionOrTool, Toolset
 
 __all__ = ["OpenSessions"]
 
@@ -26,6 +28,7 @@ _LOOK_S: Final = 5.0
 class _Kept:
     session: Session
     until_s: float
+    terms: str = ""
 
 
 class OpenSessions:
@@ -52,6 +55,11 @@ class OpenSessions:
         kept = self._kept.get(session_id)
         return kept.session if kept is not None else None
 
+    def terms_of(self, session_id: str) -> str | None:
+        """The terms that a session was opened with; None if it is not open here, and "" if nobody named any."""
+        kept = self._kept.get(session_id)
+        return kept.terms if kept is not None else None
+
     async def close(self, session_id: str) -> None:
         """Close a session that is only kept open."""
         kept = self._kept.pop(session_id, None)
@@ -67,6 +75,10 @@ class OpenSessions:
         model: str | None = None,
         mode: Mode | None = None,
         private: bool = False,
+        ephemeral: bool = False,
+        tools: Sequence[FunctionOrTool | Toolset] = (),
+        system: SystemText | None = None,
+        terms: str = "",
     ) -> AsyncIterator[Session]:
         """A session for one request.
 
@@ -76,6 +88,10 @@ class OpenSessions:
             model: For one that is not open; an open one keeps its own.
             mode: Likewise.
             private: Likewise.
+            ephemeral: Likewise.
+            tools: Likewise.
+            system: Likewise.
+            terms: Names all of these, for `terms_of`.
 
         Raises:
             NotFound, StorageLocked, ConfigError, ModelError: As `Satchel.session`.
@@ -83,22 +99,30 @@ class OpenSessions:
         if session_id is not None and not session_id:
             raise UsageError("The id of the session is empty.")
         session = await self._satchel.session(
-            session_id, interactive=interactive, model=model, mode=mode, private=private
+            session_id,
+            interactive=interactive,
+            model=model,
+            mode=mode,
+            private=private,
+            ephemeral=ephemeral,
+            tools=tools,
+            system=system,
         )
         try:
             yield session
         finally:
             session.is_interactive = False
             with anyio.CancelScope(shield=True):
-                await self._keep(session)
+                await self._keep(session, terms)
 
-    async def _keep(self, session: Session) -> None:
+    async def _keep(self, session: Session, terms: str) -> None:
         """Keep a session open for a while; one hold of each is enough. One in which nothing was said leaves nothing."""
         if not session.turns and session.running is None:
             await session.aclose()
             return
         before = self._kept.get(session.id)
-        self._kept[session.id] = _Kept(session, self._satchel.clock.monotonic_s() + _IDLE_S)
+        terms = terms or (before.terms if before is not None else "")
+        self._kept[session.id] = _Kept(session, self._satchel.clock.monotonic_s() + _IDLE_S, terms)
         if before is not None:
             await before.session.aclose()
 

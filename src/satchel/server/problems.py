@@ -39,6 +39,7 @@ __all__ = [
     "problem_of",
     "retry_after",
     "status_of",
+    "status_of_class",
 ]
 
 PROBLEM_TYPE: Final = "application/problem+json"
@@ -93,7 +94,12 @@ class Problem(BaseModel):
 
 def status_of(error: SatchelError) -> int:
     """The status of the answer to a request that ended with this error."""
-    return next((status for cls, status in _STATUS if isinstance(error, cls)), 500)
+    return status_of_class(type(error))
+
+
+def status_of_class(error: type[SatchelError]) -> int:
+    """The status for errors of this class."""
+    return next((status for cls, status in _STATUS if issubclass(error, cls)), 500)
 
 
 def retry_after(error: SatchelError) -> int | None:

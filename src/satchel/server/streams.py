@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from satchel.server.json_answers import json_bytes
 from satchel.server.metrics import Metrics
 
-__all__ = ["EVENT_STREAM", "EventStream", "ServerEvent", "Stopping"]
+__all__ = ["EVENT_STREAM", "DataEvent", "EventStream", "ServerEvent", "Stopping"]
 
 EVENT_STREAM: Final = "text/event-stream"
 
@@ -37,6 +37,18 @@ class ServerEvent:
         """As it is sent. JSON has no line breaks outside of strings, so the data is one line."""
         head = f"id: {self.id}\n" if self.id else ""
         return f"{head}event: {self.name}\ndata: ".encode() + json_bytes(self.data) + b"\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class DataEvent:
+    """One event of the protocols that name none and resume nothing: JSON data, or a word that is sent as it is."""
+
+    data: Mapping[str, Any] | str
+
+    def encoded(self) -> bytes:
+        """As it is sent."""
+        words = self.data.encode() if isinstance(self.data, str) else json_bytes(self.data)
+        return b"data: " + words + b"\n\n"
 
 
 class Stopping:
@@ -69,10 +81,25 @@ class EventStream(Response):
     media_type = EVENT_STREAM
 
     def __init__(
-        self, events: AsyncGenerator[ServerEvent, None], *, stopping: Stopping, metrics: Metrics
+        self,
+        events: AsyncGenerator[ServerEvent, None] | AsyncGenerator[DataEvent, None],
+        *,
+        stopping: Stopping,
+        metrics: Metrics,
+        resumes: bool = True,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        """`events` is closed at the end."""
-        super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
+        """Send `events`, which are closed at the end.
+
+        Args:
+            events: What is sent.
+            stopping: Ends the stream with the server.
+            metrics: Counts it.
+            resumes: Clients are told to connect again when the connection breaks.
+            headers: More of them.
+        """
+        super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no", **(headers or {})})
+        self._resumes = resumes
         del self.headers["content-length"]
         self._events = events
         self._stopping = stopping
@@ -123,7 +150,8 @@ class EventStream(Response):
             group.start_soon(until_gone)
             group.start_soon(until_stopped)
             group.start_soon(heartbeat)
-            await pass_on(f"retry: {_RETRY_MS}\n\n".encode())
+            if self._resumes:
+                await pass_on(f"retry: {_RETRY_MS}\n\n".encode())
             async with aclosing(self._events):
                 async for event in self._events:
                     await pass_on(event.encoded())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from satchel.sessions.client_history import ClientHistory, ClientPlace
 from satchel.sessions.ephemeral import EphemeralJournal
 from satchel.sessions.export import info_to_json, to_json, to_markdown
 from satchel.sessions.inbox import InboxEntry
@@ -15,6 +16,8 @@ from satchel.sessions.summary import SessionInfo, UsageRow, title_of
 
 __all__ = [
     "FORGOTTEN",
+    "ClientHistory",
+    "ClientPlace",
     "EphemeralJournal",
     "InboxEntry",
     "Journal",

@@ -18,6 +18,7 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.errors import NotFound, StorageError, UsageError
 from satchel.events import Record, SessionStart
+from satchel.sessions.client_history import ClientHistory
 from satchel.sessions.ephemeral import EphemeralJournal
 from satchel.sessions.export import to_json, to_markdown
 from satchel.sessions.inbox import Inbox, InboxEntry
@@ -30,6 +31,7 @@ from satchel.sessions.redaction import (
     Redaction,
     Words,
     inbox_redactor,
+    live_redactor,
     redact_log,
     rewriting_path,
 )
@@ -56,6 +58,9 @@ class SessionStore:
 
     Several processes may use the same home, but a session has one writer at a time. Blocking work runs in worker
     threads, so sessions don't wait for each other; see `Lanes`.
+
+    Attributes:
+        client_history: Places in conversations whose history a client holds.
     """
 
     def __init__(
@@ -82,6 +87,7 @@ class SessionStore:
         self._spending = Spending(root, self._index, self._lanes.short)
         self._open: dict[str, Journal] = {}
         self._inbox = Inbox(database, clock=clock, new_id=new_id)
+        self.client_history = ClientHistory(database, clock=clock)
         self._offsets: OrderedDict[Path, Offsets] = OrderedDict()
 
     async def create(self, cwd: Path | str, *, session_id: str | None = None) -> Journal:
@@ -326,6 +332,7 @@ class SessionStore:
         try:
             # First, because this can fail: what waits for a session that is gone would stay for ever.
             await self._inbox.remove(full_id)
+            await self.client_history.remove(full_id)
             await self._run(lambda: _remove_files(path))
         finally:
             lock.release()
@@ -336,7 +343,7 @@ class SessionStore:
         self, words: Sequence[Words], *, memory_ids: Collection[str] = (), only_open: bool = False
     ) -> Redaction:
         """Remove words from all logs, spilled results and inboxes and from the index, and put "[forgotten]" in their
-        place.
+        place. Blocks that were added to conversations of clients are emptied.
 
         A session that is open, here or in another process, continues in the rewritten log. A program that has its
         messages in memory must rebuild them (`Redacted.open_in`). A log that can't be rewritten stays as it is and is
@@ -349,6 +356,7 @@ class SessionStore:
         """
         if not words and not memory_ids:
             return Redaction()
+        await self.client_history.forget(memory_ids, without=live_redactor(words))
         paths = await self._run(lambda: log_files(self._root))
         done: builtins.list[Redacted] = []
         stale: builtins.list[str] = []

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text
 
-__all__ = ["metadata", "session_inbox", "session_log", "session_passage", "session_settled"]
+__all__ = [
+    "metadata",
+    "session_client_place",
+    "session_inbox",
+    "session_log",
+    "session_passage",
+    "session_settled",
+]
 
 metadata = MetaData()
 
@@ -67,4 +74,20 @@ session_inbox = Table(
     Column("posted_at", BigInteger, nullable=False),
     Index("ix_session_inbox_session", "session_id", "number"),
     sqlite_autoincrement=True,
+)
+
+# Places in conversations that clients hold; see `ClientHistory`.
+session_client_place = Table(
+    "session_client_place",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("session_id", Text, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("block", Text, nullable=False),
+    # A JSON array.
+    Column("memory_ids", Text, nullable=False),
+    # Microseconds since 1970 in UTC.
+    Column("written_at", BigInteger, nullable=False),
+    Index("ix_session_client_place_session", "session_id", "number"),
+    Index("ix_session_client_place_written", "written_at"),
 )

@@ -19,6 +19,7 @@ REVISIONS: tuple[str, ...] = (
     "0012_statements",
     "0013_cues",
     "0014_verdicts",
+    "0015_client_places",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

@@ -41,16 +41,17 @@ class ToolFinder(Protocol):
 def split_by_number(tools: Sequence[Tool], *, defer_above: int) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
     """Split the tools into those in the prompt and those that are deferred.
 
-    If there are too many tools that are not built in, all of those are deferred.
+    If there are too many tools that are not built in, all of those are deferred. Those that the caller runs never are,
+    because the bridge can't call them.
 
     Args:
         tools: In their order.
         defer_above: The most tools in the prompt that are not built in.
     """
-    others = [tool for tool in tools if tool.spec.source != "builtin"]
+    others = [tool for tool in tools if tool.spec.source != "builtin" and not tool.spec.client_side]
     if len(others) <= defer_above:
         return tuple(tools), ()
-    return tuple(tool for tool in tools if tool.spec.source == "builtin"), tuple(others)
+    return tuple(tool for tool in tools if tool not in others), tuple(others)
 
 
 def document_of(spec: ToolSpec) -> str:

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from satchel.server.problems import Problem
 from satchel.server.streams import EVENT_STREAM
+from satchel.server.v1_errors import V1Error
 
-__all__ = ["PROBLEMS", "STREAMS"]
+__all__ = ["PROBLEMS", "STREAMS", "V1_ERRORS"]
 
 _ABOUT: Final = {
     400: "The request doesn't fit what it is about.",
@@ -31,6 +32,10 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     status: {"description": about, "model": Problem} for status, about in _ABOUT.items()
 }
 """Every request may end with one of these."""
+V1_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"description": about, "model": V1Error} for status, about in _ABOUT.items()
+}
+"""The same below /v1."""
 STREAMS: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "Events, each with an id from which a client resumes with Last-Event-ID.",

@@ -1,0 +1,327 @@
+"""Turns for clients that hold the history themselves and send it whole with every request.
+
+The history is matched with a session by a hash of everything up to the last answer. The session then has the same
+conversation with more in it: memory, Satchel's own calls, a prompt that providers have cached. A history that matches
+none (it was edited, or comes from elsewhere) begins a session that takes it over. Either way only the new words are a
+turn, and only they are captured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any, Final, Literal
+
+from satchel.errors import NotFound, StorageError, UsageError
+from satchel.events import Record
+from satchel.messages import Block, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from satchel.runtime import RunningTurn, Sampling, Session
+from satchel.server.service import Service
+from satchel.server.turn_stream import Place, logged_turn
+from satchel.sessions import ClientPlace
+from satchel.tools import Tool, client_tool
+
+__all__ = ["Asked", "Begun", "Called", "ClientTool", "Said", "begin", "keep_answer"]
+
+_REPEATED: Final = timedelta(hours=1)
+"""The same request within this time asks for another answer to the same words; they are captured once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """A call of one of the client's tools."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One message as the client sent it.
+
+    Attributes:
+        role: "tool" brings the result of the call `call_id`.
+        calls: Of an answer.
+        is_error: Of a result.
+    """
+
+    role: Literal["user", "assistant", "tool"]
+    text: str
+    calls: tuple[Called, ...] = ()
+    call_id: str = ""
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTool:
+    """A tool that the client runs."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request of such a client.
+
+    Attributes:
+        namespace: Whose histories they are: the same words of another client or user are another conversation.
+        said: The whole history; it ends with the user or with results.
+        instructions: What the client wants of the model besides Satchel's own instructions.
+        model: "provider:model", or None for the model of the home.
+        ephemeral: Nothing is kept, not even the session.
+        is_retry: The client sends the same request once more, because it got no answer.
+        thread: The client's own name of the conversation; then no history is compared. "" if it has none.
+    """
+
+    namespace: str
+    said: tuple[Said, ...]
+    instructions: str = ""
+    tools: tuple[ClientTool, ...] = ()
+    model: str | None = None
+    ephemeral: bool = False
+    is_retry: bool = False
+    thread: str = ""
+    sampling: Sampling | None = None
+
+    @property
+    def _last_answer(self) -> int:
+        """How many messages stand up to and including the last answer."""
+        return max((n for n, one in enumerate(self.said, start=1) if one.role == "assistant"), default=0)
+
+    @property
+    def history(self) -> tuple[Said, ...]:
+        """Everything up to the last answer."""
+        return self.said[: self._last_answer]
+
+    @property
+    def new(self) -> tuple[Said, ...]:
+        """What came after it."""
+        return self.said[self._last_answer :]
+
+    @property
+    def words(self) -> str:
+        """What the user says now."""
+        return "\n\n".join(one.text for one in self.new if one.role == "user" and one.text.strip())
+
+    @property
+    def results(self) -> tuple[ToolResultBlock, ...]:
+        """The results of calls that the client ran."""
+        return tuple(
+            ToolResultBlock(tool_use_id=one.call_id, content=one.text, is_error=one.is_error)
+            for one in self.new
+            if one.role == "tool"
+        )
+
+    @property
+    def terms(self) -> str:
+        """Names what a session has to be opened with."""
+        tools = [[tool.name, tool.description, tool.schema] for tool in self.tools]
+        return _digest([self.instructions, tools])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A turn that has begun, or began before and is read again.
+
+    Attributes:
+        records: Its records, from the first one.
+    """
+
+    session_id: str
+    records: AsyncGenerator[Record, None]
+
+
+async def begin(service: Service, asked: Asked) -> Begun:
+    """Begin the turn of a request; if it is a retry, find the one that it began before.
+
+    Raises:
+        NotFound, ConfigError, ModelError: The model is unavailable.
+        UsageError: There is nothing new to answer.
+        StorageError: No session can be written.
+    """
+    if not asked.words and not asked.results:
+        raise UsageError("The last message has to be the user's, or the result of a call, and not empty.")
+    request_key, continued_key = _key(asked, asked.said, "request"), _continued_key(asked)
+    known: Mapping[str, ClientPlace] = {}
+    if not asked.ephemeral:
+        known = await _found(service, [request_key, continued_key])
+    before = known.get(request_key)
+    if asked.is_retry and before is not None:
+        again = await _again(service, before)
+        if again is not None:
+            return again
+    is_repeated = before is not None and service.satchel.clock.now() - before.at < _REPEATED
+    place = known.get(continued_key)
+    begun = await _continued(service, asked, place, captures=not is_repeated) if place is not None else None
+    if begun is None:
+        async with service.sessions.used(
+            model=asked.model,
+            ephemeral=asked.ephemeral,
+            tools=_tools(asked),
+            system=_system(asked),
+            terms=asked.terms,
+        ) as session:
+            await session.take_over(_messages(asked.history))
+            begun = session, await _start(service, session, asked, captures=not is_repeated)
+    session, running = begun
+    if not asked.ephemeral:
+        places = [ClientPlace(key=request_key, session_id=session.id, number=running.after_seq)]
+        if asked.thread:
+            places.append(ClientPlace(key=continued_key, session_id=session.id, number=running.number))
+        await _put(service, *places)
+    return Begun(session_id=session.id, records=running.records())
+
+
+async def keep_answer(
+    service: Service, asked: Asked, session_id: str, turn: int, *, text: str, calls: Sequence[Called]
+) -> None:
+    """Note that the history with this answer at its end is that of a session after a turn. Call it before the client
+    has the end of the answer.
+    """
+    if not asked.ephemeral and not asked.thread:
+        answer = Said(role="assistant", text=text, calls=tuple(calls))
+        key = _key(asked, (*asked.said, answer), "history")
+        await _put(service, ClientPlace(key=key, session_id=session_id, number=turn))
+
+
+async def _found(service: Service, keys: Sequence[str]) -> Mapping[str, ClientPlace]:
+    try:
+        return await service.satchel.sessions.client_history.find([key for key in keys if key])
+    except StorageError:
+        return {}  # The conversation goes on in a new session.
+
+
+async def _put(service: Service, *places: ClientPlace) -> None:
+    with suppress(StorageError):  # The next request takes the history over.
+        await service.satchel.sessions.client_history.put(*places)
+
+
+async def _again(service: Service, place: ClientPlace) -> Begun | None:
+    """The turn that an earlier sending of the same request began."""
+    start = Place(session_id=place.session_id, first=place.number, seq=place.number)
+    for running in service.sessions.turns_of(place.session_id):
+        if running.after_seq == place.number:
+            return Begun(session_id=place.session_id, records=running.records())
+    try:
+        if not await service.satchel.sessions.records(place.session_id, after_seq=place.number, limit=1):
+            return None
+    except (NotFound, StorageError, UsageError):
+        return None
+    return Begun(session_id=place.session_id, records=logged_turn(service.satchel, start))
+
+
+async def _continued(
+    service: Service, asked: Asked, place: ClientPlace, *, captures: bool
+) -> tuple[Session, RunningTurn] | None:
+    """Begin the turn in the session that has this history; None if it went on otherwise, or can't be opened here."""
+    sessions, id = service.sessions, place.session_id
+    terms = asked.terms
+    if sessions.terms_of(id) not in (None, terms):
+        await sessions.close(id)
+    opening: dict[str, Any] = {}
+    if sessions.terms_of(id) is None:
+        opening = {"model": asked.model, "tools": _tools(asked), "system": _system(asked), "terms": terms}
+    try:
+        async with sessions.used(id, **opening) as session:
+            open_calls = {call.id for call in session.conversation.calls_for_caller}
+            if (
+                (session.turns != place.number and not asked.thread)
+                or session.running is not None
+                or session.is_interrupted
+                or not {result.tool_use_id for result in asked.results} <= open_calls
+            ):
+                return None
+            model = await service.satchel.model(asked.model)
+            if session.model is not model:
+                session.use_model(model)
+            return session, await _start(service, session, asked, captures=captures)
+    except (NotFound, StorageError, UsageError):
+        # It was deleted; another process has it open; or somebody here has it open on other terms.
+        return None
+
+
+async def _start(service: Service, session: Session, asked: Asked, *, captures: bool) -> RunningTurn:
+    running = await session.start(
+        asked.words, results=asked.results, captures=captures, sampling=asked.sampling
+    )
+    service.sessions.follow_turn(session, running, interactive=False)
+    return running
+
+
+def _tools(asked: Asked) -> list[Tool]:
+    return [
+        client_tool(name=tool.name, description=tool.description, input_schema=tool.schema)
+        for tool in asked.tools
+    ]
+
+
+def _system(asked: Asked) -> Any:
+    if not asked.instructions:
+        return None
+    return lambda own: f"{own}\n\n{asked.instructions}"
+
+
+def _messages(history: Sequence[Said]) -> list[Message]:
+    messages = []
+    for one in history:
+        blocks: tuple[Block, ...]
+        match one.role:
+            case "tool":
+                result = ToolResultBlock(tool_use_id=one.call_id, content=one.text, is_error=one.is_error)
+                messages.append(Message(role="user", blocks=(result,)))
+            case "user":
+                messages.append(Message(role="user", blocks=_text(one.text)))
+            case "assistant":
+                blocks = (*_text(one.text), *(_call(call) for call in one.calls))
+                messages.append(Message(role="assistant", blocks=blocks))
+    return messages
+
+
+def _text(text: str) -> tuple[TextBlock, ...]:
+    return (TextBlock(text=text),) if text.strip() else ()
+
+
+def _call(call: Called) -> ToolUseBlock:
+    try:
+        input = json.loads(call.arguments or "{}")
+    except ValueError:
+        input = None
+    if isinstance(input, dict):
+        return ToolUseBlock(id=call.id, name=call.name, input=input)
+    return ToolUseBlock(id=call.id, name=call.name, input=None, unparsed=call.arguments)
+
+
+def _continued_key(asked: Asked) -> str:
+    """The key of the place where the last answer ended; "" at the beginning of a conversation."""
+    if asked.thread:
+        return _digest(["thread", asked.namespace, asked.thread])
+    return _key(asked, asked.history, "history") if asked.history else ""
+
+
+def _key(asked: Asked, said: Sequence[Said], what: str) -> str:
+    return _digest([what, asked.namespace, asked.thread, [_plain(one) for one in said]])
+
+
+def _plain(one: Said) -> list[Any]:
+    """What clients give back unchanged: they trim texts, and write arguments anew."""
+    calls = [[call.id, call.name, _plain_arguments(call.arguments)] for call in one.calls]
+    return [one.role, one.text.strip(), calls, one.call_id]
+
+
+def _plain_arguments(arguments: str) -> Any:
+    try:
+        return json.loads(arguments or "{}")
+    except ValueError:
+        return arguments
+
+
+def _digest(value: Any) -> str:
+    # Lone surrogates have no UTF-8; escaped, every text has one.
+    return sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

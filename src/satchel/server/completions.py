@@ -1,0 +1,442 @@
+"""The chat completions of OpenAI: what a request means, and what an answer looks like."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from satchel.errors import SatchelError
+from satchel.messages import Usage
+from satchel.runtime import Sampling
+from satchel.server.answer_reader import AnswerReader, memories_to_json
+from satchel.server.client_turns import Asked, Begun, Called, ClientTool, Said, keep_answer
+from satchel.server.problems import status_of
+from satchel.server.service import Service
+from satchel.server.streams import DataEvent
+from satchel.server.v1_errors import V1Failure, v1_fields
+
+__all__ = [
+    "EPHEMERAL_MODEL",
+    "HOME_MODEL",
+    "ChatCompletion",
+    "CompletionRequest",
+    "ModelCard",
+    "ModelCards",
+    "asked_of",
+    "chunks",
+    "completion",
+]
+
+HOME_MODEL: Final = "satchel"
+"""The model of the home."""
+EPHEMERAL_MODEL: Final = "satchel-ephemeral"
+"""The same, and nothing of the conversation is kept."""
+
+_MOST_MESSAGES: Final = 10_000
+_MOST_TOOLS: Final = 512
+_FINISH: Final = {"done": "stop", "asking": "stop", "calling": "tool_calls", "limit": "length"}
+
+
+class StreamOptions(BaseModel):
+    """What a stream contains."""
+
+    include_usage: bool = Field(False, description="A last chunk with the usage.")
+
+
+class CompletionRequest(BaseModel):
+    """A request. Other fields are ignored, as they are elsewhere (seed, store, metadata, reasoning_effort, …)."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+    model: Annotated[str, Field(max_length=200)] = Field(
+        HOME_MODEL, description='"satchel", "satchel-ephemeral", or "provider:model".'
+    )
+    messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=_MOST_MESSAGES)] = Field(
+        description="The whole conversation. It ends with the user, or with results of tools."
+    )
+    tools: Annotated[list[dict[str, Any]], Field(max_length=_MOST_TOOLS)] | None = Field(
+        None, description="Tools of the client, which runs their calls."
+    )
+    tool_choice: Any = Field(None, description='"auto" or "none".')
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    response_format: dict[str, Any] | None = None
+    user: Annotated[str, Field(max_length=1000)] | None = Field(
+        None, description="Whose conversations these are: those of another user are never continued."
+    )
+    n: Any = None
+    top_p: Any = None
+    presence_penalty: Any = None
+    frequency_penalty: Any = None
+    logprobs: Any = None
+    top_logprobs: Any = None
+    logit_bias: Any = None
+    stop: Any = None
+    parallel_tool_calls: Any = None
+    modalities: Any = None
+    functions: Any = None
+    function_call: Any = None
+
+
+_ONLY: Final[Mapping[str, tuple[Any, ...]]] = {
+    "n": (None, 1),
+    "top_p": (None, 1),
+    "presence_penalty": (None, 0),
+    "frequency_penalty": (None, 0),
+    "logprobs": (None, False),
+    "top_logprobs": (None, 0),
+    "logit_bias": (None, {}),
+    "stop": (None, [], ""),
+    "parallel_tool_calls": (None, True),
+    "modalities": (None, ["text"]),
+    "functions": (None, []),
+    "function_call": (None, "auto", "none"),
+    "tool_choice": (None, "auto", "none"),
+}
+"""What changes the answer and can't be done by a turn of an agent. Its neutral values are sent by many clients."""
+
+
+class ChatCompletion(BaseModel):
+    """An answer, as OpenAI describes it; `satchel` has the session, the turn and the memories that were shown."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[dict[str, Any]]
+    usage: dict[str, Any]
+    satchel: dict[str, Any]
+
+
+class ModelCard(BaseModel):
+    """A model that a request can name."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "satchel"
+
+
+class ModelCards(BaseModel):
+    """The models."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelCard]
+
+
+def asked_of(request: CompletionRequest, *, is_retry: bool) -> Asked:
+    """What a request asks for.
+
+    Raises:
+        V1Failure: It can't be done.
+    """
+    for name, allowed in _ONLY.items():
+        value = getattr(request, name)
+        if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed):
+            raise V1Failure(
+                400,
+                f"{name} is {json.dumps(value, default=str)[:100]}, which an agent's turn can't honour. Leave it out.",
+                param=name,
+                code="unsupported_value",
+            )
+    instructions, said = _read_messages(request.messages)
+    schema, wish = _response_format(request.response_format)
+    tools = () if request.tool_choice == "none" else _read_tools(request.tools or ())
+    return Asked(
+        namespace=f"openai\n{request.user or ''}",
+        said=tuple(said),
+        instructions="\n\n".join(filter(None, (*instructions, wish))),
+        tools=tools,
+        model=_model_of(request.model),
+        ephemeral=request.model == EPHEMERAL_MODEL,
+        is_retry=is_retry,
+        sampling=Sampling(
+            temperature=request.temperature,
+            max_tokens=request.max_completion_tokens or request.max_tokens,
+            response_schema=schema,
+        ),
+    )
+
+
+def _model_of(name: str) -> str | None:
+    if name in (HOME_MODEL, EPHEMERAL_MODEL):
+        return None
+    if ":" not in name:
+        raise V1Failure(
+            404,
+            f"There is no model {name!r}. GET /v1/models lists some; any PROVIDER:MODEL of the settings will do.",
+            param="model",
+            code="model_not_found",
+        )
+    return name
+
+
+def _response_format(wanted: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, str]:
+    """A schema for the answer, and the same in words for models whose endpoint takes none."""
+    match wanted:
+        case None | {"type": "text"}:
+            return None, ""
+        case {"type": "json_object"}:
+            return {"type": "object"}, "Answer with one JSON object and nothing else."
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            words = json.dumps(schema, ensure_ascii=False, sort_keys=True)
+            return schema, f"Answer with JSON that matches this schema, and nothing else:\n{words}"
+        case _:
+            raise V1Failure(
+                400,
+                "response_format has to be text, json_object or json_schema.",
+                param="response_format",
+                code="unsupported_value",
+            )
+
+
+def _read_tools(tools: Sequence[Mapping[str, Any]]) -> tuple[ClientTool, ...]:
+    found: dict[str, ClientTool] = {}
+    for number, tool in enumerate(tools):
+        match tool:
+            case {"type": "function", "function": {"name": str(name)} as function}:
+                schema = function.get("parameters") or {}
+                if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+                    raise _invalid(f"tools[{number}].function.parameters", "has to be a schema of an object")
+                found[name] = ClientTool(
+                    name=name,
+                    description=str(function.get("description") or ""),
+                    schema={"properties": {}, **schema, "type": "object"},
+                )
+            case _:
+                raise _invalid(f"tools[{number}]", "has to be a function with a name")
+    return tuple(found.values())
+
+
+def _read_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[Said]]:
+    """The instructions among the messages, and the rest."""
+    instructions: list[str] = []
+    said: list[Said] = []
+    open_calls: set[str] = set()
+    for number, message in enumerate(messages):
+        where = f"messages[{number}]"
+        role, content = message.get("role"), message.get("content")
+        if role in ("system", "developer"):
+            instructions.append(_text(content, f"{where}.content"))
+        elif role == "user":
+            said.append(Said(role="user", text=_text(content, f"{where}.content")))
+            open_calls = set()
+        elif role == "assistant":
+            calls = _read_calls(message.get("tool_calls"), f"{where}.tool_calls")
+            text = _text(content, f"{where}.content") if content is not None else ""
+            said.append(Said(role="assistant", text=text, calls=calls))
+            open_calls = {call.id for call in calls}
+        elif role == "tool":
+            id = message.get("tool_call_id")
+            if not isinstance(id, str) or id not in open_calls:
+                raise _invalid(f"{where}.tool_call_id", "answers no call of the message before it")
+            open_calls.discard(id)
+            said.append(Said(role="tool", text=_text(content, f"{where}.content"), call_id=id))
+        else:
+            raise _invalid(f"{where}.role", "has to be system, developer, user, assistant or tool")
+    if not said or said[-1].role == "assistant":
+        raise _invalid("messages", "has to end with the user, or with the result of a call")
+    return instructions, said
+
+
+def _read_calls(calls: Any, where: str) -> tuple[Called, ...]:
+    if calls is None:
+        return ()
+    found = []
+    for number, call in enumerate(calls if isinstance(calls, list) else [calls]):
+        match call:
+            case {"id": str(id), "function": {"name": str(name), "arguments": str(arguments)}}:
+                found.append(Called(id=id, name=name, arguments=arguments))
+            case _:
+                raise _invalid(
+                    f"{where}[{number}]", "has to be a call of a function with id, name and arguments"
+                )
+    return tuple(found)
+
+
+def _text(content: Any, where: str) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise _invalid(where, "has to be a text or a list of parts")
+    texts = []
+    for number, part in enumerate(content):
+        match part:
+            case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
+                texts.append(text)
+            case {"type": str(kind)}:
+                raise V1Failure(
+                    400,
+                    f"{where}[{number}] is {kind[:50]!r}. Satchel reads text; put what is needed of it into words.",
+                    param=f"{where}[{number}]",
+                    code="unsupported_content",
+                )
+            case _:
+                raise _invalid(f"{where}[{number}]", "has to be a part with a type")
+    return "\n".join(texts)
+
+
+def _invalid(where: str, what: str) -> V1Failure:
+    return V1Failure(400, f"{where} {what}.", param=where, code="invalid_value")
+
+
+@dataclass(slots=True)
+class _Answering:
+    """Everything that the answer to one request repeats."""
+
+    service: Service
+    asked: Asked
+    begun: Begun
+    model: str
+    id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
+    reader: AnswerReader = field(default_factory=AnswerReader)
+    created: int = 0
+
+    def __post_init__(self) -> None:
+        self.created = int(self.service.satchel.clock.now().timestamp())
+
+    @property
+    def calls(self) -> tuple[Called, ...]:
+        return tuple(
+            Called(
+                id=call.id,
+                name=call.name,
+                arguments=json.dumps(call.input, ensure_ascii=False)
+                if call.input is not None
+                else call.unparsed,
+            )
+            for call in self.reader.calls
+        )
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What Satchel adds to an answer."""
+        return {
+            "session_id": self.begun.session_id,
+            "turn": self.reader.turn,
+            "memories": memories_to_json(self.reader.memories),
+        }
+
+    async def keep(self, text: str) -> None:
+        await keep_answer(
+            self.service,
+            self.asked,
+            self.begun.session_id,
+            self.reader.turn,
+            text=text,
+            calls=self.calls,
+        )
+
+    def failure(self) -> V1Failure | None:
+        """The error that the turn ended with; None if there is an answer."""
+        if self.reader.status in _FINISH:
+            return None
+        if self.reader.status == "failed":
+            kind, status = self.reader.failed
+            return V1Failure(status, self.reader.text or "The turn failed.", code=kind)
+        return V1Failure(503, "The turn was interrupted before its end.", code="interrupted")
+
+
+async def completion(service: Service, asked: Asked, begun: Begun, *, model: str) -> dict[str, Any]:
+    """The answer in one piece.
+
+    Raises:
+        V1Failure: The turn ended without an answer.
+        SatchelError: It could not be written.
+    """
+    answering = _Answering(service, asked, begun, model)
+    reader = answering.reader
+    async with aclosing(begun.records) as records:
+        async for record in records:
+            reader.feed(record)
+    failure = answering.failure()
+    if failure is not None:
+        raise failure
+    await answering.keep(reader.text)
+    message: dict[str, Any] = {"role": "assistant", "content": reader.text or None, "refusal": None}
+    if reader.calls:
+        message["tool_calls"] = [_call(call) for call in answering.calls]
+    choice = {
+        "index": 0,
+        "message": message,
+        "finish_reason": _FINISH[reader.status or "done"],
+        "logprobs": None,
+    }
+    return {
+        "id": answering.id,
+        "object": "chat.completion",
+        "created": answering.created,
+        "model": model,
+        "choices": [choice],
+        "usage": _usage(reader.usage),
+        "satchel": answering.about,
+    }
+
+
+async def chunks(
+    service: Service, asked: Asked, begun: Begun, *, model: str, include_usage: bool
+) -> AsyncGenerator[DataEvent, None]:
+    """The answer as the chunks of a stream. One that fails ends with an error instead of "[DONE]"."""
+    answering = _Answering(service, asked, begun, model)
+    reader = answering.reader
+
+    def chunk(delta: Mapping[str, Any], finish: str | None = None, **more: Any) -> DataEvent:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+        usage = {"usage": None} if include_usage else {}
+        return DataEvent({**head, "choices": [choice], **usage, **more})
+
+    head = {
+        "id": answering.id,
+        "object": "chat.completion.chunk",
+        "created": answering.created,
+        "model": model,
+    }
+    yield chunk({"role": "assistant", "content": ""})
+    try:
+        async with aclosing(begun.records) as records:
+            async for record in records:
+                added = reader.feed(record)
+                if added and reader.status is None:
+                    yield chunk({"content": added})
+    except SatchelError as error:
+        yield DataEvent(v1_fields(status_of(error), str(error)))
+        return
+    failure = answering.failure()
+    if failure is not None:
+        yield DataEvent(failure.fields)
+        return
+    await answering.keep(reader.said)
+    for number, call in enumerate(answering.calls):
+        yield chunk({"tool_calls": [{"index": number, **_call(call)}]})
+    yield chunk({}, _FINISH[reader.status or "done"], satchel=answering.about)
+    if include_usage:
+        yield DataEvent({**head, "choices": [], "usage": _usage(reader.usage)})
+    yield DataEvent("[DONE]")
+
+
+def _call(call: Called) -> dict[str, Any]:
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cache_read_tokens},
+    }

@@ -1,0 +1,90 @@
+"""`POST /v1/chat/completions` and `GET /v1/models`: the agent as a model for clients of OpenAI."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header
+from starlette.responses import Response
+
+from satchel.errors import ConfigError, NotFound
+from satchel.server.client_turns import begin
+from satchel.server.completions import (
+    EPHEMERAL_MODEL,
+    HOME_MODEL,
+    ChatCompletion,
+    CompletionRequest,
+    ModelCard,
+    ModelCards,
+    asked_of,
+    chunks,
+    completion,
+)
+from satchel.server.json_answers import JsonAnswer
+from satchel.server.routes.documented import V1_ERRORS
+from satchel.server.service import Serves, Service
+from satchel.server.streams import EVENT_STREAM, EventStream
+from satchel.server.v1_errors import V1Failure
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["openai"], responses=V1_ERRORS)
+
+
+@router.post(
+    "/v1/chat/completions",
+    response_model=ChatCompletion,
+    responses={200: {"content": {EVENT_STREAM: {}}}},
+    summary="Complete a chat",
+)
+async def complete(
+    service: Serves,
+    request: CompletionRequest,
+    x_stainless_retry_count: Annotated[
+        str | None, Header(description="Sent by the official clients: a request that is sent again.")
+    ] = None,
+) -> Response:
+    """Answer the last message of a conversation, as OpenAI's endpoint does; with `stream`, as a stream of chunks.
+
+    Satchel's memory and tools take part. Calls of the client's own tools are returned to it. A conversation that was
+    held here before is continued, and only what is new in it is captured.
+    """
+    if service.stopping.has_begun:
+        raise V1Failure(503, "The server is stopping.")
+    asked = asked_of(request, is_retry=(x_stainless_retry_count or "0") not in ("", "0"))
+    try:
+        begun = await begin(service, asked)
+    except (ConfigError, NotFound) as error:
+        raise V1Failure(404, str(error), param="model", code="model_not_found") from error
+    headers = {} if asked.ephemeral else {"x-satchel-session": begun.session_id}
+    if not request.stream:
+        answer = await completion(service, asked, begun, model=request.model)
+        return JsonAnswer(answer, headers=headers)
+    usage = request.stream_options is not None and request.stream_options.include_usage
+    return EventStream(
+        chunks(service, asked, begun, model=request.model, include_usage=usage),
+        stopping=service.stopping,
+        metrics=service.metrics,
+        resumes=False,
+        headers=headers,
+    )
+
+
+@router.get("/v1/models", response_model=ModelCards, summary="List the models")
+async def models(service: Serves) -> Response:
+    """List names for `model`. Any other PROVIDER:MODEL that the settings know will do, too."""
+    cards = [ModelCard(id=name).model_dump() for name in await _names(service)]
+    return JsonAnswer({"object": "list", "data": cards})
+
+
+@router.get("/v1/models/{id:path}", response_model=ModelCard, summary="Show a model")
+async def model(service: Serves, id: str) -> Response:
+    """Show one of these models."""
+    if id not in await _names(service):
+        raise V1Failure(404, f"There is no model {id[:200]!r}.", param="model", code="model_not_found")
+    return JsonAnswer(ModelCard(id=id).model_dump())
+
+
+async def _names(service: Service) -> list[str]:
+    answering = await service.satchel.model()
+    return [HOME_MODEL, EPHEMERAL_MODEL, f"{answering.provider}:{answering.model}"]
