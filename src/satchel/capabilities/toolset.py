@@ -172,6 +172,11 @@ class CapabilityTools:
             return (*self._own, *self._active.values())
         return (*self._own, *self._active.values())
 
+    async def own(self) -> Sequence[OwnTool]:
+        """The active capabilities, oldest first; those known last if the database fails."""
+        await self.tools()
+        return tuple(self._active.values())
+
     async def inactive(self) -> Sequence[Capability]:
         """The capabilities that can't be used now; none if the database fails."""
         try:

@@ -26,6 +26,10 @@ _COMMANDS = {
     "model": ("satchel.cli.model:model", "List and test language models, fetch the embedding model."),
     "config": ("satchel.cli.config:config", "Show and change the settings."),
     "serve": ("satchel.cli.serve:serve", "Serve conversations, memory and capabilities over HTTP."),
+    "mcp": (
+        "satchel.cli.mcp:mcp",
+        "Serve memory and capabilities to another agent (MCP on stdin and stdout).",
+    ),
     "worker": ("satchel.cli.worker:worker", "Build what was asked for; Satchel starts this by itself."),
     "usage": ("satchel.cli.usage:usage", "Show tokens and cost by day and model."),
     "doctor": ("satchel.cli.doctor:doctor", "Check that everything works."),

@@ -227,7 +227,12 @@ class MemoryTools:
     """The tools of one memory."""
 
     def __init__(
-        self, memory: Memory, *, forget: Forget | None = None, small_model: SmallModel | None = None
+        self,
+        memory: Memory,
+        *,
+        forget: Forget | None = None,
+        small_model: SmallModel | None = None,
+        speaker: str = "",
     ) -> None:
         """Bind the tools.
 
@@ -235,7 +240,9 @@ class MemoryTools:
             memory: What they work on.
             forget: Removes memories wherever they are; None removes them from `memory` alone.
             small_model: Gives the model that deep memory asks; None, or a model of None, goes without.
+            speaker: Who stores, where it is not Satchel's own model.
         """
+        self._speaker = speaker
         self._small_model = small_model
         self._memory = memory
         self._forget = forget or memory.forget
@@ -246,8 +253,13 @@ class MemoryTools:
             _MemoryTool(_FORGET, _WRITES_MEMORY, self._forget_some),
         )
 
-    async def tools(self) -> Sequence[Tool]:
+    @property
+    def all(self) -> Sequence[Tool]:
         """store_memory, recall_memory, deep_memory, forget_memory."""
+        return self._tools
+
+    async def tools(self) -> Sequence[Tool]:
+        """See `all`."""
         return self._tools
 
     async def _store(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
@@ -263,9 +275,10 @@ class MemoryTools:
             valid_from=_moment(input, "valid_from"),
             valid_to=_moment(input, "valid_to"),
             cues=input.get("cues", ()),
-            # Without a conversation there is no turn to lead back to.
+            speaker=self._speaker,
+            # Without a conversation of Satchel's there is no turn to lead back to.
             session=context.session_id or None,
-            turn=context.turn if context.session_id else None,
+            turn=(context.turn or None) if context.session_id else None,
             trust="outside" if context.untrusted else "agent",
         )
         if older is None:

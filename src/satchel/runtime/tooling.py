@@ -128,9 +128,7 @@ class Tooling:
             web_tools(settings, spawn=parts.background.start),
         ]
         if self._home.memory is not None:
-            toolsets.append(
-                MemoryTools(self._home.memory, forget=self._forget_in_store, small_model=self._small_model)
-            )
+            toolsets.append(MemoryTools(self._home.memory, forget=self.forget, small_model=self._small_model))
         if self.capabilities is not None:
             toolsets.append(self.capabilities)
         # Capabilities bring `read_docs` for skills too.
@@ -147,7 +145,8 @@ class Tooling:
         ]
         return await Registry.load([*kept[:-1], parts.external, kept[-1]])
 
-    async def _forget_in_store(self, ids: Sequence[str]) -> Receipt:
+    async def forget(self, ids: Sequence[str]) -> Receipt:
+        """Forget memories everywhere, and say what the store lost."""
         return (await self._home.forget(ids)).store
 
     async def _small_model(self) -> ChatModel | None:

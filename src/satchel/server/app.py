@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Route
 
 from satchel.config import ServerSettings
 from satchel.errors import SatchelError
@@ -20,6 +21,7 @@ from satchel.server.binding import Hosts
 from satchel.server.browser_access import BrowserAccess
 from satchel.server.gate import Gate, log_defect
 from satchel.server.json_answers import JsonAnswer
+from satchel.server.mcp.http import McpEndpoint
 from satchel.server.metrics import Metrics
 from satchel.server.open_sessions import OpenSessions
 from satchel.server.pages import login
@@ -129,6 +131,7 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
     api.state.pages = PageState(access=access)
     for module in (chat, sessions, memories, capabilities, program, completions, login, session_pages):
         api.include_router(module.router)
+    api.router.routes.append(Route("/mcp", McpEndpoint(satchel, service.stopping)))
     api.add_exception_handler(SatchelError, _failed)
     api.add_exception_handler(V1Failure, _unfit)
     api.add_exception_handler(Exception, _defective)

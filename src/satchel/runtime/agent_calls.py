@@ -1,0 +1,203 @@
+"""Tools that other agents call, outside of any conversation of Satchel's: what is lent to them, and running a call."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from satchel.errors import NotFound, SatchelError
+from satchel.events import Event, ToolProgress
+from satchel.loop import CallEnvironment, Limits, PermittedByUser, Toolbox, run_call
+from satchel.memory.toolset import MemoryTools
+from satchel.models import ChatModel
+from satchel.runtime.home import Home
+from satchel.runtime.log_redactor import LogRedactor
+from satchel.runtime.parts import Parts
+from satchel.runtime.rules import allowances_now, gate_for
+from satchel.runtime.spill import spill_into
+from satchel.runtime.tooling import Tooling
+from satchel.tools import Approver, Effect, PlannedCall, Tool, ToolContext, ToolResult, ToolSpec
+
+__all__ = ["AgentCall", "AgentCalls", "LentTool"]
+
+_MOST_RESULT_CHARS = 200_000
+"""Of a result; the middle of a longer one is left out. Other agents have limits of their own, well below this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCall:
+    """What became of a call.
+
+    Attributes:
+        text: The result, or why there is none.
+        data: The same for programs, or None.
+        unasked: The reason for which the user would have to be asked, where nobody could be; "" otherwise.
+        rules: The permission rules that would have allowed the call, as texts.
+    """
+
+    text: str
+    is_error: bool
+    data: Any = None
+    unasked: str = ""
+    rules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LentTool:
+    """A tool as an agent of the name `agent` calls it.
+
+    What an agent says may come from anything that it has read, so its calls count as made by a model that has read
+    something from outside.
+    """
+
+    tool: Tool
+    agent: str
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool's own."""
+        return self.tool.spec
+
+    def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
+        """See `Tool.effects`."""
+        return self.tool.effects(input, context)
+
+    async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """See `Tool.call`."""
+        return await self.tool.call(
+            input, replace(context, session_id=f"mcp/{self.agent}", turn=0, untrusted=True)
+        )
+
+
+class AgentCalls:
+    """Runs the calls of other agents, under the user's permission rules."""
+
+    def __init__(self, parts: Parts, home: Home, tooling: Tooling) -> None:
+        """Look at nothing yet."""
+        self._parts = parts
+        self._home = home
+        self._tooling = tooling
+
+    def memory_tools(self, agent: str) -> Mapping[str, Tool]:
+        """Satchel's own memory tools by name, for an agent; empty if there is no memory."""
+        if self._home.memory is None:
+            return {}
+        tools = MemoryTools(
+            self._home.memory, forget=self._tooling.forget, small_model=_no_model, speaker=agent
+        )
+        return {tool.spec.name: tool for tool in tools.all}
+
+    async def capabilities(self) -> Sequence[Tool]:
+        """The active capabilities, oldest first, without those that the settings disable."""
+        if self._tooling.capabilities is None:
+            return ()
+        disabled = self._parts.settings.tools.disabled
+        return [tool for tool in await self._tooling.capabilities.own() if tool.spec.name not in disabled]
+
+    async def run(
+        self,
+        tool: Tool,
+        input: Mapping[str, Any],
+        *,
+        permission: ToolSpec,
+        agent: str,
+        call_id: str,
+        approver: Approver | None,
+        progress: Callable[[Mapping[str, Any]], Awaitable[None]],
+    ) -> AgentCall:
+        """Run a call, if the permission rules and the mode allow it.
+
+        Args:
+            tool: What is called.
+            input: Its arguments, unchecked.
+            permission: The tool as which the call is permitted: permission rules match its name.
+            agent: The name of the caller.
+            call_id: An id that is unique among the calls that run.
+            approver: Asks the user; None if nobody can be asked.
+            progress: Told how far the call is.
+
+        Raises:
+            Exception: What `approver` raised; nothing has run.
+        """
+        settings, parts = self._parts.settings, self._parts
+        folder = settings.home / "results"
+        redactor = LogRedactor(redacts=settings.memory.redact, pool=parts.pool)
+        toolbox = Toolbox([LentTool(tool=tool, agent=agent)])
+        problem = toolbox.problem(tool, input)
+        if problem is not None:
+            return AgentCall(text=problem, is_error=True)
+        # The user may have written rules since, also by answering "always" to an earlier call.
+        rules = tuple((await allowances_now(settings)).rules)
+        gate = gate_for(
+            replace(settings, permissions=rules),
+            mode=settings.agent.mode,
+            allow=(),
+            approver=approver,
+            cwd=settings.home,
+        )
+        planned = PlannedCall(call_id=call_id, spec=permission, input=input, untrusted=True)
+        [decision] = await gate.decide([planned])
+        if not decision.allowed:
+            unasked = decision.by == "nobody"
+            return AgentCall(
+                text=f"Refused: {decision.reason}",
+                is_error=True,
+                unasked=decision.reason if unasked else "",
+                rules=gate.suggest(planned) if unasked else (),
+            )
+        environment = CallEnvironment(
+            tools=toolbox,
+            gate=PermittedByUser(),
+            pool=parts.pool,
+            spill=spill_into(folder, parts.pool, clean=redactor.redacted_text),
+            session_id="",
+            cwd=settings.home,
+            roots=(),
+            spill_dir=folder,
+            environ=settings.environ,
+        )
+
+        async def show(events: Sequence[Event]) -> None:
+            for event in events:
+                if isinstance(event, ToolProgress):
+                    await progress(event.data)
+
+        try:
+            called = await run_call(
+                tool.spec.name,
+                input,
+                call_id=call_id,
+                turn=0,
+                environment=environment,
+                emit=show,
+                clock=parts.clock,
+                limits=Limits(
+                    tool_timeout_s=settings.agent.tool_timeout_s, max_result_chars=_MOST_RESULT_CHARS
+                ),
+            )
+        except SatchelError as error:
+            return AgentCall(text=str(error), is_error=True)
+        return AgentCall(text=called.result, is_error=called.is_error, data=called.data)
+
+    async def skills(self) -> Sequence[tuple[str, str]]:
+        """Name and description of each skill that the user has."""
+        await self._tooling.skills.look()
+        return [(skill.name, skill.front.description) for skill in self._tooling.skills.skills.all]
+
+    async def skill(self, name: str) -> str:
+        """The text of a skill.
+
+        Raises:
+            NotFound: There is no such skill.
+        """
+        await self._tooling.skills.look()
+        found = await self._tooling.skills.read(name, "")
+        if found is None or name not in {known for known, _ in await self.skills()}:
+            raise NotFound(f"There is no skill {name[:80]!r}.")
+        return found.text
+
+
+async def _no_model() -> ChatModel | None:
+    """Other agents have a model of their own; their calls don't spend the user's money on another one."""
+    return None

@@ -1,0 +1,1 @@
+"""Satchel as an MCP server: memory and capabilities as tools, sessions as resources, prompts."""

@@ -1,0 +1,134 @@
+"""What other agents may read: the conversations of this home, the profile, and single memories."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from satchel.errors import NotFound, UsageError
+from satchel.memory import record_to_json
+from satchel.runtime import Satchel
+from satchel.sessions import SessionInfo
+from satchel.tools.visible import visible
+
+__all__ = [
+    "PROFILE",
+    "SESSION_TEMPLATE",
+    "MEMORY_TEMPLATE",
+    "Page",
+    "Reading",
+    "Resources",
+    "session_uri",
+    "standing_text",
+]
+
+PROFILE: Final = "satchel://profile"
+SESSION_TEMPLATE: Final = "satchel://sessions/{id}"
+MEMORY_TEMPLATE: Final = "satchel://memories/{id}"
+
+_PLACE: Final = re.compile(r"satchel://(sessions|memories)/([A-Za-z0-9_-]{1,100})")
+"""Nothing else is looked for: no dots, no slashes, no escapes."""
+_PAGE: Final = 100
+_MOST_CHARS: Final = 1_000_000
+"""Of a conversation; it ends with a note."""
+_MOST_COMPLETIONS: Final = 100
+"""The protocol's own limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A resource that was read."""
+
+    uri: str
+    text: str
+    mime_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page of the conversations, and the cursor of the next one, or None."""
+
+    sessions: Sequence[SessionInfo]
+    cursor: str | None
+
+
+class Resources:
+    """Reads what may be read. A private conversation is nobody else's business: it counts as not there."""
+
+    def __init__(self, satchel: Satchel) -> None:
+        """`satchel` is read when a request asks."""
+        self._satchel = satchel
+
+    async def page(self, cursor: str | None) -> Page:
+        """A page of the conversations, the most recent first.
+
+        Raises:
+            UsageError: The cursor is none that was given out.
+        """
+        if cursor is not None and not re.fullmatch(r"[0-9]{1,9}", cursor):
+            raise UsageError("The cursor is not one of a page of this list.")
+        first = int(cursor or "0")
+        sessions = await self._open_sessions()
+        rest = len(sessions) > first + _PAGE
+        return Page(sessions=sessions[first : first + _PAGE], cursor=str(first + _PAGE) if rest else None)
+
+    async def read(self, uri: str) -> Reading:
+        """Read a resource.
+
+        Raises:
+            NotFound: There is none at this address.
+            StorageError: It can't be read.
+        """
+        if uri == PROFILE:
+            return Reading(uri=uri, text=await standing_text(self._satchel), mime_type="text/markdown")
+        found = _PLACE.fullmatch(uri)
+        if found is None:
+            raise NotFound(f"There is no resource {visible(uri[:200])!r}.")
+        kind, id = found.groups()
+        if kind == "memories":
+            memory = self._satchel.memory
+            if memory is None:
+                raise NotFound("Memory is off, or could not be opened.")
+            record = await memory.get(id)
+            text = json.dumps(record_to_json(record), ensure_ascii=False, indent=1)
+            return Reading(uri=uri, text=text, mime_type="application/json")
+        if not any(info.id == id for info in await self._open_sessions()):
+            raise NotFound(f"There is no session {id!r}.")
+        text = visible(await self._satchel.sessions.export(id, form="markdown"))
+        if len(text) > _MOST_CHARS:
+            text = f"{text[:_MOST_CHARS]}\n\n[… {len(text) - _MOST_CHARS:,} more characters …]\n"
+        return Reading(uri=uri, text=text, mime_type="text/markdown")
+
+    async def completed(self, template: str, beginning: str) -> tuple[list[str], int]:
+        """Ids that begin so, and how many there are in all."""
+        if template != SESSION_TEMPLATE:
+            return [], 0
+        ids = [info.id for info in await self._open_sessions() if info.id.startswith(beginning)]
+        return ids[:_MOST_COMPLETIONS], len(ids)
+
+    async def state(self) -> object:
+        """Changes when the list does."""
+        return tuple(info.id for info in await self._open_sessions())
+
+    async def _open_sessions(self) -> list[SessionInfo]:
+        return [info for info in await self._satchel.sessions.list() if not info.private]
+
+
+def session_uri(info: SessionInfo) -> str:
+    """The address of a conversation."""
+    return f"satchel://sessions/{quote(info.id, safe='')}"
+
+
+async def standing_text(satchel: Satchel) -> str:
+    """The profile and the agenda as models see them."""
+    if satchel.memory is None:
+        return "Memory is off, or could not be opened."
+    settings = satchel.settings.memory
+    profile = await satchel.memory.profile(budget_tokens=settings.profile_tokens)
+    agenda = await satchel.memory.agenda(budget_tokens=settings.agenda_tokens)
+    parts = [standing.text for standing in (profile, agenda) if standing.memories]
+    return "\n".join(parts) or "Nothing is known of the user yet."

@@ -1,0 +1,100 @@
+"""MCP over stdin and stdout: one JSON message a line. Nothing but messages reaches stdout."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+__all__ = ["Lines", "claimed_streams"]
+
+_PIECE_BYTES: Final = 65_536
+_MOST_LINE_BYTES: Final = 16_000_000
+"""As much as a request over HTTP may have."""
+TOO_LONG: Final = (
+    '{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"The message is longer than 16 MB."}}'
+)
+
+
+class Lines:
+    """The two streams of a client.
+
+    Reading can be cancelled at any time, so that a signal ends the program while the client says nothing.
+    """
+
+    def __init__(self, incoming: int, outgoing: int) -> None:
+        """Take the descriptors, which stay open."""
+        self._incoming = incoming
+        self._outgoing = outgoing
+        # A file can always be read, and no event loop waits for it.
+        self._is_file = stat.S_ISREG(os.fstat(incoming).st_mode)
+        self._sending = anyio.Lock()
+        self._writer = anyio.CapacityLimiter(1)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """The lines until the client closes the stream, without those that are blank or too long."""
+        rest = bytearray()
+        is_skipping = False
+        while True:
+            if not self._is_file:
+                await anyio.wait_readable(self._incoming)
+            piece = os.read(self._incoming, _PIECE_BYTES)
+            if not piece:
+                break
+            *ended, last = piece.split(b"\n")
+            for part in ended:
+                line = bytes(rest + part)
+                rest.clear()
+                if is_skipping:
+                    is_skipping = False
+                elif line.strip():
+                    yield line
+            rest += last
+            if is_skipping:
+                rest.clear()
+            elif len(rest) > _MOST_LINE_BYTES:
+                is_skipping = True
+                rest.clear()
+                await self.send(TOO_LONG)
+        if rest.strip() and not is_skipping:
+            yield bytes(rest)
+
+    async def send(self, line: str) -> None:
+        """Send a message.
+
+        Raises:
+            BrokenPipeError: The client has closed its end.
+        """
+        data = line.encode("utf-8", "replace") + b"\n"
+        async with self._sending:
+            # A client that doesn't read blocks a thread, and not the program.
+            await anyio.to_thread.run_sync(self._write, data, abandon_on_cancel=True, limiter=self._writer)
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._outgoing, view) :]
+
+
+@contextmanager
+def claimed_streams() -> Iterator[Lines]:
+    """The streams of this process. While the block runs, whatever else is printed goes to stderr."""
+    sys.stdout.flush()
+    incoming, outgoing = os.dup(0), os.dup(1)
+    os.dup2(2, 1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    try:
+        yield Lines(incoming, outgoing)
+    finally:
+        os.dup2(outgoing, 1)
+        os.dup2(incoming, 0)
+        os.close(outgoing)
+        os.close(incoming)

@@ -1,0 +1,392 @@
+"""The tools that other agents see: the memory tools, and the active capabilities."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from satchel.capabilities.toolset import OwnTool
+from satchel.errors import UsageError
+from satchel.memory import Memory, change_to_json, hit_to_json, related_to_json
+from satchel.tools import Annotations, Tool, ToolContext, ToolResult, ToolSpec, function_tool
+from satchel.tools.input_schema import InputSchema
+from satchel.tools.visible import visible, visible_schema
+
+__all__ = ["OfferedTool", "capability_tool", "memory_tools"]
+
+_MOST_CONTENT_CHARS: Final = 4_000
+"""Of one memory in a result; the resource `satchel://memories/ID` has the whole of it."""
+_SHOWN_FIELDS: Final = (
+    "id", "content", "kind", "memory_type", "tags", "speaker", "said_at", "valid_from", "valid_to", "source", "trust",
+)  # fmt: skip
+"""The fields of a memory that matter to a model; every field costs its context."""
+_READS: Final = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
+
+_ID: Final = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 200,
+    "description": "The id of a memory, from memory_search.",
+}
+_MEMORY: Final = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "content": {"type": "string"},
+        "cut": {"type": "boolean", "description": "content is the beginning; satchel://memories/ID has all."},
+        "kind": {"type": "string"},
+        "memory_type": {"type": "string"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "speaker": {"type": "string"},
+        "said_at": {"type": "string"},
+        "valid_from": {"type": ["string", "null"]},
+        "valid_to": {"type": ["string", "null"]},
+        "source": {"type": "object"},
+        "trust": {"type": "string", "description": "Whose words these are: user, agent or outside."},
+    },
+    "required": ["id", "content"],
+}
+_HIT: Final = {
+    "type": "object",
+    "properties": {
+        "memory": _MEMORY,
+        "score": {"type": "number"},
+        "passage": {"type": "string", "description": "The part of a long memory that fits best."},
+    },
+    "required": ["memory", "score"],
+}
+_HITS: Final = {"type": "array", "items": _HIT}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedTool:
+    """A tool as it is offered over MCP.
+
+    Attributes:
+        tool: What runs, under the name that clients call.
+        title: A name for people.
+        output_schema: Of the structured result, always of an object.
+        structured: Makes the structured result out of the tool's data; raises `UsageError` if that has not the form.
+        permission: The tool as which a call with this input is permitted; permission rules match its name.
+    """
+
+    tool: Tool
+    title: str
+    output_schema: Mapping[str, Any]
+    structured: Callable[[Any], Any]
+    permission: Callable[[Mapping[str, Any]], ToolSpec]
+
+    @property
+    def name(self) -> str:
+        """What clients call it."""
+        return self.tool.spec.name
+
+
+@dataclass(frozen=True, slots=True)
+class _Renamed:
+    """One of Satchel's own tools under another name, with other words for models that know nothing of Satchel."""
+
+    tool: Tool
+    name: str
+    description: str
+    without: Sequence[str] = ()
+    spec: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        schema = dict(self.tool.spec.input_schema)
+        schema["properties"] = {
+            key: value for key, value in schema["properties"].items() if key not in self.without
+        }
+        object.__setattr__(
+            self,
+            "spec",
+            replace(self.tool.spec, name=self.name, description=self.description, input_schema=schema),
+        )
+
+    def effects(self, input: Mapping[str, Any], context: ToolContext) -> Any:
+        return self.tool.effects(input, context)
+
+    async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        return await self.tool.call(input, context)
+
+
+def memory_tools(memory: Memory, own: Mapping[str, Tool]) -> tuple[OfferedTool, ...]:
+    """The memory tools.
+
+    Args:
+        memory: What those that only read it read.
+        own: Satchel's own tools `recall_memory`, `store_memory` and `forget_memory`, which do the rest.
+    """
+    reads = own["recall_memory"].spec
+    search = _Renamed(
+        own["recall_memory"],
+        "memory_search",
+        "Search the user's memory: everything that was said in earlier conversations, with any agent, or stored, by "
+        "words and by meaning. Use it before you say that you don't know something about the user, their people, "
+        "projects or past decisions. Gives the best matches with id, date, speaker, source and score.",
+    )
+    store = _Renamed(
+        own["store_memory"],
+        "memory_store",
+        "Remember something about the user for good: a fact, a preference, a decision, a plan, in one sentence that is "
+        "clear without the conversation: names instead of pronouns, dates instead of 'tomorrow'. Never store "
+        "passwords, keys or other secrets: they are removed.",
+        without=("cues",),
+    )
+    forget = _Renamed(
+        own["forget_memory"],
+        "memory_forget",
+        "Remove memories for good, when the user asks for something to be forgotten. With a query it removes nothing "
+        "and shows what would be found, with ids. With ids it removes those, with everything that rests on them alone; "
+        "that can't be undone. Make sure with the user which ones are meant.",
+    )
+    return (
+        OfferedTool(
+            tool=search,
+            title="Search memory",
+            output_schema=_object(hits=_HITS),
+            structured=lambda data: {"hits": [_hit(one) for one in data]},
+            permission=lambda _: reads,
+        ),
+        OfferedTool(
+            tool=_recall(memory),
+            title="Recall what matters now",
+            output_schema=_object(
+                text={"type": "string"}, tokens={"type": "integer"}, memories=_HITS, required=["text"]
+            ),
+            structured=lambda data: data,
+            permission=lambda _: reads,
+        ),
+        OfferedTool(
+            tool=store,
+            title="Remember",
+            output_schema=_object(id={"type": "string"}, supersedes={"type": "string"}, required=["id"]),
+            structured=lambda data: data,
+            permission=lambda _: own["store_memory"].spec,
+        ),
+        OfferedTool(
+            tool=forget,
+            title="Forget",
+            output_schema=_object(
+                found=_HITS,
+                forgotten={"type": "array", "items": {"type": "string"}},
+                missing={"type": "array", "items": {"type": "string"}},
+                receipt={"type": "array", "items": {"type": "object"}},
+            ),
+            structured=_forgotten,
+            # Looking for what could be forgotten only reads.
+            permission=lambda input: own["forget_memory"].spec if "ids" in input else reads,
+        ),
+        OfferedTool(
+            tool=_related(memory),
+            title="Related memories",
+            output_schema=_object(
+                related={
+                    "type": "array",
+                    "items": _object(
+                        memory=_MEMORY,
+                        depth={"type": "integer"},
+                        weight={"type": "number"},
+                        relation={"type": "string"},
+                        via={"type": "string"},
+                        outgoing={"type": "boolean"},
+                    ),
+                }
+            ),
+            structured=lambda data: data,
+            permission=lambda _: reads,
+        ),
+        OfferedTool(
+            tool=_history(memory),
+            title="History of a memory",
+            output_schema=_object(changes={"type": "array", "items": {"type": "object"}}),
+            structured=lambda data: data,
+            permission=lambda _: reads,
+        ),
+    )
+
+
+def capability_tool(own: OwnTool) -> OfferedTool:
+    """An active capability.
+
+    A result that is JSON, and an object, is the structured result itself. Anything else is its `result`.
+    """
+    capability = own.capability
+    schema = visible_schema(dict(capability.output_schema))
+    is_object = schema.get("type") == "object"
+    wrapped = schema if is_object else _object(result=schema or {"type": "string"})
+    check = InputSchema(capability.output_schema) if capability.output_schema else None
+
+    def structured(data: Any) -> Any:
+        text = data.get("result") or ""
+        if check is None:
+            return {"result": text}
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = text
+        problems = check.problems(value)
+        if problems:
+            raise UsageError(
+                f"The result of {capability.name} doesn't have the form that it declares: {problems[0]}"
+            )
+        return value if is_object else {"result": value}
+
+    return OfferedTool(
+        tool=own,
+        title=capability.name,
+        output_schema=wrapped,
+        structured=structured,
+        permission=lambda _: own.spec,
+    )
+
+
+def _object(*, required: Sequence[str] | None = None, **properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties if required is None else required),
+    }
+
+
+def _shown(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A memory (`record_to_json`) as other agents get it."""
+    shown = {name: record[name] for name in _SHOWN_FIELDS}
+    if len(shown["content"]) > _MOST_CONTENT_CHARS:
+        shown["content"] = shown["content"][:_MOST_CONTENT_CHARS]
+        shown["cut"] = True
+    return shown
+
+
+def _hit(hit: Mapping[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {"memory": _shown(hit["memory"]), "score": round(hit["score"], 4)}
+    if "passage" in hit:
+        shown["passage"] = hit["passage"]["text"]
+    return shown
+
+
+def _forgotten(data: Any) -> dict[str, Any]:
+    if isinstance(data, list):
+        return {"found": [_hit(one) for one in data], "forgotten": [], "missing": [], "receipt": []}
+    return {
+        "found": [],
+        "forgotten": [entry["id"] for entry in data["receipt"]],
+        "missing": data["missing"],
+        "receipt": data["receipt"],
+    }
+
+
+def _recall(memory: Memory) -> Tool:
+    async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
+        found = await memory.surface(
+            input["text"], budget_tokens=input.get("budget_tokens", 500), limit=input.get("limit", 8)
+        )
+        return ToolResult(
+            text=found.text or "Nothing in memory bears on this.",
+            data={
+                "text": found.text,
+                "tokens": found.tokens,
+                "memories": [_hit(hit_to_json(hit)) for hit in found.memories],
+            },
+        )
+
+    return function_tool(
+        call,
+        name="memory_recall",
+        description="Get what a good assistant would want to know of the user now: pass what the user just said, and "
+        "get the memories that bear on it as a short block of quotations, or nothing. Use it at the beginning of a "
+        "task; use memory_search to look for something in particular.",
+        properties={
+            "text": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 100_000,
+                "description": "What the user said, in their words.",
+            },
+            "budget_tokens": {
+                "type": "integer",
+                "minimum": 50,
+                "maximum": 4_000,
+                "description": "The block is never longer (default 500).",
+            },
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 50,
+                "description": "At most so many memories (default 8).",
+            },
+        },
+        required=["text"],
+        annotations=_READS,
+    )
+
+
+def _related(memory: Memory) -> Tool:
+    async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
+        found = await memory.related(
+            input["id"], input.get("depth", 2), input.get("relations") or None, limit=input.get("limit", 20)
+        )
+        entries = []
+        for one in found:
+            entry = related_to_json(one)
+            entries.append({**entry, "memory": _shown(entry["memory"])})
+        lines = [f"{one.relation} [{one.memory.id}] {_line(one.memory.content)}" for one in found]
+        return ToolResult(
+            text="\n".join(lines) or "Nothing is tied to this memory.", data={"related": entries}
+        )
+
+    return function_tool(
+        call,
+        name="memory_related",
+        description="Follow the ties of a memory (supersedes, contradicts, elaborates, derived_from, related…) to "
+        "others, the nearest first.",
+        properties={
+            "id": _ID,
+            "depth": {"type": "integer", "minimum": 1, "maximum": 5, "description": "Steps (default 2)."},
+            "relations": {
+                "type": "array",
+                "items": {"type": "string", "maxLength": 100},
+                "maxItems": 20,
+                "description": "Only ties of these kinds.",
+            },
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 100,
+                "description": "At most (default 20).",
+            },
+        },
+        required=["id"],
+        annotations=_READS,
+    )
+
+
+def _history(memory: Memory) -> Tool:
+    async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
+        changes = await memory.history(input["id"])
+        lines = [
+            f"{change.at:%Y-%m-%d %H:%M} {change.action} by {change.who}{f': {change.why}' if change.why else ''}"
+            for change in changes
+        ]
+        if not lines:
+            record = await memory.get(input["id"])
+            lines = [f"Stored {record.created_at:%Y-%m-%d %H:%M}, and not changed since."]
+        return ToolResult(
+            text="\n".join(lines), data={"changes": [change_to_json(change) for change in changes]}
+        )
+
+    return function_tool(
+        call,
+        name="memory_history",
+        description="Show every change of a memory, oldest first: who changed what, when and why.",
+        properties={"id": _ID},
+        required=["id"],
+        annotations=_READS,
+    )
+
+
+def _line(text: str) -> str:
+    line = visible(" ".join(text.split()))
+    return line if len(line) <= 200 else f"{line[:199]}…"
