@@ -13,6 +13,7 @@ SatchelError
 │   │   └── ToolsUnsupported   the endpoint or the model doesn't support tools: use the JSON layer
 │   └── ModelUnavailable       the endpoint is down, overloaded or closed the connection: retry with backoff
 ├── BudgetExceeded             a hard limit in tokens or money was reached
+├── ServerUnavailable          the server of this home doesn't answer: it was stopped, or it is starting
 ├── EmbedderError              the embedding model failed; lexical search still works
 │   └── EmbedderMismatch       the store's vectors were made with another model
 ├── StorageError               the database or a file is unusable
@@ -41,6 +42,7 @@ __all__ = [
     "Refused",
     "SandboxError",
     "SatchelError",
+    "ServerUnavailable",
     "StorageCorrupt",
     "StorageError",
     "StorageLocked",
@@ -123,6 +125,10 @@ class ModelUnavailable(ModelError):
 
 class BudgetExceeded(SatchelError):
     """A hard limit in tokens or money was reached. No more requests are sent to a model."""
+
+
+class ServerUnavailable(SatchelError):
+    """The server of this home doesn't answer. What runs there goes on, or is in its session's log."""
 
 
 class EmbedderError(SatchelError):

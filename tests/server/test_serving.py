@@ -9,10 +9,8 @@ import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import httpx2
 import pytest
@@ -23,7 +21,7 @@ from satchel.runtime.serving import announced, ensure_token, read_token, serving
 from satchel.server.binding import check_binding
 from tests.requirements import requirement
 from tests.server import world
-from tests.server.world import WORDS, chat, events_in, text_of
+from tests.server.world import WORDS, chat, events_in, process, text_of
 
 
 @requirement("http:bind")
@@ -128,54 +126,6 @@ def test_the_home_says_where_its_server_listens_while_it_runs(tmp_path: Path) ->
     for left in ('{"url": "http://127.0.0.1:7437", "pid": 1}', "", "[]", "{"):
         (tmp_path / "serve.json").write_text(left)
         assert serving(tmp_path) is None
-
-
-PROGRAM = """
-import sys, threading
-from pathlib import Path
-import anyio
-from satchel.models.embedding import HashingEmbedder
-from satchel.runtime import Satchel
-from satchel.server.listening import serve
-from tests.runtime.world import settings_in
-from tests.server.world import Held, scripted
-
-async def main() -> None:
-    held = Held()
-    if sys.argv[2] == "free":
-        held.go_on.set()
-    settings = settings_in(Path(sys.argv[1]), **{"server__port": 0, "agent__mode": "bypass"})
-    async with Satchel.open(settings, model=scripted(held), embedder=HashingEmbedder()) as satchel:
-        await serve(satchel, tell=lambda line: print(line, flush=True))
-
-anyio.run(main)
-"""
-
-
-@contextmanager
-def process(folder: Path, how: str) -> Iterator[tuple[subprocess.Popen[str], httpx2.Client]]:
-    """A server in a process of its own, and a client."""
-    running = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(folder), how], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
-    )
-    try:
-        assert running.stdout is not None
-        assert "listens at" in _line(running.stdout)
-        found = serving(folder / "home")
-        assert found is not None
-        assert found.pid == running.pid
-        headers = {"authorization": f"Bearer {read_token(folder / 'home')}"}
-        with httpx2.Client(base_url=found.url, headers=headers, timeout=30, trust_env=False) as client:
-            yield running, client
-    finally:
-        running.kill()
-        running.wait(20)
-        if running.stdout is not None:
-            running.stdout.close()
-
-
-def _line(stream: IO[str]) -> str:
-    return stream.readline()
 
 
 @requirement("http:chat:killed", "http:discover")

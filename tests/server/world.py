@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -20,6 +22,7 @@ from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.models.embedding import HashingEmbedder
 from satchel.runtime import Satchel
 from satchel.runtime.serving import read_token
+from satchel.runtime.serving import serving as running_server
 from satchel.server.app import App
 from satchel.server.listening import served
 from tests.runtime.world import settings_in
@@ -173,3 +176,47 @@ def chat(
 def text_of(events: list[Sent]) -> str:
     """What was streamed."""
     return "".join(event.data["text"] for event in events if event.name == "text_delta")
+
+
+PROGRAM = """
+import sys, threading
+from pathlib import Path
+import anyio
+from satchel.models.embedding import HashingEmbedder
+from satchel.runtime import Satchel
+from satchel.server.listening import serve
+from tests.runtime.world import settings_in
+from tests.server.world import Held, scripted
+
+async def main() -> None:
+    held = Held()
+    if sys.argv[2] == "free":
+        held.go_on.set()
+    settings = settings_in(Path(sys.argv[1]), **{"server__port": 0, "agent__mode": "bypass"})
+    async with Satchel.open(settings, model=scripted(held), embedder=HashingEmbedder()) as satchel:
+        await serve(satchel, tell=lambda line: print(line, flush=True))
+
+anyio.run(main)
+"""
+
+
+@contextmanager
+def process(folder: Path, how: str) -> Iterator[tuple[subprocess.Popen[str], httpx2.Client]]:
+    """A server in a process of its own, and a client."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(folder), how], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
+    )
+    try:
+        assert running.stdout is not None
+        assert "listens at" in running.stdout.readline()
+        found = running_server(folder / "home")
+        assert found is not None
+        assert found.pid == running.pid
+        headers = {"authorization": f"Bearer {read_token(folder / 'home')}"}
+        with httpx2.Client(base_url=found.url, headers=headers, timeout=30, trust_env=False) as client:
+            yield running, client
+    finally:
+        running.kill()
+        running.wait(20)
+        if running.stdout is not None:
+            running.stdout.close()

@@ -13,7 +13,8 @@ from satchel.cli.editor import LineReader
 from satchel.cli.view import TurnView, one_line
 from satchel.errors import UserError
 from satchel.events import AskedCall, Consent, Event, QuestionAnswered, QuestionAsked
-from satchel.runtime import RunningTurn, Session
+from satchel.runtime import RunningTurn
+from satchel.runtime.hosting import SharedSession
 from satchel.runtime.lines import counted
 from satchel.runtime.options import chosen_option
 from satchel.tools import Approval
@@ -108,7 +109,7 @@ class TerminalAnswers:
         self._turn = anyio.Lock()
         self._asking: dict[str, anyio.CancelScope] = {}
 
-    async def ask(self, session: Session, question: QuestionAsked) -> None:
+    async def ask(self, session: SharedSession, question: QuestionAsked) -> None:
         """Ask the user and answer the question. Another client may answer first."""
         with anyio.CancelScope() as scope:
             self._asking[question.id] = scope
@@ -128,7 +129,7 @@ class TerminalAnswers:
         if scope is not None:
             scope.cancel()
 
-    async def _ask(self, session: Session, question: QuestionAsked) -> None:
+    async def _ask(self, session: SharedSession, question: QuestionAsked) -> None:
         if question.kind == "tool":
             words = await self._words(question)
             self._asking.pop(question.id, None)
@@ -189,7 +190,7 @@ class TerminalAnswers:
 
 
 async def follow(
-    session: Session,
+    session: SharedSession,
     running: RunningTurn,
     *,
     show: Callable[[Event], None],

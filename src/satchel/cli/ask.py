@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -17,13 +17,15 @@ from satchel.cli.home import tell_notices
 from satchel.cli.opening import exit_code_of, opened, settled, tell_choice
 from satchel.cli.output import is_terminal, json_text, say, say_json, tell
 from satchel.cli.settings import read_settings
+from satchel.cli.shared import Wish, connected, usable_server
 from satchel.cli.view import TurnView
 from satchel.clock import SystemClock
 from satchel.config import Settings
 from satchel.errors import UsageError
-from satchel.events import Event, event_to_json
+from satchel.events import Event, Notice, event_to_json
 from satchel.messages import usage_to_json
-from satchel.runtime import RunningTurn, Satchel, Session, TurnResult
+from satchel.runtime import TurnResult
+from satchel.runtime.hosting import SharedSession
 from satchel.runtime.options import chosen_option
 
 __all__ = ["ask", "turn_to_json"]
@@ -81,16 +83,13 @@ def ask(
     settings = read_settings({"model": model, "agent.mode": mode})
 
     async def body() -> int:
-        return await _ask(
-            words,
-            settings=settings,
-            session_id=session_id,
-            last=last,
+        message = _Message(
+            text=words,
             form="json" if as_json else "stream" if stream_json else "text",
             memory=not no_memory,
-            private=private,
-            allow=allow,
         )
+        wish = Wish(session_id=session_id, last=last, model=model, mode=mode, private=private)
+        return await _ask(message, settings, wish, allow)
 
     return anyio.run(body)
 
@@ -111,77 +110,88 @@ def _words(text: Sequence[str]) -> str:
     return words
 
 
-async def _ask(
-    text: str,
-    *,
-    settings: Settings,
-    session_id: str | None,
-    last: bool,
-    form: str,
-    memory: bool,
-    private: bool,
-    allow: Sequence[str],
-) -> int:
-    streams = form == "text" and is_terminal(sys.stdout)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Message:
+    """A message, and how the user wants its answer.
+
+    Attributes:
+        form: "text", "json", or "stream" for each event as a line of JSON.
+        memory: See `Session.start`.
+    """
+
+    text: str
+    form: str
+    memory: bool
+
+
+async def _ask(message: _Message, settings: Settings, wish: Wish, allow: Sequence[str]) -> int:
     view = TurnView(
-        text_out=sys.stdout if streams else None,
+        text_out=sys.stdout if message.form == "text" and is_terminal(sys.stdout) else None,
         notes_out=sys.stderr,
         environ=settings.environ,
         monotonic_s=SystemClock().monotonic_s,
     )
-    running: RunningTurn | None = None
-
-    def interrupt() -> None:
-        if running is not None:
-            running.cancel()
-
-    answers = None
-    if form == "text" and is_terminal(sys.stdin) and is_terminal(sys.stderr):
-        answers = TerminalAnswers(Editor.for_answers(), view, interrupt=interrupt)
-    async with opened(settings, with_notices=form == "text", upkeep="worker") as satchel:
+    is_asked = message.form == "text" and is_terminal(sys.stdin) and is_terminal(sys.stderr)
+    # A new session needs no server, and the server takes no rules for one session.
+    found = usable_server(settings) if (wish.session_id is not None or wish.last) and not allow else None
+    if found is not None:
+        async with connected(settings, found) as host:
+            shared = await wish.opened(host, interactive=is_asked)
+            return await _in_session(shared, message, view, is_asked=is_asked)
+    async with opened(settings, with_notices=message.form == "text", upkeep="worker") as satchel:
         told = len(satchel.notices)
         session = await satchel.session(
-            session_id,
-            last=last,
-            allow=allow,
-            interactive=answers is not None,
-            private=private,
+            wish.session_id, last=wish.last, allow=allow, interactive=is_asked, private=wish.private
         )
-        if form == "text":
+        if message.form == "text":
             tell_notices(satchel.notices, after=told)
             await tell_choice(satchel)
-        question = session.pending_question
-        if question is not None:
-            text = chosen_option(text, question.options)
-        elif session.build_questions:
-            _print(await _answer_build(session, text), form=form, is_shown=False)
-            return 0
-        running = await session.start(text, memory=memory)
+        return await _in_session(session, message, view, is_asked=is_asked, notices=satchel.notices)
 
-        def show(event: Event) -> None:
-            if form == "stream":
-                print(json_text(event_to_json(event)), flush=True)
-            elif is_terminal(sys.stderr):
-                view.show(event)
 
-        try:
-            await follow(session, running, show=show, answers=answers)
-            turn = await running.result()
-        except anyio.get_cancelled_exc_class():
-            await settled(running)
-            if form != "text" and running.result_or_none is not None:
-                # A program that reads JSON needs to know how the turn ended, and which session to continue.
-                _print(_with_notices(running.result_or_none, satchel), form=form, is_shown=False)
-            raise
-        finally:
-            await settled(running)
-        if form != "text":
-            turn = _with_notices(turn, satchel)
-        _print(turn, form=form, is_shown=streams and is_terminal(sys.stderr))
+async def _in_session(
+    session: SharedSession,
+    message: _Message,
+    view: TurnView,
+    *,
+    is_asked: bool,
+    notices: Sequence[Notice] = (),
+) -> int:
+    """Run the turn in an open session; `notices` are about missing parts."""
+    form, text = message.form, message.text
+    question = session.pending_question
+    if question is not None:
+        text = chosen_option(text, question.options)
+    elif session.build_questions:
+        _print(await _answer_build(session, text), form=form, is_shown=False)
+        return 0
+    running = await session.start(text, memory=message.memory)
+    answers = TerminalAnswers(Editor.for_answers(), view, interrupt=running.cancel) if is_asked else None
+
+    def show(event: Event) -> None:
+        if form == "stream":
+            print(json_text(event_to_json(event)), flush=True)
+        elif is_terminal(sys.stderr):
+            view.show(event)
+
+    try:
+        await follow(session, running, show=show, answers=answers)
+        turn = await running.result()
+    except anyio.get_cancelled_exc_class():
+        await settled(running)
+        if form != "text" and running.result_or_none is not None:
+            # A program that reads JSON needs to know how the turn ended, and which session to continue.
+            _print(_with_notices(running.result_or_none, notices), form=form, is_shown=False)
+        raise
+    finally:
+        await settled(running)
+    if form != "text":
+        turn = _with_notices(turn, notices)
+    _print(turn, form=form, is_shown=form == "text" and is_terminal(sys.stdout) and is_terminal(sys.stderr))
     return exit_code_of(turn)
 
 
-async def _answer_build(session: Session, text: str) -> TurnResult:
+async def _answer_build(session: SharedSession, text: str) -> TurnResult:
     """Hand the message to the build that asks for it, instead of the model."""
     question = session.build_questions[0]
     await session.answer(question.id, chosen_option(text, question.options), by="satchel ask")
@@ -194,9 +204,9 @@ async def _answer_build(session: Session, text: str) -> TurnResult:
     )
 
 
-def _with_notices(turn: TurnResult, satchel: Satchel) -> TurnResult:
+def _with_notices(turn: TurnResult, notices: Sequence[Notice]) -> TurnResult:
     """The turn with the notices about missing parts, which a program would not see otherwise."""
-    missing = tuple(notice.text for notice in satchel.notices)
+    missing = tuple(notice.text for notice in notices)
     return replace(turn, notices=tuple(dict.fromkeys((*missing, *turn.notices))))
 
 

@@ -13,14 +13,18 @@ from satchel.cli.commands import Text
 from satchel.cli.editor import Editor, LineReader, PlainLines
 from satchel.cli.home import tell_notices
 from satchel.cli.opening import opened, tell_choice
-from satchel.cli.output import is_terminal, tell
+from satchel.cli.output import current_stdout, is_terminal, tell
 from satchel.cli.settings import read_settings
-from satchel.cli.talk import Talk, said_before
+from satchel.cli.shared import Wish, connected, tell_missing, usable_server
+from satchel.cli.talk import Talk
 from satchel.cli.view import TurnView
 from satchel.cli.wizard import ask_settings, is_first_start
+from satchel.clock import SystemClock
 from satchel.config import Settings, write_initial
 from satchel.errors import UsageError
+from satchel.runtime.hosting import Host, LocalHost, SharedSession
 from satchel.runtime.inventory import list_models
+from satchel.runtime.serving import Serving
 
 __all__ = ["chat"]
 
@@ -40,21 +44,35 @@ __all__ = ["chat"]
     is_flag=True,
     help="Don't take over the screen. This is always the case until there is a full-screen interface.",
 )
+@click.option("--no-server", is_flag=True, help="Don't use the server of this home, even if one runs.")
 def chat(
-    session_id: str | None, last: bool, model: str | None, mode: str | None, private: bool, plain: bool
+    session_id: str | None,
+    last: bool,
+    model: str | None,
+    mode: str | None,
+    private: bool,
+    plain: bool,
+    no_server: bool,
 ) -> int:
-    """Start a conversation in the terminal."""
+    """Start a conversation in the terminal.
+
+    If `satchel serve` runs, the conversation is held there, and other terminals and browsers can take part in it.
+    """
     del plain  # there is no other interface to choose yet
     if session_id is not None and last:
         raise UsageError("Give either --session or --last, not both.")
     overrides = {"model": model, "agent.mode": mode}
     settings = read_settings(overrides)
-    if is_terminal(sys.stdin) and is_terminal(sys.stdout) and is_first_start(settings):
+    found = None if no_server else usable_server(settings)
+    if found is None and is_terminal(sys.stdin) and is_terminal(sys.stdout) and is_first_start(settings):
         _first_start(settings)
         settings = read_settings(overrides)
+    wish = Wish(session_id=session_id, last=last, model=model, mode=mode, private=private)
 
     async def body() -> int:
-        return await _chat(settings, session_id=session_id, last=last, private=private)
+        if found is not None:
+            return await _chat_in_server(settings, found, wish)
+        return await _chat_here(settings, wish)
 
     return anyio.run(body)
 
@@ -72,27 +90,42 @@ def _first_start(settings: Settings) -> None:
         )
 
 
-async def _chat(settings: Settings, *, session_id: str | None, last: bool, private: bool) -> int:
+async def _chat_here(settings: Settings, wish: Wish) -> int:
     async with opened(settings, beside_prompt=is_terminal(sys.stdin)) as satchel:
-        view = TurnView(
-            text_out=sys.stdout,
-            notes_out=sys.stdout,
-            environ=settings.environ,
-            monotonic_s=satchel.clock.monotonic_s,
-        )
-        talk: Talk | None = None
-
-        async def complete(text: str) -> Sequence[tuple[str, str]]:
-            return () if talk is None else await talk.complete(text)
-
-        reader: LineReader = PlainLines()
-        if is_terminal(sys.stdin):
-            reader = Editor(complete=complete, recent=lambda: said_before(satchel))
         told = len(satchel.notices)
-        session = await satchel.session(
-            session_id, last=last, private=private, interactive=is_terminal(sys.stdin)
+        host = LocalHost(satchel)
+        # The settings have the model and the mode already.
+        session = await host.session(
+            wish.session_id, last=wish.last, private=wish.private, interactive=is_terminal(sys.stdin)
         )
         tell_notices(satchel.notices, after=told)
         await tell_choice(satchel)
-        talk = Talk(satchel, session, reader=reader, view=view)
-        return await talk.run()
+        return await _talk(host, session, settings)
+
+
+async def _chat_in_server(settings: Settings, found: Serving, wish: Wish) -> int:
+    async with connected(settings, found) as host:
+        session = await wish.opened(host, interactive=is_terminal(sys.stdin))
+        tell_missing(settings, session)
+        return await _talk(host, session, settings)
+
+
+async def _talk(host: Host, session: SharedSession, settings: Settings) -> int:
+    # While the editor reads, it puts another stream in the place of stdout, which writes above the prompt.
+    screen = current_stdout()
+    view = TurnView(
+        text_out=screen,
+        notes_out=screen,
+        environ=settings.environ,
+        monotonic_s=SystemClock().monotonic_s,
+    )
+    talk: Talk | None = None
+
+    async def complete(text: str) -> Sequence[tuple[str, str]]:
+        return () if talk is None else await talk.complete(text)
+
+    reader: LineReader = PlainLines()
+    if is_terminal(sys.stdin):
+        reader = Editor(complete=complete, recent=host.said_before)
+    talk = Talk(host, session, reader=reader, view=view)
+    return await talk.run()

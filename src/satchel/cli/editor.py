@@ -26,7 +26,7 @@ class LineReader(Protocol):
     """Reads what the user says."""
 
     async def read(self, prompt: str, *, toolbar: str = "") -> str:
-        """The next message, which may have several lines.
+        """The next message, which may have several lines. What is typed when this is cancelled begins the next one.
 
         Raises:
             EOFError: The input has ended.
@@ -36,6 +36,10 @@ class LineReader(Protocol):
 
     async def ask(self, prompt: str) -> str:
         """The answer to a question: one line, which is not added to the history. Raises like `read`."""
+        ...
+
+    def keep(self, text: str) -> None:
+        """Begin the next message with a text that could not be sent."""
         ...
 
     def drop_typed_ahead(self) -> None:
@@ -67,6 +71,9 @@ class PlainLines:
         """See `LineReader`."""
         return await self.read(prompt)
 
+    def keep(self, text: str) -> None:
+        """Does nothing: a program sees that the message was not sent."""
+
     def drop_typed_ahead(self) -> None:
         """Does nothing: the lines of a pipe are always written in advance."""
 
@@ -85,6 +92,7 @@ class Editor:
         self._complete = complete
         self._recent = recent
         self._session: PromptSession[str] | None = None
+        self._draft = ""
 
     @classmethod
     def for_answers(cls) -> Editor:
@@ -106,12 +114,21 @@ class Editor:
         # Imported when used, see `ask`.
         from prompt_toolkit.patch_stdout import patch_stdout  # noqa: PLC0415
 
+        draft, self._draft = self._draft, ""
         # Output from the background appears above the prompt instead of in the middle of it.
         with patch_stdout(raw=True):
-            # While the editor reads, Ctrl-C is a key; the signal handler belongs to the code that runs turns.
-            return await self._session.prompt_async(
-                prompt, bottom_toolbar=toolbar or None, handle_sigint=False
-            )
+            try:
+                # While the editor reads, Ctrl-C is a key; the signal handler belongs to the code that runs turns.
+                return await self._session.prompt_async(
+                    prompt, bottom_toolbar=toolbar or None, handle_sigint=False, default=draft
+                )
+            except anyio.get_cancelled_exc_class():
+                self._draft = self._session.default_buffer.text
+                raise
+
+    def keep(self, text: str) -> None:
+        """See `LineReader`."""
+        self._draft = text
 
     async def ask(self, prompt: str) -> str:
         """See `LineReader`."""

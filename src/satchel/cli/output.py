@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
-__all__ = ["is_terminal", "json_text", "plain", "prepare", "say", "say_json", "say_rows", "tell", "wrapped"]
+__all__ = [
+    "current_stdout",
+    "is_terminal",
+    "json_text",
+    "plain",
+    "prepare",
+    "say",
+    "say_json",
+    "say_rows",
+    "tell",
+    "wrapped",
+]
 
 _MOST_COLUMN = 48
 """A wider cell pushes only its own row to the right."""
@@ -29,6 +41,22 @@ def prepare() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(encoding="utf-8", errors="replace")
+
+
+def current_stdout() -> TextIO:
+    """A stream that writes to whatever is stdout at that moment."""
+    return cast(TextIO, _CurrentStdout())
+
+
+class _CurrentStdout(io.TextIOBase):
+    def write(self, text: str) -> int:
+        return sys.stdout.write(text)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+    def isatty(self) -> bool:
+        return sys.stdout.isatty()
 
 
 def is_terminal(stream: TextIO) -> bool:

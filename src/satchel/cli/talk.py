@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import anyio
@@ -14,31 +14,34 @@ from satchel.cli.editor import LineReader, keep_typed_ahead
 from satchel.cli.opening import exit_code_of, settled
 from satchel.cli.output import is_terminal, plain, say, wrapped
 from satchel.cli.view import TurnView
-from satchel.errors import SatchelError, StorageError
-from satchel.events import BuildPosted, Notice, Posted, QuestionAsked, TurnStart
-from satchel.runtime import RunningTurn, Satchel, Session
-from satchel.runtime.commands import (
-    CommandContext,
-    CommandResult,
-    SessionChange,
-    SlashCommand,
-    completions,
-    find_command,
-    model_name,
-    run_command,
+from satchel.errors import SatchelError, ServerUnavailable, StorageError
+from satchel.events import (
+    Action,
+    BuildPosted,
+    Compaction,
+    Event,
+    Notice,
+    Observation,
+    Posted,
+    QuestionAnswered,
+    QuestionAsked,
+    Record,
+    TurnStart,
 )
+from satchel.runtime import RunningTurn
+from satchel.runtime.commands import CommandResult, SessionChange, SlashCommand, find_command
+from satchel.runtime.hosting import Host, SharedSession
 from satchel.runtime.lines import counted
 from satchel.runtime.options import chosen_option
-from satchel.runtime.recap import LastExchanges
 from satchel.version import __version__
 
-__all__ = ["Talk", "said_before"]
-
-_MOST_SESSIONS, _MOST_SAID, _MOST_WAIT_S = 10, 200, 0.3
-"""How far the arrow keys go back: sessions, messages, and seconds for reading them, so that nobody notices."""
+__all__ = ["Talk"]
 
 _MOST_RECAPPED = 3
 """The most exchanges that are shown when a conversation is continued: enough to recognise it, less than a screen."""
+
+_MOST_OTHERS = 2_000
+"""The most characters of a message that another client sent. Its sender has seen it."""
 
 INTERRUPTED = 130
 
@@ -47,20 +50,21 @@ class Talk:
     """One run of `satchel chat`.
 
     Attributes:
-        satchel: Opened and closed by the caller.
+        host: Where the sessions are; opened and closed by the caller.
         reader: Reads what the user types.
         view: Shows the turns.
     """
 
-    def __init__(self, satchel: Satchel, session: Session, *, reader: LineReader, view: TurnView) -> None:
+    def __init__(self, host: Host, session: SharedSession, *, reader: LineReader, view: TurnView) -> None:
         """Talk in an open session, which is closed at the end."""
-        self.satchel = satchel
+        self.host = host
         self.reader = reader
         self.view = view
         self._session = session
         self._scope = anyio.CancelScope()
         self._work: anyio.CancelScope | None = None
         self._running: RunningTurn | None = None
+        self._prompting: anyio.CancelScope | None = None
         self._answers = (
             TerminalAnswers(reader, view, interrupt=self.interrupt) if is_terminal(sys.stdin) else None
         )
@@ -69,14 +73,14 @@ class Talk:
         self._code = 0
 
     @property
-    def session(self) -> Session:
+    def session(self) -> SharedSession:
         """The current session."""
         return self._session
 
     @property
     def model_name(self) -> str:
         """The model that answers."""
-        return model_name(self._session)
+        return self._session.model_name
 
     def note(self, text: str) -> None:
         """Show a line that is not part of the conversation."""
@@ -98,10 +102,9 @@ class Talk:
         with _quiet_keys():
             async with anyio.create_task_group() as group:
                 group.start_soon(self._hear_signals)
-                group.start_soon(self._show_posts)
+                group.start_soon(self._watch)
                 with self._scope:
                     await self._greet()
-                    await self._answer_old_questions()
                     await self._talk()
                 group.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
@@ -111,7 +114,8 @@ class Talk:
     async def _greet(self) -> None:
         session = self._session
         private = " · private: nothing is remembered" if session.private else ""
-        self.note(f"Satchel {__version__} · {self.model_name} · session {session.id}{private} · /help")
+        where = f" · in the server at {self.host.url}" if self.host.url else ""
+        self.note(f"Satchel {__version__} · {self.model_name} · session {session.id}{where}{private} · /help")
         if self.model_name == "none":
             self.note(
                 "No language model is set up: Satchel remembers and recalls. "
@@ -128,13 +132,14 @@ class Talk:
     async def _recap(self) -> None:
         """Show the last exchanges of the conversation."""
         try:
-            recap = LastExchanges(_MOST_RECAPPED)
-            await self.satchel.sessions.load(self._session.id, visit=recap)
-        except StorageError as error:
+            exchanges = await self.host.exchanges(self._session, _MOST_RECAPPED)
+        except SatchelError as error:
             self.note(f"! The earlier conversation can't be shown: {error}")
             return
-        exchanges = recap.found
         earlier = self._session.turns - len(exchanges)
+        # One that runs is followed from its beginning.
+        running = self._session.running
+        exchanges = [each for each in exchanges if running is None or each.turn != running.number]
         if earlier > 0:
             self.note(f"… {counted(earlier, 'earlier turn')}: satchel session show {self._session.id}")
         for exchange in exchanges:
@@ -152,25 +157,39 @@ class Talk:
 
     async def _talk(self) -> None:
         while True:
+            text = ""
             try:
-                text = await self.reader.read("› ", toolbar=f"{self.model_name} · session {self._session.id}")
-            except KeyboardInterrupt:
-                self.note("Press Ctrl-D to leave.")
-                continue
-            except EOFError:
-                return
-            try:
+                await self._answer_old_questions()
+                if self._session.running is not None:
+                    await self._follow_other(self._session.running)
+                text = await self._read()
                 await self._handle(text)
             except EOFError:
                 return
             except KeyboardInterrupt:
-                self.note("(interrupted)")
+                self.note("(interrupted)" if text else "Press Ctrl-D to leave.")
+            except ServerUnavailable as error:
+                self.view.note(f"! {error}", "red", wraps=True)
+                self.reader.keep(text)
+                if not is_terminal(sys.stdin):
+                    raise
             except StorageError as error:
                 self.view.note(f"! {error}", "red", wraps=True)
                 if not is_terminal(sys.stdin):
                     raise
             except SatchelError as error:
                 self.view.note(f"! {error}", "yellow", wraps=True)
+
+    async def _read(self) -> str:
+        """What the user types; "" if a turn that somebody else began takes the terminal meanwhile."""
+        with anyio.CancelScope() as scope:
+            self._prompting = scope
+            try:
+                toolbar = f"{self.model_name} · session {self._session.id}"
+                return await self.reader.read("› ", toolbar=toolbar)
+            finally:
+                self._prompting = None
+        return ""
 
     async def _handle(self, text: str) -> None:
         """Handle a line: a command, or a message to the model.
@@ -202,10 +221,7 @@ class Talk:
             await self._follow(await self._session.resume())
 
     async def _command(self, command: SlashCommand, rest: str) -> CommandResult:
-        context = CommandContext(
-            satchel=self.satchel, session=self._session, show=self.view.show, tell=self.note
-        )
-        result = await run_command(context, command, rest)
+        result = await self.host.command(self._session, command, rest, show=self.view.show, tell=self.note)
         if result.confirm is not None:
             self.reader.drop_typed_ahead()
         self._print(result)
@@ -239,14 +255,45 @@ class Talk:
         question = self._session.pending_question
         if question is not None:
             text = chosen_option(text, question.options)
-        await self._follow(await self._session.start(text))
+        running = await self._started(text)
+        if running is not None:
+            await self._follow(running)
 
-    async def _follow(self, running: RunningTurn) -> None:
+    async def _started(self, text: str) -> RunningTurn | None:
+        """Begin a turn; None if the user interrupts the waiting for a server that has gone."""
+        with anyio.CancelScope() as scope:
+            self._work = scope
+            try:
+                return await self._session.start(text)
+            finally:
+                self._work = None
+        self.reader.keep(text)
+        self.view.note("(interrupted)", "yellow")
+        return None
+
+    async def _follow_other(self, running: RunningTurn) -> None:
+        """Follow a turn that another client of this session began."""
+
+        def show(event: Event) -> None:
+            if isinstance(event, TurnStart):
+                words = event.message.text
+                rest = f" … {counted(len(words) - _MOST_OTHERS, 'more character')}"
+                self.view.note(
+                    f"» {words[:_MOST_OTHERS]}{rest if len(words) > _MOST_OTHERS else ''}", "bold", wraps=True
+                )
+            self.view.show(event)
+
+        await self._follow(running, show)
+
+    async def _follow(self, running: RunningTurn, show: Callable[[Event], None] | None = None) -> None:
         self._running = running
         try:
-            await follow(self._session, running, show=self.view.show, answers=self._answers)
+            await follow(self._session, running, show=show or self.view.show, answers=self._answers)
         finally:
-            await settled(running)
+            if not self._session.turns_go_on:
+                await settled(running)
+            elif not running.is_over:
+                self.note("The turn goes on in the server.")
             self._running, self._shown_seq = None, self._session.last_seq
             self.view.finish()
             result = running.result_or_none
@@ -262,21 +309,35 @@ class Talk:
             if self._session.running is not None:
                 await self._follow(self._session.running)
 
-    async def _show_posts(self) -> None:
-        """Show what arrives between two turns: posts of other programs, and notices."""
+    async def _watch(self) -> None:
+        """Show what happens between two turns, and make room for a turn that another client begins."""
         while True:
             session = self._session
             async for record in session.subscribe():
                 if session is not self._session:
                     break
-                is_shown = (
-                    record.seq <= self._shown_seq or self._running is not None or self._work is not None
-                )
-                if isinstance(record.event, Posted | Notice | BuildPosted) and not is_shown:
+                if isinstance(record.event, QuestionAnswered) and self._answers is not None:
+                    self._answers.withdraw(record.event.id)
+                if self._running is not None or self._work is not None:
+                    continue
+                if session.running is not None and self._prompting is not None:
+                    self._prompting.cancel()
+                elif self._is_news(record):
                     self.view.show(record.event)
                     self.view.finish()
             if session is self._session:
                 return
+
+    def _is_news(self, record: Record) -> bool:
+        match record.event:
+            case Notice(part="server"):
+                return True  # it is not part of the session, so it has no number of its own
+            case Posted() | Notice() | BuildPosted() | Compaction():
+                return record.seq > self._shown_seq
+            case Action(round=0) | Observation(round=0):
+                return record.seq > self._shown_seq  # another client runs a tool
+            case _:
+                return False
 
     def _note_end(self, code: int) -> None:
         """Without a terminal, the exit code reports the worst turn; at a terminal, the user has seen it."""
@@ -289,40 +350,19 @@ class Talk:
             self.note("You are in this session.")
             return
         before = self._session
-        after = await self.satchel.session(
+        after = await self.host.session(
             change.session_id,
-            cwd=None if change.session_id else before.cwd,
-            interactive=self._answers is not None,
             private=change.private,
+            interactive=self._answers is not None,
+            like=before,
         )
-        after.use_model(before.model)
-        after.gate.mode = before.gate.mode
         self._session = after
         await before.aclose("left")
         await self._greet()
 
     async def complete(self, text: str) -> Sequence[tuple[str, str]]:
         """Completions for the line editor."""
-        return await completions(text, self.satchel, self._session)
-
-
-async def said_before(satchel: Satchel) -> AsyncIterator[str]:
-    """The user's messages in earlier sessions, the newest first, for the arrow keys."""
-    began_s = satchel.clock.monotonic_s()
-    seen: set[str] = set()
-    for info in (await satchel.sessions.list())[:_MOST_SESSIONS]:
-        if satchel.clock.monotonic_s() - began_s > _MOST_WAIT_S:
-            return
-        try:
-            log = await satchel.sessions.load(info.id)
-        except SatchelError:
-            continue  # a log that can't be read is reported when it is opened
-        for record in reversed(log.records):
-            if isinstance(record.event, TurnStart) and record.event.message.text not in seen:
-                seen.add(record.event.message.text)
-                yield record.event.message.text
-                if len(seen) == _MOST_SAID:
-                    return
+        return await self.host.completions(text, self._session)
 
 
 @contextmanager

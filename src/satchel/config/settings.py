@@ -240,6 +240,7 @@ class ServerSettings:
         tls_cert: The file with the certificate and its chain, in PEM; "" serves without TLS.
         tls_key: The file with its private key.
         requests_per_s: How many requests of one address are answered in the long run; ten times as many at once.
+        join: Whether conversations in the terminal are held in the server where one runs.
     """
 
     host: str = "127.0.0.1"
@@ -248,6 +249,7 @@ class ServerSettings:
     tls_cert: str = ""
     tls_key: str = ""
     requests_per_s: float = 100.0
+    join: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -935,6 +937,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         low=0.1,
         high=1_000_000,
         doc="How many requests a second of one address are answered in the long run; ten seconds' worth at once.",
+    ),
+    Setting(
+        key="server.join",
+        kind="bool",
+        default=True,
+        doc="Whether `satchel chat`, and `satchel ask` in an earlier session, use the server of this home where one "
+        "runs. Then several terminals and browsers share a conversation.",
     ),
     Setting(
         key="providers.NAME.kind",

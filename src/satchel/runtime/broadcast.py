@@ -70,10 +70,17 @@ class Broadcast:
                 subscription.drop_pending()
         self.wake()
 
-    def publish_transient(self, event: Event, *, at: datetime) -> None:
-        """Deliver an event that is not logged. It gets the number of the record before it."""
+    def publish_transient(self, event: Event, *, at: datetime, is_kept: bool = True) -> None:
+        """Deliver an event that is not logged. It gets the number of the record before it.
+
+        Args:
+            event: The event.
+            at: Its time.
+            is_kept: Readers that come later get it, too, until the answer is logged.
+        """
         record = Record(seq=self.last_seq, at=at, event=event)
-        self._partial.push(record)
+        if is_kept:
+            self._partial.push(record)
         for subscription in tuple(self._subscriptions):
             subscription.push_transient(record)
         self.wake()

@@ -17,7 +17,7 @@ import anyio
 from satchel.clock import local_day
 from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError
-from satchel.events import Event, Notice
+from satchel.events import Event, Notice, event_from_json, event_to_json
 from satchel.runtime.lines import (
     agenda_lines,
     approval_lines,
@@ -50,7 +50,8 @@ __all__ = [
     "SlashCommand",
     "completions",
     "find_command",
-    "model_name",
+    "result_from_json",
+    "result_to_json",
     "run_command",
 ]
 
@@ -112,6 +113,40 @@ class CommandResult:
     message: str = ""
     resumes: bool = False
     leaves: bool = False
+
+
+def result_to_json(result: CommandResult) -> dict[str, Any]:
+    """What a command did, as plain JSON data. Of a `Confirm`, that is its question."""
+    change = result.change
+    return {
+        "lines": [{"text": line.text, "kind": line.kind} for line in result.lines],
+        "events": [event_to_json(event) for event in result.events],
+        "confirm": result.confirm.question if result.confirm is not None else None,
+        "change": None if change is None else {"session_id": change.session_id, "private": change.private},
+        "message": result.message,
+        "resumes": result.resumes,
+        "leaves": result.leaves,
+    }
+
+
+def result_from_json(
+    value: Mapping[str, Any], *, proceed: Callable[[], Awaitable[CommandResult]]
+) -> CommandResult:
+    """Inverse of `result_to_json`; `proceed` goes on after the user's yes.
+
+    Raises:
+        ValueError, KeyError, TypeError: It is no such result.
+    """
+    change = value["change"]
+    return CommandResult(
+        lines=tuple(CommandLine(text=line["text"], kind=line["kind"]) for line in value["lines"]),
+        events=tuple(event_from_json(event) for event in value["events"]),
+        confirm=Confirm(question=value["confirm"], proceed=proceed) if value["confirm"] else None,
+        change=SessionChange(**change) if change is not None else None,
+        message=value["message"],
+        resumes=value["resumes"],
+        leaves=value["leaves"],
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,12 +245,6 @@ async def completions(text: str, satchel: Satchel, session: Session) -> Sequence
         with anyio.move_on_after(_COMPLETION_S):
             found = [(each, "") for each in await satchel.mcp.complete_mention(mention)]
     return [(word, help_text) for word, help_text in found if word.startswith(last)]
-
-
-def model_name(session: Session) -> str:
-    """The model that answers, as the settings name it: "provider:model", or "none"."""
-    model = session.model
-    return model.provider if model.provider == "none" else f"{model.provider}:{model.model}"
 
 
 def _shown(*data: str, notes: Sequence[str] = ()) -> CommandResult:
@@ -407,10 +436,10 @@ async def _model(context: CommandContext, rest: str) -> CommandResult:
     satchel, session = context.satchel, context.session
     if rest:
         session.use_model(await satchel.model(rest))
-        return _shown(notes=[f"{model_name(session)} answers from now on."])
+        return _shown(notes=[f"{session.model_name} answers from now on."])
     choice = await satchel.choice()
     return _shown(
-        model_name(session),
+        session.model_name,
         notes=[
             f"Default: {choice.name} ({choice.why}).",
             *(f"  {tried.name}: {tried.reason}" for tried in choice.tried if tried.name != choice.name),

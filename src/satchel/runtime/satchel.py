@@ -391,6 +391,10 @@ class Satchel:
             self._hubs[hub.id] = hub
             return self._hold(hub, interactive)
 
+    def has_open(self, session_id: str) -> bool:
+        """Whether the session with this full id is open in this process."""
+        return session_id in self._hubs
+
     async def _open_hub(self, session_id: str | None) -> SessionHub | None:
         """The hub of a session that is open in this process, by a unique prefix of its id."""
         if not session_id:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.errors import ConfigError, StorageUnwritable, UsageError
+from satchel.version import __version__
 
 __all__ = [
     "SERVE_FILE",
@@ -37,10 +38,13 @@ _LINK_WAIT_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """A server that runs: its address, such as "http://127.0.0.1:7437", and its process."""
+    """A server that runs: its address, such as "http://127.0.0.1:7437", its process, and its version of Satchel ("" if
+    it is older than this field).
+    """
 
     url: str
     pid: int
+    version: str = ""
 
 
 def read_token(home: Path) -> str | None:
@@ -112,7 +116,7 @@ def announced(home: Path, url: str) -> Iterator[None]:
             raise UsageError(
                 f"A server of this home is running already{where}. Stop that one first."
             ) from None
-        text = json.dumps({"url": url, "pid": os.getpid()}) + "\n"
+        text = json.dumps({"url": url, "pid": os.getpid(), "version": __version__}) + "\n"
         try:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, text.encode(), 0)
@@ -135,7 +139,9 @@ def serving(home: Path) -> Serving | None:
     except BlockingIOError:
         try:
             found = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
-            return Serving(url=str(found["url"]), pid=int(found["pid"]))
+            return Serving(
+                url=str(found["url"]), pid=int(found["pid"]), version=str(found.get("version", ""))
+            )
         except (ValueError, KeyError, TypeError):
             return None  # it is starting
     except OSError:

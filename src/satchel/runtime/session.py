@@ -82,6 +82,12 @@ class Session:
         return self._hub.model
 
     @property
+    def model_name(self) -> str:
+        """The model that answers, as the settings name it: "provider:model", or "none"."""
+        model = self._hub.model
+        return model.provider if model.provider == "none" else f"{model.provider}:{model.model}"
+
+    @property
     def tools(self) -> Registry:
         """The tools that the model may call."""
         return self._hub.tools.registry
@@ -120,6 +126,11 @@ class Session:
     def running(self) -> RunningTurn | None:
         """The turn that is running, whoever began it; or None."""
         return self._hub.running
+
+    @property
+    def turns_go_on(self) -> bool:
+        """False: the last client's leaving closes the session, and interrupts its turn."""
+        return False
 
     @property
     def is_interrupted(self) -> bool:

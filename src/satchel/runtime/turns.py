@@ -94,6 +94,11 @@ class RunningTurn:
         return self._over.is_set()
 
     @property
+    def error(self) -> Exception | None:
+        """What ended it without a result, or None."""
+        return self._error
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether `cancel` was called."""
         return self._is_cancelled

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import anyio
 
 from satchel.config import Mode
-from satchel.errors import UsageError
+from satchel.errors import SatchelError, UsageError
 from satchel.runtime import RunningTurn, Satchel, Session
 from satchel.runtime.session_options import SystemText
 from satchel.server.metrics import Metrics
+from satchel.server.problems import DEFECT
 from satchel.tools import FunctionOrTool, Toolset
 
 __all__ = ["OpenSessions"]
@@ -22,6 +24,9 @@ _IDLE_S: Final = 60.0
 """A session that nobody uses is closed after this: opening it again reads its log, and while it is open here no other
 process can use it."""
 _LOOK_S: Final = 5.0
+
+
+_MOST_FAILURES: Final = 1000
 
 
 @dataclass(slots=True)
@@ -39,6 +44,7 @@ class OpenSessions:
         self._satchel = satchel
         self._metrics = metrics
         self._kept: dict[str, _Kept] = {}
+        self._failures: dict[str, tuple[int, str]] = {}
         self._turns: dict[RunningTurn, Session] = {}
 
     @property
@@ -49,6 +55,10 @@ class OpenSessions:
     def turns_of(self, session_id: str) -> list[RunningTurn]:
         """The turns of a session that run: one, or none."""
         return [turn for turn, session in self._turns.items() if session.id == session_id]
+
+    def failure_of(self, session_id: str) -> tuple[int, str]:
+        """The newest turn of a session that an error ended without a result, and the error; 0 and "" if none."""
+        return self._failures.get(session_id, (0, ""))
 
     def kept_session(self, session_id: str) -> Session | None:
         """The session with this full id, if clients of the server have used it lately."""
@@ -72,6 +82,7 @@ class OpenSessions:
         session_id: str | None = None,
         *,
         interactive: bool = False,
+        cwd: Path | None = None,
         model: str | None = None,
         mode: Mode | None = None,
         private: bool = False,
@@ -79,12 +90,14 @@ class OpenSessions:
         tools: Sequence[FunctionOrTool | Toolset] = (),
         system: SystemText | None = None,
         terms: str = "",
+        keeps_empty: bool = False,
     ) -> AsyncIterator[Session]:
         """A session for one request.
 
         Args:
             session_id: Its full id; None begins one.
             interactive: The client follows the session and answers its questions.
+            cwd: The working directory of one that is not open.
             model: For one that is not open; an open one keeps its own.
             mode: Likewise.
             private: Likewise.
@@ -92,6 +105,7 @@ class OpenSessions:
             tools: Likewise.
             system: Likewise.
             terms: Names all of these, for `terms_of`.
+            keeps_empty: Keep it open for a while even if nothing was said in it, because a client will join it.
 
         Raises:
             NotFound, StorageLocked, ConfigError, ModelError: As `Satchel.session`.
@@ -101,6 +115,7 @@ class OpenSessions:
         session = await self._satchel.session(
             session_id,
             interactive=interactive,
+            cwd=cwd,
             model=model,
             mode=mode,
             private=private,
@@ -113,11 +128,11 @@ class OpenSessions:
         finally:
             session.is_interactive = False
             with anyio.CancelScope(shield=True):
-                await self._keep(session, terms)
+                await self._keep(session, terms, even_empty=keeps_empty)
 
-    async def _keep(self, session: Session, terms: str) -> None:
+    async def _keep(self, session: Session, terms: str, *, even_empty: bool) -> None:
         """Keep a session open for a while; one hold of each is enough. One in which nothing was said leaves nothing."""
-        if not session.turns and session.running is None:
+        if not session.turns and session.running is None and not even_empty:
             await session.aclose()
             return
         before = self._kept.get(session.id)
@@ -138,6 +153,10 @@ class OpenSessions:
         finally:
             self._turns.pop(running, None)
         result = running.result_or_none
+        if running.error is not None:
+            self._failures[session_id] = running.number, _failure(running.error)
+            for id in tuple(self._failures)[:-_MOST_FAILURES]:
+                del self._failures[id]
         self._metrics.turn(result.status if result is not None else "failed")
 
     async def sweep(self) -> None:
@@ -158,3 +177,7 @@ class OpenSessions:
         for turn in running:
             await turn.ended()
         return len(running)
+
+
+def _failure(error: Exception) -> str:
+    return str(error) if isinstance(error, SatchelError) else DEFECT

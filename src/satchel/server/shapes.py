@@ -17,6 +17,13 @@ from satchel.memory import Kind, MemoryType, Tier, Trust
 from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES
 
 __all__ = [
+    "TurnRequest",
+    "SessionState",
+    "RunningTurn",
+    "Opening",
+    "Exchange",
+    "Completion",
+    "Command",
     "Agenda",
     "Answer",
     "Answered",
@@ -138,6 +145,93 @@ class Answered(_Answered):
     turn: int | None = Field(
         description="The turn that the answer began or resumed; null if the running one goes on."
     )
+
+
+class Opening(FromOutside):
+    """A conversation to open, so that a client can follow it before anything is said."""
+
+    session_id: _Word | None = Field(
+        None, description="The conversation, or the beginning of its id; none begins one."
+    )
+    last: bool = Field(
+        False, description="Instead: the newest one of the working directory, if there is one."
+    )
+    cwd: Annotated[str, Field(max_length=4096)] | None = Field(
+        None, description="The working directory of a new one, absolute; none takes the server's."
+    )
+    model: _Word | None = Field(None, description='"provider:model"; none leaves it.')
+    mode: Mode | None = Field(None, description="How calls that no rule covers are decided; none leaves it.")
+    private: bool = Field(False, description="A new one of which nothing is remembered.")
+
+
+class RunningTurn(_Answered):
+    """A turn that runs, and the number of the event before its first one."""
+
+    turn: int
+    after_seq: int
+
+
+class SessionState(_Answered):
+    """How a conversation stands."""
+
+    id: str
+    cwd: str
+    private: bool
+    turns: int
+    model: str
+    mode: str
+    usage: dict[str, Any]
+    last_seq: int = Field(description="The number of the newest event.")
+    running: RunningTurn | None
+    is_interrupted: bool = Field(description="The newest turn was cut off by the end of the program.")
+    question: dict[str, Any] | None = Field(description="What the next message answers, as an event.")
+    questions: list[dict[str, Any]] = Field(description="What the turn asks, as events.")
+    builds: list[dict[str, Any]] = Field(description="What builds ask, as events.")
+    failed_turn: int = Field(description="The newest turn that an error ended without a result; 0 for none.")
+    failure: str
+    project: str = Field(
+        description="The folder whose AGENTS.md, settings and tools the server uses, or empty."
+    )
+
+
+class TurnRequest(FromOutside):
+    """A message; its events come by `GET /api/sessions/{id}/events`."""
+
+    text: Annotated[Text, Field(min_length=1)]
+    turn: _Turn | None = Field(
+        None,
+        description="The number that the turn has to get. A client that repeats a request of which it doesn't know "
+        "whether it arrived gets a 409 if it did.",
+    )
+    memory: bool = Field(True, description="Whether memories are shown to the model, and this is remembered.")
+    interactive: bool = Field(
+        False, description="Somebody answers the questions of this turn; it waits for them."
+    )
+
+
+class Command(FromOutside):
+    """A `/` command, as it is typed in the terminal."""
+
+    text: Annotated[str, Field(min_length=2, max_length=1_000_000)]
+    confirmed: bool = Field(False, description="The user has agreed to what the command asks first.")
+
+
+class Completion(_Answered):
+    """What the last word may become."""
+
+    word: str
+    help: str
+
+
+class Exchange(_Answered):
+    """What the user said in one turn, and the answer."""
+
+    turn: int
+    at: str
+    said: str
+    answer: str
+    question: dict[str, Any] | None = Field(description="The question that ended the turn, as an event.")
+    status: str | None = Field(description="null if the turn never ended.")
 
 
 class Cancelled(_Answered):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Annotated, Final
 
 import anyio
 from fastapi import APIRouter, Header, HTTPException, Query
 from starlette.responses import Response
 
-from satchel.errors import StorageLocked, UsageError
+from satchel.errors import NotFound, StorageLocked, UsageError
 from satchel.events import Record, event_to_json, record_to_json
 from satchel.runtime import RunningTurn, Session
+from satchel.runtime.commands import completions, find_command
+from satchel.runtime.hosting import MOST_SAID, last_exchanges, said_before
+from satchel.runtime.session_state import state_of, state_to_json
 from satchel.server import shapes
+from satchel.server.command_run import CommandRun
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.routes.documented import STREAMS
 from satchel.server.service import Serves, Service
@@ -60,6 +66,75 @@ async def search(
             for hit in hits
         ]
     )
+
+
+@router.get("/said", response_model=list[str], summary="What the user said lately")
+async def said(service: Serves, limit: Annotated[int, Query(ge=1, le=MOST_SAID)] = MOST_SAID) -> Response:
+    """List the user's newest messages in all conversations, each once, the newest first."""
+    found = [text async for text in said_before(service.satchel)]
+    return JsonAnswer(found[:limit])
+
+
+@router.post("", response_model=shapes.SessionState, summary="Open a conversation")
+async def open_session(service: Serves, request: shapes.Opening) -> Response:
+    """Open a conversation, or begin one, and say how it stands. One in which nothing is said leaves nothing.
+
+    A conversation that is open already keeps its working directory.
+    """
+    if service.stopping.has_begun:
+        raise HTTPException(503, "The server is stopping.")
+    satchel = service.satchel
+    cwd = _folder(request.cwd) if request.cwd is not None else satchel.settings.cwd
+    id = request.session_id
+    if id is None and request.last:
+        newest = await satchel.sessions.last(cwd)
+        id = newest.id if newest is not None else None
+    if id is None:
+        async with service.sessions.used(
+            cwd=cwd, model=request.model, mode=request.mode, private=request.private, keeps_empty=True
+        ) as session:
+            return _state(service, session)
+    if request.private:
+        raise UsageError("Only a new conversation can be private. Leave out session_id and last.")
+    id = await _full_id(service, id)
+    is_open = satchel.has_open(id)
+    async with service.sessions.used(
+        id, model=None if is_open else request.model, mode=None if is_open else request.mode, keeps_empty=True
+    ) as session:
+        if is_open and request.model is not None:
+            session.use_model(await satchel.model(request.model))
+        if is_open and request.mode is not None:
+            session.mode = request.mode
+        return _state(service, session)
+
+
+def _folder(text: str) -> Path:
+    # Not Path.is_dir: it raises where a name is too long.
+    if not text.startswith("/") or not os.path.isdir(text):  # noqa: PTH112
+        raise UsageError("cwd is no folder of this machine. Give the absolute path of one.")
+    return Path(text)
+
+
+async def _full_id(service: Service, id: str) -> str:
+    """The full id of a session, which may be open without a log, because nothing was said in it yet."""
+    if service.satchel.has_open(id):
+        return id
+    return (await service.satchel.sessions.info(id)).id
+
+
+def _state(service: Service, session: Session) -> JsonAnswer:
+    failed_turn, failure = service.sessions.failure_of(session.id)
+    settings = service.satchel.settings
+    project = str(settings.project) if settings.project is not None and settings.project_trusted else ""
+    found = state_of(session, failed_turn=failed_turn, failure=failure, project=project)
+    return JsonAnswer(state_to_json(found))
+
+
+@router.get("/{id}/state", response_model=shapes.SessionState, summary="How a conversation stands")
+async def state(service: Serves, id: str) -> Response:
+    """Say what runs, what waits for an answer, and which model answers."""
+    async with service.sessions.used(await _full_id(service, id), keeps_empty=True) as session:
+        return _state(service, session)
 
 
 @router.get("/{id}", response_model=shapes.SessionShown, summary="Show a conversation")
@@ -121,8 +196,7 @@ async def events(
     with the session.
     """
     after_seq = _number(last_event_id) if last_event_id is not None else after
-    info = await service.satchel.sessions.info(id)
-    following = _followed(service, info.id, after_seq, interactive)
+    following = _followed(service, await _full_id(service, id), after_seq, interactive)
     # The first step opens the session, so that its errors are answers and no ends of streams.
     await anext(following)
     return EventStream(following, stopping=service.stopping, metrics=service.metrics)
@@ -142,7 +216,7 @@ async def _followed(
 ) -> AsyncGenerator[ServerEvent, None]:
     """First `_OPENED`, then the events of a session, here or in another process."""
     try:
-        async with service.sessions.used(id, interactive=interactive) as session:
+        async with service.sessions.used(id, interactive=interactive, keeps_empty=True) as session:
             subscription = session.subscribe(after)
             try:
                 yield _OPENED
@@ -172,10 +246,84 @@ def _event(record: Record) -> ServerEvent:
     return ServerEvent(name=record.event.type, data=record_to_json(record), id=str(record.seq))
 
 
+@router.post("/{id}/turns", response_model=shapes.RunningTurn, status_code=201, summary="Begin a turn")
+async def begin_turn(service: Serves, id: str, request: shapes.TurnRequest) -> Response:
+    """Send a message. The events of its turn come by `GET /api/sessions/{id}/events`; the turn needs no reader."""
+    if service.stopping.has_begun:
+        raise HTTPException(503, "The server is stopping.")
+    async with service.sessions.used(await _full_id(service, id), keeps_empty=True) as session:
+        if request.turn is not None and session.turns + 1 != request.turn:
+            raise HTTPException(
+                409,
+                f"Session {session.id} has {session.turns} turns, so the next one is not number {request.turn}.",
+            )
+        running = await session.start(request.text, memory=request.memory)
+        service.sessions.follow_turn(session, running, interactive=request.interactive)
+        return JsonAnswer({"turn": running.number, "after_seq": running.after_seq}, status_code=201)
+
+
+@router.get("/{id}/exchanges", response_model=list[shapes.Exchange], summary="The last exchanges")
+async def exchanges(service: Serves, id: str, limit: Annotated[int, Query(ge=1, le=100)] = 3) -> Response:
+    """Show what was said in the newest turns, the oldest of them first."""
+    if service.satchel.has_open(id) and not await _is_logged(service, id):
+        return JsonAnswer([])
+    return JsonAnswer(
+        [
+            {
+                "turn": each.turn,
+                "at": each.at.isoformat(),
+                "said": each.said,
+                "answer": each.answer,
+                "question": event_to_json(each.question) if each.question is not None else None,
+                "status": each.status,
+            }
+            for each in await last_exchanges(service.satchel, id, limit)
+        ]
+    )
+
+
+async def _is_logged(service: Service, id: str) -> bool:
+    try:
+        await service.satchel.sessions.info(id)
+    except NotFound:
+        return False
+    return True
+
+
+@router.get("/{id}/completions", response_model=list[shapes.Completion], summary="Complete what is typed")
+async def complete(service: Serves, id: str, text: Annotated[str, Query(max_length=10_000)]) -> Response:
+    """Say what the last word of a message or of a `/` command may become."""
+    async with service.sessions.used(await _full_id(service, id), keeps_empty=True) as session:
+        found = await completions(text, service.satchel, session)
+    return JsonAnswer([{"word": word, "help": about} for word, about in found])
+
+
+@router.post(
+    "/{id}/command", response_class=EventStream, status_code=200, responses=STREAMS, summary="Run a / command"
+)
+async def command(service: Serves, id: str, request: shapes.Command) -> Response:
+    """Run a `/` command of the terminal.
+
+    The stream has `tell` {text} and `event` (an event of a tool that it runs) while it runs. At the end comes `result`
+    {lines, events, confirm, change, message, resumes, leaves}, or `error` with a problem. With `confirm`, nothing was
+    done yet: it is a question to the user; after a yes, send the command again with `confirmed`. A client that leaves
+    interrupts the command.
+    """
+    if service.stopping.has_begun:
+        raise HTTPException(503, "The server is stopping.")
+    found = find_command(request.text.strip())
+    if found is None:
+        raise UsageError(
+            "A command begins with / and a word. GET /api/sessions/{id}/completions?text=/ lists them."
+        )
+    run = CommandRun(service, await _full_id(service, id), *found, confirmed=request.confirmed)
+    return EventStream(run.events(), stopping=service.stopping, metrics=service.metrics)
+
+
 @router.post("/{id}/answer", response_model=shapes.Answered, summary="Answer a question")
 async def answer(service: Serves, id: str, request: shapes.Answer) -> Response:
     """Answer an open question: of a tool, for permission, or of a build. If several clients answer, the first holds."""
-    async with service.sessions.used(id) as session:
+    async with service.sessions.used(await _full_id(service, id)) as session:
         running = await session.answer(
             request.id, request.text, consent=request.consent, words=request.words, by=request.by
         )
@@ -200,8 +348,7 @@ def _begun(service: Service, session: Session, running: RunningTurn | None) -> J
 @router.post("/{id}/cancel", response_model=shapes.Cancelled, summary="Interrupt the running turn")
 async def cancel(service: Serves, id: str) -> Response:
     """Interrupt the running turn. It ends with the status "cancelled" and a valid history."""
-    info = await service.satchel.sessions.info(id)
-    found = service.sessions.kept_session(info.id)
+    found = service.sessions.kept_session(await _full_id(service, id))
     running = found.running if found is not None else None
     if running is not None:
         running.cancel()

@@ -1,0 +1,73 @@
+"""Finds the server of this home, for the commands that can hold their conversation there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from satchel.cli.output import tell
+from satchel.clock import SystemClock
+from satchel.config import Settings
+from satchel.runtime.serving import Serving, serving
+from satchel.version import __version__
+
+if TYPE_CHECKING:
+    from satchel.runtime.remote import RemoteHost, RemoteSession
+
+__all__ = ["Wish", "connected", "tell_missing", "usable_server"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """Which session the user wants, as `Host.session` takes it. None of `model` and `mode` leaves them."""
+
+    session_id: str | None
+    last: bool
+    model: str | None
+    mode: Any
+    private: bool
+
+    async def opened(self, host: RemoteHost, *, interactive: bool) -> RemoteSession:
+        """The session, in a server."""
+        return await host.session(
+            self.session_id,
+            last=self.last,
+            model=self.model,
+            mode=self.mode,
+            private=self.private,
+            interactive=interactive,
+        )
+
+
+def usable_server(settings: Settings) -> Serving | None:
+    """The server of this home, if one runs and the user wants it. One of another version is said, and not used."""
+    if not settings.server.join:
+        return None
+    found = serving(settings.home)
+    if found is not None and found.version != __version__:
+        # Imported only where a server runs: it takes the HTTP client along.
+        from satchel.runtime.remote import other_version  # noqa: PLC0415
+
+        tell(f"! {other_version(found)}")
+        return None
+    return found
+
+
+@asynccontextmanager
+async def connected(settings: Settings, found: Serving) -> AsyncIterator[RemoteHost]:
+    """The sessions of a server."""
+    from satchel.runtime.remote import RemoteHost  # noqa: PLC0415 - see `usable_server`
+
+    async with RemoteHost.connected(found, settings=settings, clock=SystemClock()) as host:
+        yield host
+
+
+def tell_missing(settings: Settings, session: RemoteSession) -> None:
+    """Say what the user's folder has that the server doesn't use."""
+    if settings.project is not None and settings.project_trusted and session.project != str(settings.project):
+        tell(
+            f"! The server doesn't use the settings, tools and AGENTS.md of {settings.project}, because it was started "
+            "elsewhere. To use them: satchel chat --no-server"
+        )

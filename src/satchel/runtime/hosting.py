@@ -1,0 +1,259 @@
+"""Where a face finds its sessions: in its own process, or in the server of the home."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from satchel.config import Mode
+from satchel.errors import SatchelError
+from satchel.events import AskUser, BuildPosted, Consent, Event, QuestionAsked, TurnStart
+from satchel.messages import Usage
+from satchel.runtime.broadcast import Subscription
+from satchel.runtime.commands import CommandContext, CommandResult, SlashCommand, completions, run_command
+from satchel.runtime.recap import Exchange, LastExchanges
+from satchel.runtime.satchel import Satchel
+from satchel.runtime.session import Session
+from satchel.runtime.turns import RunningTurn
+
+__all__ = [
+    "MOST_SAID",
+    "Host",
+    "ListedSession",
+    "LocalHost",
+    "SharedSession",
+    "last_exchanges",
+    "said_before",
+]
+
+_MOST_SESSIONS, MOST_SAID, _MOST_WAIT_S = 10, 200, 0.3
+"""How far the arrow keys go back: sessions, messages, and seconds for reading them, so that nobody notices."""
+
+
+class SharedSession(Protocol):
+    """A session as a face uses it, whoever else takes part in it. `Session` documents each member."""
+
+    @property
+    def id(self) -> str: ...  # noqa: D102
+    @property
+    def private(self) -> bool: ...  # noqa: D102
+    @property
+    def model_name(self) -> str: ...  # noqa: D102
+    @property
+    def mode(self) -> Mode: ...  # noqa: D102
+    @property
+    def turns(self) -> int: ...  # noqa: D102
+    @property
+    def usage(self) -> Usage: ...  # noqa: D102
+    @property
+    def last_seq(self) -> int: ...  # noqa: D102
+    @property
+    def running(self) -> RunningTurn | None: ...  # noqa: D102
+    @property
+    def is_interrupted(self) -> bool: ...  # noqa: D102
+    @property
+    def pending_question(self) -> AskUser | None: ...  # noqa: D102
+    @property
+    def open_questions(self) -> tuple[QuestionAsked | AskUser, ...]: ...  # noqa: D102
+    @property
+    def build_questions(self) -> tuple[BuildPosted, ...]: ...  # noqa: D102
+    @property
+    def cwd(self) -> Path: ...  # noqa: D102
+    @property
+    def turns_go_on(self) -> bool:
+        """Whether a turn continues when this face leaves, because the session is not closed with it."""
+        ...
+
+    def subscribe(self, after_seq: int | None = None) -> Subscription: ...  # noqa: D102
+    async def start(self, text: str = "", *, memory: bool = True) -> RunningTurn: ...  # noqa: D102
+    async def resume(self) -> RunningTurn: ...  # noqa: D102
+    async def answer(  # noqa: D102
+        self,
+        id: str,
+        text: str | None = None,
+        *,
+        consent: Consent | Mapping[str, Consent] | None = None,
+        words: str = "",
+        by: str = "",
+    ) -> RunningTurn | None: ...
+    async def aclose(self, reason: str = "closed") -> None: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSession:
+    """A session in a list; `title` is the user's first message, shortened."""
+
+    id: str
+    title: str
+    last_at: datetime
+    turns: int
+
+
+class Host(Protocol):
+    """Opens sessions for a face, and does what needs more than the session.
+
+    Attributes:
+        url: The address of the server; "" in this process.
+    """
+
+    @property
+    def url(self) -> str: ...  # noqa: D102
+
+    async def session(
+        self,
+        session_id: str | None = None,
+        *,
+        last: bool = False,
+        model: str | None = None,
+        mode: Mode | None = None,
+        private: bool = False,
+        interactive: bool = False,
+        like: SharedSession | None = None,
+    ) -> SharedSession:
+        """Begin a session, or continue one.
+
+        Args:
+            session_id: The beginning of its id is enough.
+            last: Continue the newest one of the working directory, if there is one.
+            model: The model that answers, as "provider:model"; None leaves it.
+            mode: How calls that no rule covers are decided; None leaves it.
+            private: Nothing said in it is remembered.
+            interactive: The face answers questions.
+            like: A session whose model and mode it has, and its working directory if it is new.
+
+        Raises:
+            SatchelError: As `Satchel.session`.
+        """
+        ...
+
+    async def command(
+        self,
+        session: SharedSession,
+        command: SlashCommand,
+        rest: str,
+        *,
+        show: Callable[[Event], None],
+        tell: Callable[[str], None],
+    ) -> CommandResult:
+        """Run a `/` command; see `CommandContext`."""
+        ...
+
+    async def completions(self, text: str, session: SharedSession) -> Sequence[tuple[str, str]]:
+        """See `commands.completions`."""
+        ...
+
+    async def exchanges(self, session: SharedSession, count: int) -> Sequence[Exchange]:
+        """The last exchanges of a session, the oldest first."""
+        ...
+
+    async def sessions(self) -> Sequence[ListedSession]:
+        """The sessions, the most recent first."""
+        ...
+
+    def said_before(self) -> AsyncIterator[str]:
+        """The user's messages in earlier sessions, the newest first, for the arrow keys."""
+        ...
+
+
+class LocalHost:
+    """Sessions of this process."""
+
+    url = ""
+
+    def __init__(self, satchel: Satchel) -> None:
+        """`satchel` is opened and closed by the caller."""
+        self._satchel = satchel
+
+    async def session(
+        self,
+        session_id: str | None = None,
+        *,
+        last: bool = False,
+        model: str | None = None,
+        mode: Mode | None = None,
+        private: bool = False,
+        interactive: bool = False,
+        like: SharedSession | None = None,
+    ) -> Session:
+        """See `Host`."""
+        cwd = like.cwd if like is not None and session_id is None else None
+        session = await self._satchel.session(
+            session_id, last=last, cwd=cwd, model=model, mode=mode, private=private, interactive=interactive
+        )
+        if like is not None:
+            before = _own(like)
+            session.use_model(before.model)
+            session.mode = before.mode
+        return session
+
+    async def command(
+        self,
+        session: SharedSession,
+        command: SlashCommand,
+        rest: str,
+        *,
+        show: Callable[[Event], None],
+        tell: Callable[[str], None],
+    ) -> CommandResult:
+        """See `Host`."""
+        context = CommandContext(satchel=self._satchel, session=_own(session), show=show, tell=tell)
+        return await run_command(context, command, rest)
+
+    async def completions(self, text: str, session: SharedSession) -> Sequence[tuple[str, str]]:
+        """See `Host`."""
+        return await completions(text, self._satchel, _own(session))
+
+    async def exchanges(self, session: SharedSession, count: int) -> Sequence[Exchange]:
+        """See `Host`."""
+        return await last_exchanges(self._satchel, session.id, count)
+
+    async def sessions(self) -> Sequence[ListedSession]:
+        """See `Host`."""
+        return [
+            ListedSession(id=info.id, title=info.title, last_at=info.last_at, turns=info.turns)
+            for info in await self._satchel.sessions.list()
+        ]
+
+    def said_before(self) -> AsyncIterator[str]:
+        """See `Host`."""
+        return said_before(self._satchel)
+
+
+def _own(session: SharedSession) -> Session:
+    # A host gets back what it opened.
+    assert isinstance(session, Session)
+    return session
+
+
+async def last_exchanges(satchel: Satchel, session_id: str, count: int) -> Sequence[Exchange]:
+    """The last exchanges of a session, the oldest first.
+
+    Raises:
+        NotFound: There is no such session.
+        StorageError: Its log can't be read.
+    """
+    found = LastExchanges(count)
+    await satchel.sessions.load(session_id, visit=found)
+    return found.found
+
+
+async def said_before(satchel: Satchel) -> AsyncIterator[str]:
+    """The user's messages in earlier sessions, the newest first: at most `MOST_SAID`."""
+    began_s = satchel.clock.monotonic_s()
+    seen: set[str] = set()
+    for info in (await satchel.sessions.list())[:_MOST_SESSIONS]:
+        if satchel.clock.monotonic_s() - began_s > _MOST_WAIT_S:
+            return
+        try:
+            log = await satchel.sessions.load(info.id)
+        except SatchelError:
+            continue  # a log that can't be read is reported when it is opened
+        for record in reversed(log.records):
+            if isinstance(record.event, TurnStart) and record.event.message.text not in seen:
+                seen.add(record.event.message.text)
+                yield record.event.message.text
+                if len(seen) == MOST_SAID:
+                    return
