@@ -33,7 +33,9 @@ _HEADER: Final = """\
 """
 
 
-def set_value(path: Path, key: str, value: object, *, providers: Iterable[str] = ()) -> Value:
+def set_value(
+    path: Path, key: str, value: object, *, providers: Iterable[str] = (), dry_run: bool = False
+) -> Value:
     """Set one key in a file. The file and its folder are created if they don't exist.
 
     Args:
@@ -42,6 +44,7 @@ def set_value(path: Path, key: str, value: object, *, providers: Iterable[str] =
         value: Text is read like an environment variable. None removes the key, as does empty text for an optional
             setting.
         providers: Providers that exist besides the built-in ones and those in the file: the environment's.
+        dry_run: Only check.
 
     Returns:
         The value that is now in the file; None if it was removed.
@@ -84,7 +87,8 @@ def set_value(path: Path, key: str, value: object, *, providers: Iterable[str] =
                 f"{path}: {key} can't be added without damaging the rest of the file ({error}). Edit the file "
                 "yourself."
             ) from error
-        replace_file(path, text)
+        if not dry_run:
+            replace_file(path, text)
     return checked
 
 

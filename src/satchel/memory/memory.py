@@ -22,6 +22,7 @@ from satchel.memory.checking import clean, clean_tags, one_of, printable
 from satchel.memory.checkup import Checkup, Inspection, Repaired
 from satchel.memory.claims import TableClaims
 from satchel.memory.comparing import Comparison
+from satchel.memory.counts import DayCount, TagCount, read_days, read_tags
 from satchel.memory.decay import DecayCycle
 from satchel.memory.deep import DeepAnswer, search_deeply
 from satchel.memory.filters import Filters
@@ -601,6 +602,14 @@ class Memory:
         model = None if dense is None or dense.model is None else (dense.model, dense.embedder.info.id)
         second = None if dense is None or dense.second is None else dense.second.model
         return await self._space.read(repository.read_stats, model, second)
+
+    async def by_day(self) -> tuple[DayCount, ...]:
+        """Count what is in the store by the day it was said, and by kind, the oldest day first."""
+        return await self._space.read(read_days)
+
+    async def tags(self, *, limit: int = 100) -> tuple[TagCount, ...]:
+        """Return the tags that most memories have, with how many have them."""
+        return await self._space.read(read_tags, limit)
 
     # Changing.
 

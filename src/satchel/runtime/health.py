@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import stat
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from satchel.config import Settings
-from satchel.errors import EmbedderError, SatchelError
+from satchel.errors import EmbedderError, SatchelError, StorageUnwritable
 from satchel.memory import Memory
 from satchel.memory.associations import read_associations
 from satchel.models.embedding import (
@@ -36,12 +37,14 @@ from satchel.tools.mcp import McpStatus
 from satchel.tools.web import find_chromium
 from satchel.version import __version__
 
-__all__ = ["Check", "examine"]
+__all__ = ["Check", "Fix", "examine", "make_home_private"]
 
 _MOST_MCP_S = 20.0
 """Seconds that doctor waits for the servers, which start concurrently."""
 
 State: TypeAlias = Literal["ok", "warning", "failed"]
+Fix: TypeAlias = Literal["", "private_home", "embed"]
+"""What a face can do about a check with a button: `make_home_private`, or `Memory.embed_pending`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +54,27 @@ class Check:
     Attributes:
         state: "ok", "warning" for a part that works with limits, or "failed".
         text: What was found and, unless the state is ok, what to do.
+        command: What to type about it, where one command does it or says more; "" otherwise.
+        fix: What does the same as the command.
     """
 
     part: str
     state: State
     text: str
+    command: str = ""
+    fix: Fix = ""
+
+
+def make_home_private(home: Path) -> None:
+    """Take other users' permissions for the home away.
+
+    Raises:
+        StorageUnwritable: The home belongs to somebody else.
+    """
+    try:
+        home.chmod(stat.S_IMODE(home.stat().st_mode) & 0o700)
+    except OSError as error:
+        raise StorageUnwritable(f"The mode of {home} can't be changed: {error.strerror}.") from error
 
 
 async def examine(satchel: Satchel) -> tuple[Check, ...]:
@@ -89,7 +108,7 @@ async def _external(satchel: Satchel) -> Check:
     if unused or not satchel.external.is_available:
         why = "" if satchel.external.is_available else f" {' '.join(satchel.external.notices)}"
         text += f"; not used: {', '.join(unused) or 'all'}.{why} `satchel tool list` shows the reason."
-        return Check(part="tools", state="warning", text=text)
+        return Check(part="tools", state="warning", text=text, command="satchel tool list")
     return Check(part="tools", state="ok", text=f"{text}.")
 
 
@@ -101,8 +120,9 @@ def _skills(satchel: Satchel) -> list[Check]:
     text = f"{counted(len(found), 'skill')} of others can be used"
     if not unusable:
         return [Check(part="skills", state="ok", text=f"{text}.")]
-    text += f"; not used: {', '.join(unusable)}. `satchel tool list --source skill` shows the reason."
-    return [Check(part="skills", state="warning", text=text)]
+    command = "satchel tool list --source skill"
+    text += f"; not used: {', '.join(unusable)}. `{command}` shows the reason."
+    return [Check(part="skills", state="warning", text=text, command=command)]
 
 
 def _mcp_server(status: McpStatus) -> Check:
@@ -120,7 +140,10 @@ def _mcp_server(status: McpStatus) -> Check:
                 )
             text = "; ".join([text, *status.problems])
             return Check(
-                part=part, state="warning" if status.withheld or status.problems else "ok", text=text
+                part=part,
+                state="warning" if status.withheld or status.problems else "ok",
+                text=text,
+                command="satchel tool list --source mcp" if count else "",
             )
         case _:
             reason = status.reason or f"it did not start within {_MOST_MCP_S:g} s"
@@ -142,8 +165,9 @@ def _home(home: Path) -> Check:
     if free_mb < 200:
         return Check(part="home", state="warning", text=f"{home}: only {free_mb} MB of disk space are free.")
     if stat.S_IMODE(found.st_mode) & 0o077:
-        text = f"Other users of this machine can read {home}. Fix: chmod 700 {home}"
-        return Check(part="home", state="warning", text=text)
+        command = f"chmod 700 {shlex.quote(str(home))}"
+        text = f"Other users of this machine can read {home}. Fix: {command}"
+        return Check(part="home", state="warning", text=text, command=command, fix="private_home")
     return Check(part="home", state="ok", text=str(home))
 
 
@@ -153,7 +177,10 @@ def _project(settings: Settings) -> list[Check]:
     if settings.project_trusted:
         return [Check(part="project", state="ok", text=f"{settings.project} is trusted")]
     notice = untrusted_project(settings)
-    return [] if notice is None else [Check(part="project", state="warning", text=notice.text)]
+    if notice is None:
+        return []
+    command = f"satchel config trust {shlex.quote(str(settings.project))}"
+    return [Check(part="project", state="warning", text=notice.text, command=command)]
 
 
 async def _database(database: Database) -> list[Check]:
@@ -195,6 +222,10 @@ async def _memory(satchel: Satchel) -> list[Check]:
                 part="memory",
                 state="ok",
                 text=f"{counted(stats.memories, 'memory', 'memories')}, {pending:,} of them without a vector yet",
+                command="satchel memory reindex"
+                if pending and satchel.settings.memory.embedder != "none"
+                else "",
+                fix="embed" if pending and satchel.settings.memory.embedder != "none" else "",
             )
         ]
     except SatchelError as error:
@@ -293,7 +324,9 @@ def _installed(home: Path, weights: Weights, *, reads: str, when: str, is_needed
     if folder is not None:
         return Check(part="embedder", state="ok", text=f"{folder.name}, in {folder}; reads {reads}")
     text = f"{weights.what} is not installed yet (reads {reads}). {when}, or type: {weights.fetch_command}"
-    return Check(part="embedder", state="warning" if is_needed else "ok", text=text)
+    return Check(
+        part="embedder", state="warning" if is_needed else "ok", text=text, command=weights.fetch_command
+    )
 
 
 async def _model(satchel: Satchel) -> Check:

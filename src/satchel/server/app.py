@@ -24,8 +24,16 @@ from satchel.server.json_answers import JsonAnswer
 from satchel.server.mcp.http import McpEndpoint
 from satchel.server.metrics import Metrics
 from satchel.server.open_sessions import OpenSessions
+from satchel.server.pages import capabilities as capabilities_page
+from satchel.server.pages import capability as capability_page
+from satchel.server.pages import doctor as doctor_page
 from satchel.server.pages import login
+from satchel.server.pages import memories as memories_page
+from satchel.server.pages import memory as memory_page
 from satchel.server.pages import sessions as session_pages
+from satchel.server.pages import settings as settings_page
+from satchel.server.pages import usage as usage_page
+from satchel.server.pages.kept import Kept
 from satchel.server.pages.rendering import error_page, wants_page
 from satchel.server.pages.site import PageState
 from satchel.server.problems import (
@@ -132,6 +140,17 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
     for module in (chat, sessions, memories, capabilities, program, completions, login, session_pages):
         api.include_router(module.router)
     api.router.routes.append(Route("/mcp", McpEndpoint(satchel, service.stopping)))
+    api.state.kept = Kept.of(satchel)
+    for pages in (
+        memories_page,
+        memory_page,
+        capabilities_page,
+        capability_page,
+        usage_page,
+        settings_page,
+        doctor_page,
+    ):
+        api.include_router(pages.router)
     api.add_exception_handler(SatchelError, _failed)
     api.add_exception_handler(V1Failure, _unfit)
     api.add_exception_handler(Exception, _defective)

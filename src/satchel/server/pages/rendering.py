@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from functools import cache
 from http import HTTPStatus
 from typing import Any, Final, Literal, TypeAlias
@@ -185,7 +185,8 @@ def _environment() -> Environment:
     environment.globals["asset"] = asset_url
     environment.filters.update(
         clock=_clock, counted=counted, day=_day, iso=datetime.isoformat, markdown=markdown, money=_money,
-        number=_number, one_line=one_line, seconds=_seconds, when=_when,
+        number=_number, one_line=one_line, seconds=_seconds, short_day=_short_day,
+        ticked=_ticked, took=_took, when=_when,
     )  # fmt: skip
     return environment
 
@@ -220,6 +221,28 @@ def _clock(at: datetime) -> str:
 def _day(at: datetime) -> str:
     """A date: "12 May 2025"."""
     return f"{at.day} {at:%B %Y}"
+
+
+def _short_day(at: date) -> str:
+    """A date in little room: "12 May 2025", "4 Mar 2026"."""
+    return f"{at.day} {at:%b %Y}"
+
+
+def _took(ms: float) -> str:
+    """A duration that may be very short: "40 ms", "0.3 s", "10 min"."""
+    if ms < 100:
+        return f"{ms:.0f} ms"
+    return _seconds(ms).removesuffix(" 0 s")
+
+
+def _ticked(text: str) -> Markup:
+    """A message of the program with its `commands` set as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return Markup("{}").format(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in enumerate(parts)
+    )
 
 
 def _when(at: datetime, now: datetime) -> Markup:

@@ -1,0 +1,312 @@
+"""`/memories`: find, browse and add memories, what stands in every conversation, and what was shown to models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any, Final, Literal, get_args
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from satchel.errors import Refused, UsageError
+from satchel.memory import Filters, Kind, Memory, MemoryRecord, Recall
+from satchel.memory.counts import DayCount
+from satchel.runtime.lines import counted
+from satchel.server.pages.charts import Column, column_chart
+from satchel.server.pages.kept import kept_of
+from satchel.server.pages.memory_words import KINDS, TYPES, reasons_of, shown
+from satchel.server.pages.queries import Asked, day_start, path_with
+from satchel.server.pages.rendering import Saying, form_of
+from satchel.server.pages.site import page, see_other
+from satchel.server.service import Serves, Service
+
+__all__ = ["router", "titles_of"]
+
+router = APIRouter(include_in_schema=False)
+
+_PAGE: Final = 20
+_MOST_FOUND: Final = 200
+_MOST_PAGES: Final = 1_000_000
+_MOST_TAGS: Final = 40
+_MOST_COLUMNS: Final = 24
+_MOST_SURFACED: Final = 30
+_MOST_TAGS_GIVEN: Final = 100
+
+
+@router.get("/memories")
+async def memories(request: Request, service: Serves) -> Response:
+    """Search, or browse those said last."""
+    asked = Asked.of(request)
+    memory, settings = service.memory, service.satchel.settings.memory
+    wanted = _filters(asked, service)
+    query = asked.text("q")
+    number = asked.number("page", 1, low=1, high=_MOST_PAGES)
+    everything = asked.one_of("show", ("all", "now")) == "all"
+    is_start = not query and number == 1 and not any(wanted.values())
+    found = await _found(
+        memory, asked, wanted, query, number, service.satchel.clock.now(), everything=everything
+    )
+    titles = await titles_of(service)
+    later = await memory.later([_memory_of(one).id for one in found.shown])
+    return await page(
+        request,
+        "memories.html",
+        title="Memories",
+        status=asked.status,
+        asked=asked,
+        query=query,
+        everything=everything,
+        found=found,
+        rows=[shown(one, later=later, titles=titles) for one in found.shown],
+        number=number,
+        has_next=found.total > number * _PAGE,
+        at=lambda page: path_with("/memories", {**asked.values, "page": page}),
+        show_all=path_with("/memories", {**asked.values, "show": "all", "page": ""}),
+        without_session=path_with("/memories", {**asked.values, "session": "", "page": ""}),
+        session_title=titles.get(asked.text("session"), ""),
+        stats=await memory.stats(),
+        tags=await memory.tags(limit=_MOST_TAGS),
+        kinds=KINDS,
+        types=TYPES,
+        page_size=_PAGE,
+        is_start=is_start,
+        profile=await memory.profile(budget_tokens=settings.profile_tokens),
+        agenda=await memory.agenda(budget_tokens=settings.agenda_tokens),
+        settings=settings,
+        degraded=memory.degraded,
+        over_time=over_time(await memory.by_day(), service.satchel.clock.now().date()) if is_start else None,
+        typed={},
+        problems={},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A page of what was found, of how many, and whether there may be more."""
+
+    shown: Sequence[Any]
+    total: int
+    is_capped: bool = False
+
+
+def _memory_of(found: Any) -> MemoryRecord:
+    memory: MemoryRecord = found if isinstance(found, MemoryRecord) else found.memory
+    return memory
+
+
+async def _found(
+    memory: Memory, asked: Asked, wanted: Filters, query: str, number: int, now: datetime, *, everything: bool
+) -> _Found:
+    if asked.problems:
+        return _Found((), 0)
+    if not query:
+        if not everything and wanted.get("as_of") is None:
+            wanted["as_of"] = now
+        listed = await memory.list(limit=_PAGE, offset=(number - 1) * _PAGE, **wanted)
+        return _Found(listed, await memory.count(**wanted))
+    hits = await memory.search(
+        query, limit=_MOST_FOUND, relevant_only=True, include_superseded=everything, **wanted
+    )
+    return _Found(hits[(number - 1) * _PAGE : number * _PAGE], len(hits), len(hits) == _MOST_FOUND)
+
+
+def _filters(asked: Asked, service: Service) -> Filters:
+    zone = service.satchel.clock.now().tzinfo
+    since, until, as_of = asked.day("since"), asked.day("until"), asked.day("as_of")
+    kind = asked.one_of("kind", get_args(Kind))
+    about = asked.one_of("type", TYPES)
+    tag = asked.text("tag")
+    return Filters(
+        kind=kind or None,  # type: ignore[typeddict-item]
+        memory_type=about or None,  # type: ignore[typeddict-item]
+        tags=[tag] if tag else [],
+        session=asked.text("session") or None,
+        since=day_start(since, zone) if since else None,
+        # "Until" a day includes it.
+        until=day_start(until + timedelta(days=1), zone) if until else None,
+        as_of=day_start(as_of + timedelta(days=1), zone) if as_of else None,
+    )
+
+
+async def titles_of(service: Service) -> Mapping[str, str]:
+    """The titles of all sessions, by id."""
+    return {info.id: info.title for info in await service.satchel.sessions.list()}
+
+
+@router.post("/memories")
+async def add(request: Request, service: Serves) -> Response:
+    """Store one memory."""
+    form = await form_of(request)
+    content, tags = form.get("content"), tags_in(form.get("tags"))
+    try:
+        id = await service.memory.add(content, tags=tags, cues=[])
+        if form.has("pin"):
+            await service.memory.pin(id)
+    except (UsageError, Refused) as error:
+        return await page(
+            request,
+            "memory-add.html",
+            title="Add a memory",
+            current="/memories",
+            status=422,
+            problem=str(error),
+            content=content,
+            form_tags=", ".join(tags),
+            pin=form.has("pin"),
+        )
+    return see_other(request, f"/memories/{id}", say=Saying(text="Remembered."))
+
+
+def tags_in(text: str) -> list[str]:
+    """Tags that stand in a field, between commas."""
+    return [tag.strip() for tag in text.split(",") if tag.strip()][:_MOST_TAGS_GIVEN]
+
+
+# ---- What models are shown
+
+
+@router.get("/memories/recalled")
+async def recalled(request: Request, service: Serves) -> Response:
+    """What a message would recall now and why, and what was shown to models lately."""
+    asked = Asked.of(request)
+    message = asked.text("message")
+    settings = service.satchel.settings.memory
+    found: Recall | None = None
+    if message:
+        found = await service.memory.recall(
+            message,
+            budget_tokens=settings.budget_tokens,
+            limit=settings.limit,
+            threshold=settings.surface_threshold,
+        )
+    newest = await kept_of(request).surfacings.newest()
+    number = asked.number("page", 1, low=1, high=_MOST_PAGES)
+    begin = (number - 1) * _MOST_SURFACED
+    return await page(
+        request,
+        "recalled.html",
+        title="What is recalled",
+        current="/memories",
+        status=asked.status,
+        asked=asked,
+        message=message,
+        found=found,
+        reasons=reasons_of,
+        threshold=settings.surface_threshold,
+        titles=await titles_of(service),
+        surfaced=newest[begin : begin + _MOST_SURFACED],
+        total=len(newest),
+        number=number,
+        has_next=len(newest) > begin + _MOST_SURFACED,
+        at=lambda page: path_with("/memories/recalled", {**asked.values, "page": page}),
+    )
+
+
+# ---- What is kept over time
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """One column: a month, a quarter or a year."""
+
+    words: str
+    label: str
+    said: int
+    facts: int
+    summaries: int
+    is_now: bool
+
+    @property
+    def total(self) -> int:
+        return self.said + self.facts + self.summaries
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """The drawing and the same as a table, the newest first."""
+
+    chart: Any
+    spans: Sequence[_Span]
+    unit: str
+
+
+_Unit = Literal["month", "quarter", "year"]
+
+
+def over_time(days: Sequence[DayCount], today: date) -> OverTime | None:
+    """What is kept, by the time when it was said: by months, or by longer spans where those would be too many."""
+    if not days:
+        return None
+    first = min(day.day for day in days)
+    last = max(today, max(day.day for day in days))
+    unit: _Unit = "month"
+    if _index(last, "month") - _index(first, "month") >= _MOST_COLUMNS:
+        unit = "quarter"
+    if _index(last, "quarter") - _index(first, "quarter") >= _MOST_COLUMNS:
+        unit = "year"
+    counts: Counter[tuple[int, str]] = Counter()
+    for day in days:
+        counts[_index(day.day, unit), day.kind] += day.count
+    end = _index(last, unit)
+    begin = max(_index(first, unit), end - _MOST_COLUMNS + 1)
+    spans = [
+        _Span(
+            _span_words(index, unit),
+            _span_label(index, unit),
+            counts[index, "episode"],
+            counts[index, "fact"],
+            counts[index, "summary"],
+            index == _index(today, unit),
+        )
+        for index in range(begin, end + 1)
+    ]
+    most = max(spans, key=lambda span: span.total)
+    chart = column_chart(
+        [
+            Column(
+                span.label, (float(span.said), float(span.facts), float(span.summaries)), is_now=span.is_now
+            )
+            for span in spans
+        ],
+        title=f"Memories by the {unit} in which they were said",
+        description=f"The most, {most.total:,}, are from {most.words}. "
+        f"{counted(sum(span.facts for span in spans), 'fact')} and "
+        f"{counted(sum(span.said for span in spans), 'message')} are drawn. The table below has every number.",
+        whole=True,
+        id="over-time",
+    )
+    return OverTime(chart, spans[::-1], unit)
+
+
+def _index(day: date, unit: _Unit) -> int:
+    match unit:
+        case "month":
+            return day.year * 12 + day.month - 1
+        case "quarter":
+            return day.year * 4 + (day.month - 1) // 3
+        case "year":
+            return day.year
+
+
+def _span_words(index: int, unit: _Unit) -> str:
+    match unit:
+        case "month":
+            return f"{date(index // 12, index % 12 + 1, 1):%B %Y}"
+        case "quarter":
+            return f"quarter {index % 4 + 1} of {index // 4}"
+        case "year":
+            return str(index)
+
+
+def _span_label(index: int, unit: _Unit) -> str:
+    match unit:
+        case "month":
+            month = index % 12
+            return f"{index // 12}" if month == 0 else f"{date(2000, month + 1, 1):%b}"
+        case "quarter":
+            return f"{index // 4}" if index % 4 == 0 else f"Q{index % 4 + 1}"
+        case "year":
+            return str(index)

@@ -1,0 +1,542 @@
+"""`/memories/{id}`: one memory with its source, history and links; correct it, pin it, forget it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from satchel.errors import NotFound, Refused, UsageError
+from satchel.memory import Change, Edge, Hit, Memory, MemoryRecord
+from satchel.runtime.forgetting import ForgetReceipt
+from satchel.runtime.lines import counted, one_line
+from satchel.server.pages.charts import Neighbour, graph
+from satchel.server.pages.kept import kept_of
+from satchel.server.pages.memories import tags_in, titles_of
+from satchel.server.pages.memory_words import (
+    TIERS,
+    TRUST,
+    TYPES,
+    change_words,
+    changed_fields,
+    field_words,
+    reasons_of,
+    receipt_sentence,
+    relation_words,
+    shown,
+    value_words,
+)
+from satchel.server.pages.queries import Asked, day_start
+from satchel.server.pages.rendering import Form, Saying, form_of
+from satchel.server.pages.site import page, see_other
+from satchel.server.service import Serves, Service
+
+__all__ = ["router"]
+
+router = APIRouter(include_in_schema=False)
+
+_MOST_LINKED: Final = 60
+_MOST_SURFACED: Final = 8
+_QUOTE_CHARS: Final = 1200
+_FIELDS: Final = (
+    "content",
+    "tags",
+    "valid_from",
+    "valid_to",
+    "importance",
+    "memory_type",
+    "tier",
+    "speaker",
+    "why",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linked:
+    """A memory that edges lead to.
+
+    Attributes:
+        words: How the one that is shown stands to it.
+        is_source: The one that is shown rests on it.
+        is_thread: One of the two rests on the other.
+        is_past: The one that is shown took its place.
+    """
+
+    memory: MemoryRecord
+    words: str
+    weight: float
+    is_source: bool
+    is_thread: bool
+    is_past: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """Words that a memory rests on: before, in and after the quote."""
+
+    memory: MemoryRecord
+    before: str
+    quote: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A change in the history.
+
+    Attributes:
+        words: Who did what.
+        fields: Each field with its name, before and after.
+        link: Of a changed link: how this memory stands to the other, in words, and the other's id.
+        is_link_gone: The link was removed.
+    """
+
+    change: Change
+    words: str
+    fields: Sequence[tuple[str, str, str]]
+    link: tuple[str, str] | None
+    is_link_gone: bool
+    can_undo: bool
+
+
+@router.get("/memories/{id}")
+async def show(request: Request, service: Serves, id: str) -> Response:
+    """One memory, or that it was forgotten."""
+    try:
+        record = await service.memory.get(id)
+    except NotFound:
+        return await _forgotten(request, service, id)
+    return await _page(request, service, record, asked=Asked.of(request))
+
+
+async def _page(
+    request: Request,
+    service: Service,
+    record: MemoryRecord,
+    *,
+    asked: Asked,
+    typed: Mapping[str, str] | None = None,
+    problem: str = "",
+    changed_meanwhile: bool = False,
+) -> Response:
+    memory = service.memory
+    later = await memory.later([record.id])
+    linked = await _linked(memory, record)
+    history = await memory.history(record.id)
+    message = asked.text("message")
+    titles = await titles_of(service)
+    now = service.satchel.clock.now()
+    return await page(
+        request,
+        "memory.html",
+        title=one_line(record.content, 60),
+        current="/memories",
+        status=422 if problem else 409 if changed_meanwhile else asked.status,
+        one=shown(record, later=later, titles=titles),
+        record=record,
+        is_over=record.valid_to is not None and record.valid_to <= now,
+        trust=TRUST[record.trust],
+        tiers=TIERS,
+        types=TYPES,
+        quotes=_quotes(record, linked),
+        linked=linked,
+        drawing=_drawing(record, linked, later.get(record.id, ())),
+        steps=_steps(history, record.id),
+        names={link.memory.id: one_line(link.memory.content, 80) for link in linked},
+        seen=history[-1].id if history else "",
+        surfaced=(await kept_of(request).surfacings.of(record.id))[:_MOST_SURFACED],
+        message=message,
+        why=await _why(service, record, message) if message else None,
+        typed=typed or _typed(record),
+        problem=problem,
+        changed_meanwhile=changed_meanwhile,
+    )
+
+
+def _typed(record: MemoryRecord) -> dict[str, str]:
+    """The fields of the form, as the memory is now."""
+    return {
+        "content": record.content,
+        "tags": ", ".join(record.tags),
+        "valid_from": record.valid_from.date().isoformat() if record.valid_from else "",
+        "valid_to": record.valid_to.date().isoformat() if record.valid_to else "",
+        "importance": str(record.importance),
+        "memory_type": record.memory_type,
+        "tier": record.tier,
+        "speaker": record.speaker,
+        "why": "",
+    }
+
+
+# ---- Where it comes from, and what it is linked to
+
+
+async def _linked(memory: Memory, record: MemoryRecord) -> list[Linked]:
+    """The memories at the other ends, each once: the strongest first."""
+    by_other: dict[str, list[Edge]] = {}
+    for edge in (await memory.edges(record.id))[:_MOST_LINKED]:
+        by_other.setdefault(_other(edge, record.id), []).append(edge)
+    found = []
+    for other, edges in by_other.items():
+        try:
+            there = await memory.get(other)
+        except NotFound:  # forgotten meanwhile
+            continue
+        words = dict.fromkeys(
+            relation_words(edge.relation, outgoing=edge.source == record.id) for edge in edges
+        )
+        outgoing = {edge.relation for edge in edges if edge.source == record.id}
+        found.append(
+            Linked(
+                memory=there,
+                words=", ".join(words),
+                weight=max(edge.weight for edge in edges),
+                is_source="derived_from" in outgoing,
+                is_thread=any(edge.relation == "derived_from" for edge in edges),
+                is_past="supersedes" in outgoing,
+            )
+        )
+    return found
+
+
+def _other(edge: Edge, id: str) -> str:
+    return edge.target if edge.source == id else edge.source
+
+
+def _quotes(record: MemoryRecord, linked: Sequence[Linked]) -> list[Quoted]:
+    """What it rests on, oldest first: the turns with the quote in them, or the quote alone."""
+    quote = record.source.quote or ""
+    found = [
+        _quoted(one.memory, quote)
+        for one in sorted(linked, key=lambda one: one.memory.said_at)
+        if one.is_source
+    ]
+    return found if found or not quote else [Quoted(record, "", quote, "")]
+
+
+def _quoted(source: MemoryRecord, quote: str) -> Quoted:
+    """A turn around the quote, or its beginning if the quote isn't in it."""
+    text = source.content
+    at = text.find(quote) if quote else -1
+    if at < 0:
+        return Quoted(source, one_line(text, _QUOTE_CHARS), "", "")
+    end = at + len(quote)
+    before, after = text[max(0, at - _QUOTE_CHARS // 2) : at], text[end : end + _QUOTE_CHARS // 2]
+    return Quoted(
+        source,
+        f"… {before}" if at > _QUOTE_CHARS // 2 else before,
+        quote,
+        f"{after} …" if end + _QUOTE_CHARS // 2 < len(text) else after,
+    )
+
+
+def _drawing(record: MemoryRecord, linked: Sequence[Linked], later: Sequence[Any]) -> Any:
+    if not linked:
+        return None
+    sources = [one for one in linked if one.is_source]
+    others = [one for one in linked if not one.is_source]
+    label = f"{counted(len(sources), 'memory leads', 'memories lead')} to this one. "
+    label += f"It is linked to {counted(len(others), 'other')}. The list below says the same."
+    return graph(
+        record.content,
+        sources=[
+            Neighbour(
+                words=f"turn {one.memory.source.turn}" if one.memory.source.turn else "stored",
+                href=f"/memories/{one.memory.id}",
+                relation=f"{one.memory.said_at.day} {one.memory.said_at:%b %Y}",
+                is_thread=True,
+            )
+            for one in sources
+        ],
+        others=[
+            Neighbour(
+                words=one.memory.content,
+                href=f"/memories/{one.memory.id}",
+                relation=one.words,
+                is_thread=one.is_thread,
+                is_past=one.is_past,
+            )
+            for one in others
+        ],
+        label=label,
+        is_past=any(one.is_certain for one in later),
+    )
+
+
+# ---- Its history
+
+
+def _steps(history: Sequence[Change], id: str) -> list[Step]:
+    """The newest first."""
+    return [_step(change, id) for change in reversed(history)]
+
+
+def _step(change: Change, id: str) -> Step:
+    after = change.after.get("edge")
+    edge = after or change.before.get("edge")
+    link = None
+    if isinstance(edge, Mapping):
+        outgoing = edge.get("source") == id
+        other = str(edge.get("target" if outgoing else "source"))
+        link = relation_words(str(edge.get("relation")), outgoing=outgoing), other
+    return Step(
+        change=change,
+        words=change_words(change),
+        fields=()
+        if change.action == "add"
+        else [
+            (
+                field_words(name),
+                value_words(name, change.before.get(name)),
+                value_words(name, change.after.get(name)),
+            )
+            for name in changed_fields(change)
+        ],
+        link=link,
+        is_link_gone=not isinstance(after, Mapping) or after.get("weight") is None,
+        can_undo=change.action not in ("add", "forget") and change.undone_by is None,
+    )
+
+
+# ---- Why it is recalled
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What came of a message: the memory would be shown with these reasons, or not, and why."""
+
+    is_shown: bool
+    sure: float | None
+    reasons: Sequence[str]
+    left_out: str
+    instead: Sequence[Hit]
+
+
+async def _why(service: Service, record: MemoryRecord, message: str) -> Why:
+    settings = service.satchel.settings.memory
+    found = await service.memory.recall(
+        message,
+        budget_tokens=settings.budget_tokens,
+        limit=settings.limit,
+        threshold=settings.surface_threshold,
+    )
+    instead = found.context.memories[:3]
+    for hit in found.context.memories:
+        if hit.memory.id == record.id:
+            return Why(True, hit.score, reasons_of(hit), "", ())
+    for hit, reason in found.left_out:
+        if hit.memory.id == record.id:
+            return Why(False, hit.score or None, reasons_of(hit), reason, instead)
+    return Why(False, None, (), "it has too little to do with that", instead)
+
+
+# ---- Changing it
+
+
+@router.post("/memories/{id}")
+async def edit(request: Request, service: Serves, id: str) -> Response:
+    """Correct it. What was typed stays in the form if something is wrong with it."""
+    form = await form_of(request)
+    memory = service.memory
+    record = await memory.get(id)
+    typed = {name: form.get(name) for name in _FIELDS}
+    history = await memory.history(record.id)
+    if form.get("seen") and history and history[-1].id != form.get("seen"):
+        return await _page(request, service, record, asked=Asked({}), typed=typed, changed_meanwhile=True)
+    try:
+        change = await memory.edit(record.id, **_edits(form, record, service), why=typed["why"])
+    except (UsageError, Refused) as error:
+        return await _page(request, service, record, asked=Asked({}), typed=typed, problem=str(error))
+    return see_other(request, f"/memories/{record.id}", say=_said(record.id, "Saved.", change))
+
+
+def _edits(form: Form, record: MemoryRecord, service: Service) -> dict[str, Any]:
+    """What is different in the form from what is stored.
+
+    Raises:
+        UsageError: A field can't be read.
+    """
+    now = _typed(record)
+    edits: dict[str, Any] = {}
+    for name in ("content", "memory_type", "tier", "speaker"):
+        if form.has(name) and form.get(name) != now[name].strip():
+            edits[name] = form.get(name)
+    if form.has("tags") and tags_in(form.get("tags")) != list(record.tags):
+        edits["tags"] = tags_in(form.get("tags"))
+    if form.has("importance") and form.get("importance") != now["importance"]:
+        number = form.get("importance")
+        if number not in ("1", "2", "3", "4", "5"):
+            raise UsageError(f"The importance is {number[:40]!r}; it goes from 1 (trivial) to 5 (critical).")
+        edits["importance"] = int(number)
+    zone = service.satchel.clock.now().tzinfo
+    asked = Asked({name: form.get(name) for name in ("valid_from", "valid_to")})
+    for name, stored in (("valid_from", record.valid_from), ("valid_to", record.valid_to)):
+        if form.has(name) and form.get(name) != now[name]:
+            day = asked.day(name)
+            edits[name] = day_start(day, stored.tzinfo if stored else zone) if day else None
+    if asked.problems:
+        raise UsageError(" ".join(asked.problems.values()))
+    return edits
+
+
+def _said(id: str, text: str, change: str | None) -> Saying:
+    if change is None:
+        return Saying(text="Nothing was different.", state="off")
+    return Saying(text=text, action=f"/memories/{id}/undo", fields={"change": change})
+
+
+@router.post("/memories/{id}/undo")
+async def undo(request: Request, service: Serves, id: str) -> Response:
+    """Take a change back."""
+    record = await service.memory.get(id)
+    number = (await form_of(request)).get("change")
+    # Only changes of this memory: the id comes from a page.
+    if number not in {change.id for change in await service.memory.history(record.id)}:
+        raise NotFound("There is no such change of this memory.")
+    try:
+        done = await service.memory.undo(number)
+    except UsageError as error:
+        return see_other(request, f"/memories/{record.id}", say=Saying(text=str(error), state="warn"))
+    return see_other(request, f"/memories/{record.id}", say=_said(record.id, "Taken back.", done))
+
+
+@router.post("/memories/{id}/pin")
+async def pin(request: Request, service: Serves, id: str) -> Response:
+    """Have it stand in the profile."""
+    record = await service.memory.get(id)
+    try:
+        done = await service.memory.pin(record.id)
+    except (UsageError, Refused) as error:
+        return see_other(request, f"/memories/{record.id}", say=Saying(text=str(error), state="warn"))
+    text = "It stands in every conversation from now on."
+    return see_other(request, f"/memories/{record.id}", say=_said(record.id, text, done))
+
+
+@router.post("/memories/{id}/unpin")
+async def unpin(request: Request, service: Serves, id: str) -> Response:
+    """Take the pin back."""
+    record = await service.memory.get(id)
+    done = await service.memory.unpin(record.id)
+    text = "No longer pinned. Its importance may still keep it in the profile."
+    return see_other(request, f"/memories/{record.id}", say=_said(record.id, text, done))
+
+
+@router.post("/memories/{id}/outdated")
+async def outdated(request: Request, service: Serves, id: str) -> Response:
+    """Let it hold until now."""
+    record = await service.memory.get(id)
+    try:
+        done = await service.memory.edit(
+            record.id, valid_to=service.satchel.clock.now(), why="It is out of date."
+        )
+    except UsageError as error:
+        return see_other(request, f"/memories/{record.id}", say=Saying(text=str(error), state="warn"))
+    return see_other(request, f"/memories/{record.id}", say=_said(record.id, "It holds no longer.", done))
+
+
+@router.post("/memories/{id}/holds")
+async def holds(request: Request, service: Serves, id: str) -> Response:
+    """Let it hold again."""
+    record = await service.memory.get(id)
+    done = await service.memory.edit(record.id, valid_to=None, why="It holds after all.")
+    return see_other(request, f"/memories/{record.id}", say=_said(record.id, "It holds again.", done))
+
+
+# ---- Forgetting it
+
+
+@router.get("/memories/{id}/forget")
+async def before_forgetting(request: Request, service: Serves, id: str) -> Response:
+    """What goes with it, before it goes."""
+    record = await service.memory.get(id)
+    plan = (await service.satchel.forget([record.id], dry_run=True)).store
+    told = await _told(service.memory, [*plan.echoes, *plan.still_said, *plan.requoted, *plan.reopened])
+    along = [gone.id for gone in plan.forgotten if gone.id != record.id]
+    return await page(
+        request,
+        "memory-forget.html",
+        title="Forget a memory",
+        current="/memories",
+        record=record,
+        plan=plan,
+        own=next((gone for gone in plan.forgotten if gone.id == record.id), None),
+        along=await _told(service.memory, along),
+        told=told,
+        titles=await titles_of(service),
+    )
+
+
+async def _told(memory: Memory, ids: Sequence[str]) -> Mapping[str, MemoryRecord]:
+    found = {}
+    for id in dict.fromkeys(ids):
+        try:
+            found[id] = await memory.get(id)
+        except NotFound:
+            continue
+    return found
+
+
+@router.post("/memories/{id}/forget")
+async def forget(request: Request, service: Serves, id: str) -> Response:
+    """Forget it for good, and show the receipt."""
+    record = await service.memory.get(id)
+    form = await form_of(request)
+    wanted = [record.id]
+    if form.has("restated"):
+        plan = (await service.satchel.forget([record.id], dry_run=True)).store
+        wanted += [other for other in form.all("also") if other in plan.still_said]
+    receipt = await service.satchel.forget(wanted)
+    if receipt.is_empty:
+        raise NotFound(f"There is no memory {id!r}.")
+    gone = receipt.store.forgotten
+    number = kept_of(request).receipts.keep(receipt)
+    said = Saying(
+        text=receipt_sentence(
+            len(gone), sum(one.because_of is not None for one in gone), len(receipt.logs.sessions)
+        ),
+        meta="It can’t be restored.",
+        state="warn" if receipt.logs.errors else "done",
+        link=f"/memories/receipts/{number}",
+        link_label="Receipt",
+    )
+    return see_other(request, "/memories", say=said)
+
+
+@router.get("/memories/receipts/{number}")
+async def receipt(request: Request, number: str) -> Response:
+    """What was forgotten."""
+    found: ForgetReceipt | None = kept_of(request).receipts.get(number)
+    if found is None:
+        raise NotFound("This receipt is no longer kept: the server shows the newest twenty since its start.")
+    store = found.store
+    return await page(
+        request,
+        "memory-receipt.html",
+        title="Forgotten",
+        current="/memories",
+        receipt=found,
+        vectors=sum(gone.vectors for gone in store.forgotten),
+        edges=sum(gone.edges for gone in store.forgotten),
+        tags=sum(gone.tags for gone in store.forgotten),
+    )
+
+
+async def _forgotten(request: Request, service: Service, id: str) -> Response:
+    """That a memory was forgotten, which is all that is left of it.
+
+    Raises:
+        NotFound: There never was one.
+    """
+    history = await service.memory.history(id)
+    return await page(
+        request,
+        "memory-forgotten.html",
+        title="Forgotten",
+        current="/memories",
+        status=404,
+        at=history[-1].at,
+        who=change_words(history[-1]),
+    )

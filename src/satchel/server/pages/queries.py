@@ -1,0 +1,89 @@
+"""What the query of a page asks for, read leniently or refused with words at its field."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, tzinfo
+from typing import Final, TypeVar
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+
+__all__ = ["Asked", "day_start", "path_with"]
+
+T = TypeVar("T")
+
+_MOST_CHARS: Final = 10_000
+_YEARS: Final = range(1601, 3001)
+"""Arithmetic with other years overflows where time zones are added."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """Reads fields, and collects what is wrong with them.
+
+    Attributes:
+        values: The fields as they were sent.
+        problems: By name, what is wrong.
+    """
+
+    values: Mapping[str, str]
+    problems: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, request: Request) -> Asked:
+        """The fields of a query; of one that is there several times, the last."""
+        return cls({name: value[:_MOST_CHARS] for name, value in request.query_params.items()})
+
+    @property
+    def status(self) -> int:
+        """Of the answer: 422 if something is wrong."""
+        return 422 if self.problems else 200
+
+    def text(self, name: str) -> str:
+        """A text, without blanks around it; "" where there is none."""
+        return self.values.get(name, "").strip()
+
+    def one_of(self, name: str, allowed: Collection[str]) -> str:
+        """One of the values, or "" where none is given."""
+        value = self.text(name)
+        if value and value not in allowed:
+            self.problems[name] = f"There is no {value[:60]!r} here."
+            return ""
+        return value
+
+    def number(self, name: str, default: int, *, low: int, high: int) -> int:
+        """A whole number."""
+        value = self.text(name)
+        if not value:
+            return default
+        if not (value.isascii() and value.isdigit() and len(value) <= 15) or not low <= int(value) <= high:
+            self.problems[name] = f"{value[:40]!r} is not a number from {low:,} to {high:,}."
+            return default
+        return int(value)
+
+    def day(self, name: str) -> date | None:
+        """A day, as "2026-11-23"."""
+        value = self.text(name)
+        if not value:
+            return None
+        try:
+            found = date.fromisoformat(value)
+        except ValueError:
+            found = date.min
+        if found.year not in _YEARS:
+            self.problems[name] = f"{value[:40]!r} is no day. Write it as 2026-11-23."
+            return None
+        return found
+
+
+def day_start(day: date, zone: tzinfo | None) -> datetime:
+    """The first moment of a day."""
+    return datetime.combine(day, time.min, tzinfo=zone)
+
+
+def path_with(path: str, values: Mapping[str, object]) -> str:
+    """A path with a query of the values that are there."""
+    query = urlencode({name: value for name, value in values.items() if value not in (None, "", 0, False)})
+    return f"{path}?{query}" if query else path

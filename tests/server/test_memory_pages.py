@@ -1,0 +1,470 @@
+"""The pages of memories: found, read, corrected, forgotten; hostile words run nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from satchel.memory import Episode
+from satchel.runtime.surfacings import Surfacings
+from tests.requirements import requirement
+from tests.server.browsers import browser, open_page, read, said, send, words_of
+from tests.server.world import World, chat, serving
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> \"'><b>bold</b> & {{ 7 * 7 }} \u202etxt"
+
+
+@pytest.fixture
+def page_of(world: World) -> Iterator[httpx2.Client]:
+    with browser(world) as client:
+        yield client
+
+
+def remember(world: World, content: str, **more: Any) -> str:
+    async def add() -> str:
+        return await world.app.service.memory.add(content, **more)
+
+    id: str = world.call(add)
+    return id
+
+
+def call(world: World, name: str, *args: Any, **more: Any) -> Any:
+    async def ask() -> Any:
+        return await getattr(world.app.service.memory, name)(*args, **more)
+
+    return world.call(ask)
+
+
+def listed(page: Any) -> list[str]:
+    return [words_of(link) for link in page.cssselect(".memories a.said")]
+
+
+def post(client: httpx2.Client, page: Any, path: str, **fields: str) -> httpx2.Response:
+    """Send a form with these fields, as a page has several with the same address."""
+    token = page.cssselect('input[name="form_token"]')[0].get("value")
+    return client.post(
+        path,
+        data={"form_token": token, **fields},
+        headers={"origin": str(client.base_url).rstrip("/"), "sec-fetch-site": "same-origin"},
+    )
+
+
+@requirement("web-pages:memories")
+def test_memories_are_searched_with_scores_and_browsed_with_filters(
+    world: World, page_of: httpx2.Client
+) -> None:
+    oboe = remember(world, "The oboe is in the attic.", tags=["attic"], said_at="2025-05-12T10:00:00+02:00")
+    old = remember(world, "The oboe is in the shed.", said_at="2024-01-01T10:00:00+02:00")
+    call(world, "supersede", old, oboe)
+    page = open_page(page_of, "/memories?q=oboe")
+    assert listed(page) == ["The oboe is in the attic."]
+    [row] = page.cssselect(".memories li")
+    assert "score " in words_of(row)
+    assert "Found by words" in words_of(row)
+    past = open_page(page_of, "/memories?q=oboe&show=all")
+    assert set(listed(past)) == {"The oboe is in the attic.", "The oboe is in the shed."}
+    [gone] = past.cssselect(".memories li.past")
+    assert "No longer. Replaced by The oboe is in the attic." in words_of(gone)
+    assert listed(open_page(page_of, "/memories?tag=attic")) == ["The oboe is in the attic."]
+    assert listed(open_page(page_of, "/memories?since=2025-05-12&until=2025-05-12")) == [
+        "The oboe is in the attic."
+    ]
+    assert listed(open_page(page_of, "/memories?as_of=2024-02-01")) == ["The oboe is in the shed."]
+    assert "Nothing about “zzqq xxyy”" in words_of(open_page(page_of, "/memories?q=zzqq+xxyy"))
+
+
+@requirement("web-pages:memories", "web-pages:charts")
+def test_browsing_goes_page_by_page_and_begins_with_what_is_kept_over_time(tmp_path: Path) -> None:
+    with serving(tmp_path, server__requests_per_s=10_000) as world, browser(world) as client:
+        empty = open_page(client, "/memories")
+        assert "Nothing is remembered yet" in words_of(empty)
+        assert empty.cssselect(".chart") == []
+
+        async def fill() -> None:
+            await world.app.service.memory.add_episodes(
+                Episode(
+                    session=f"s{n % 3}",
+                    turn=n // 3 + 1,
+                    speaker="user",
+                    text=f"Message number {n}.",
+                    said_at=datetime(2026, 9 + n % 3, 1 + n // 3, 12, n, tzinfo=UTC),
+                )
+                for n in range(45)
+            )
+
+        world.call(fill)
+        remember(world, "Ida plays the cello.", said_at="2026-11-05T12:00:00+00:00")
+        call(world, "pin", remember(world, "Nora eats no meat.", said_at="2026-08-01T12:00:00+00:00"))
+        seen: list[str] = []
+        path = "/memories?show=all"
+        for _ in range(3):
+            page = open_page(client, path)
+            seen += listed(page)
+            links = page.cssselect('.pager a[rel="next"]')
+            path = links[0].get("href") if links else ""
+        assert path == ""
+        assert len(seen) == len(set(seen)) == 47
+        first = open_page(client, "/memories")
+        assert "47 memories, those said last first." in words_of(first)
+        assert "Nora eats no meat." in words_of(first.get_element_by_id("profile"))
+        rows = [" ".join(map(words_of, row)) for row in first.cssselect(".chart ~ details tbody tr")]
+        assert [row for row in rows if "2026" in row and not row.endswith("0 0 0")][::-1] == [
+            "August 2026 0 1 0",
+            "September 2026 15 0 0",
+            "October 2026 15 0 0",
+            "November 2026 15 1 0",
+        ]
+        [title] = first.cssselect(".chart svg title")
+        assert title.text == "Memories by the month in which they were said"
+        second = open_page(client, "/memories?page=2")
+        assert second.cssselect(".chart") == []
+
+
+@requirement("web-pages:memories")
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("kind=dream", "There is no 'dream' here."),
+        ("since=never", "'never' is no day. Write it as 2026-11-23."),
+        ("until=0001-01-01", "is no day"),
+        ("page=0", "'0' is not a number from 1 to 1,000,000."),
+        ("page=99999999999999999999", "is not a number"),
+        ("page=-1", "is not a number"),
+        ("show=%00", "here."),
+    ],
+)
+def test_a_query_that_can_not_be_read_is_answered_with_what_is_wrong(
+    page_of: httpx2.Client, query: str, words: str
+) -> None:
+    page = open_page(page_of, f"/memories?q=kept+words&{query}", 422)
+    assert words in words_of(page.cssselect('[role="alert"]')[0])
+    assert page.get_element_by_id("q").get("value") == "kept words"
+
+
+@requirement("web-pages:memories")
+def test_a_memory_is_added_and_what_was_typed_stays_if_it_can_not_be(page_of: httpx2.Client) -> None:
+    page = open_page(page_of, "/memories")
+    answer = send(
+        page_of,
+        page,
+        "/memories",
+        {"content": "The key is under the third pot.", "tags": "home, keys", "pin": "on"},
+    )
+    assert answer.status_code == 303
+    shown = open_page(page_of, answer.headers["location"])
+    assert words_of(shown.cssselect("h1")[0]) == "The key is under the third pot."
+    assert said(shown) == "Remembered."
+    assert "pinned" in words_of(shown.cssselect("dl.facts")[0])
+    assert "home, keys" in words_of(shown.cssselect("dl.facts")[0])
+    refused = send(page_of, page, "/memories", {"content": "  ", "tags": "home"})
+    again = read(refused, 422)
+    assert again.get_element_by_id("new").get("aria-invalid") == "true"
+    assert words_of(again.get_element_by_id("new-e"))
+    assert again.get_element_by_id("new-tags").get("value") == "home"
+
+
+@requirement("web-pages:memory")
+def test_a_memory_shows_what_it_rests_on_and_its_neighbours_drawn_and_as_a_list(
+    world: World, page_of: httpx2.Client
+) -> None:
+    async def fill() -> tuple[str, str, str]:
+        memory = world.app.service.memory
+        [turn] = await memory.add_episodes(
+            [
+                Episode(
+                    session="dinners",
+                    turn=2,
+                    speaker="user",
+                    text="No salmon. I’ve stopped eating fish as well. Emil still may.",
+                )
+            ]
+        )
+        fact = await memory.add(
+            "Nora eats neither meat nor fish.",
+            session="dinners",
+            turn=2,
+            quote="I’ve stopped eating fish as well.",
+        )
+        await memory.link(fact, turn, "derived_from")
+        other = await memory.add("Family dinners need a vegetarian dish.")
+        await memory.link(other, fact, "derived_from")
+        return fact, turn, other
+
+    fact, turn, other = world.call(fill)
+    page = open_page(page_of, f"/memories/{fact}")
+    [quote] = page.cssselect(".quote mark")
+    assert quote.text == "I’ve stopped eating fish as well."
+    assert "No salmon." in words_of(page.cssselect(".quote")[0])
+    assert page.cssselect('a[href="/chat/dinners#turn-2"]')
+    [drawing] = page.cssselect(".graph svg")
+    drawn = {link.get("href") for link in drawing.cssselect("a")}
+    told = {link.get("href") for link in page.cssselect(".side .links")[0].cssselect("a")}
+    assert drawn == told == {f"/memories/{turn}", f"/memories/{other}"}
+    assert drawing.get("aria-label").endswith("The list below says the same.")
+    assert len(drawing.cssselect("path.thread")) == 2
+    assert "led to Family dinners need" in words_of(page.cssselect(".side .links")[0])
+
+
+@requirement("web-pages:memory")
+def test_a_memory_is_corrected_and_the_history_takes_it_back(world: World, page_of: httpx2.Client) -> None:
+    id = remember(world, "The dentist is in Viborg.", tags=["health"])
+    page = open_page(page_of, f"/memories/{id}")
+    answer = send(
+        page_of,
+        page,
+        f"/memories/{id}",
+        {
+            "content": "The dentist is in Aarhus.",
+            "tags": "health, town",
+            "valid_from": "2026-03-08",
+            "why": "moved",
+        },
+    )
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/memories/{id}")
+    after = open_page(page_of, f"/memories/{id}")
+    assert words_of(after.cssselect("h1")[0]) == "The dentist is in Aarhus."
+    assert said(after).startswith("Saved.")
+    record = call(world, "get", id)
+    assert (record.tags, record.valid_from.date().isoformat()) == (("health", "town"), "2026-03-08")
+    newest = words_of(after.cssselect(".history li")[0])
+    assert "moved" in newest
+    assert "words: The dentist is in Viborg. became The dentist is in Aarhus." in newest
+    change = after.cssselect('.history input[name="change"]')[0].get("value")
+    undone = post(page_of, after, f"/memories/{id}/undo", change=change)
+    assert undone.status_code == 303
+    assert call(world, "get", id).content == "The dentist is in Viborg."
+    again = open_page(page_of, f"/memories/{id}")
+    assert said(again).startswith("Taken back.")
+    strange = remember(world, "Another one.")
+    assert post(page_of, again, f"/memories/{strange}/undo", change=change).status_code == 404
+
+
+@requirement("web-pages:memory")
+def test_a_correction_that_can_not_be_stored_keeps_what_was_typed(
+    world: World, page_of: httpx2.Client
+) -> None:
+    id = remember(world, "The bus leaves at 7:10.")
+    page = open_page(page_of, f"/memories/{id}")
+    for fields, problem in (
+        ({"content": ""}, "There are no words in this"),
+        ({"content": "Later.", "importance": "9"}, "it goes from 1 (trivial) to 5 (critical)"),
+        ({"content": "Later.", "valid_from": "soon"}, "'soon' is no day"),
+        ({"content": "Later.", "valid_from": "2026-02-01", "valid_to": "2026-01-01"}, "before"),
+        ({"content": "Later.", "memory_type": "rumour"}, "rumour"),
+    ):
+        refused = read(post(page_of, page, f"/memories/{id}", **fields), 422)
+        assert problem in words_of(refused.get_element_by_id("edit-e"))
+        assert refused.get_element_by_id("words").text_content().strip() == fields["content"]
+    assert call(world, "get", id).content == "The bus leaves at 7:10."
+
+
+@requirement("web-pages:memory")
+def test_two_who_correct_the_same_memory_do_not_overwrite_each_other_unseen(
+    world: World, page_of: httpx2.Client
+) -> None:
+    id = remember(world, "Nine guests come.")
+    page = open_page(page_of, f"/memories/{id}")
+    call(world, "edit", id, content="Ten guests come.")
+    answer = send(page_of, page, f"/memories/{id}", {"content": "Eleven guests come."})
+    shown = read(answer, 409)
+    assert "It was changed meanwhile" in words_of(shown.get_element_by_id("edit"))
+    assert shown.get_element_by_id("words").text_content().strip() == "Eleven guests come."
+    assert call(world, "get", id).content == "Ten guests come."
+    assert send(page_of, shown, f"/memories/{id}").status_code == 303
+    assert call(world, "get", id).content == "Eleven guests come."
+
+
+@requirement("web-pages:memory")
+def test_a_memory_is_pinned_and_marked_as_outdated_and_each_is_taken_back(
+    world: World, page_of: httpx2.Client
+) -> None:
+    id = remember(world, "Short answers first, reasons after.")
+    path = f"/memories/{id}"
+    page = open_page(page_of, path)
+    assert send(page_of, page, f"{path}/pin").headers["location"] == path
+    pinned = open_page(page_of, path)
+    assert "every conversation" in said(pinned)
+    assert call(world, "get", id).pinned
+    send(page_of, pinned, f"{path}/unpin")
+    assert not call(world, "get", id).pinned
+    page = open_page(page_of, path)
+    send(page_of, page, f"{path}/outdated")
+    over = open_page(page_of, path)
+    assert "It holds no longer." in words_of(over.get_element_by_id("main"))
+    assert call(world, "get", id).valid_to is not None
+    send(page_of, over, f"{path}/holds")
+    assert call(world, "get", id).valid_to is None
+    outside = remember(world, "A page says: buy this.", trust="outside")
+    page = open_page(page_of, f"/memories/{outside}")
+    send(page_of, page, f"/memories/{outside}/pin")
+    assert not call(world, "get", outside).pinned
+    assert "outside" in said(open_page(page_of, f"/memories/{outside}"))
+
+
+@requirement("web-pages:forgetting")
+def test_forgetting_says_what_goes_before_it_goes_and_shows_a_receipt_without_the_words(
+    world: World, page_of: httpx2.Client
+) -> None:
+    async def fill() -> tuple[str, str, str]:
+        memory = world.app.service.memory
+        secret = await memory.add("The surprise party for Birthe is on 3 December.", tags=["party"])
+        along = await memory.add("Birthe must not see the calendar in December.")
+        await memory.link(along, secret, "derived_from")
+        again = await memory.add("The surprise party for Birthe is on 3 December.")
+        return secret, along, again
+
+    secret, along, again = world.call(fill)
+    plan = open_page(page_of, f"/memories/{secret}/forget")
+    goes = words_of(plan.cssselect(".goes")[0])
+    assert "rests on it alone: Birthe must not see" in goes
+    assert "It says the same in its own right" in goes
+    assert call(world, "get", secret)  # nothing has gone yet
+    answer = send(page_of, plan, f"/memories/{secret}/forget")
+    assert answer.headers["location"] == "/memories"
+    after = open_page(page_of, "/memories")
+    assert said(after).startswith("Forgotten: 2 memories, 1 of them because they rested on it alone")
+    [link] = after.cssselect('#sayings a[href^="/memories/receipts/"]')
+    receipt = open_page(page_of, link.get("href"))
+    assert "Forgotten: 2 memories" in words_of(receipt)
+    assert f"{again} says the same in its own right" in words_of(receipt)
+    assert "surprise" not in words_of(receipt)
+    gone = open_page(page_of, f"/memories/{secret}", 404)
+    assert "This memory was forgotten" in words_of(gone)
+    assert open_page(page_of, f"/memories/{along}", 404) is not None
+    assert call(world, "get", again)
+    assert post(page_of, after, f"/memories/{secret}/forget").status_code == 404
+    assert open_page(page_of, "/memories/receipts/none", 404) is not None
+
+
+@requirement("web-pages:forgetting")
+def test_what_says_the_same_goes_too_if_the_user_wants_it(world: World, page_of: httpx2.Client) -> None:
+    one = remember(world, "The safe is behind the third painting.")
+    same = remember(world, "The safe is behind the third painting.")
+    other = remember(world, "The painting is by Ancher.")
+    plan = open_page(page_of, f"/memories/{one}/forget")
+    # A page can't have something else forgotten along with it.
+    answer = send(page_of, plan, f"/memories/{one}/forget", {"restated": "on"})
+    assert answer.status_code == 303
+    for id in (one, same):
+        open_page(page_of, f"/memories/{id}", 404)
+    plan = open_page(page_of, f"/memories/{other}/forget")
+    kept = remember(world, "Nothing to do with it.")
+    post(page_of, plan, f"/memories/{other}/forget", restated="on", also=kept)
+    assert call(world, "get", kept)
+
+
+@requirement("web-pages:recall")
+def test_a_message_says_what_it_would_recall_and_why_and_counts_nothing(
+    world: World, page_of: httpx2.Client
+) -> None:
+    id = remember(world, "Theodora keeps her bassoon in Skagen.")
+    page = open_page(page_of, "/memories/recalled?message=Where+is+Theodora's+bassoon%3F")
+    [row] = [row for row in page.cssselect("#now .memories li") if "Skagen" in words_of(row)]
+    assert "sure 0." in words_of(row)
+    assert "what the message says" in words_of(row)
+    one = open_page(page_of, f"/memories/{id}?message=Where+is+Theodora's+bassoon%3F")
+    assert "It would be shown, sure 0." in words_of(one.get_element_by_id("why-said"))
+    not_it = open_page(page_of, f"/memories/{id}?message=How+much+is+seven+times+eight%3F")
+    assert "It would not be shown" in words_of(not_it.get_element_by_id("why-said"))
+    assert call(world, "get", id).access_count == 0
+
+
+@requirement("web-pages:recall", "web-pages:forgetting")
+def test_what_was_shown_to_a_model_is_listed_with_its_message_until_it_is_forgotten(
+    world: World, page_of: httpx2.Client
+) -> None:
+    id = remember(world, "Ottoline’s harpsichord is tuned in March.")
+    call(world, "pin", id)  # so that it is shown, whatever else is there
+    with world.client() as client:
+        events = chat(client, "When is Ottoline’s harpsichord tuned?")
+    session = events[0].data["sessionId"]
+    assert any(event.name == "memory" for event in events)
+    page = open_page(page_of, "/memories/recalled")
+    [row] = [
+        row for row in page.cssselect("tbody tr") if "Ottoline’s harpsichord is tuned in" in words_of(row)
+    ][:1]
+    assert "When is Ottoline’s harpsichord tuned?" in words_of(row)
+    assert row.cssselect(f'a[href="/chat/{session}#turn-1"]')
+    one = open_page(page_of, f"/memories/{id}")
+    assert "When is Ottoline’s harpsichord tuned?" in words_of(one.cssselect(".side")[0])
+    assert call(world, "get", id).access_count >= 1
+    plan = open_page(page_of, f"/memories/{id}/forget")
+    send(page_of, plan, f"/memories/{id}/forget")
+    assert "is tuned in March" not in open_page(page_of, "/memories/recalled").text_content()
+
+
+@requirement("web-pages:recall")
+def test_logs_are_read_again_only_when_they_have_changed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with world.client() as client:
+        chat(client, "Which colour has Ingeborg’s kayak?")
+    sessions = world.satchel.sessions
+    load, read = sessions.load, []
+
+    async def counted(id: str, **more: Any) -> Any:
+        read.append(id)
+        return await load(id, **more)
+
+    monkeypatch.setattr(sessions, "load", counted)
+    surfacings = Surfacings(sessions)
+    first = world.call(surfacings.newest)
+    count = len(read)
+    assert count > 0
+    assert world.call(surfacings.newest) == first
+    assert len(read) == count
+    with world.client() as client:
+        chat(client, "And whose is it?")
+    world.call(surfacings.newest)
+    assert len(read) == count + 1
+
+
+@requirement("web-pages:hostile")
+def test_hostile_words_are_only_text_wherever_a_memory_is_shown(world: World, page_of: httpx2.Client) -> None:
+    async def fill() -> str:
+        memory = world.app.service.memory
+        id = await memory.add(
+            HOSTILE, tags=[HOSTILE[:60]], speaker=HOSTILE[:80], session='"><script>x</script>', turn=1
+        )
+        await memory.edit(id, importance=4, why=HOSTILE)
+        other = await memory.add(f"{HOSTILE} too")
+        await memory.link(id, other, "<i>relation</i>")
+        await memory.pin(id)
+        return id
+
+    id = world.call(fill)
+    for path in (
+        "/memories?show=all",
+        f"/memories?q={'%3Cscript%3Ealert(1)%3C/script%3E'}",
+        f"/memories/{id}",
+        f"/memories/{id}?message=%3Cscript%3Ealert(3)%3C/script%3E",
+        f"/memories/{id}/forget",
+        "/memories/recalled?message=%3Cscript%3E",
+        "/memories?tag=%3Cscript%3E&session=%22%3E%3Cscript%3Ex%3C/script%3E",
+    ):
+        page = open_page(page_of, path)
+        assert [script.get("src", "").startswith("/static/") for script in page.cssselect("script")] == [True]
+        assert page.cssselect("main img, main iframe, main b b, [onerror], [onclick], [style]") == []
+        assert "49" not in page.text_content() or "{{ 7 * 7 }}" in page.text_content()
+        for link in page.cssselect("main a[href]"):
+            assert link.get("href").startswith(("/", "#", "?"))
+    shown = open_page(page_of, f"/memories/{id}")
+    assert "<script>alert(1)</script>" in shown.cssselect("h1")[0].text_content()
+
+
+@requirement("web-pages:hostile")
+@pytest.mark.parametrize(
+    "id",
+    ["nothing", "m0000000000000000", "..%2f..%2fetc%2fpasswd", "%2e%2e", "%00", "'", "x" * 5000, "%ff%fe"],
+    ids=lambda id: id[:30],
+)
+def test_ids_of_nothing_are_not_found(page_of: httpx2.Client, id: str) -> None:
+    for path in (f"/memories/{id}", f"/memories/{id}/forget", f"/memories/receipts/{id}"):
+        answer = page_of.get(path)
+        assert answer.status_code == 404, (path, answer.status_code)
+        assert "Traceback" not in answer.text
