@@ -230,6 +230,17 @@ async def test_an_appointment_stands_in_the_agenda_alone_until_its_hour_is_over(
         assert [day for day, _ in await agenda(memory)] == ["Tue 2026-11-24"]
 
 
+async def test_the_agenda_does_not_repeat_the_day_that_a_program_wrote_into_a_fact() -> None:
+    async with opened() as (memory, _):
+        id = await memory.add(
+            "The user's mother has her operation on Thursday (2026-11-26) and leaves before 2026-12-01."
+        )
+        found = await memory.agenda()
+        assert [line.text for line in found.memories] == [
+            f'Thu 2026-11-26 {id[:8]} "The user\'s mother has her operation on Thursday and leaves before 2026-12-01."'
+        ]
+
+
 async def test_a_postponement_of_one_thing_calls_off_no_other() -> None:
     async with opened() as (memory, _):
         await memory.add("The user's exhibition opens on Saturday 28 November.")

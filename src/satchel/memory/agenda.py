@@ -37,6 +37,8 @@ _CLOCK: Final = re.compile(
     r"\b(?P<hour>[01]?\d|2[0-4])(?:[:.h](?P<minute>[0-5]\d)(?!\d)(?:\s?(?P<half>[ap]m)\b)?|\s?(?P<only>[ap]m|uhr|h)\b)",
     re.IGNORECASE,
 )
+_COMPUTED: Final = re.compile(r" \(\d{4}-\d\d-\d\d(?: to \d{4}-\d\d-\d\d)?\)")
+"""The days that a program computed and wrote into a fact."""
 _TOLD_SHARE: Final = 0.5
 """The same for a fact and a turn that speak of the same day: a fact has words of its own ("the user")."""
 
@@ -287,7 +289,9 @@ def _day(day: date) -> str:
 def _line(entry: _Entry) -> AgendaLine:
     days = _day(entry.first) if entry.first == entry.last else f"{_day(entry.first)} to {_day(entry.last)}"
     memory = entry.found.memory
-    text = f"{days} {short_id(memory.id)}{entry.doubt} {quoted(entry.found.words)}"
+    # The line begins with its days, so they need not be in its words as well.
+    words = _COMPUTED.sub(lambda days: "" if str(entry.first) in days[0] else days[0], entry.found.words)
+    text = f"{days} {short_id(memory.id)}{entry.doubt} {quoted(words)}"
     return AgendaLine(
         memory=memory,
         words=entry.found.words,
