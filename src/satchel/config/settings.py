@@ -239,6 +239,7 @@ class ServerSettings:
         allowed_hosts: By which other names clients may address the server, with or without a port.
         tls_cert: The file with the certificate and its chain, in PEM; "" serves without TLS.
         tls_key: The file with its private key.
+        messages_provider: The provider (`[providers.NAME]`, kind "anthropic") to which POST /v1/messages is passed on.
         requests_per_s: How many requests of one address are answered in the long run; ten times as many at once.
         join: Whether conversations in the terminal are held in the server where one runs.
     """
@@ -248,6 +249,7 @@ class ServerSettings:
     allowed_hosts: tuple[str, ...] = ()
     tls_cert: str = ""
     tls_key: str = ""
+    messages_provider: str = "anthropic"
     requests_per_s: float = 100.0
     join: bool = True
 
@@ -929,6 +931,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kind="text",
         default="",
         doc="The file with the certificate's private key, in PEM.",
+    ),
+    Setting(
+        key="server.messages_provider",
+        kind="text",
+        default="anthropic",
+        doc='The provider, an entry of kind "anthropic", to which the memory proxy (POST /v1/messages) passes requests '
+        "on.",
     ),
     Setting(
         key="server.requests_per_s",

@@ -44,7 +44,8 @@ from satchel.server.problems import (
     problem_of,
     retry_after,
 )
-from satchel.server.routes import capabilities, chat, completions, memories, program, sessions
+from satchel.server.proxy.proxy import Proxy
+from satchel.server.routes import capabilities, chat, completions, memories, messages, program, sessions
 from satchel.server.routes.documented import PROBLEMS
 from satchel.server.service import Service
 from satchel.server.streams import Stopping
@@ -109,6 +110,10 @@ class App:
             await anyio.sleep(_LAST_WORDS_S)
         self.service.stopping.end_streams()
 
+    async def aclose(self) -> None:
+        """Close the connections to providers."""
+        await self.service.proxy.aclose()
+
 
 def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None = None) -> App:
     """Make the application.
@@ -120,10 +125,14 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
     """
     settings = settings or satchel.settings.server
     metrics = Metrics()
-    service = Service(
-        satchel=satchel, sessions=OpenSessions(satchel, metrics), metrics=metrics, stopping=Stopping()
-    )
     browsers = Browsers(satchel.settings.home, token=token, clock=satchel.clock)
+    service = Service(
+        satchel=satchel,
+        sessions=OpenSessions(satchel, metrics),
+        metrics=metrics,
+        stopping=Stopping(),
+        proxy=Proxy(satchel, is_token=browsers.is_token, metrics=metrics),
+    )
     access = BrowserAccess(browsers)
     # No page with documentation: its scripts would come from elsewhere.
     api = _Api(
@@ -137,7 +146,17 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
     )
     api.state.service = service
     api.state.pages = PageState(access=access)
-    for module in (chat, sessions, memories, capabilities, program, completions, login, session_pages):
+    for module in (
+        chat,
+        sessions,
+        memories,
+        capabilities,
+        program,
+        messages,
+        completions,
+        login,
+        session_pages,
+    ):
         api.include_router(module.router)
     api.router.routes.append(Route("/mcp", McpEndpoint(satchel, service.stopping)))
     api.state.kept = Kept.of(satchel)
@@ -151,6 +170,7 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
         doctor_page,
     ):
         api.include_router(pages.router)
+    api.include_router(messages.others)
     api.add_exception_handler(SatchelError, _failed)
     api.add_exception_handler(V1Failure, _unfit)
     api.add_exception_handler(Exception, _defective)

@@ -30,6 +30,7 @@ __all__ = ["serve", "served"]
 _STOP_TURNS_S: Final = 10.0
 """The ends of turns are written within two or three seconds, see `SessionHub`; a tool that doesn't stop is left."""
 _STOP_REQUESTS_S: Final = 3
+_CLOSE_S: Final = 1.0
 _KEEP_ALIVE_S: Final = 15
 _BACKLOG: Final = 512
 _MOST_CONNECTIONS: Final = 8192
@@ -115,6 +116,8 @@ async def served(satchel: Satchel) -> AsyncIterator[tuple[str, App]]:
                     server.should_exit = True
                     with anyio.move_on_after(_STOP_REQUESTS_S + 2):
                         await ended.wait()
+                    with anyio.move_on_after(_CLOSE_S):
+                        await app.aclose()
                 group.cancel_scope.cancel()
 
 

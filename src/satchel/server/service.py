@@ -13,6 +13,7 @@ from satchel.runtime import Satchel
 from satchel.runtime.capability_parts import CapabilityParts
 from satchel.server.metrics import Metrics
 from satchel.server.open_sessions import OpenSessions
+from satchel.server.proxy.proxy import Proxy
 from satchel.server.streams import Stopping
 
 __all__ = ["Serves", "Service"]
@@ -26,6 +27,7 @@ class Service:
     sessions: OpenSessions
     metrics: Metrics
     stopping: Stopping
+    proxy: Proxy
 
     @property
     def memory(self) -> Memory:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
 from satchel.errors import ConfigError, NotFound
@@ -22,6 +22,7 @@ from satchel.server.completions import (
 )
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.routes.documented import V1_ERRORS
+from satchel.server.routes.messages import passes_on
 from satchel.server.service import Serves, Service
 from satchel.server.streams import EVENT_STREAM, EventStream
 from satchel.server.v1_errors import V1Failure
@@ -71,15 +72,22 @@ async def complete(
 
 
 @router.get("/v1/models", response_model=ModelCards, summary="List the models")
-async def models(service: Serves) -> Response:
-    """List names for `model`. Any other PROVIDER:MODEL that the settings know will do, too."""
+async def models(service: Serves, sent: Request) -> Response:
+    """List names for `model`. Any other PROVIDER:MODEL that the settings know will do, too.
+
+    A client of Anthropic (header `anthropic-version`) gets its provider's list.
+    """
+    if passes_on(sent):
+        return await service.proxy.other(sent, stopping=service.stopping)
     cards = [ModelCard(id=name).model_dump() for name in await _names(service)]
     return JsonAnswer({"object": "list", "data": cards})
 
 
 @router.get("/v1/models/{id:path}", response_model=ModelCard, summary="Show a model")
-async def model(service: Serves, id: str) -> Response:
+async def model(service: Serves, id: str, sent: Request) -> Response:
     """Show one of these models."""
+    if passes_on(sent):
+        return await service.proxy.other(sent, stopping=service.stopping)
     if id not in await _names(service):
         raise V1Failure(404, f"There is no model {id[:200]!r}.", param="model", code="model_not_found")
     return JsonAnswer(ModelCard(id=id).model_dump())

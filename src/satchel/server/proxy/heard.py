@@ -1,0 +1,129 @@
+"""What a provider answered: read from a copy of the bytes that went to the client, after they went."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx2
+
+__all__ = ["Heard", "Hearing"]
+
+_MOST_BYTES: Final = 16_000_000
+"""Of an answer that is kept for reading. The longest one that a provider gives has about 1 MB as a stream."""
+_MOST_ARGUMENTS: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """An answer.
+
+    Attributes:
+        text: What the model says.
+        is_final: It is complete, and the model waits for nothing: it called no tool of the client.
+        arguments: Texts among the arguments of its calls.
+    """
+
+    text: str = ""
+    is_final: bool = False
+    arguments: tuple[str, ...] = ()
+
+
+class Hearing:
+    """Collects the bytes of an answer."""
+
+    def __init__(self, headers: httpx2.Headers) -> None:
+        """Take the headers of the answer."""
+        self._headers = headers
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def take(self, piece: bytes) -> None:
+        """Take the next piece."""
+        self._size += len(piece)
+        if self._size <= _MOST_BYTES:
+            self._pieces.append(piece)
+
+    def read(self) -> Heard:
+        """What was said in it; nothing where it can't be read."""
+        if self._size > _MOST_BYTES:
+            return Heard()
+        kept = [
+            (name, self._headers[name])
+            for name in ("content-encoding", "content-type")
+            if name in self._headers
+        ]
+        try:
+            body = httpx2.Response(200, headers=kept, content=b"".join(self._pieces)).text
+            if "event-stream" in self._headers.get("content-type", ""):
+                return _read_stream(_events(body.splitlines()))
+            return _read_message(json.loads(body))
+        # Bytes from outside: compressed wrongly, cut, or of another form than expected. Nobody waits for this.
+        except (httpx2.DecodingError, ValueError, RecursionError, AttributeError, TypeError):
+            return Heard()
+
+
+def _events(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+    for line in lines:
+        if line.startswith("data:"):
+            event = _parsed(line[5:])
+            if isinstance(event, dict):
+                yield event
+
+
+def _read_stream(events: Iterable[Mapping[str, Any]]) -> Heard:
+    texts: dict[int, str] = {}
+    inputs: dict[int, str] = {}
+    reason, is_complete = None, False
+    for event in events:
+        match event:
+            case {"type": "content_block_start", "index": int(index), "content_block": {"type": "text"}}:
+                texts[index] = ""
+            case {"type": "content_block_start", "index": int(index), "content_block": {"type": "tool_use"}}:
+                inputs[index] = ""
+            case {"type": "content_block_delta", "index": int(index), "delta": {"text": str(text)}}:
+                texts[index] = texts.get(index, "") + text
+            case {"type": "content_block_delta", "index": int(index), "delta": {"partial_json": str(text)}}:
+                inputs[index] = inputs.get(index, "") + text
+            case {"type": "message_delta", "delta": {"stop_reason": str(why)}}:
+                reason = why
+            case {"type": "message_stop"}:
+                is_complete = True
+            case _:
+                pass
+    return _heard(
+        texts.values(), [_parsed(text) for text in inputs.values()], reason if is_complete else None
+    )
+
+
+def _read_message(message: Mapping[str, Any]) -> Heard:
+    blocks = [block for block in message["content"] if isinstance(block, dict)]
+    return _heard(
+        [str(block.get("text", "")) for block in blocks if block.get("type") == "text"],
+        [block.get("input") for block in blocks if block.get("type") == "tool_use"],
+        message.get("stop_reason"),
+    )
+
+
+def _heard(texts: Iterable[str], inputs: Iterable[Any], reason: object) -> Heard:
+    arguments = [
+        value
+        for input in inputs
+        if isinstance(input, dict)
+        for value in input.values()
+        if isinstance(value, str) and value.strip()
+    ]
+    return Heard(
+        text="\n".join(text for text in texts if text.strip()),
+        is_final=reason in ("end_turn", "stop_sequence", "max_tokens"),
+        arguments=tuple(arguments[:_MOST_ARGUMENTS]),
+    )
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,178 @@
+"""The memory proxy as the routes use it: which provider, whose key, and what is added to a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import httpx2
+from starlette.requests import Request
+from starlette.responses import Response
+
+from satchel.addresses import DEFAULT_PORTS
+from satchel.config import ProviderSettings
+from satchel.runtime import Satchel
+from satchel.server.binding import is_loopback
+from satchel.server.metrics import Metrics
+from satchel.server.proxy.conversation import Conversation, is_auxiliary, read_conversation
+from satchel.server.proxy.heard import Heard
+from satchel.server.proxy.raw_messages import RawMessages
+from satchel.server.proxy.relay import Header, Relay, passed_on, upstream_client
+from satchel.server.proxy.remembering import Remembering, Replayed
+from satchel.server.streams import Stopping
+from satchel.server.v1_errors import V1Failure
+
+__all__ = ["Proxy"]
+
+_KEY: Final = b"x-api-key"
+_AUTHORIZATION: Final = b"authorization"
+_SHORT_BYTES: Final = 200_000
+"""So much JSON is read in 2 ms."""
+
+
+class Proxy:
+    """Passes requests on to the provider that the settings name, with memory."""
+
+    def __init__(self, satchel: Satchel, *, is_token: Callable[[str], bool], metrics: Metrics) -> None:
+        """No connection is made before the first request; `is_token` says whether something is the home's token."""
+        self._satchel = satchel
+        self._is_token = is_token
+        self._metrics = metrics
+        self._remembering = Remembering(satchel)
+        self._client: httpx2.AsyncClient | None = None
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def messages(self, request: Request, *, stopping: Stopping) -> Response:
+        """Pass a request for an answer on, with memory, and capture what is said."""
+        headers, body = self._headers(request), await request.body()
+        known = await self._conversation(request, body)
+        replayed = await self._remembering.replayed(known[1]) if known is not None else None
+        if known is None or replayed is None:
+            return self._relay(request, headers, body, stopping=stopping)
+        raw, conversation = known
+        said: anyio.Event | None = None
+
+        def accepted() -> None:
+            nonlocal said
+            if conversation.is_new:
+                said = self._remembering.begun(conversation.turns[-1], replayed.place)
+
+        async def heard(answer: Heard) -> None:
+            await self._remembering.answered(answer, conversation, replayed.place, said=said)
+
+        return self._relay(
+            request,
+            headers,
+            _with_memory(raw, body, replayed),
+            stopping=stopping,
+            accepted=accepted,
+            heard=heard,
+        )
+
+    async def count(self, request: Request, *, stopping: Stopping) -> Response:
+        """Pass a request for a count of tokens on, with the memory that the conversation has already."""
+        headers, body = self._headers(request), await request.body()
+        known = await self._conversation(request, body)
+        replayed = await self._remembering.replayed(known[1], searches=False) if known is not None else None
+        if known is not None and replayed is not None:
+            body = _with_memory(known[0], body, replayed)
+        return self._relay(request, headers, body, stopping=stopping)
+
+    async def other(self, request: Request, *, stopping: Stopping) -> Response:
+        """Pass any other request on as it is."""
+        if any(part in (".", "..") for part in request.url.path.split("/")):
+            raise V1Failure(404, "There is no such path.")
+        return self._relay(request, self._headers(request), await request.body(), stopping=stopping)
+
+    async def _conversation(self, request: Request, body: bytes) -> tuple[RawMessages, Conversation] | None:
+        """The conversation of a request that memory has to do with."""
+        if request.headers.get("x-satchel-memory", "").lower() == "off" or not self._satchel.memory:
+            return None
+        # Megabytes of JSON take long enough to hold up every other client.
+        found = await anyio.to_thread.run_sync(_read, body) if len(body) > _SHORT_BYTES else _read(body)
+        if found is None:
+            return None
+        raw, conversation = found
+        agent = request.headers.get("user-agent", "")
+        if is_auxiliary(raw, conversation, agent=agent, prompts=self._remembering.prompts):
+            return None
+        return raw, conversation
+
+    def _headers(self, request: Request) -> list[Header]:
+        """The headers for the provider. The token never goes on: where a client sent it as its key, the home's own key
+        of the provider takes its place.
+
+        Raises:
+            V1Failure: The home has no key.
+        """
+        headers = passed_on(request.headers.raw)
+        own = [
+            (name, value)
+            for name, value in headers
+            if name in (_AUTHORIZATION, _KEY)
+            and self._is_token(value.decode("latin-1").rpartition(" ")[2].strip())
+        ]
+        if not own:
+            return headers
+        headers = [header for header in headers if header not in own]
+        if any(name in (_AUTHORIZATION, _KEY) and value.strip() for name, value in headers):
+            return headers
+        provider = self._provider()
+        key = self._satchel.settings.secret(provider.env_api_key)
+        if key is None:
+            raise V1Failure(
+                401,
+                f"Satchel has no key for {provider.name}: {provider.env_api_key or 'env_api_key'} is not set where it "
+                "runs. Set it; or send the provider's key as usual, and Satchel's token as X-Satchel-Token.",
+            )
+        # As the client sent the token, it would have sent the key.
+        name = own[0][0]
+        return [*headers, (name, f"Bearer {key}".encode() if name == _AUTHORIZATION else key.encode())]
+
+    def _relay(
+        self, request: Request, headers: Sequence[Header], body: bytes, *, stopping: Stopping, **more: object
+    ) -> Relay:
+        if self._client is None:
+            self._client = upstream_client()
+        url = self._url(request)
+        passed = httpx2.Request(request.method, url, headers=list(headers), content=body or None)
+        return Relay(
+            passed,
+            client=self._client,
+            stopping=stopping,
+            metrics=self._metrics,
+            **more,  # type: ignore[arg-type]
+        )
+
+    def _url(self, request: Request) -> httpx2.URL:
+        base = httpx2.URL(self._provider().base_url.rstrip("/").removesuffix("/v1") or "/")
+        here = request.scope.get("server") or ("", 0)
+        port = base.port or DEFAULT_PORTS.get(base.scheme, 0)
+        if port == here[1] and (base.host == here[0] or (is_loopback(base.host) and is_loopback(here[0]))):
+            raise V1Failure(
+                500,
+                "The provider's address is this server's own, so requests would go round in circles. Where the server "
+                "runs, ANTHROPIC_BASE_URL must not point to it; or set base_url of the provider.",
+            )
+        path = base.path.rstrip("/") + request.url.path
+        query = request.scope.get("query_string") or b""
+        return base.copy_with(raw_path=path.encode() + (b"?" + query if query else b""))
+
+    def _provider(self) -> ProviderSettings:
+        return self._satchel.settings.provider(self._satchel.settings.server.messages_provider)
+
+
+def _read(body: bytes) -> tuple[RawMessages, Conversation] | None:
+    raw = RawMessages.read(body)
+    conversation = read_conversation(raw) if raw is not None else None
+    return (raw, conversation) if raw is not None and conversation is not None else None
+
+
+def _with_memory(raw: RawMessages, body: bytes, replayed: Replayed) -> bytes:
+    return raw.with_blocks(replayed.blocks) if replayed.blocks else body

@@ -1,0 +1,80 @@
+"""`POST /v1/messages` and what belongs to it: the memory proxy for clients of Anthropic."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from satchel.server.routes.documented import V1_ERRORS
+from satchel.server.service import Serves
+from satchel.server.streams import EVENT_STREAM
+from satchel.server.v1_errors import V1Failure
+
+__all__ = ["passes_on", "router"]
+
+router = APIRouter(tags=["anthropic"], responses=V1_ERRORS)
+
+_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"type": "object", "additionalProperties": True}}},
+    }
+}
+_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The provider's answer, unchanged.",
+        "content": {"application/json": {}, EVENT_STREAM: {}},
+    },
+    "default": {"description": "Whatever the provider answers, unchanged."},
+}
+
+
+@router.post(
+    "/v1/messages",
+    response_class=Response,
+    responses=_ANSWER,
+    openapi_extra=_BODY,
+    summary="Ask the provider, with memory",
+)
+async def messages(service: Serves, request: Request) -> Response:
+    """Pass a request on to the provider, byte for byte, with a block of memory after the user's newest words if there
+    is any. What the user and the model say is captured.
+    """
+    _check(service)
+    return await service.proxy.messages(request, stopping=service.stopping)
+
+
+@router.post(
+    "/v1/messages/count_tokens",
+    response_class=Response,
+    responses=_ANSWER,
+    openapi_extra=_BODY,
+    summary="Count tokens",
+)
+async def count_tokens(service: Serves, request: Request) -> Response:
+    """Pass it on, with the memory that stands in the conversation."""
+    return await service.proxy.count(request, stopping=service.stopping)
+
+
+others = APIRouter(include_in_schema=False)
+"""Comes after all other routes."""
+
+
+@others.api_route("/v1/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
+async def other(service: Serves, request: Request) -> Response:
+    """Pass what clients of Anthropic ask besides on as it is."""
+    if not passes_on(request):
+        raise V1Failure(404, "There is no such path.")
+    return await service.proxy.other(request, stopping=service.stopping)
+
+
+def passes_on(request: Request) -> bool:
+    """Whether a client of Anthropic sent this, to a path that others use too."""
+    return "anthropic-version" in request.headers
+
+
+def _check(service: Serves) -> None:
+    if service.stopping.has_begun:
+        raise V1Failure(503, "The server is stopping.")
