@@ -273,6 +273,10 @@ def read_fields(fields: Sequence[Field], form: Mapping[str, Sequence[str]]) -> F
     readable = True
     for field in fields:
         given = form.get(field.name, ())
+        if field.kind == "group" and not field.required and not _is_touched(field, form):
+            # What a part needs is needed only where the part is given.
+            filled.append(field)
+            continue
         if field.kind == "group":
             inner = read_fields(field.fields, form)
             readable = readable and inner.is_readable
@@ -288,6 +292,14 @@ def read_fields(fields: Sequence[Field], form: Mapping[str, Sequence[str]]) -> F
         readable = readable and not problem
         filled.append(replace(field, value=typed, problem=problem))
     return Filled(values, tuple(filled), readable)
+
+
+def _is_touched(group: Field, form: Mapping[str, Sequence[str]]) -> bool:
+    """Whether anything in a group was filled in."""
+    return any(
+        _is_touched(field, form) if field.kind == "group" else any(form.get(field.name, ()))
+        for field in group.fields
+    )
 
 
 _NOTHING: Final = object()

@@ -1,0 +1,166 @@
+"""The pages of memories and capabilities in a real browser: with scripts, wide and on a phone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from satchel.capabilities import Wanted
+from satchel.errors import NoSandbox
+from satchel.memory import Episode
+from satchel.tools.web import find_chromium, has_playwright
+from tests.capabilities.world import BY_BUILDER, GREET
+from tests.requirements import requirement
+from tests.server.world import World
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Page
+
+pytestmark = pytest.mark.skipif(
+    not has_playwright() or find_chromium("", os.environ) is None,
+    reason="the pages are NOT tested in a browser: it needs the package playwright and Chromium (apt-get install chromium)",
+)
+
+WAIT_MS = 60_000
+"""A bound for a machine that is slow; nothing waits that long."""
+LONG = "kvist-cykler-prøvestand-nordvestre-hal-5GHz-gæst-2026-" * 8
+
+
+@pytest.fixture(scope="module")
+def filled(world: World) -> dict[str, str]:
+    """A home with odd words in it. Returns the ids and names that pages need."""
+
+    async def fill() -> dict[str, str]:
+        memory, parts = world.app.service.memory, world.satchel.capabilities
+        assert parts is not None
+        fact = await memory.add("Nora is vegetarian: no meat, no fish.", tags=["food", LONG[:60]])
+        [turn] = await memory.add_episodes(
+            [Episode(session="dinners", turn=1, speaker="user", text="No salmon for me, please.")]
+        )
+        await memory.link(fact, turn, "derived_from")
+        for other in (
+            "我妹妹住在上海,她在一家做自行车电池的公司工作。",
+            "أختي تسكن في القاهرة وتعمل في مستشفى الأطفال.",
+            LONG,
+        ):
+            await memory.link(fact, await memory.add(other), "elaborates")
+        await memory.add(
+            "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script> said the page."
+        )
+        await parts.catalogue.request(Wanted(name="greet", description=f"{GREET.description} {LONG}"))
+        made = await parts.registrar.register("greet", GREET, provenance=BY_BUILDER)
+        return {"memory": fact, "capability": made.capability.name}
+
+    try:
+        found: dict[str, str] = world.call(fill)
+    except NoSandbox as error:
+        pytest.skip(f"THE PAGES WERE NOT OPENED IN A BROWSER: {error}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def chromium(world: World) -> Iterator[BrowserContext]:
+    """A browser that is logged in."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=find_chromium("", os.environ),
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+        context = browser.new_context()
+        context.set_default_timeout(WAIT_MS)
+        port = world.url.rpartition(":")[2]
+        context.add_cookies(
+            [{"name": f"satchel_{port}", "value": world.app.browsers.log_in(), "url": world.url}]
+        )
+        yield context
+        browser.close()
+
+
+@pytest.fixture
+def tab(chromium: BrowserContext, world: World) -> Iterator[tuple[Page, list[str]]]:
+    """A tab, and what went wrong in it: messages of its console, and requests to elsewhere."""
+    page = chromium.new_page()
+    wrong: list[str] = []
+    page.on("console", lambda m: wrong.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda r: None if r.url.startswith((world.url, "data:")) else wrong.append(r.url))
+    yield page, wrong
+    page.close()
+
+
+@requirement("web-pages:chromium")
+def test_a_memory_is_found_corrected_and_forgotten_and_a_capability_run_from_its_form(
+    world: World, tab: tuple[Page, list[str]], filled: dict[str, str]
+) -> None:
+    page, wrong = tab
+    page.goto(f"{world.url}/memories")
+    page.evaluate("window.notReloaded = true")
+    page.get_by_label("Search memories").fill("vegetarian")
+    page.keyboard.press("Enter")
+    page.locator("#results").get_by_role("link", name="Nora is vegetarian").wait_for()
+    page.locator(".found", has_text="best first").wait_for()
+    assert page.evaluate("window.notReloaded")  # a part of the page was replaced
+    assert "q=vegetarian" in page.url
+    page.locator("#results").get_by_role("link", name="Nora is vegetarian").click()
+    page.get_by_role("link", name="Edit", exact=True).click()
+    page.get_by_label("Words").fill("Nora eats fish again.")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("heading", name="Nora eats fish again.").wait_for()
+    page.get_by_text("Saved.").wait_for()
+    page.locator("#sayings").get_by_role("button", name="Undo").click()
+    page.get_by_role("heading", name="Nora is vegetarian: no meat, no fish.").wait_for()
+    page.get_by_role("link", name="Forget…").click()
+    page.get_by_text("It can’t be undone").wait_for()
+    page.get_by_role("button", name="Forget for good").click()
+    page.get_by_text("Forgotten: 1 memory").wait_for()
+    page.goto(f"{world.url}/memories?q=vegetarian")
+    page.get_by_role("heading", name="Nothing about").wait_for()
+
+    page.goto(f"{world.url}/capabilities/{filled['capability']}")
+    page.get_by_label("City").fill("<b>Ulm</b>")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_text("Hello, <b>Ulm</b>!").wait_for()
+    assert page.get_by_label("City").input_value() == "<b>Ulm</b>"
+    assert wrong == []
+
+
+@requirement("web-pages:chromium")
+def test_every_page_fits_a_wide_and_a_narrow_window_without_an_error(
+    world: World, tab: tuple[Page, list[str]], filled: dict[str, str]
+) -> None:
+    page, wrong = tab
+
+    async def again(words: str) -> str:
+        memory = world.app.service.memory
+        fact = await memory.add(words)
+        for other in await memory.list(limit=6):
+            if other.id != fact:
+                await memory.link(fact, other.id, "related")
+        return fact
+
+    fact = world.call(partial(again, f"{LONG} is the name of the network."))
+    for path in (
+        "/memories",
+        "/memories?q=network",
+        f"/memories/{fact}?message=network",
+        f"/memories/{fact}/forget",
+        "/memories/recalled?message=which+network",
+        "/capabilities",
+        f"/capabilities/{filled['capability']}",
+        "/usage",
+        "/settings",
+        "/doctor",
+    ):
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.goto(world.url + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1280, path
+        page.set_viewport_size({"width": 390, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        assert page.title() != "run", path
+    assert wrong == []
