@@ -2,7 +2,7 @@
 # call sets up nothing. They need Python 3.11 or newer, and a package index for the first time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz check format lock docs bench table clean
+.PHONY: help run test fuzz check format lock docs screenshots bench table clean
 
 BIN := .venv/bin
 SETUP := pyproject.toml src/satchel/version.py scripts/setup.sh
@@ -32,6 +32,9 @@ format: .venv/dev.stamp ## put the code into its form
 
 docs: .venv/dev.stamp ## write docs/reference anew
 	$(BIN)/python docs/generate.py
+
+screenshots: .venv/dev.stamp ## take the pictures in docs/images (needs Chromium); ARGS="chat sessions" chooses
+	@$(BIN)/python docs/screenshots.py $(ARGS)
 
 lock: ## resolve the dependencies anew (needs uv); UPGRADE=--upgrade takes newer versions
 	uv pip compile pyproject.toml --group build $(LOCK) $(UPGRADE) -o requirements.lock

@@ -101,6 +101,6 @@ if [ "$kind" = dev ]; then
     # Installed separately: it is large, and if it can't be installed, everything else must be.
     if ! command -v chromium >/dev/null 2>&1 && ! command -v chromium-browser >/dev/null 2>&1 &&
         ! command -v google-chrome >/dev/null 2>&1 && ! install_debian chromium; then
-        say "setup: no Chromium is here, and none is installable. The tests of the browser tool are skipped."
+        say "setup: no Chromium is here, and none is installable. The tests of the browser tool and of the web pages in a browser are skipped."
     fi
 fi

@@ -142,6 +142,7 @@ class SurfacedMemory:
 
     Attributes:
         is_part: `content` is only a part of it; the rest was not shown.
+        why: What spoke most for showing it, in a few words for the user; "" where that is not known.
     """
 
     id: str
@@ -150,6 +151,7 @@ class SurfacedMemory:
     session: str | None = None
     source_turn: int | None = None
     is_part: bool = False
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

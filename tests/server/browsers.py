@@ -55,7 +55,8 @@ def send(
 
     `fields` are what the user filled in, and the button that was pressed.
     """
-    [form] = [each for each in page.forms if each.get("action") == action and each.method == "POST"]
+    forms = [each for each in page.forms if each.get("action") == action and each.method == "POST"]
+    [form] = [each for each in forms if len(forms) == 1 or set(fields or {}) <= set(each.fields.keys())]
     filled = {key: value for key, value in form.form_values() if key not in (fields or {})}
     return client.post(
         action,

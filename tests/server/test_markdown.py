@@ -53,7 +53,7 @@ def assert_harmless(text: str) -> None:
         assert set(element.attrib) <= ATTRIBUTES, text
         href = element.get("href")
         assert href is None or href.lower().startswith(("http://", "https://", "mailto:")), text
-        assert element.get("class") in (None, "scroll"), text
+        assert element.get("class") in (None, "scroll", "num"), text
         if element.tag == "a":
             assert element.get("rel") == "noopener noreferrer nofollow"
 

@@ -30,14 +30,13 @@ from satchel.events import (
 from satchel.messages import text_of
 from satchel.runtime import lines
 from satchel.runtime.recap import Exchange
-from satchel.runtime.tool_display import describe_call, show_observation
+from satchel.runtime.tool_display import describe_call, describe_progress, show_observation
 
 __all__ = ["TurnView", "has_colour", "one_line"]
 
 _LINE = 100
 _PROGRESS_S = 0.5
 """Seconds between two lines of progress; nobody reads them more often."""
-_MOST_COUNTED = 1e15
 _RECAP_LINES = 4
 """The most lines of an earlier answer that are shown when a conversation is continued."""
 _FILE_COLUMNS = 200
@@ -54,35 +53,6 @@ def has_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
 def one_line(text: str, limit: int = _LINE) -> str:
     """The text as one line of at most `limit` characters, without control characters."""
     return lines.one_line(plain(text[: limit * 8]), limit)
-
-
-def _progress(data: Mapping[str, Any]) -> str:
-    """A tool's progress: its newest line of output, an MCP server's numbers, or whatever else it reports."""
-    match data:
-        case {"stream": _, "text": str(text)}:
-            return text.rstrip().rpartition("\n")[2]
-        case {"bytes": int(count)} if _is_number(count):
-            return f"{count:,} bytes of output"
-        case {"progress": done, "total": total, "message": message} if _is_number(done):
-            far = f"{done:g} of {total:g}" if _is_number(total) else f"{done:g}"
-            return f"{far} · {message}" if message else far
-        case {"progress": None, "message": str(message)}:
-            return message  # a task of an MCP server says how it is, and gives no numbers
-        case {"progress": str(text)}:
-            return text
-        case {"status": str(status), **more}:
-            return f"{status} {describe_call('', more)}"
-        case {"progress": dict(fields)}:
-            return describe_call("", fields)
-        case {"progress": other}:
-            return str(other)
-        case _:
-            return describe_call("", data)
-
-
-def _is_number(value: object) -> bool:
-    """Whether it can be printed as a number: a tool may report anything, and Python refuses to print some integers."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST_COUNTED
 
 
 class TurnView:
@@ -297,7 +267,7 @@ class TurnView:
     def _progressed(self, tool: str, data: Mapping[str, Any]) -> None:
         # A tool may report its progress a hundred times a second.
         now_s = self._monotonic_s()
-        if now_s - self._progressed_s >= _PROGRESS_S and (text := one_line(_progress(data), 80)):
+        if now_s - self._progressed_s >= _PROGRESS_S and (text := one_line(describe_progress(data), 80)):
             self._progressed_s = now_s
             self.note(self._fitted(f"  … {tool}: {text}"), "dim")
 

@@ -57,6 +57,7 @@ from satchel.loop import (
     run_call,
 )
 from satchel.memory import Agenda, Episode, Hit, Profile
+from satchel.memory.reasons import why_shown
 from satchel.messages import Block, Message, TextBlock, ToolResultBlock, Usage
 from satchel.models import ChatModel, Completion
 from satchel.runtime.broadcast import Broadcast, Subscription
@@ -1106,6 +1107,7 @@ def _surfaced(hit: Hit) -> SurfacedMemory:
         score=round(hit.score, 4),
         session=hit.memory.source.session,
         source_turn=hit.memory.source.turn,
+        why=why_shown(hit),
     )
 
 

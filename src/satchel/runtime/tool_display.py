@@ -15,7 +15,15 @@ from typing import Any, Final, Literal, TypeAlias
 from satchel.events import Observation
 from satchel.runtime.lines import counted, one_line
 
-__all__ = ["Line", "Shown", "describe_call", "readable", "show_observation", "show_result"]
+__all__ = [
+    "Line",
+    "Shown",
+    "describe_call",
+    "describe_progress",
+    "readable",
+    "show_observation",
+    "show_result",
+]
 
 Style: TypeAlias = Literal["plain", "added", "removed", "active"]
 
@@ -27,6 +35,7 @@ _TODO_LINES = 20
 _DEPTH = 6
 """Levels of nested data that get lines of their own; what lies deeper is shown as compact JSON."""
 _READABLE_LINES = 200
+_MOST_COUNTED: Final = 1e15
 _LINE_CHARS = 400
 """A face cuts lines to its own width; this bounds what it has to look at."""
 
@@ -69,6 +78,35 @@ def describe_call(tool: str, input: Mapping[str, Any]) -> str:
         if isinstance(value, str):
             return one_line(value)
     return one_line(", ".join(f"{name}: {_compact(value)}" for name, value in input.items()))
+
+
+def describe_progress(data: Mapping[str, Any]) -> str:
+    """A tool's progress: its newest line of output, an MCP server's numbers, or whatever else it reports."""
+    match data:
+        case {"stream": _, "text": str(text)}:
+            return text.rstrip().rpartition("\n")[2]
+        case {"bytes": int(count)} if _is_number(count):
+            return f"{count:,} bytes of output"
+        case {"progress": done, "total": total, "message": message} if _is_number(done):
+            far = f"{done:g} of {total:g}" if _is_number(total) else f"{done:g}"
+            return f"{far} · {message}" if message else far
+        case {"progress": None, "message": str(message)}:
+            return message  # a task of an MCP server says how it is, and gives no numbers
+        case {"progress": str(text)}:
+            return text
+        case {"status": str(status), **more}:
+            return f"{status} {describe_call('', more)}"
+        case {"progress": dict(fields)}:
+            return describe_call("", fields)
+        case {"progress": other}:
+            return str(other)
+        case _:
+            return describe_call("", data)
+
+
+def _is_number(value: object) -> bool:
+    """Whether it can be printed as a number: a tool may report anything, and Python refuses to print some integers."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST_COUNTED
 
 
 def show_observation(event: Observation, input: Mapping[str, Any]) -> Shown:

@@ -26,6 +26,7 @@ from satchel.server.metrics import Metrics
 from satchel.server.open_sessions import OpenSessions
 from satchel.server.pages import capabilities as capabilities_page
 from satchel.server.pages import capability as capability_page
+from satchel.server.pages import chat as chat_page
 from satchel.server.pages import doctor as doctor_page
 from satchel.server.pages import login
 from satchel.server.pages import memories as memories_page
@@ -55,6 +56,19 @@ from satchel.version import __version__
 __all__ = ["App", "create_app"]
 
 
+_PAGES: Final = (
+    login,
+    chat_page,
+    session_pages,
+    memories_page,
+    memory_page,
+    capabilities_page,
+    capability_page,
+    usage_page,
+    settings_page,
+    doctor_page,
+)
+"""What browsers open."""
 _LAST_WORDS_S: Final = 0.3
 """Sending the end of a turn takes a few milliseconds."""
 
@@ -146,30 +160,10 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
     )
     api.state.service = service
     api.state.pages = PageState(access=access)
-    for module in (
-        chat,
-        sessions,
-        memories,
-        capabilities,
-        program,
-        messages,
-        completions,
-        login,
-        session_pages,
-    ):
+    for module in (chat, sessions, memories, capabilities, program, messages, completions, *_PAGES):
         api.include_router(module.router)
     api.router.routes.append(Route("/mcp", McpEndpoint(satchel, service.stopping)))
     api.state.kept = Kept.of(satchel)
-    for pages in (
-        memories_page,
-        memory_page,
-        capabilities_page,
-        capability_page,
-        usage_page,
-        settings_page,
-        doctor_page,
-    ):
-        api.include_router(pages.router)
     api.include_router(messages.others)
     api.add_exception_handler(SatchelError, _failed)
     api.add_exception_handler(V1Failure, _unfit)

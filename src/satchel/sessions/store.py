@@ -401,6 +401,14 @@ class SessionStore:
         """
         await self._index.settle(file)
 
+    async def writer(self, session_id: str) -> int | None:
+        """The process that has a session open for writing, this one included; None if none has.
+
+        Args:
+            session_id: The full id.
+        """
+        return await self._run(lambda: writer_of(self._lock_path(session_id)))
+
     def _lock_path(self, session_id: str) -> Path:
         return self._root / ".locks" / session_id
 

@@ -25,6 +25,7 @@ _TAGS: Final = {
 }  # fmt: skip
 """No `img`, which would tell its server who reads, and what an injected prompt put into its address; no `style`,
 `form`, `input`, `iframe`, `svg`."""
+_CLASSES: Final = {"scroll", "num"}
 _LINK: Final = re.compile(r"(https?|mailto):", re.IGNORECASE)
 _LANGUAGE: Final = re.compile(r"[\w+#.-]{1,30}")
 _HEADINGS: Final = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", "h6": "h6"}
@@ -114,6 +115,8 @@ def _cleaner() -> nh3.Cleaner:
             "div": {"class"},
             "ol": {"start"},
             "pre": {"data-lang"},
+            "td": {"class"},
+            "th": {"class"},
         },
         attribute_filter=_kept,
         url_schemes={"http", "https", "mailto"},
@@ -132,7 +135,7 @@ def _kept(_: str, name: str, value: str) -> str | None:
         # Not an address of this server: a model's words must not pass for the program's own.
         return value if _LINK.match(value) else None
     if name == "class":
-        return value if value == "scroll" else None
+        return value if value in _CLASSES else None
     return value
 
 
@@ -140,6 +143,7 @@ def _kept(_: str, name: str, value: str) -> str | None:
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     parser.core.ruler.push("ranks", _lower_ranks)
+    parser.core.ruler.push("alignment", _align)
     parser.add_render_rule("fence", _fence)
     parser.add_render_rule("image", _image)
     parser.add_render_rule("table_open", _table_open)
@@ -150,6 +154,15 @@ def _parser() -> MarkdownIt:
 def _lower_ranks(state: Any) -> None:
     for token in state.tokens:
         token.tag = _HEADINGS.get(token.tag, token.tag)
+
+
+def _align(state: Any) -> None:
+    """Columns of numbers by a class, because the pages allow no style attribute."""
+    for token in state.tokens:
+        if token.type in ("th_open", "td_open"):
+            is_right = token.attrs.pop("style", "") == "text-align:right"
+            if is_right:
+                token.attrSet("class", "num")
 
 
 def _fence(_: RendererHTML, tokens: Sequence[Token], at: int, __: OptionsDict, ___: Any) -> str:

@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse
 from starlette.types import Scope
 
 from satchel.errors import UsageError
+from satchel.memory.reasons import shared_word
 from satchel.runtime.lines import counted, one_line
 from satchel.server.browser_access import FORM_TOKEN_FIELD, form_token_of
 from satchel.server.pages.assets import asset_url
@@ -70,6 +71,7 @@ class Saying:
         label: The words of the button.
         fields: What else the button posts.
         link: Where a link at the end leads, and `link_label` its words.
+        raw: Output that is shown as it is below.
     """
 
     text: str
@@ -80,6 +82,7 @@ class Saying:
     fields: Mapping[str, str] = field(default_factory=dict)
     link: str = ""
     link_label: str = "Show"
+    raw: str = ""
 
 
 def rendered(scope: Scope, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
@@ -124,6 +127,7 @@ def error_page(scope: Scope, status: int, detail: str) -> HTMLResponse:
 
 
 _TITLES: Final = {
+    400: "That can’t be done",
     403: "That is not allowed",
     404: "There is nothing here",
     409: "Something else is going on there",
@@ -183,11 +187,12 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals["asset"] = asset_url
-    environment.filters.update(
-        clock=_clock, counted=counted, day=_day, iso=datetime.isoformat, markdown=markdown, money=_money,
-        number=_number, one_line=one_line, seconds=_seconds, short_day=_short_day,
-        ticked=_ticked, took=_took, when=_when,
+    filters = (
+        counted, markdown, one_line, shared_word, _clock, _day, _money, _near, _number, _seconds, _short_day,
+        _short_path, _ticked, _took, _when,
     )  # fmt: skip
+    environment.filters.update({each.__name__.removeprefix("_"): each for each in filters})
+    environment.filters["iso"] = datetime.isoformat
     return environment
 
 
@@ -243,6 +248,18 @@ def _ticked(text: str) -> Markup:
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in enumerate(parts)
     )
+
+
+def _short_path(path: str, own_folder: str) -> str:
+    """A path, with "~" for the user's own folder."""
+    is_below = bool(own_folder) and path.startswith(f"{own_folder}/")
+    return f"~{path.removeprefix(own_folder)}" if is_below else path
+
+
+def _near(day: date, now: datetime) -> str:
+    """A day of this week: "today", "tomorrow", "Thursday 26 Nov"."""
+    days = (day - now.date()).days
+    return {0: "today", 1: "tomorrow"}.get(days, f"{day:%A} {day.day} {day:%b}")
 
 
 def _when(at: datetime, now: datetime) -> Markup:

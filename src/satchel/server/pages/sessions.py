@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, HTTPException, Query, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from satchel.server.pages.rendering import Saying
 from satchel.server.pages.site import RailSession, page, see_other, session_groups, state_of
@@ -21,12 +21,6 @@ _FORMS: Final = {
     "markdown": ("text/markdown; charset=utf-8", "md"),
     "json": ("application/json", "json"),
 }
-
-
-@router.get("/")
-async def first() -> Response:
-    """Where a browser begins."""
-    return RedirectResponse("/sessions", 303)
 
 
 @router.get("/sessions")
@@ -53,6 +47,7 @@ async def sessions(
         total=len(infos),
         number=number,
         pages=max(1, -(-len(infos) // _ON_PAGE)),
+        own_folder=service.satchel.settings.environ.get("HOME", ""),
     )
 
 

@@ -1,0 +1,409 @@
+"""The chat: one page for each session, what it is sent while it is open, and what its forms do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, get_args
+
+from fastapi import APIRouter, Header, HTTPException, Query, Request
+from starlette.responses import Response
+
+from satchel.config import Mode
+from satchel.errors import NotFound, SatchelError, UsageError
+from satchel.events import Event
+from satchel.memory import MemoryRecord
+from satchel.memory.agenda import AgendaLine
+from satchel.runtime import ForgetReceipt, RunningTurn, Session
+from satchel.runtime.commands import COMMANDS, CommandContext, CommandResult, find_command, run_command
+from satchel.runtime.lines import counted, receipt_lines
+from satchel.server.json_answers import JsonAnswer
+from satchel.server.pages.following import Followed, follow, read_transcript, who_runs
+from satchel.server.pages.rendering import Form, Saying, form_of, text_of_template
+from satchel.server.pages.site import page, see_other
+from satchel.server.service import Serves, Service
+from satchel.server.streams import EventStream
+
+__all__ = ["router"]
+
+router = APIRouter(include_in_schema=False)
+
+_AGENDA_TOKENS: Final = 300
+"""About ten lines."""
+_TURNS_ON_PAGE: Final = 40
+_MOST_SEQ: Final = 10**15
+_BY: Final = "browser"
+_TERMINAL_ONLY: Final = frozenset({"quit", "exit"})
+MODES: Final = (
+    ("ask", "when I agree"),
+    ("auto", "by itself, in a sandbox"),
+    ("plan", "never, only plan"),
+    ("bypass", "by itself, everywhere"),
+)
+After = Annotated[int, Query(ge=0, le=_MOST_SEQ)]
+
+
+# Pages
+
+
+@router.get("/")
+async def begin(
+    request: Request,
+    service: Serves,
+    private: bool = False,
+    message: Annotated[str, Query(max_length=20_000)] = "",
+) -> Response:
+    """A page on which a new session begins."""
+    return await page(
+        request,
+        "chat.html",
+        title="New chat",
+        current="/chat",
+        session=None,
+        turns=(),
+        draft=message,
+        is_private=private,
+        ahead=[] if private else await _ahead(service),
+        **await _composer(service, None),
+    )
+
+
+async def _ahead(service: Service) -> Sequence[AgendaLine]:
+    """What happens in the next days; without memory, nothing is known of them."""
+    if service.satchel.memory is None:
+        return ()
+    try:
+        return (await service.memory.agenda(budget_tokens=_AGENDA_TOKENS)).memories
+    except SatchelError:
+        return ()
+
+
+@router.get("/chat/{id}")
+async def show(
+    request: Request, service: Serves, id: str, first: Annotated[int | None, Query(ge=1)] = None
+) -> Response:
+    """A session, with its newest turns, or those from `first` on."""
+    info = await service.satchel.sessions.info(id)
+    transcript = await read_transcript(service, info.id)
+    where = await who_runs(service, info.id)
+    if where == "nobody" and transcript.is_running:
+        transcript.cut_off()
+    tuple(transcript.take_changes())
+    numbers = sorted(transcript.turns)
+    shown = [n for n in numbers if n >= first] if first is not None else numbers[-_TURNS_ON_PAGE:]
+    turns = [transcript.turns[number] for number in shown]
+    return await page(
+        request,
+        "chat.html",
+        title=info.title or "Session",
+        current="/chat",
+        session=info,
+        session_id=info.id,
+        where=where,
+        transcript=transcript,
+        turns=turns,
+        earlier=max(1, shown[0] - _TURNS_ON_PAGE) if shown and shown[0] > numbers[0] else None,
+        # Whoever follows draws the same turns, and those after them.
+        first_seq=turns[0].after_seq if turns and shown[0] > numbers[0] else 0,
+        is_running=transcript.is_running and where != "nobody",
+        draft="",
+        is_private=info.private,
+        **await _composer(service, info.id),
+    )
+
+
+async def _composer(service: Service, session_id: str | None) -> dict[str, Any]:
+    """What the field for the next message has around it."""
+    kept = service.sessions.kept_session(session_id) if session_id else None
+    return {
+        "mode": kept.mode if kept is not None else service.satchel.settings.agent.mode,
+        "modes": MODES,
+        "commands": [each for each in COMMANDS.values() if each.name not in _TERMINAL_ONLY],
+        "has_memory": service.satchel.memory is not None,
+    }
+
+
+@router.get("/chat/{id}/events")
+async def events(
+    request: Request,
+    service: Serves,
+    id: str,
+    first: After = 0,
+    after: After = 0,
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> Response:
+    """What changes on the page of a session, as events; see `follow`."""
+    if last_event_id is not None:
+        first, after = _place(last_event_id)
+    info = await service.satchel.sessions.info(id)
+    following = follow(service, request.scope, Followed(session_id=info.id, first=first, after=after))
+    return EventStream(following, stopping=service.stopping, metrics=service.metrics)
+
+
+def _place(text: str) -> tuple[int, int]:
+    first, dot, after = text.partition(".")
+    if not (dot and all(each.isascii() and each.isdigit() and len(each) <= 15 for each in (first, after))):
+        raise UsageError("The Last-Event-ID is no place in a session.")
+    return int(first), int(after)
+
+
+# What forms do. A script asks for JSON and shows the rest by itself; a browser without one opens the page.
+
+
+def _done(request: Request, to: str, *, say: Saying | None = None, **more: Any) -> Response:
+    if not _is_script(request):
+        return see_other(request, to, say=say)
+    html = text_of_template(request.scope, "chat_saying.html", said=say) if say is not None else ""
+    return JsonAnswer({"to": to, "html": html.strip(), **more})
+
+
+def _is_script(request: Request) -> bool:
+    return request.headers.get("accept", "") == "application/json"
+
+
+@router.post("/chat")
+async def start(request: Request, service: Serves) -> Response:
+    """Begin a session with a message or a command."""
+    return await _send(request, service, None)
+
+
+@router.post("/chat/{id}")
+async def send(request: Request, service: Serves, id: str) -> Response:
+    """Send a message or a command."""
+    info = await service.satchel.sessions.info(id)
+    return await _send(request, service, info.id)
+
+
+async def _send(request: Request, service: Service, session_id: str | None) -> Response:
+    form = await form_of(request)
+    message = form.get("message")
+    command = find_command(message)
+    if not message:
+        raise UsageError("The message is empty.")
+    if service.stopping.has_begun:
+        raise HTTPException(503, "The server is stopping.")
+    model, mode = form.get("model") or None, _mode(form)
+    is_open = session_id is not None and service.sessions.kept_session(session_id) is not None
+    async with service.sessions.used(
+        session_id,
+        interactive=True,
+        model=None if is_open else model,
+        mode=None if is_open else mode,
+        private=session_id is None and form.has("private"),
+    ) as session:
+        if mode is not None:
+            session.mode = mode
+        if command is not None and command[0].name not in _TERMINAL_ONLY:
+            context = _Command(service, session, message, form.has("confirmed"))
+            return await context.run(request, *command)
+        if session.running is not None and not session.running.is_cancelled:
+            raise HTTPException(409, "A turn is running in this session. Wait until it ends, or stop it.")
+        if is_open and model is not None:
+            session.use_model(await service.satchel.model(model))
+        has_memory = session_id is None or not form.has("private")
+        running = await session.start(message, memory=has_memory)
+        return _following(request, service, session, running)
+
+
+def _mode(form: Form) -> Mode | None:
+    wanted = form.get("mode")
+    return next((mode for mode in get_args(Mode) if mode == wanted), None)
+
+
+def _following(request: Request, service: Service, session: Session, running: RunningTurn | None) -> Response:
+    if running is not None:
+        service.sessions.follow_turn(session, running, interactive=True)
+    to = f"/chat/{session.id}"
+    return _done(
+        request,
+        f"{to}#turn-{running.number}" if running is not None else to,
+        session=session.id,
+        turn=running.number if running is not None else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """A `/` command that was sent as a message."""
+
+    service: Service
+    session: Session
+    text: str
+    is_confirmed: bool
+
+    async def run(self, request: Request, command: Any, rest: str) -> Response:
+        told: list[str] = []
+        context = CommandContext(
+            satchel=self.service.satchel, session=self.session, show=_ignore, tell=told.append
+        )
+        result: CommandResult = await run_command(context, command, rest)
+        if result.confirm is not None and self.is_confirmed:
+            result = await result.confirm.proceed()
+        here = f"/chat/{self.session.id}" if self.session.turns else "/"
+        if result.change is not None:
+            if result.change.session_id is None:
+                return _done(request, "/?private=true" if result.change.private else "/", opens=True)
+            info = await self.service.satchel.sessions.info(result.change.session_id)
+            return _done(request, f"/chat/{info.id}", opens=True)
+        if result.resumes:
+            return _following(request, self.service, self.session, await self.session.resume())
+        if result.message:
+            return _following(request, self.service, self.session, await self.session.start(result.message))
+        return _done(request, here, say=self._saying(result, told), mode=self.session.mode)
+
+    def _saying(self, result: CommandResult, told: list[str]) -> Saying:
+        lines = [*told, *(line.text for line in result.lines)]
+        if result.confirm is not None and not self.is_confirmed:
+            return Saying(
+                text=result.confirm.question,
+                state="asks",
+                raw="\n".join(lines),
+                action=f"/chat/{self.session.id}" if self.session.turns else "/chat",
+                label="Yes",
+                fields={"message": self.text, "confirmed": "1"},
+            )
+        short = "\n" not in "\n".join(lines) and len("".join(lines)) < 120
+        said = " ".join(lines) if short else self.text.partition("\n")[0][:200]
+        return Saying(text=said or "Done.", raw="" if short else "\n".join(lines))
+
+
+def _ignore(_: Event) -> None:
+    """What a tool that a command runs reports is in its result."""
+
+
+@router.post("/chat/{id}/answer")
+async def answer(request: Request, service: Serves, id: str) -> Response:
+    """Answer a question: of a tool, for permission, of the agent or of the Builder."""
+    form = await form_of(request)
+    info = await service.satchel.sessions.info(id)
+    consent: Any = form.get("consent") or None
+    per_call = {name.removeprefix("call-"): value for name, value in form.items if name.startswith("call-")}
+    text = None if form.has("declined") else (form.get("option") or form.get("text"))
+    if consent is None and per_call:
+        consent = per_call
+    if consent is None and not form.has("declined") and not text:
+        raise UsageError("The answer is empty.")
+    async with service.sessions.used(info.id, interactive=True) as session:
+        running = await session.answer(
+            form.get("question"),
+            None if consent is not None else text,
+            consent=consent,
+            words=form.get("words"),
+            by=_BY,
+        )
+        return _following(request, service, session, running)
+
+
+@router.post("/chat/{id}/stop")
+async def stop(request: Request, service: Serves, id: str) -> Response:
+    """Interrupt the running turn."""
+    info = await service.satchel.sessions.info(id)
+    kept = service.sessions.kept_session(info.id)
+    running = kept.running if kept is not None else None
+    if running is None:
+        raise NotFound("No turn runs here in this session.")
+    running.cancel()
+    return _done(request, f"/chat/{info.id}")
+
+
+@router.post("/chat/{id}/resume")
+async def resume(request: Request, service: Serves, id: str) -> Response:
+    """Go on with a turn that was cut off."""
+    info = await service.satchel.sessions.info(id)
+    async with service.sessions.used(info.id, interactive=True) as session:
+        if session.running is not None:
+            raise HTTPException(409, "A turn is running in this session.")
+        return _following(request, service, session, await session.resume())
+
+
+@router.post("/chat/{id}/memories/{memory_id}")
+async def judge(request: Request, service: Serves, id: str, memory_id: str) -> Response:
+    """Say of a memory that was shown that it is wrong, no longer holds, or is to be forgotten."""
+    form = await form_of(request)
+    record = await service.memory.get(memory_id)
+    match form.get("do"):
+        case "outdated":
+            said, mark = await _outdated(service, id, record), "past"
+        case "wrong":
+            said, mark = await _put_right(service, id, record, form.get("content")), "changed"
+        case "forget" if form.has("confirmed"):
+            receipt = await service.satchel.forget([record.id])
+            said, mark = Saying(text=f"Forgotten: {_going(receipt)}.", raw=_kept_elsewhere(receipt)), "gone"
+        case "forget":
+            said, mark = await _plan(service, id, record), ""
+        case other:
+            raise UsageError(f"A memory can't be {other!r}.")
+    return _done(request, f"/chat/{id}", say=said, memory=record.id, mark=mark, content=form.get("content"))
+
+
+async def _outdated(service: Service, id: str, record: MemoryRecord) -> Saying:
+    change = await service.memory.edit(
+        record.id, valid_to=service.satchel.clock.now(), by="user", why="outdated, said on the chat page"
+    )
+    if change is None:
+        return Saying(text=f"“{_shortened(record)}” has ended already.", state="past")
+    return Saying(
+        text=f"“{_shortened(record)}” held until now, and is no longer shown to the model.",
+        meta="It stays in its history.",
+        action=f"/chat/{id}/undo/{change}",
+    )
+
+
+async def _put_right(service: Service, id: str, record: MemoryRecord, content: str) -> Saying:
+    if not content:
+        raise UsageError("Write what is right, or forget the memory.")
+    change = await service.memory.edit(
+        record.id, content=content, by="user", why="put right on the chat page"
+    )
+    if change is None:
+        return Saying(text="These are the words that it has.", state="off")
+    return Saying(
+        text="Put right. The old words are in its history.",
+        action=f"/chat/{id}/undo/{change}",
+        link=f"/memories/{record.id}",
+    )
+
+
+async def _plan(service: Service, id: str, record: MemoryRecord) -> Saying:
+    planned = await service.satchel.forget([record.id], dry_run=True)
+    return Saying(
+        text=f"Forget “{_shortened(record)}” for good? What goes: {_going(planned)}. It can’t be undone.",
+        state="warn",
+        action=f"/chat/{id}/memories/{record.id}",
+        label="Forget it for good",
+        fields={"do": "forget", "confirmed": "1"},
+    )
+
+
+def _going(receipt: ForgetReceipt) -> str:
+    """What a forgetting takes, in a sentence."""
+    gone = receipt.store.forgotten
+    derived = sum(bool(entry.because_of) for entry in gone)
+    edges = sum(entry.edges for entry in gone)
+    parts = [
+        counted(len(gone) - derived, "memory", "memories"),
+        f"{counted(derived, 'memory', 'memories')} drawn from it alone" if derived else "",
+        f"{counted(len(receipt.store.echoes), 'echo', 'echoes')} of it in others"
+        if receipt.store.echoes
+        else "",
+        counted(edges, "link") if edges else "",
+        "its words in the session logs",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _kept_elsewhere(receipt: ForgetReceipt) -> str:
+    """Where the words may still be."""
+    return "\n".join(line.strip() for line in receipt_lines(receipt) if line.lstrip().startswith("!"))
+
+
+@router.post("/chat/{id}/undo/{change_id}")
+async def undo(request: Request, service: Serves, id: str, change_id: str) -> Response:
+    """Take a change of a memory back."""
+    await service.memory.undo(change_id, by="user", why="undone on the chat page")
+    return _done(request, f"/chat/{id}", say=Saying(text="It holds again."))
+
+
+def _shortened(record: MemoryRecord) -> str:
+    words = " ".join(record.content.split())
+    return words if len(words) <= 120 else f"{words[:119]}…"

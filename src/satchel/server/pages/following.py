@@ -1,0 +1,185 @@
+"""What a page is sent while a conversation goes on: the parts of it that have changed, as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+from starlette.types import Scope
+
+from satchel.errors import UsageError
+from satchel.events import Record
+from satchel.server.pages.rendering import text_of_template
+from satchel.server.pages.transcript import Answer, Change, Steps, Transcript
+from satchel.server.service import Service
+from satchel.server.streams import ServerEvent
+
+__all__ = ["Followed", "follow", "read_transcript", "who_runs"]
+
+_LOOK_S: Final = 1.0
+"""How often the log of a session that nobody has open here is looked at."""
+_GATHER_S: Final = 0.05
+_MOST_GATHER_S: Final = 1.0
+_CHARS_PER_S: Final = 200_000
+"""A long block that is still written is drawn less often, so that drawing it again and again stays cheap."""
+_PAGE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """Which part of which session a page shows.
+
+    Attributes:
+        session_id: Its full id.
+        first: The number of the record before the first turn on the page.
+        after: The number of the last record that the page has.
+    """
+
+    session_id: str
+    first: int
+    after: int
+
+
+async def read_transcript(
+    service: Service, session_id: str, *, first: int = 0, until: int | None = None
+) -> Transcript:
+    """Read a session from its log, from the record after `first` up to `until`."""
+    transcript, seq = Transcript(), first
+    while page := await service.satchel.sessions.records(session_id, after_seq=seq, limit=_PAGE):
+        for record in page:
+            if until is not None and record.seq > until:
+                return transcript
+            transcript.feed(record)
+            seq = record.seq
+    return transcript
+
+
+async def who_runs(service: Service, session_id: str) -> str:
+    """Who may go on with the session's turn: "here", "elsewhere" if another process has it open, or "nobody"."""
+    kept = service.sessions.kept_session(session_id)
+    if service.sessions.turns_of(session_id) or (kept is not None and kept.running is not None):
+        return "here"
+    if kept is not None:
+        return "nobody"
+    return "elsewhere" if await service.satchel.sessions.writer(session_id) is not None else "nobody"
+
+
+async def follow(service: Service, scope: Scope, followed: Followed) -> AsyncGenerator[ServerEvent, None]:
+    """Yield what changes on the page, from what it has, until the reader leaves.
+
+    The events are `put` {id, html, into}: an element to replace, or to add at the end of another; `write` {id, blocks,
+    count}: blocks of an answer that is being written; and `state` {running, asks, where}. All may come twice.
+    """
+    transcript = await read_transcript(
+        service, followed.session_id, first=followed.first, until=followed.after
+    )
+    tuple(transcript.take_changes())
+    drawing = _Drawing(scope, followed, transcript)
+    seq = followed.after
+    while True:
+        async with aclosing(_batches(service, followed.session_id, seq, transcript)) as batches:
+            async for batch in batches:
+                for record in batch:
+                    transcript.feed(record)
+                seq = max(seq, transcript.seq)
+                where = await who_runs(service, followed.session_id)
+                if where == "nobody" and transcript.is_running:
+                    transcript.cut_off()
+                for event in drawing.events(where, seq):
+                    yield event
+
+
+async def _batches(
+    service: Service, session_id: str, seq: int, transcript: Transcript
+) -> AsyncGenerator[Sequence[Record], None]:
+    """Records as they come, those of a moment together; an empty batch says only that time has passed."""
+    kept = service.sessions.kept_session(session_id)
+    try:
+        subscription = kept.subscribe(seq) if kept is not None else None
+    except UsageError:  # it was closed just now
+        subscription = None
+    if subscription is None:
+        page = await service.satchel.sessions.records(session_id, after_seq=seq, limit=_PAGE)
+        yield page
+        if not page:
+            await anyio.sleep(_LOOK_S)
+        return
+    batch: list[Record] = []
+    is_open = True
+    try:
+        while is_open:
+            wait_s = min(_MOST_GATHER_S, _GATHER_S + transcript.open_chars / _CHARS_PER_S)
+            with anyio.move_on_after(wait_s) as moment:
+                async for record in subscription:
+                    batch.append(record)  # noqa: PERF401 - what is there is kept when the time is up
+            yield batch
+            following = await anext(subscription, None) if moment.cancelled_caught else None
+            batch, is_open = ([following], True) if following is not None else ([], False)
+    finally:
+        await subscription.aclose()
+    await anyio.sleep(_LOOK_S)  # it was closed; the log is looked at from now on
+
+
+class _Drawing:
+    """Turns changes of a transcript into events."""
+
+    def __init__(self, scope: Scope, followed: Followed, transcript: Transcript) -> None:
+        self._scope = scope
+        self._followed = followed
+        self._transcript = transcript
+        self._state: dict[str, Any] | None = None
+
+    def events(self, where: str, seq: int) -> Sequence[ServerEvent]:
+        """What the page does not have yet."""
+        # The last one has the place from which a reader goes on: nothing is lost if it gets only the first ones.
+        drawn = [
+            self._written(change, piece) if piece is not None else self._put(change, where)
+            for change, piece in self._transcript.take_changes()
+        ]
+        state = {
+            "running": self._transcript.is_running and where != "nobody",
+            "asks": len(self._transcript.open_asks),
+            "where": where,
+            "turn": self._transcript.last.number if self._transcript.last else 0,
+        }
+        if state != self._state:
+            self._state = state
+            drawn.append(("state", state))
+        names = [ServerEvent(name=name, data=data) for name, data in drawn]
+        if names:
+            place = f"{self._followed.first}.{seq}"
+            names[-1] = ServerEvent(name=names[-1].name, data=names[-1].data, id=place)
+        return names
+
+    def _written(self, change: Change, piece: str) -> tuple[str, dict[str, Any]]:
+        assert change.turn is not None
+        assert change.item is not None
+        answer = self._transcript.turns[change.turn].items[change.item]
+        assert isinstance(answer, Answer)
+        assert answer.blocks is not None
+        blocks, count = answer.blocks.feed(piece)
+        return "write", {"id": f"turn-{change.turn}-{change.item}", "blocks": blocks, "count": count}
+
+    def _put(self, change: Change, where: str) -> tuple[str, dict[str, Any]]:
+        turn = self._transcript.turns[change.turn] if change.turn is not None else None
+        known = {"session_id": self._followed.session_id, "where": where, "turn": turn}
+        if turn is not None and change.item is None:
+            html = self._draw("chat_turn.html", **known)
+            return "put", {"id": f"turn-{turn.number}", "html": html, "into": "turns"}
+        assert change.item is not None
+        prefix = f"turn-{turn.number}" if turn is not None else "preface"
+        item = (turn.items if turn is not None else self._transcript.preface)[change.item]
+        id = f"{prefix}-{change.item}"
+        if change.call is not None and isinstance(item, Steps):
+            html = self._draw(
+                "chat_call.html", call=item.calls[change.call], id=f"{id}-{change.call}", **known
+            )
+            return "put", {"id": f"{id}-{change.call}", "html": html, "into": id}
+        html = self._draw("chat_item.html", item=item, id=id, **known)
+        return "put", {"id": id, "html": html, "into": f"{prefix}-items"}
+
+    def _draw(self, template: str, **context: Any) -> str:
+        return text_of_template(self._scope, template, **context).strip()

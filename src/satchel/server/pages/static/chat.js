@@ -1,0 +1,445 @@
+// The chat page: follows the session, sends messages, keeps drafts, and adds what only a script can.
+// Without it the page works by its forms.
+
+import { formToken, notice } from "./page.js";
+import { dictate, speak } from "./voice.js";
+
+const turns = document.getElementById("turns");
+const composer = document.getElementById("composer");
+const message = document.getElementById("message");
+const told = document.getElementById("told");
+const status = document.getElementById("status");
+const broken = document.getElementById("broken");
+const stopButton = document.getElementById("stop");
+const sendButton = document.getElementById("send");
+const waiting = document.getElementById("waiting");
+
+let session = turns.dataset.session;
+let place = { first: Number(turns.dataset.first), after: Number(turns.dataset.after) };
+let running = turns.dataset.running === "true";
+let asks = 0;
+
+// ---- Following
+
+let source = null;
+let retry = null;
+
+function follow() {
+  if (!session || source || document.visibilityState === "hidden") return;
+  clearTimeout(retry);
+  const mine = new EventSource(`/chat/${session}/events?first=${place.first}&after=${place.after}`);
+  source = mine;
+  const on = (name, act) => mine.addEventListener(name, (event) => {
+    if (mine !== source) return;
+    act(JSON.parse(event.data));
+    const [, after] = event.lastEventId.split(".");
+    if (after) place.after = Number(after);
+  });
+  on("put", put);
+  on("write", write);
+  on("state", settle);
+  mine.addEventListener("open", () => { broken.hidden = true; });
+  mine.addEventListener("error", () => {
+    if (mine !== source) return;
+    broken.hidden = false;
+    // An answer that is no stream ends an EventSource for good; a connection that broke it mends itself.
+    if (mine.readyState !== EventSource.CLOSED) return;
+    release();
+    retry = setTimeout(check, 3000);
+  });
+}
+
+function release() { source?.close(); source = null; }
+
+async function check() {
+  try {
+    const answer = await fetch(`/api/sessions/${session}?limit=1`, { credentials: "same-origin", headers: { accept: "application/json" } });
+    if (answer.status === 401) { location.assign(`/login?next=${encodeURIComponent(location.pathname)}`); return; }
+    if (answer.status === 404) { location.assign("/sessions"); return; }
+  } catch { /* the server is down: go on trying */ }
+  follow();
+}
+
+document.getElementById("again").addEventListener("click", () => { release(); follow(); });
+// A connection is given back while nobody looks: a browser has six of them for one server.
+document.addEventListener("visibilitychange", () => { if (document.visibilityState === "hidden") release(); else follow(); });
+addEventListener("pagehide", release);
+addEventListener("pageshow", follow);
+
+// ---- Drawing
+
+const atEnd = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 120;
+
+function element(html) {
+  const template = document.createElement("template");
+  template.innerHTML = html;                 // made and escaped by the server; the policy lets nothing in it run
+  return template.content.firstElementChild;
+}
+
+function keepingPlace(change) {
+  const follows = atEnd();
+  change();
+  if (follows) scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+}
+
+function put({ id, html, into }) {
+  keepingPlace(() => {
+    const fresh = element(html);
+    const old = document.getElementById(id);
+    if (old) {
+      keep(old, fresh);
+    } else {
+      document.getElementById(into)?.append(fresh);
+    }
+    dress(fresh);
+  });
+}
+
+// What the reader has opened, typed or focused in a part that is drawn again.
+function keep(old, fresh) {
+  const focused = old.contains(document.activeElement) ? document.activeElement : null;
+  const open = [...old.querySelectorAll("details[open][id]"), ...(old.matches("details[open]") ? [old] : [])].map((each) => each.id);
+  const typed = [...old.querySelectorAll("input[id]:not([type=hidden]), textarea[id]")].filter((each) => each.value !== each.defaultValue);
+  const selection = focused && "selectionStart" in focused ? [focused.selectionStart, focused.selectionEnd] : null;
+  const wasHeading = focused?.closest("[data-ask]");
+  old.replaceWith(fresh);
+  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+  for (const each of typed) { const same = document.getElementById(each.id); if (same) same.value = each.value; }
+  if (!focused) return;
+  const same = focused.id && document.getElementById(focused.id);
+  if (same) {
+    same.focus({ preventScroll: true });
+    if (selection && same.setSelectionRange && same.type !== "email") { try { same.setSelectionRange(...selection); } catch { /* no text field */ } }
+  } else if (wasHeading) {
+    message.focus({ preventScroll: true });  // the question is answered and gone
+  }
+}
+
+function write({ id, blocks, count }) {
+  const target = document.getElementById(id);
+  if (!target) return;
+  keepingPlace(() => {
+    for (const [at, html] of blocks) {
+      let block = target.children[at];
+      if (!block) {
+        block = document.createElement("div");
+        block.className = "block";
+        target.append(block);
+      }
+      block.innerHTML = html;
+    }
+    while (target.children.length > count) target.lastElementChild.remove();
+  });
+}
+
+function settle(state) {
+  const was = { running, asks };
+  running = state.running;
+  asks = state.asks;
+  document.getElementById("elsewhere").hidden = state.where !== "elsewhere";
+  showRunning(state.where);
+  // Spoken once, not with every word.
+  if (asks > was.asks) status.textContent = asks === 1 ? "A question waits for you." : `${asks} questions wait for you.`;
+  else if (running && !was.running) status.textContent = "Satchel is answering.";
+  else if (!running && was.running) status.textContent = "Satchel has answered.";
+  if (!running) sendWaiting();
+}
+
+function showRunning(where = "here") {
+  stopButton.hidden = !running || where === "elsewhere";
+  sendButton.textContent = running ? "Send next" : "Send";
+  sendButton.classList.toggle("first", !running);
+  turns.dataset.running = running;
+}
+
+// ---- What only a script can add to a turn
+
+function dress(root) {
+  for (const pre of root.querySelectorAll(".said pre:not([data-dressed])")) {
+    pre.dataset.dressed = "";
+    const bar = document.createElement("div");
+    bar.className = "code-bar";
+    bar.append(button("Copy", (event) => copy(pre.querySelector("code").textContent, event.currentTarget)));
+    if (pre.dataset.lang) bar.prepend(Object.assign(document.createElement("span"), { textContent: pre.dataset.lang, className: "meta" }));
+    pre.before(bar);
+  }
+  const feet = root.matches?.("[data-actions]") ? [root] : root.querySelectorAll("[data-actions]:empty");
+  for (const foot of feet) {
+    const turn = foot.closest(".turn");
+    foot.append(button("Copy", (event) => copy(answerOf(turn), event.currentTarget)));
+    if (speak.works) foot.append(button("Read aloud", (event) => readAloud(turn, event.currentTarget)));
+    foot.append(button("Change and ask again", () => change(turn)));
+  }
+}
+
+function button(words, act) {
+  const made = Object.assign(document.createElement("button"), { type: "button", textContent: words, className: "plain quiet" });
+  made.addEventListener("click", act);
+  return made;
+}
+
+const answerOf = (turn) => [...turn.querySelectorAll(".items > .said")].map((each) => each.innerText.trim()).join("\n\n");
+
+async function copy(text, pressed) {
+  try {
+    await navigator.clipboard.writeText(text);
+    pressed.textContent = "Copied";
+  } catch {
+    pressed.textContent = "The browser does not allow it";
+  }
+  setTimeout(() => { pressed.textContent = "Copy"; }, 2000);
+}
+
+function change(turn) {
+  message.value = turn.querySelector("[data-said]").textContent;
+  message.focus();
+  message.setSelectionRange(message.value.length, message.value.length);
+  keepDraft();
+  tell(notice("Your words of that turn are in the field. Sent, they make a new turn at the end; what was said before stays.", "on"));
+}
+
+function tell(...notices) {
+  told.replaceChildren(...notices);
+  told.scrollIntoView({ block: "nearest" });
+}
+
+// ---- Sending
+
+async function post(url, fields) {
+  fields.set("form_token", formToken());
+  const answer = await fetch(url, {
+    method: "POST", body: new URLSearchParams(fields), credentials: "same-origin", headers: { accept: "application/json", "x-form-token": formToken() },
+  });
+  if (answer.status === 401) { location.assign(`/login?next=${encodeURIComponent(location.pathname)}`); throw new Error("Log in again."); }
+  const said = await answer.json();
+  if (!answer.ok) throw new Error(said.detail);
+  return said;
+}
+
+function show(said) {
+  told.replaceChildren();
+  if (said.html) { const made = element(said.html); told.append(made); dress(made); told.scrollIntoView({ block: "nearest" }); }
+  if (said.mode) composer.querySelector("[name=mode]").value = said.mode;
+  if (said.opens) { location.assign(said.to); return; }
+  if (said.mark) for (const each of document.querySelectorAll(`[data-memory="${CSS.escape(said.memory)}"]`)) markMemory(each, said);
+  if (said.session && said.turn && said.session !== session) begun(said);
+  release();
+  follow();
+}
+
+function markMemory(note, { mark, content }) {
+  note.classList.toggle("past", mark !== "changed");
+  const words = note.querySelector("summary .said");
+  if (mark === "changed") words.textContent = content;
+  if (mark === "gone") { words.textContent = "Forgotten"; note.querySelector(".more")?.remove(); }
+  if (mark === "past") note.querySelector("summary .meta").textContent = "Held until now";
+}
+
+function begun(said) {
+  session = said.session;
+  turns.dataset.session = session;
+  composer.action = `/chat/${session}`;
+  stopButton.type = "submit";
+  stopButton.setAttribute("formaction", `/chat/${session}/stop`);
+  document.getElementById("first-run")?.remove();
+  history.replaceState(null, "", `/chat/${session}`);
+  const box = composer.querySelector("[name=private]");
+  if (box?.checked) box.disabled = true;
+  if (!document.getElementById("elsewhere")) {
+    const place = document.createElement("div");
+    place.id = "elsewhere"; place.hidden = true;
+    turns.before(place);
+  }
+}
+
+async function send(text, { shows = true } = {}) {
+  const fields = new FormData(composer);
+  fields.set("message", text);
+  message.value = "";
+  keepDraft();
+  running = running || !text.startsWith("/");
+  showRunning();
+  try {
+    const said = await post(session ? `/chat/${session}` : "/chat", fields);
+    if (!said.turn) { running = false; showRunning(); }
+    if (shows) show(said);
+    scrollTo({ top: document.documentElement.scrollHeight });
+  } catch (error) {
+    running = false;
+    showRunning();
+    if (!message.value) { message.value = text; keepDraft(); }
+    tell(notice(error instanceof TypeError ? "Satchel does not answer. Your message is still in the field." : error.message));
+    release();
+    follow();
+  }
+}
+
+composer.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  if (event.submitter === stopButton) { stop(); return; }
+  const text = message.value.trim();
+  if (!text) return;
+  hideCommands();
+  if (running && !text.startsWith("/")) { wait(text); return; }
+  await send(text);
+});
+
+async function stop() {
+  if (!session || !running) return;
+  try { await post(`/chat/${session}/stop`, new FormData()); } catch (error) { tell(notice(error.message)); }
+}
+
+// One message may wait for the end of the turn.
+function wait(text) {
+  const before = waiting.dataset.text;
+  waiting.dataset.text = before ? `${before}\n\n${text}` : text;
+  document.getElementById("waiting-words").textContent = waiting.dataset.text;
+  waiting.hidden = false;
+  message.value = "";
+  keepDraft();
+}
+
+function sendWaiting() {
+  const text = waiting.dataset.text;
+  if (!text || running) return;
+  delete waiting.dataset.text;
+  waiting.hidden = true;
+  send(text);
+}
+
+document.getElementById("take-back").addEventListener("click", () => {
+  message.value = [waiting.dataset.text, message.value].filter(Boolean).join("\n\n");
+  delete waiting.dataset.text;
+  waiting.hidden = true;
+  message.focus();
+  keepDraft();
+});
+
+// Forms in turns and in what was told: answers to questions, memories, undo.
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (form === composer || !form.closest("#turns, #told, #preface, [data-start]") || (form.getAttribute("method") ?? "").toLowerCase() !== "post") return;
+  event.preventDefault();
+  const fields = new FormData(form, event.submitter);
+  const buttons = form.querySelectorAll("button");
+  buttons.forEach((each) => { each.disabled = true; });
+  try {
+    const said = await post(form.getAttribute("action"), fields);
+    show(said);
+    if (form.closest("#told") && !said.html) told.replaceChildren();
+  } catch (error) {
+    tell(notice(error instanceof TypeError ? "Satchel does not answer." : error.message));
+    buttons.forEach((each) => { each.disabled = false; });
+  }
+});
+
+// ---- The field
+
+const draftKey = () => `draft:${session || "new"}`;
+
+function keepDraft() {
+  try {
+    if (message.value) localStorage.setItem(draftKey(), message.value);
+    else localStorage.removeItem(draftKey());
+  } catch { /* storage is off: the field itself still has the words */ }
+}
+
+function restoreDraft() {
+  try { if (!message.value) message.value = localStorage.getItem(draftKey()) ?? ""; } catch { /* as above */ }
+}
+
+message.addEventListener("input", () => { keepDraft(); offerCommands(); });
+
+message.addEventListener("keydown", (event) => {
+  if (event.isComposing) return;             // an input method is choosing characters
+  if (!commands.hidden && commandKeys(event)) return;
+  if (event.key === "Enter" && !event.shiftKey && !event.ctrlKey && !event.metaKey && !event.altKey && !matchMedia("(pointer: coarse)").matches) {
+    event.preventDefault();
+    composer.requestSubmit(sendButton);
+  } else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    composer.requestSubmit(sendButton);
+  }
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || event.defaultPrevented || !running) return;
+  if (document.querySelector(":popover-open")) return;
+  event.preventDefault();
+  stop();
+});
+
+// ---- Commands
+
+const commands = document.getElementById("commands");
+const options = [...commands.querySelectorAll("[role=option]")];
+message.setAttribute("aria-controls", "commands");
+
+function offerCommands() {
+  const found = /^\/([a-z]*)$/i.exec(message.value);
+  if (!found) { hideCommands(); return; }
+  const fitting = options.filter((each) => { each.hidden = !each.dataset.name.startsWith(found[1].toLowerCase()); return !each.hidden; });
+  commands.hidden = fitting.length === 0;
+  choose(fitting[0]);
+}
+
+function choose(option) {
+  for (const each of options) each.setAttribute("aria-selected", each === option);
+  if (option) { message.setAttribute("aria-activedescendant", option.id); option.scrollIntoView({ block: "nearest" }); }
+  else message.removeAttribute("aria-activedescendant");
+}
+
+function hideCommands() { commands.hidden = true; choose(null); }
+
+function commandKeys(event) {
+  const fitting = options.filter((each) => !each.hidden);
+  const at = fitting.findIndex((each) => each.getAttribute("aria-selected") === "true");
+  if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+    event.preventDefault();
+    choose(fitting[(at + (event.key === "ArrowDown" ? 1 : -1) + fitting.length) % fitting.length]);
+    return true;
+  }
+  if (event.key === "Escape") { event.preventDefault(); hideCommands(); return true; }
+  if (event.key === "Tab" || (event.key === "Enter" && fitting[at] && `/${fitting[at].dataset.name}` !== message.value.trim())) {
+    event.preventDefault();
+    take(fitting[at]);
+    return true;
+  }
+  return false;
+}
+
+function take(option) {
+  message.value = `/${option.dataset.name} `;
+  hideCommands();
+  message.focus();
+  keepDraft();
+}
+
+commands.addEventListener("mousedown", (event) => {
+  const option = event.target.closest("[role=option]");
+  if (option) { event.preventDefault(); take(option); }
+});
+
+// ---- Voice
+
+const dictateButton = document.getElementById("dictate");
+const heard = document.getElementById("heard");
+dictate.attach(dictateButton, heard, (words) => {
+  message.value = [message.value.trimEnd(), words].filter(Boolean).join(" ");
+  keepDraft();
+});
+
+function readAloud(turn, pressed) {
+  speak.toggle(answerOf(turn), (state, words) => {
+    pressed.textContent = state === "speaking" ? "Stop reading" : "Read aloud";
+    if (state === "failed") tell(notice(`Reading aloud failed: ${words}`));
+  });
+}
+
+// ---- Begin
+
+dress(document);
+showRunning(document.getElementById("elsewhere")?.hidden === false ? "elsewhere" : "here");
+restoreDraft();
+if (session && !location.hash && turns.childElementCount) scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+follow();

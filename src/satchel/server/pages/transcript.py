@@ -1,0 +1,678 @@
+"""A conversation as its page shows it: turns, and in each what was remembered, done, asked and said.
+
+A `Transcript` reads the records of a session, from the log or live, and knows after each which parts of the page have
+changed. It renders nothing; the templates do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias
+
+from markupsafe import Markup
+
+from satchel.events import (
+    Action,
+    AskedCall,
+    AskUser,
+    Assistant,
+    BuildPosted,
+    Compaction,
+    Failure,
+    MemoryCaptured,
+    MemorySurfaced,
+    Notice,
+    Observation,
+    Permission,
+    Posted,
+    QuestionAnswered,
+    QuestionAsked,
+    Record,
+    SurfacedMemory,
+    TextDelta,
+    ThinkingDelta,
+    ToolProgress,
+    TurnEnd,
+    TurnResumed,
+    TurnStart,
+    TurnStatus,
+)
+from satchel.events import (
+    Final as FinalEvent,
+)
+from satchel.messages import Usage, text_of
+from satchel.runtime.tool_display import Shown, describe_call, describe_progress, show_observation
+from satchel.server.pages.markdown import MarkdownBlocks
+
+__all__ = ["Answer", "Ask", "Build", "Call", "Change", "Item", "Note", "Steps", "Transcript", "Turn"]
+
+_LONG_CHARS: Final = 600
+_LONG_LINES: Final = 8
+"""A longer message of the user's is set smaller and folded."""
+_CLIP_CHARS: Final = 280
+
+Progress: TypeAlias = tuple[float, float] | None
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of a tool, as a line of the ledger.
+
+    Attributes:
+        words: What it does.
+        progress: How far it is, "" before it says so; `part` is that as two numbers, if it gives some.
+        shown: What came of it; None while it runs.
+        full: Its whole result, for who wants to read it.
+    """
+
+    id: str
+    tool: str
+    input: Mapping[str, Any]
+    words: str
+    state: Literal["running", "done", "failed", "refused", "unknown"] = "running"
+    progress: str = ""
+    part: Progress = None
+    shown: Shown | None = None
+    full: str = ""
+    reason: str = ""
+    box: str = ""
+    duration_ms: float = 0.0
+    untrusted: bool = False
+    kind: Literal["call"] = "call"
+
+
+@dataclass(slots=True)
+class Steps:
+    """Calls that follow each other."""
+
+    calls: list[Call] = field(default_factory=list)
+    kind: Literal["steps"] = "steps"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether none of them runs."""
+        return all(call.state != "running" for call in self.calls)
+
+    @property
+    def failed(self) -> int:
+        """How many failed or were refused."""
+        return sum(call.state in ("failed", "refused") for call in self.calls)
+
+    @property
+    def duration_ms(self) -> float:
+        """What they took together."""
+        return sum(call.duration_ms for call in self.calls)
+
+
+@dataclass(slots=True)
+class Answer:
+    """What the model says.
+
+    Attributes:
+        text: The whole text; while it is written, what is there.
+        blocks: Reads the text while it is written; None once it is complete.
+    """
+
+    text: str = ""
+    blocks: MarkdownBlocks | None = None
+    kind: Literal["answer"] = "answer"
+
+    def drawn(self) -> Sequence[Markup]:
+        """All blocks of a text that is being written; `blocks` goes on after them."""
+        self.blocks = MarkdownBlocks()
+        return [block for _, block in self.blocks.feed(self.text)[0]]
+
+
+@dataclass(slots=True)
+class Thought:
+    """What the model thought before it answered, as far as it says so."""
+
+    text: str = ""
+    kind: Literal["thought"] = "thought"
+
+
+@dataclass(slots=True)
+class Ask:
+    """A question that waits for the user, or had its answer.
+
+    Attributes:
+        id: What the answer names.
+        asks: Who wants to know: for permission, a tool in its call, the agent at the end of a turn, or the Builder.
+        calls: What permission is asked for, each with what it does in words.
+        answer: What was answered; None while it is open, "" where nobody answered.
+    """
+
+    id: str
+    asks: Literal["permission", "tool", "agent", "builder"]
+    text: str = ""
+    options: Sequence[str] = ()
+    calls: Sequence[tuple[AskedCall, str]] = ()
+    is_secret: bool = False
+    answer: str | None = None
+    kind: Literal["ask"] = "ask"
+
+
+@dataclass(slots=True)
+class Build:
+    """A capability that is being built for this conversation.
+
+    Attributes:
+        steps: What the Builder said it does, with the time since the first of them in milliseconds.
+        ask: Its newest question.
+        status: "active", "proposed" or "failed"; "" while it is built.
+    """
+
+    id: str
+    name: str
+    began: datetime
+    steps: list[tuple[str, float]] = field(default_factory=list)
+    ask: Ask | None = None
+    status: str = ""
+    end: str = ""
+    kind: Literal["build"] = "build"
+
+
+@dataclass(slots=True)
+class Note:
+    """What the program says beside the conversation.
+
+    Attributes:
+        action: "resume" for a button that goes on with an interrupted turn.
+        raw: Output of a command, shown as it is.
+    """
+
+    text: str
+    state: Literal["warn", "failed", "off", "done", "on"] = "warn"
+    meta: str = ""
+    action: str = ""
+    raw: str = ""
+    kind: Literal["note"] = "note"
+
+
+Item: TypeAlias = Steps | Answer | Thought | Ask | Build | Note
+
+
+@dataclass(slots=True)
+class Turn:
+    """One turn.
+
+    Attributes:
+        after_seq: The number of the record before its first one.
+        said: The user's words.
+        recalled: What was remembered for it, the best first; `profile` and `agenda` are how many lines of those the
+            model was shown.
+        status: How it ended; None while it runs, or where it was cut off.
+        learnt: How many memories it left.
+    """
+
+    number: int
+    at: datetime
+    after_seq: int
+    said: str
+    recalled: list[SurfacedMemory] = field(default_factory=list)
+    profile: int = 0
+    agenda: int = 0
+    items: list[Item] = field(default_factory=list)
+    status: TurnStatus | None = None
+    usage: Usage | None = None
+    duration_ms: float = 0.0
+    learnt: int = 0
+    model: str = ""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the user's words are folded."""
+        return len(self.said) > _LONG_CHARS or self.said.count("\n") >= _LONG_LINES
+
+    @property
+    def clip(self) -> str:
+        """The beginning of words that are folded."""
+        return " ".join(self.said[: _CLIP_CHARS * 2].split())[:_CLIP_CHARS]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended in good order."""
+        return self.status is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A part of the page that has to be drawn again, or for the first time.
+
+    Attributes:
+        turn: Its turn; None for what stands before the first one.
+        item: Which of its items; None draws the whole turn.
+        call: Which call of the item; None draws the whole item.
+    """
+
+    turn: int | None
+    item: int | None = None
+    call: int | None = None
+
+
+class Transcript:
+    """Reads records in their order.
+
+    Attributes:
+        turns: By number.
+        preface: What was said before the first turn.
+        seq: The number of the last record that was read.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was read yet."""
+        self.turns: dict[int, Turn] = {}
+        self.preface: list[Item] = []
+        self.seq = 0
+        self._turn: Turn | None = None
+        self._answer: Answer | None = None
+        self._calls: dict[str, tuple[int, int, int]] = {}
+        self._asks: dict[str, tuple[int, int]] = {}
+        self._builds: dict[str, tuple[int | None, int]] = {}
+        self._changes: dict[Change, None] = {}
+        self._texts: dict[Change, str] = {}
+        self._failure = ""
+
+    @property
+    def last(self) -> Turn | None:
+        """The newest turn."""
+        return self._turn
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the newest turn has not ended, as far as the log says."""
+        return self._turn is not None and not self._turn.is_over
+
+    @property
+    def open_asks(self) -> list[Ask]:
+        """The questions that wait for the user."""
+        return [item for turn in self.turns.values() for item in _asks_of(turn) if item.answer is None]
+
+    @property
+    def open_chars(self) -> int:
+        """How much text of the answer that is being written is drawn again with each piece."""
+        return self._answer.blocks.open_chars if self._answer and self._answer.blocks else 0
+
+    def take_changes(self) -> Iterator[tuple[Change, str | None]]:
+        """What has changed since the last call, in the order of the page.
+
+        With a change comes the new piece of an answer, if only that was added to it; otherwise None.
+        """
+        changes, texts = tuple(self._changes), self._texts
+        self._changes, self._texts = {}, {}
+        whole = {change for change in changes if change not in texts}
+        for change in changes:
+            covers = (Change(change.turn), Change(change.turn, change.item))
+            if any(cover in whole and cover != change for cover in covers):
+                continue
+            yield change, texts.get(change)
+
+    def feed(self, record: Record) -> None:
+        """Take the next record."""
+        before, self.seq = self.seq, max(self.seq, record.seq)
+        match record.event:
+            case TurnStart() as event:
+                self._begin(event, record, before)
+            case TurnResumed():
+                self._close_answer()
+                self._drop_interruption()
+            case TextDelta(text=text):
+                self._write(text)
+            case ThinkingDelta(text=text):
+                self._think(text)
+            case MemorySurfaced() as event:
+                self._surfaced(event)
+            case MemoryCaptured(ids=ids) if self._turn is not None:
+                self._turn.learnt += len(ids)
+                self._redraw()
+            case Assistant() as event:
+                self._complete(event)
+            case Action() as event:
+                self._start(event)
+            case ToolProgress(call_id=id, data=data):
+                self._progress(id, data)
+            case Permission() as event:
+                self._permitted(event)
+            case Observation() as event:
+                self._observed(event)
+            case QuestionAsked() as event:
+                self._asked(event)
+            case QuestionAnswered() as event:
+                self._answered(event)
+            case AskUser() as event:
+                self._ask(Ask(id=event.call_id, asks="agent", text=event.question, options=event.options))
+            case BuildPosted() as event:
+                self._built(event, record.at)
+            case FinalEvent(text=text, status=status):
+                self._final(text, status)
+            case TurnEnd() as event:
+                self._end(event)
+            case Notice(part="command", text=text):
+                head, _, rest = text.partition("\n")
+                self._add(Note(head, "done", raw=rest))
+            case Notice(text=text):
+                self._add(Note(text))
+            case Posted(source=source, text=text) if not source.startswith("build"):
+                self._add(Note(text, "on", meta=f"from {source}"))
+            case Compaction(before_tokens=tokens, after_tokens=after):
+                self._add(
+                    Note(
+                        "Earlier turns were summed up to make room. Nothing is lost here.", "done",
+                        meta=f"{tokens:,} tokens became {after:,}",
+                    )
+                )  # fmt: skip
+            case Failure(part="model" | "turn", message=message):
+                self._failure = message  # it ends the turn, and `Final` says why
+            case Failure(part=part, message=message):
+                self._add(Note(message, "failed", meta=part))
+            case _:
+                pass
+
+    def cut_off(self) -> None:
+        """Say that the newest turn was cut off: nobody runs it."""
+        turn = self._turn
+        if turn is None or turn.is_over or any(isinstance(i, Note) and i.action for i in turn.items):
+            return
+        self._close_answer()
+        for place, item in enumerate(turn.items):
+            if isinstance(item, Steps):
+                for number, call in enumerate(item.calls):
+                    if call.state == "running":
+                        call.state = "unknown"
+                        self._changed(Change(turn.number, place, number))
+        words = "Satchel ended in the middle of this turn. What was said up to here stays."
+        if any(isinstance(i, Steps) and any(c.state == "unknown" for c in i.calls) for i in turn.items):
+            words += " Whether the last call finished is not known."
+        self._add(Note(words, "warn", action="resume"))
+
+    # Turns
+
+    def _begin(self, event: TurnStart, record: Record, before: int) -> None:
+        self._close_answer()
+        if event.answers is not None and event.answers in self._asks:
+            number, place = self._asks[event.answers]
+            item = self.turns[number].items[place]
+            if isinstance(item, Ask):
+                item.answer = event.message.text
+                self._changed(Change(number, place))
+        turn = Turn(
+            number=event.turn,
+            at=record.at,
+            after_seq=min(before, record.seq - 1),
+            said=event.message.text,
+        )
+        # A question of the agent's that was left is no longer open.
+        for earlier in self.turns.values():
+            for place, ask in enumerate(earlier.items):
+                if isinstance(ask, Ask) and ask.asks == "agent" and ask.answer is None:
+                    ask.answer = ""
+                    self._changed(Change(earlier.number, place))
+        self.turns[event.turn] = self._turn = turn
+        self._failure = ""
+        self._redraw()
+
+    def _surfaced(self, event: MemorySurfaced) -> None:
+        turn = self._turn
+        if turn is None:
+            return
+        if event.standing == "profile":
+            turn.profile = len(event.memories)
+        elif event.standing == "agenda":
+            turn.agenda = len(event.memories)
+        else:
+            turn.recalled.extend(event.memories)
+        self._redraw()
+
+    def _final(self, text: str, status: TurnStatus) -> None:
+        turn = self._turn
+        self._close_answer()
+        if turn is None or status in ("asking", "calling"):
+            return
+        said = [item.text.strip() for item in turn.items if isinstance(item, Answer)]
+        if status == "cancelled":
+            self._add(Note("You stopped it. What was said up to here stays.", "off"))
+        elif status == "done":
+            if text.strip() and text.strip() not in said:
+                self._add(Answer(text))
+        else:
+            words = text.removeprefix(said[-1] if said else "").strip() or self._failure
+            self._add(Note(words, "failed" if status == "failed" else "warn"))
+
+    def _end(self, event: TurnEnd) -> None:
+        self._close_answer()
+        turn = self._turn
+        if turn is None:
+            return
+        turn.status, turn.usage, turn.duration_ms = event.status, event.usage, event.duration_ms
+        for item in turn.items:
+            if isinstance(item, Ask) and item.answer is None and item.asks in ("permission", "tool"):
+                item.answer = ""
+        self._redraw()
+
+    # Words
+
+    def _write(self, text: str) -> None:
+        turn = self._turn
+        if turn is None:
+            return
+        if self._answer is None:
+            self._answer = Answer(blocks=MarkdownBlocks())
+            self._add(self._answer)
+        self._answer.text += text
+        change = Change(turn.number, self._place(self._answer))
+        if change in self._changes and change not in self._texts:
+            return  # it is drawn as a whole
+        self._texts[change] = self._texts.get(change, "") + text
+        self._changes.setdefault(change)
+
+    def _think(self, text: str) -> None:
+        turn = self._turn
+        if turn is None:
+            return
+        last = turn.items[-1] if turn.items else None
+        if isinstance(last, Thought):
+            last.text += text
+            self._changed(Change(turn.number, len(turn.items) - 1))
+        else:
+            self._add(Thought(text))
+
+    def _complete(self, event: Assistant) -> None:
+        text = text_of(event.blocks)
+        if self._turn is not None:
+            self._turn.model = f"{event.provider}:{event.model}"
+        if self._answer is None:
+            if text.strip():
+                self._add(Answer(text))
+            return
+        self._answer.text = text or self._answer.text
+        self._close_answer()
+
+    def _close_answer(self) -> None:
+        """An answer that is complete is drawn as a whole: links may be defined after their use."""
+        answer, self._answer = self._answer, None
+        if answer is None or self._turn is None:
+            return
+        answer.blocks = None
+        self._changed(Change(self._turn.number, self._place(answer)))
+
+    # Calls
+
+    def _start(self, event: Action) -> None:
+        turn = self._turn
+        if turn is None or event.tool == "ask_user":
+            return
+        call = Call(
+            id=event.call_id,
+            tool=event.tool,
+            input=event.input,
+            words=describe_call(event.tool, event.input),
+        )
+        self._add_call(turn, call)
+
+    def _add_call(self, turn: Turn, call: Call) -> None:
+        last = turn.items[-1] if turn.items else None
+        if isinstance(last, Steps):
+            last.calls.append(call)
+            place = (turn.number, len(turn.items) - 1, len(last.calls) - 1)
+            # The line before it may have been the last.
+            self._changed(Change(place[0], place[1], place[2]))
+        else:
+            self._add(Steps([call]))
+            place = (turn.number, len(turn.items) - 1, 0)
+        self._calls[call.id] = place
+
+    def _call(self, id: str) -> tuple[Call, Change] | None:
+        if id not in self._calls:
+            return None
+        number, place, at = self._calls[id]
+        item = self.turns[number].items[place]
+        assert isinstance(item, Steps)
+        return item.calls[at], Change(number, place, at)
+
+    def _progress(self, id: str, data: Mapping[str, Any]) -> None:
+        found = self._call(id)
+        if found is None or found[0].state != "running":
+            return
+        call, change = found
+        call.progress, call.part = describe_progress(data), _part(data)
+        self._changed(change)
+
+    def _permitted(self, event: Permission) -> None:
+        if event.decision == "deny" and self._turn is not None and event.call_id not in self._calls:
+            refused = Call(event.call_id, event.tool, {}, "", state="refused", reason=event.reason)
+            self._add_call(self._turn, refused)
+
+    def _observed(self, event: Observation) -> None:
+        found = self._call(event.call_id)
+        if found is None:
+            if event.tool == "ask_user" or self._turn is None:
+                return
+            self._add_call(self._turn, Call(event.call_id, event.tool, {}, ""))
+            found = self._call(event.call_id)
+        assert found is not None
+        call, change = found
+        if call.state == "refused":
+            return
+        call.state = "failed" if event.is_error else "done"
+        call.shown = show_observation(event, call.input)
+        call.full, call.duration_ms, call.untrusted = event.text, event.duration_ms, event.untrusted
+        self._changed(change)
+
+    # Questions
+
+    def _asked(self, event: QuestionAsked) -> None:
+        calls = [(call, describe_call(call.tool, call.input)) for call in event.calls]
+        asks: Literal["permission", "tool"] = event.kind
+        self._ask(Ask(event.id, asks, event.text, event.options, calls, event.is_secret))
+
+    def _ask(self, ask: Ask) -> None:
+        if self._turn is None:
+            return
+        if ask.id in self._asks:  # asked again after a restart
+            number, place = self._asks[ask.id]
+            self.turns[number].items[place] = ask
+            self._changed(Change(number, place))
+            return
+        self._add(ask)
+        self._asks[ask.id] = (self._turn.number, len(self._turn.items) - 1)
+
+    def _answered(self, event: QuestionAnswered) -> None:
+        if event.id not in self._asks:
+            return
+        number, place = self._asks[event.id]
+        item = self.turns[number].items[place]
+        if not isinstance(item, Ask):
+            return
+        if event.consents:
+            item.answer = ", ".join(dict.fromkeys(_CONSENTS[each.consent] for each in event.consents))
+        elif item.is_secret:
+            item.answer = "answered; the answer is kept nowhere"
+        else:
+            item.answer = event.text if event.text is not None else ("declined" if event.by else "")
+        self._changed(Change(number, place))
+
+    # Builds
+
+    def _built(self, event: BuildPosted, at: datetime) -> None:
+        turn = self._turn
+        if event.build_id not in self._builds:
+            build = Build(event.build_id, event.capability, at)
+            self._builds[event.build_id] = (
+                turn.number if turn else None,
+                len(turn.items if turn else self.preface),
+            )
+            self._add(build)
+        number, place = self._builds[event.build_id]
+        item = (self.turns[number].items if number is not None else self.preface)[place]
+        assert isinstance(item, Build)
+        took_ms = (at - item.began).total_seconds() * 1000
+        match event.kind:
+            case "question":
+                item.ask = Ask(event.id, "builder", event.text, event.options)
+            case "answer":
+                item.steps.append((f"“{event.text}”" if event.text else "The Builder decides.", took_ms))
+                item.ask = None
+            case "progress":
+                if event.question_id:
+                    item.ask = None
+                item.steps.append((event.text, took_ms))
+            case "complete" | "error":
+                item.ask, item.end = None, event.text
+                item.status = event.status or ("failed" if event.kind == "error" else "active")
+        self._changed(Change(number, place))
+
+    # Changes
+
+    def _add(self, item: Item) -> None:
+        turn = self._turn
+        items = self.preface if turn is None else turn.items
+        items.append(item)
+        self._changed(Change(turn.number if turn else None, len(items) - 1))
+
+    def _place(self, item: Item) -> int:
+        assert self._turn is not None
+        return next(at for at, each in enumerate(self._turn.items) if each is item)
+
+    def _redraw(self) -> None:
+        assert self._turn is not None
+        self._changed(Change(self._turn.number))
+
+    def _changed(self, change: Change) -> None:
+        self._changes.setdefault(change)
+        self._texts.pop(change, None)
+
+    def _drop_interruption(self) -> None:
+        turn = self._turn
+        if turn is None:
+            return
+        for place, item in enumerate(turn.items):
+            if isinstance(item, Note) and item.action:
+                turn.items[place] = Note("It went on after Satchel was started again.", "done")
+                self._changed(Change(turn.number, place))
+
+
+_CONSENTS: Final = {
+    "no": "not allowed",
+    "once": "allowed",
+    "session": "allowed for this session",
+    "always": "allowed for good",
+}
+
+
+def _asks_of(turn: Turn) -> Iterator[Ask]:
+    for item in turn.items:
+        if isinstance(item, Ask):
+            yield item
+        elif isinstance(item, Build) and item.ask is not None:
+            yield item.ask
+
+
+def _part(data: Mapping[str, Any]) -> Progress:
+    """The two numbers of a progress that has them."""
+    done, total = data.get("progress"), data.get("total")
+    numbers = [each for each in (done, total) if isinstance(each, int | float) and not isinstance(each, bool)]
+    if len(numbers) == 2 and 0 <= numbers[0] <= numbers[1] < 1e15 and numbers[1] > 0:
+        return float(numbers[0]), float(numbers[1])
+    return None

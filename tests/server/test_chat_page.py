@@ -1,0 +1,403 @@
+"""The chat in a browser without scripts, and what it is sent while it is open."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from lxml import html
+
+from satchel.builder.records import Build
+from satchel.memory.reasons import shared_word
+from tests.requirements import requirement
+from tests.server.browsers import browser, open_page, read, said, send, words_of
+from tests.server.world import WORDS, World, chat, events_in
+from tests.server.world import serving as server_in
+
+
+def begin(client: httpx2.Client, message: str, **fields: str) -> str:
+    """Begin a session by the form. Returns the path of its page."""
+    answer = send(client, open_page(client, "/"), "/chat", {"message": message, **fields})
+    assert answer.status_code == 303, answer.text
+    return str(answer.headers["location"]).partition("#")[0]
+
+
+def parts(client: httpx2.Client, path: str, *, until: Callable[[Any], bool], **query: str) -> list[Any]:
+    """What a page is sent, up to an event; the connection is closed then."""
+    found: list[Any] = []
+    with client.stream("GET", f"{path}/events", params=query or {"first": "0", "after": "0"}) as answer:
+        assert answer.status_code == 200
+        for event in events_in(answer.iter_lines()):
+            found.append(event)
+            if until(event):
+                return found
+    return found
+
+
+def over(event: Any) -> bool:
+    return event.name == "state" and not event.data["running"] and event.data["turn"] > 0
+
+
+def wait_until_over(client: httpx2.Client, path: str) -> Any:
+    """The page of a session whose turn has ended."""
+    parts(client, path, until=over)
+    return open_page(client, path)
+
+
+def asks(event: Any) -> bool:
+    return event.name == "state" and bool(event.data["asks"])
+
+
+@pytest.fixture
+def held(world: World) -> Iterator[World]:
+    """The next answer with "hold" in its message waits for `go_on`."""
+    world.held.reached.clear()
+    world.held.go_on.clear()
+    yield world
+    world.held.go_on.set()
+
+
+@requirement("web-pages:chat")
+def test_a_conversation_works_without_scripts(world: World) -> None:
+    with browser(world) as client:
+        path = begin(client, "Please echo hi for <b>me</b>", mode="bypass")
+        page = wait_until_over(client, path)
+        [turn] = page.find_class("turn")
+        assert "<b>me</b>" in words_of(turn)
+        [call] = turn.xpath(".//ol[@class='steps']/li")
+        assert call.get("data-state") == "done"
+        assert "echo hi" in words_of(call)
+        assert [words_of(each) for each in turn.xpath(".//*[@class='items']/*[@class='said']")] == [
+            "Let me see.",
+            "It is done.",
+        ]
+        answer = send(client, page, path, {"message": "And now?"})
+        assert answer.headers["location"] == f"{path}#turn-2"
+        page = wait_until_over(client, path)
+        assert [each.get("id") for each in page.find_class("turn")] == ["turn-1", "turn-2"]
+        [entry] = page.xpath("//aside//a[@aria-current='page'][contains(@href, '/chat/')]")
+        assert entry.get("href") == path
+
+
+@requirement("web-pages:chat:permission")
+@pytest.mark.parametrize(("consent", "state"), [("once", "done"), ("no", "failed")])
+def test_a_call_waits_for_permission_and_gets_the_answer(world: World, consent: str, state: str) -> None:
+    with browser(world) as client:
+        path = begin(client, "echo permitted", mode="ask")
+        parts(client, path, until=asks)
+        page = open_page(client, path)
+        [ask] = page.find_class("ask")
+        assert "Run this command?" in words_of(ask)
+        assert "echo permitted" in words_of(ask)
+        assert "waits for you" in words_of(open_page(client, "/sessions"))
+        answer = send(client, page, f"{path}/answer", {"consent": consent})
+        assert answer.status_code == 303
+        page = wait_until_over(client, path)
+        assert not page.find_class("ask")
+        [call] = page.xpath("//ol[@class='steps']/li")
+        assert call.get("data-state") == state
+        again = send_answer(client, page, path, ask)
+        assert again.status_code in (400, 404)  # it had its answer
+
+
+def send_answer(client: httpx2.Client, page: Any, path: str, ask: Any) -> httpx2.Response:
+    [token] = page.xpath("//meta[@name='form-token']/@content")
+    [question] = ask.xpath(".//input[@name='question']/@value")
+    return client.post(
+        f"{path}/answer",
+        data={"form_token": token, "question": question, "consent": "once"},
+        headers={"origin": str(client.base_url).rstrip("/")},
+    )
+
+
+@requirement("web-pages:chat:stream")
+def test_what_is_streamed_is_what_the_page_shows_afterwards(held: World) -> None:
+    with browser(held) as client, browser(held) as other:
+        path = begin(client, "hold it")
+        assert held.held.reached.wait(30)
+        partly = parts(
+            client, path, until=lambda event: event.name in ("write", "put") and "one" in str(event.data)
+        )
+        assert partly[-1].name == "put"  # the reader came in the middle and gets what is there
+        running = open_page(client, path)
+        assert running.xpath("//*[@id='stop'][not(@hidden)]")
+        assert running.xpath("//noscript/meta[@http-equiv='refresh']")
+        assert "at work" in words_of(open_page(other, "/sessions"))
+        answer = send(client, running, path, {"message": "Too early"})
+        assert "A turn is running" in words_of(read(answer, 409))
+        held.held.go_on.set()
+        page = wait_until_over(client, path)
+        assert [words_of(each) for each in page.xpath("//*[@class='items']/*[@class='said']")] == [WORDS]
+        # Whoever follows from the beginning ends with the same turn, drawn from the log.
+        whole = parts(client, path, until=over)
+        drawn = [
+            event.data["html"] for event in whole if event.name == "put" and event.data["id"] == "turn-1"
+        ]
+        assert words_of(html.fragment_fromstring(drawn[-1])) == words_of(page.get_element_by_id("turn-1"))
+
+
+@requirement("web-pages:chat:stream")
+def test_a_reader_that_returns_gets_only_what_is_new(world: World) -> None:
+    with browser(world) as client:
+        path = begin(client, "count")
+        events = parts(client, path, until=over)
+        last = [event.id for event in events if event.id][-1]
+        again = client.stream("GET", f"{path}/events", headers={"last-event-id": last})
+        with again as answer:
+            first = next(events_in(answer.iter_lines()))
+        assert (first.name, first.data["running"], first.data["turn"]) == ("state", False, 1)
+        for wrong in ("x", "1", "1.x", "-1.2", "1.99999999999999999", "١.٢"):
+            refused = client.get(
+                f"{path}/events", headers={b"last-event-id": wrong.encode(), b"accept": b"*/*"}
+            )
+            assert refused.status_code == 400
+        assert client.get("/chat/unknown/events").status_code == 404
+        assert client.get(f"{path}/events?after=-1").status_code == 422
+
+
+@requirement("web-pages:chat:stop")
+def test_a_turn_is_stopped_and_what_was_said_stays(held: World) -> None:
+    with browser(held) as client:
+        path = begin(client, "hold it")
+        assert held.held.reached.wait(30)
+        page = open_page(client, path)
+        [button] = page.xpath("//*[@id='stop']")
+        answer = send_to(client, page, button.get("formaction"))
+        assert answer.status_code == 303
+        page = wait_until_over(client, path)
+        assert "You stopped it. What was said up to here stays." in words_of(page.get_element_by_id("turn-1"))
+        assert send_to(client, page, button.get("formaction")).status_code == 404
+
+
+def send_to(client: httpx2.Client, page: Any, path: str, **fields: str) -> httpx2.Response:
+    """Post to a path that a button names."""
+    [token] = page.xpath("//meta[@name='form-token']/@content")
+    return client.post(
+        path, data={"form_token": token, **fields}, headers={"origin": str(client.base_url).rstrip("/")}
+    )
+
+
+@requirement("web-pages:chat:builder")
+def test_a_build_is_shown_and_its_question_answered(world: World) -> None:
+    builds = world.satchel.builds
+    assert builds is not None
+    queue = builds.queue
+    with browser(world) as client:
+        path = begin(client, "Hello")
+        wait_until_over(client, path)
+        now = datetime(2026, 11, 23, tzinfo=UTC)
+        build = Build(
+            id="b-page", capability_id="c-page", name="weather", kind="build", task="Build it.",
+            asked_by=path.removeprefix("/chat/"), session_id="build-b-page", model="scripted:scripted", status="running",
+            created_at=now, updated_at=now,
+        )  # fmt: skip
+
+        async def tell() -> None:
+            await queue.add(build)
+            await queue.tell("b-page", id="p1", type="progress", payload={"text": "<i>Looking</i> around."})
+            payload = {"text": "Which city?", "options": ["Ulm", "<b>Bonn</b>"]}
+            await queue.tell("b-page", id="q1", type="question", payload=payload)
+
+        world.call(tell)
+        parts(client, path, until=asks)
+        page = open_page(client, path)
+        [card] = page.find_class("build")
+        assert "Building weather" in words_of(card)
+        assert "<i>Looking</i> around." in words_of(card)
+        assert [each.get("value") for each in card.xpath(".//button[@name='option']")] == [
+            "Ulm",
+            "<b>Bonn</b>",
+        ]
+        answer = send(client, page, f"{path}/answer", {"text": "Köln"})
+        assert answer.status_code == 303
+        messages = world.call(queue.messages, "b-page")
+        assert messages[-1].payload["text"] == "Köln"
+
+
+@requirement("web-pages:chat:memory")
+def test_what_was_remembered_is_shown_with_its_reason_and_corrected_in_place(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("remembers")
+    with server_in(folder, memory__surface_threshold=0.0) as world, browser(world) as client:
+        memory = world.satchel.memory
+        assert memory is not None
+        ids = [
+            world.call(lambda words=words, n=n: memory.add(words, kind="episode", session="earlier", turn=n))
+            for n, words in enumerate(
+                ("Zelda's piano is tuned in May. <img src=x>", "The piano room is cold."), 1
+            )
+        ]
+        path = begin(client, "What about Zelda's piano?")
+        page = wait_until_over(client, path)
+        notes = {note.get("data-memory"): note for note in page.find_class("note")}
+        assert set(ids) <= set(notes)
+        note = notes[ids[0]]
+        assert "<img src=x>" in words_of(note)
+        assert "Same word: Zelda's" in words_of(note)
+        assert note.xpath(".//a[@href='/chat/earlier#turn-1']")
+
+        at = f"{path}/memories/{ids[0]}"
+        send_to(client, page, at, do="outdated")
+        page = open_page(client, path)
+        assert "held until now" in said(page)
+        assert world.call(memory.get, ids[0]).valid_to is not None
+        send(client, page, page.xpath("//*[@id='sayings']//form/@action")[0])
+        assert world.call(memory.get, ids[0]).valid_to is None
+
+        send_to(client, page, at, do="wrong", content="Zelda's piano is tuned in June.")
+        assert world.call(memory.get, ids[0]).content == "Zelda's piano is tuned in June."
+        assert send_to(client, page, at, do="wrong", content=" ").status_code == 400
+        assert send_to(client, page, at, do="sing").status_code == 400
+
+        send_to(client, page, at, do="forget")
+        page = open_page(client, path)
+        assert "Forget “Zelda's piano is tuned in June.” for good? What goes: 1 memory" in said(page)
+        assert world.call(memory.get, ids[0])  # nothing went before it was confirmed
+        send(client, page, at, {"do": "forget", "confirmed": "1"})
+        page = open_page(client, path)
+        assert "Forgotten: 1 memory" in said(page)
+        assert send_to(client, page, at, do="outdated").status_code == 404
+
+
+def test_a_reason_names_the_word_that_says_most() -> None:
+    said = "Is there a dinner where Signe can sit, near the station?"
+    assert shared_word(said, "Signe walks with a stick; the dinner was late.") == "Signe"
+    assert shared_word(said, "Emil can't eat gluten.") == ""
+    assert shared_word("", "") == ""
+
+
+@requirement("web-pages:chat:commands")
+def test_commands_work_in_the_browser(world: World) -> None:
+    with browser(world) as client:
+        page = open_page(client, "/")
+        send(client, page, "/chat", {"message": "/help"})
+        page = open_page(client, "/")
+        assert "/compact" in said(page)
+        path = begin(client, "Hello")
+        page = wait_until_over(client, path)
+        send(client, page, path, {"message": "/mode plan"})
+        page = open_page(client, path)
+        assert "Mode plan from now on." in said(page)
+        assert page.xpath("//select[@name='mode']/option[@selected]/@value") == ["plan"]
+        assert send(client, page, path, {"message": "/new"}).headers["location"] == "/"
+        assert send(client, page, path, {"message": "/private"}).headers["location"] == "/?private=true"
+        assert send(client, page, path, {"message": f"/resume {path[6:10]}"}).headers["location"] == path
+        refused = send(client, page, path, {"message": "/hepl"})
+        assert "There is no command /hepl. /help lists the commands." in words_of(read(refused, 400))
+        # It asks before it forgets.
+        memory = world.satchel.memory
+        assert memory is not None
+        id = world.call(memory.add, "Forget me.")
+        send(client, page, path, {"message": f"/forget {id}"})
+        page = open_page(client, path)
+        assert "Forget this memory permanently?" in said(page)
+        send(client, page, path, {"message": f"/forget {id}", "confirmed": "1"})
+        assert id in said(open_page(client, path))
+
+
+@requirement("web-pages:chat:private")
+def test_a_session_off_the_record_leaves_no_memory(world: World) -> None:
+    memory = world.satchel.memory
+    assert memory is not None
+    with browser(world) as client:
+        before = world.call(memory.count)
+        page = open_page(client, "/?private=true")
+        assert page.xpath("//input[@name='private']/@checked")
+        path = begin(client, "My locker is 4711.", private="on")
+        page = wait_until_over(client, path)
+        assert "off the record" in words_of(page.xpath("//main/header")[0])
+        path = begin(client, "Hello")
+        page = wait_until_over(client, path)
+        after = world.call(memory.count)
+        send(client, page, path, {"message": "This once is private.", "private": "on"})
+        wait_until_over(client, path)
+        assert world.call(memory.count) == after > before
+
+
+@requirement("web-pages:chat")
+@pytest.mark.parametrize(
+    "message",
+    [
+        "x" * 300_000,
+        "line\n" * 5000,
+        "/etc/passwd is a file",
+        "<script>alert(1)</script>",
+        "日本語 ‮abc",
+        "\x00\x01",
+    ],
+)
+def test_long_and_odd_messages_arrive_as_they_are(world: World, message: str) -> None:
+    with browser(world) as client:
+        path = begin(client, message)
+        page = wait_until_over(client, path)
+        [shown] = page.xpath("//*[@data-said]")
+        assert (
+            "".join(shown.text_content().split()) == "".join(message.replace("\x00", "�").split())
+            or "\x00" in message
+        )
+        assert not page.xpath("//main//script")
+        assert bool(page.find_class("you-fold")) == (len(message) > 600)
+
+
+@requirement("web-pages:chat")
+def test_an_empty_message_an_unknown_session_and_a_stranger_get_pages_that_say_so(world: World) -> None:
+    with browser(world) as client:
+        page = open_page(client, "/")
+        assert "The message is empty" in words_of(read(send(client, page, "/chat", {"message": " "}), 400))
+        assert "no session" in words_of(open_page(client, "/chat/zzz", 404))
+        for odd in ("/chat/..%2f..%2ftoken", "/chat/%00", "/sessions/..%2ftoken/export"):
+            assert client.get(odd).status_code in (400, 404)
+
+
+@requirement("web-pages:chat:elsewhere")
+def test_a_session_that_another_process_has_open_is_shown_and_says_so(world: World) -> None:
+    import fcntl  # noqa: PLC0415
+    import os  # noqa: PLC0415
+
+    with world.client() as program:
+        id = chat(program, "Hello")[0].data["sessionId"]
+    world.call(world.app.service.sessions.close, id)
+    lock = world.home / "sessions" / ".locks" / id
+    with lock.open("w") as file, browser(world) as client:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(str(os.getppid()))
+        file.flush()
+        page = open_page(client, f"/chat/{id}")
+        assert page.get_element_by_id("elsewhere").get("hidden") is None
+        answer = send(client, page, f"/chat/{id}", {"message": "Hello?"})
+        assert answer.status_code == 503
+        assert "open" in words_of(read(answer, 503))
+
+
+@requirement("web-pages:chat")
+def test_scripts_get_json(world: World) -> None:
+    with browser(world) as client:
+        page = open_page(client, "/")
+        [token] = page.xpath("//meta[@name='form-token']/@content")
+        headers = {"origin": world.url, "accept": "application/json", "x-form-token": token}
+        answer = client.post("/chat", data={"message": "Hello"}, headers=headers).json()
+        assert answer["turn"] == 1
+        assert re.fullmatch(r"/chat/[0-9a-f]+#turn-1", answer["to"])
+        problem = client.post("/chat", data={"message": ""}, headers=headers)
+        assert (problem.status_code, problem.json()["detail"]) == (400, "The message is empty.")
+        told = client.post("/chat", data={"message": "/usage"}, headers=headers).json()
+        assert "This session" in told["html"]
+        assert json.dumps(told).count("<script") == 0
+
+
+def test_the_package_contains_what_the_pages_need() -> None:
+    here = Path(__file__).parents[2] / "src" / "satchel" / "server" / "pages"
+    assert {path.suffix for path in (here / "static").iterdir()} == {".css", ".js", ".svg"}
+    for path in (here / "templates").iterdir():
+        text = path.read_text(encoding="utf-8")
+        # What the content security policy forbids, and what would be fetched from elsewhere.
+        assert not re.search(
+            r"<script(?![^>]*\bsrc=\"\{\{ asset)|<style|\sstyle=|\son\w+=|https?://|\|\s*safe", text
+        ), path
