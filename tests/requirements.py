@@ -835,7 +835,13 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "mcp-server:prompts", "issue 12", "MCP prompts bring relevant memory, the profile and the user's skills."),
     built(12, "mcp-server:hostile", "issue 12 bad input", "Malformed requests over MCP, unknown methods, hidden characters and clients that leave in the middle of a call get the right answer and harm nobody."),
     built(12, "mcp-server:stdio", "DESIGN 3.3", "satchel mcp serves a client on stdin and stdout, prints nothing else there, and ends when stdin is closed."),
-    planned(12, "acp:agent", "DESIGN 3.3", "satchel acp is an Agent Client Protocol agent on stdio."),
+    built(12, "acp:agent", "DESIGN 3.3", "satchel acp is an Agent Client Protocol agent on stdio."),
+    built(12, "acp:sessions", "issue 12", "An ACP client lists, loads, resumes, closes and deletes sessions, and sets their mode."),
+    built(12, "acp:questions", "issue 12", "Questions reach an ACP client as forms where it has them, otherwise as text that the next prompt answers."),
+    built(12, "acp:servers", "issue 12", "MCP servers that an ACP client names are used in its session, under the permission rules, or refused with the reason."),
+    built(12, "acp:prompts", "issue 12", "What an ACP client attaches to a prompt reaches the model and is not remembered as said; what a message can't contain is refused."),
+    built(12, "acp:hostile", "issue 12 bad input", "What is no ACP message is answered, ids of others and path tricks find nothing, and the connection goes on."),
+    built(12, "acp:stdio", "issue 12", "satchel acp ends when its stdin is closed."),
 
     # ---- Capabilities and the Builder (seed-0 part 2, DESIGN 7)
     built(9, "capabilities:prefix", "seed-0 §1", "Active capabilities are offered as cap_<name>, after the built-in tools."),

@@ -21,7 +21,7 @@ def mcp() -> int:
     settings = read_settings()
 
     async def body() -> int:
-        from satchel.server.mcp.stdio import claimed_streams  # noqa: PLC0415 - the SDK is imported only here
+        from satchel.runtime.stdio import claimed_streams  # noqa: PLC0415 - the SDK is imported only here
 
         with claimed_streams() as lines:
             from satchel.server.mcp.face import McpFace  # noqa: PLC0415

@@ -30,6 +30,7 @@ _COMMANDS = {
         "satchel.cli.mcp:mcp",
         "Serve memory and capabilities to another agent (MCP on stdin and stdout).",
     ),
+    "acp": ("satchel.cli.acp:acp", "Be an editor's agent (Agent Client Protocol on stdin and stdout)."),
     "worker": ("satchel.cli.worker:worker", "Build what was asked for; Satchel starts this by itself."),
     "usage": ("satchel.cli.usage:usage", "Show tokens and cost by day and model."),
     "doctor": ("satchel.cli.doctor:doctor", "Check that everything works."),

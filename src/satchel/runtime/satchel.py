@@ -306,6 +306,7 @@ class Satchel:
         private: bool = False,
         ephemeral: bool = False,
         tools: Sequence[FunctionOrTool | Toolset] = (),
+        toolsets: Sequence[Toolset] = (),
         system: SystemText | None = None,
         token_counter: TokenCounter | None = None,
         sinks: Sequence[HistorySink] = (),
@@ -326,6 +327,7 @@ class Satchel:
             ephemeral: The session leaves nothing on disk, neither a log nor memories.
             tools: The caller's own tools: functions (see `tool_from_function`), tools and toolsets. They need no
                 permission unless a rule denies them.
+            toolsets: Further tools, under the permission rules and the mode as any others.
             system: Replaces Satchel's system prompt; or a function that gets Satchel's own and returns the one to use.
             token_counter: Counts tokens where the provider gives no counts; its name is in the log.
             sinks: Receive every record of the session; see `HistorySink`.
@@ -352,10 +354,24 @@ class Satchel:
         async with self._opening.setdefault(session_id or "", anyio.Lock()) if session_id else nullcontext():
             hub = await self._open_hub(session_id)
             if hub is not None:
-                if any((model, mode, allow, private, ephemeral, tools, system, token_counter, sinks, hooks)):
+                given = (
+                    model,
+                    mode,
+                    allow,
+                    private,
+                    ephemeral,
+                    tools,
+                    toolsets,
+                    system,
+                    token_counter,
+                    sinks,
+                    hooks,
+                )
+                if any(given):
                     raise UsageError(
                         f"Session {hub.id} is open in this process already. A client that joins it takes it as it is: "
-                        "leave out model, mode, allow, private, ephemeral, tools, system, token_counter, sinks, hooks."
+                        "leave out model, mode, allow, private, ephemeral, tools, toolsets, system, token_counter, "
+                        "sinks, hooks."
                     )
                 return self._hold(hub, interactive)
             serving = await self.model(model)
@@ -376,6 +392,7 @@ class Satchel:
                     allow=allow,
                     private=private or ephemeral,
                     tools=tools,
+                    toolsets=toolsets,
                     system=system,
                     estimator=TokenEstimator(
                         token_counter, name=getattr(token_counter, "__name__", type(token_counter).__name__)
@@ -419,7 +436,7 @@ class Satchel:
         self, journal: Journal | EphemeralJournal, replay: Replay, options: SessionOptions
     ) -> SessionHub:
         """Make the hub of a session, and log that the session has started."""
-        offered, own_names = await self._offered_tools(options.tools)
+        offered, own_names = await self._offered_tools(options.tools, options.toolsets)
         first_seq = journal.last_seq
         # The hub needs its questions, gate and environment first, and they use the hub later.
         questions = self._questions(first_seq, lambda: hub)
@@ -490,13 +507,13 @@ class Satchel:
         return hub
 
     async def _offered_tools(
-        self, tools: Sequence[FunctionOrTool | Toolset]
+        self, tools: Sequence[FunctionOrTool | Toolset], toolsets: Sequence[Toolset]
     ) -> tuple[OfferedTools, list[str]]:
-        """The tools of a session, and the names of those that the program brings."""
+        """The tools of a session, and the names of the program's own."""
         own = [toolset_of(tool) for tool in tools]
         names = [tool.spec.name for tool in (await Registry.load(own)).tools]
         offered = OfferedTools(
-            lambda wait: self.tooling.registry(wait=wait, own=own),
+            lambda wait: self.tooling.registry(wait=wait, own=[*own, *toolsets]),
             finder=self.tooling.finder,
             defer_above=self.settings.tools.defer_above,
         )

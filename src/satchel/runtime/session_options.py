@@ -41,6 +41,7 @@ class SessionOptions:
         allow: Permission rules for this session.
         private: Nothing said is captured as memory.
         tools: The program's own tools.
+        toolsets: Further tools, under the permission rules.
         system: The program's system prompt; None uses Satchel's own.
         estimator: Counts tokens where the provider gives no counts.
         sinks: Receive every record.
@@ -53,6 +54,7 @@ class SessionOptions:
     allow: Sequence[str]
     private: bool
     tools: Sequence[FunctionOrTool | Toolset]
+    toolsets: Sequence[Toolset]
     system: SystemText | None
     estimator: TokenEstimator
     sinks: Sequence[HistorySink]

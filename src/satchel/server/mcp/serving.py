@@ -12,8 +12,8 @@ from mcp.shared.message import SessionMessage
 from mcp.types import INVALID_REQUEST, PARSE_ERROR, JSONRPCRequest, jsonrpc_message_adapter
 from pydantic import ValidationError
 
+from satchel.runtime.stdio import Lines
 from satchel.server.mcp.face import McpFace
-from satchel.server.mcp.stdio import Lines
 
 __all__ = ["serve_lines"]
 

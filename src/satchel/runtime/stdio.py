@@ -1,4 +1,4 @@
-"""MCP over stdin and stdout: one JSON message a line. Nothing but messages reaches stdout."""
+"""The streams of this process for a protocol of lines. Nothing but messages reaches stdout."""
 
 from __future__ import annotations
 

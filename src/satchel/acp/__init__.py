@@ -1,0 +1,1 @@
+"""Satchel as an agent of editors and other programs, over the Agent Client Protocol (ACP)."""

@@ -1,0 +1,80 @@
+"""A prompt's content blocks as a message: the user's words, and what is attached to them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from acp.schema import (
+    BlobResourceContents,
+    EmbeddedResourceContentBlock,
+    ResourceContentBlock,
+    TextContentBlock,
+    TextResourceContents,
+)
+
+from satchel.errors import UsageError
+from satchel.tools.visible import visible
+
+__all__ = ["Message", "read_prompt"]
+
+_MOST_ATTACHED_CHARS: Final = 18_000
+"""Of one attachment: a hook adds at most 20,000 characters to a message."""
+_MOST_URI_CHARS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What a prompt says.
+
+    Attributes:
+        text: The user's words, with the addresses of what they mention.
+        attached: The content of files and other resources that the editor sends along; "" if there is none.
+    """
+
+    text: str
+    attached: str
+
+
+def read_prompt(blocks: Sequence[Any]) -> Message:
+    """Read the blocks of a prompt.
+
+    Raises:
+        UsageError: There is a block that a message can't contain, such as an image, or no words.
+    """
+    words, attached = [], []
+    for block in blocks:
+        match block:
+            case TextContentBlock():
+                words.append(block.text)
+            case ResourceContentBlock():
+                words.append(f"[{visible(block.name)}]({visible(block.uri[:_MOST_URI_CHARS])})")
+            case EmbeddedResourceContentBlock():
+                uri = visible(block.resource.uri[:_MOST_URI_CHARS])
+                words.append(f"({uri}, attached)")
+                attached.append(f"[{uri}]\n{_text_of(block.resource)}")
+            case _:
+                raise UsageError(
+                    f"Satchel's messages are text: a block of the type {getattr(block, 'type', '?')} can't be sent. "
+                    "Send the file's address as a resource_link instead."
+                )
+    text = "\n".join(words).strip()
+    if not text:
+        raise UsageError("The prompt has no words.")
+    return Message(text=text, attached="\n\n".join(attached))
+
+
+def _text_of(resource: TextResourceContents | BlobResourceContents) -> str:
+    if isinstance(resource, TextResourceContents):
+        text = resource.text
+    else:
+        try:
+            text = base64.b64decode(resource.blob, validate=True).decode("utf-8")
+        except (binascii.Error, UnicodeDecodeError):
+            return "(not text; left out)"
+    if len(text) > _MOST_ATTACHED_CHARS:
+        text = f"{text[:_MOST_ATTACHED_CHARS]}\n[… {len(text) - _MOST_ATTACHED_CHARS:,} more characters …]"
+    return text
