@@ -834,6 +834,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "mcp-server:resources", "issue 12", "Conversations of the own home are MCP resources, private ones are not, and no path trick reads anything else."),
     built(12, "mcp-server:prompts", "issue 12", "MCP prompts bring relevant memory, the profile and the user's skills."),
     built(12, "mcp-server:hostile", "issue 12 bad input", "Malformed requests over MCP, unknown methods, hidden characters and clients that leave in the middle of a call get the right answer and harm nobody."),
+    built(12, "mcp-server:relay", "issue 12", "Beside a running server, satchel mcp hands every message to it, and goes on when the server was started anew."),
     built(12, "mcp-server:stdio", "DESIGN 3.3", "satchel mcp serves a client on stdin and stdout, prints nothing else there, and ends when stdin is closed."),
     built(12, "acp:agent", "DESIGN 3.3", "satchel acp is an Agent Client Protocol agent on stdio."),
     built(12, "acp:sessions", "issue 12", "An ACP client lists, loads, resumes, closes and deletes sessions, and sets their mode."),

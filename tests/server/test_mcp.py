@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import httpx2
@@ -21,6 +21,7 @@ from mcp.types import CallToolResult, ElicitResult, Implementation, ToolListChan
 from satchel.capabilities import Capability, Wanted
 from satchel.errors import NoSandbox
 from tests.capabilities.world import BY_BUILDER, GREET, cases, draft
+from tests.cli.programs import environ_for
 from tests.requirements import requirement
 from tests.server.world import World, chat, serving
 
@@ -409,13 +410,7 @@ async def test_a_client_that_leaves_in_the_middle_of_a_call_harms_nobody(world: 
 
 @requirement("mcp-server:stdio")
 async def test_the_command_serves_a_client_on_its_streams_and_ends_with_them(tmp_path: Path) -> None:
-    environ = {
-        "HOME": str(tmp_path),
-        "PATH": "/usr/bin:/bin",
-        "SATCHEL_HOME": str(tmp_path / "home"),
-        "SATCHEL_MEMORY_EMBEDDER": "none",
-        "SATCHEL_MODEL": "none",
-    }
+    environ = environ_for(tmp_path, SATCHEL_MODEL="none")
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "satchel", "mcp"], env=environ, cwd=tmp_path
     )
@@ -425,3 +420,40 @@ async def test_the_command_serves_a_client_on_its_streams_and_ends_with_them(tmp
             await stored(client, "The spare key is under the third pot.")
             hits = (await call(client, "memory_search", query="spare key")).structured_content["hits"]
             assert "third pot" in hits[0]["memory"]["content"]
+
+
+@requirement("mcp-server:relay")
+@BOTH
+async def test_beside_a_server_the_command_hands_everything_to_it_also_after_it_was_started_anew(
+    tmp_path: Path, mode: str
+) -> None:
+    asked: list[str] = []
+
+    async def answer(_: Any, params: Any) -> ElicitResult:
+        asked.append(params.message)
+        return ElicitResult(action="accept", content={"decision": "once"})
+
+    environ = environ_for(tmp_path, SATCHEL_MODEL="none")
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "satchel", "mcp"], env=environ, cwd=tmp_path
+    )
+    with ExitStack() as first, anyio.fail_after(MOST_S):
+        first.enter_context(serving(tmp_path, agent__mode="ask"))
+        async with Client(
+            stdio_client(command), mode=mode, elicitation_callback=cast("Any", answer)
+        ) as client:
+            id = await stored(client, "The spare key is under the third pot.")
+            gone = await stored(client, "The safe opens with 1-2-3.")
+            first.close()
+            with pytest.raises(MCPError, match="server has stopped"):
+                await call(client, "memory_search", query="spare key")
+            with serving(tmp_path, agent__mode="ask") as second:
+                assert second.satchel.memory is not None
+                hits = (await call(client, "memory_search", query="spare key")).structured_content["hits"]
+                assert hits[0]["memory"]["id"] == id
+                done = await call(client, "memory_forget", ids=[gone])
+                assert done.structured_content["forgotten"] == [gone]
+                assert "The safe opens" in asked[0]
+                assert [record.id for record in await on_server(second, second.satchel.memory.list)] == [id]
+                with pytest.raises(MCPError, match="no tool"):
+                    await call(client, "schl\u00fcssel")

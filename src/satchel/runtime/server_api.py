@@ -17,7 +17,7 @@ from satchel.config import Settings
 from satchel.errors import ConfigError, SatchelError, ServerUnavailable, UsageError
 from satchel.runtime.serving import Serving, read_token
 
-__all__ = ["ServerApi", "error_of"]
+__all__ = ["ServerApi", "error_of", "http_client"]
 
 _REQUEST_S: Final = 60.0
 """Opening a long session takes the longest: its log is read."""
@@ -41,21 +41,7 @@ class ServerApi:
         Raises:
             ConfigError, StorageUnwritable: There is no token, or it can't be used; or the certificate can't be read.
         """
-        home, certificate = settings.home, settings.server.tls_cert
-        token = read_token(home)
-        if token is None:
-            raise ConfigError(f"There is no token in {home}. Start the server again.")
-        verify: ssl.SSLContext | bool = True
-        if found.url.startswith("https:") and certificate:
-            verify = _only(home, certificate)
-        async with httpx2.AsyncClient(
-            base_url=found.url,
-            headers={"authorization": f"Bearer {token}"},
-            timeout=httpx2.Timeout(_REQUEST_S, connect=_CONNECT_S),
-            verify=verify,
-            # The server is on this machine, whatever proxy leads out of it.
-            trust_env=False,
-        ) as client:
+        async with http_client(found, settings=settings) as client:
             yield cls(client)
 
     async def get(self, path: str, **params: Any) -> Any:
@@ -103,6 +89,27 @@ class ServerApi:
                 yield events
         finally:
             await answer.aclose()
+
+
+@asynccontextmanager
+async def http_client(found: Serving, *, settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client that sends the token of the home; errors as in `ServerApi.connected`."""
+    home, certificate = settings.home, settings.server.tls_cert
+    token = read_token(home)
+    if token is None:
+        raise ConfigError(f"There is no token in {home}. Start the server again.")
+    verify: ssl.SSLContext | bool = True
+    if found.url.startswith("https:") and certificate:
+        verify = _only(home, certificate)
+    async with httpx2.AsyncClient(
+        base_url=found.url,
+        headers={"authorization": f"Bearer {token}"},
+        timeout=httpx2.Timeout(_REQUEST_S, connect=_CONNECT_S),
+        verify=verify,
+        # The server is on this machine, whatever proxy leads out of it.
+        trust_env=False,
+    ) as client:
+        yield client
 
 
 def _only(home: Path, name: str) -> ssl.SSLContext:
