@@ -300,7 +300,7 @@ def fit(measured: Sequence[Measured], *, with_vectors: bool) -> tuple[Weights, l
         need=need,
         beyond_doubt=BEYOND_DOUBT[with_vectors],
     )
-    weights = replace(weights, later=fit_later(seen, weights, later_names))
+    weights = weights._replace(later=fit_later(seen, weights, later_names))
     return _with_line_from(weights, seen, least=LEAST_PRECISION[with_vectors]), seen
 
 
@@ -332,7 +332,7 @@ def _with_line_from(weights: Weights, seen: Sequence[Measured], *, least: float)
     low, high = -5.0, 1.0
     for _ in range(7):
         middle = (low + high) / 2
-        tried = replace(weights, line_from=middle, turn_from=middle)
+        tried = weights._replace(line_from=middle, turn_from=middle)
         precision = figures([judged(one, tried, 0.5, standing="real") for one in some])["precision"]
         if precision is not None and precision < least:
             low = middle
@@ -341,7 +341,7 @@ def _with_line_from(weights: Weights, seen: Sequence[Measured], *, least: float)
     loosened = {"line_from": high, "turn_from": high, "message_from": weights.message_from}
     if "message" in weights.line.weights:
         loosened = {name: value + LOOSER[name] for name, value in loosened.items()}
-    return replace(weights, **{name: round(value, 3) for name, value in loosened.items()})
+    return weights._replace(**{name: round(value, 3) for name, value in loosened.items()})
 
 
 def judged(

@@ -844,6 +844,23 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "acp:hostile", "issue 12 bad input", "What is no ACP message is answered, ids of others and path tricks find nothing, and the connection goes on."),
     built(12, "acp:stdio", "issue 12", "satchel acp ends when its stdin is closed."),
 
+    # ---- Other agents (DESIGN 10, issue 12)
+    built(12, "agents:hook:answers", "notes/agents.md", "A hook answers Claude Code, Codex, Hermes and Letta Code in the shape that each reads."),
+    built(12, "agents:hook:once", "issue 12", "A hook shows each memory once in a conversation, and again after compaction."),
+    built(12, "agents:hook:profile", "issue 12", "A session of another agent begins with the profile and the agenda; nothing that was forgotten stands there."),
+    built(12, "agents:hook:by-words", "issue 12", "Without a server, a hook surfaces by words what memory itself would surface by words."),
+    built(12, "agents:hook:capture", "issue 12", "What was said to another agent is captured once, without its wrappers, its agents' work and Satchel's own text."),
+    built(12, "agents:hook:server", "issue 12", "With a server, a hook asks it for memory, and the server captures what the hook queues."),
+    built(12, "agents:hook:light", "issue 12", "A hook's process loads neither numpy, SQLAlchemy, click nor anything else that takes long."),
+    built(12, "agents:hook:off", "DESIGN 5", "Where memory or capture is off, a hook shows or captures nothing."),
+    built(12, "agents:hook:never-blocks", "issue 12", "Whatever a hook is sent or finds, it answers with nothing and exits with 0."),
+    built(12, "agents:hook:queue", "issue 12", "What waits to be captured survives a kill, and half-written files are not taken for it."),
+    built(12, "agents:connect:claude-code", "issue 12", "connect gives Claude Code its hooks and the MCP entry, once, with the right program and home, and takes them out again."),
+    built(12, "agents:connect:others", "issue 12", "connect sets up Codex, goose and any list of MCP servers."),
+    built(12, "agents:connect:untouched", "issue 12", "connect leaves what is others' as it is, comments included, backs files up, and removes exactly its own entries."),
+    built(12, "agents:connect:refuses", "issue 12", "A file that can't be read or changed safely is refused with the reason, and nothing is written; links and modes are kept."),
+    measured(12, "agents:hook:time", "issue 12", "A hook's process takes at most 150 ms of CPU at the 95th percentile, with a server and without.", benchmark="hook"),
+
     # ---- Capabilities and the Builder (seed-0 part 2, DESIGN 7)
     built(9, "capabilities:prefix", "seed-0 §1", "Active capabilities are offered as cap_<name>, after the built-in tools."),
     built(9, "capabilities:dispatch", "seed-0 §1", "A call to cap_<name> runs the capability of that name."),

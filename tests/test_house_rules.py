@@ -128,7 +128,7 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 def test_init_files_hold_docstring_imports_and_names_only() -> None:
     """Some load their modules when a name is first asked for, so that a search starts without the rest (decision 12)."""
     memory = SOURCE / "memory"
-    rooms = {SOURCE / "capabilities", SOURCE / "models", SOURCE / "runtime"}
+    rooms = {SOURCE / name for name in ("capabilities", "config", "models", "runtime", "storage")}
     lazy = {SOURCE, *rooms, memory, memory / "credentials", memory / "distill", memory / "transfer"}
     busy = []
     for path in SOURCE.rglob("__init__.py"):
@@ -328,3 +328,15 @@ def test_no_modules_import_each_other_in_a_circle_not_even_for_types() -> None:
         for needs in waiting.values():
             needs.difference_update(free)
     assert waiting == {}
+
+
+@requirement("house:public-names")
+def test_no_name_of_a_package_that_loads_on_demand_is_a_modules_name() -> None:
+    """Importing the module would put it in the place of the function."""
+    clashes = []
+    for path in SOURCE.rglob("__init__.py"):
+        package = importlib.import_module(name_of(path))
+        if hasattr(package, "__getattr__"):
+            names = {each.stem for each in path.parent.glob("*.py")} & set(getattr(package, "__all__", ()))
+            clashes += [f"{package.__name__}.{name}" for name in names]
+    assert clashes == []

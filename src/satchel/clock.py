@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Protocol
 
@@ -47,12 +46,15 @@ class SystemClock:
         return time.monotonic()
 
 
-@dataclass(slots=True)
 class ManualClock:
     """A clock that moves only when it is told to, for tests and replays."""
 
-    at: datetime = field(default_factory=lambda: datetime(2026, 1, 1, 12, tzinfo=UTC))
-    elapsed_s: float = 0.0
+    __slots__ = ("at", "elapsed_s")
+
+    def __init__(self, at: datetime = datetime(2026, 1, 1, 12, tzinfo=UTC), elapsed_s: float = 0.0) -> None:
+        """Show this time of day, and so many seconds since the start."""
+        self.at = at
+        self.elapsed_s = elapsed_s
 
     def now(self) -> datetime:
         """The time that the clock shows."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from satchel.config import ensure_home, trust, trusted_folders, untrust
-from satchel.config.trust import read_project, trust_record
+from satchel.config.trusted import read_project, trust_record
 from satchel.errors import ConfigError, StorageUnwritable
 from tests.requirements import requirement
 

@@ -19,7 +19,7 @@ from satchel.config import (
     trust,
     trust_record,
 )
-from satchel.config.trust import ProjectContent
+from satchel.config.trusted import ProjectContent
 from tests.requirements import requirement
 
 CONFIG = '[agent]\nmode = "auto"\n\n[mcp_servers.x]\ncommand = "npx"\nargs = ["-y", "server"]\n'

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from satchel.clock import ManualClock
 from satchel.errors import BudgetExceeded, ModelUnavailable, UsageError
 from satchel.memory import Episode, Memory
-from satchel.memory.block import estimate_tokens
 from satchel.memory.distill import asking, engine
 from satchel.memory.distill.checking import find_quote
 from satchel.memory.distill.windows import (
@@ -29,6 +28,7 @@ from satchel.memory.distill.windows import (
     Window,
     stretches_of,
 )
+from satchel.memory.framing import estimate_tokens
 from satchel.messages import Usage
 from satchel.models import ModelRequest, RecallModel, Reply, ScriptedModel
 from satchel.storage import Database

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from satchel.errors import UsageError
-from satchel.memory import Episode, Memory, block
+from satchel.memory import Episode, Memory, framing
 from satchel.memory.checking import MAX_CONTENT_CHARS
 from satchel.models.embedding import HashingEmbedder
 from tests.requirements import requirement
@@ -26,13 +26,13 @@ def giant(chars: int, *, end: str = "") -> str:
 
 @requirement("memory:surface:giant")
 async def test_surfacing_a_giant_memory_reads_a_small_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    quoted, lengths = block.quoted, []
+    quoted, lengths = framing.quoted, []
 
     def counted(text: str) -> str:
         lengths.append(len(text))
         return quoted(text)
 
-    monkeypatch.setattr(block, "quoted", counted)
+    monkeypatch.setattr(framing, "quoted", counted)
     async with Memory.open(":memory:", embedder="none", redact=False) as memory:
         id = await memory.add(giant(300_000))
         for _ in range(2):

@@ -1,5 +1,5 @@
 """The command line: one module per command group."""
 
-from satchel.cli.entry import main
+from satchel.cli.start import main
 
 __all__ = ["main"]

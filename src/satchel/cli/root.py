@@ -31,6 +31,11 @@ _COMMANDS = {
         "Serve memory and capabilities to another agent (MCP on stdin and stdout).",
     ),
     "acp": ("satchel.cli.acp:acp", "Be an editor's agent (Agent Client Protocol on stdin and stdout)."),
+    "connect": (
+        "satchel.cli.connect:connect",
+        "Set up Claude Code, Codex, goose or another agent to use Satchel.",
+    ),
+    "hook": ("satchel.cli.hook_help:hook", "Answer a hook of another agent; `connect` sets it up."),
     "worker": ("satchel.cli.worker:worker", "Build what was asked for; Satchel starts this by itself."),
     "usage": ("satchel.cli.usage:usage", "Show tokens and cost by day and model."),
     "doctor": ("satchel.cli.doctor:doctor", "Check that everything works."),

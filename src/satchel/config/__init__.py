@@ -1,51 +1,58 @@
 """Settings, read once; the only room that reads the environment."""
 
-from satchel.config.grants import Grant, grants_of
-from satchel.config.home import ensure_home
-from satchel.config.load import load, own_rules, prepare_libraries, process_environ
-from satchel.config.masking import mask_address, mask_arguments, mask_text, masked_command
-from satchel.config.mcp_files import (
-    ImportedServers,
-    add_mcp_servers,
-    new_mcp_server,
-    plain_values,
-    read_mcp_file,
-    remove_mcp_server,
-)
-from satchel.config.rule_text import RuleOptions, host_problem, rule_options, rule_text
-from satchel.config.settings import (
-    SETTINGS,
-    AgentSettings,
-    BudgetSettings,
-    BuilderSettings,
-    McpServerSettings,
-    McpTransport,
-    MemorySettings,
-    Mode,
-    ProviderKind,
-    ProviderSettings,
-    Rule,
-    RuleAction,
-    SandboxSettings,
-    ServerSettings,
-    Setting,
-    Settings,
-    ToolsSettings,
-    ToolUse,
-)
-from satchel.config.show import ShownSetting, show_settings
-from satchel.config.trust import (
-    SKILL_FOLDERS,
-    ProjectContent,
-    TrustRecord,
-    project_files,
-    read_project,
-    trust,
-    trust_record,
-    trusted_folders,
-    untrust,
-)
-from satchel.config.write import add_permission, set_value, write_initial
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from satchel.lazy import on_demand
+
+if TYPE_CHECKING:
+    from satchel.config.grants import Grant, grants_of
+    from satchel.config.home import ensure_home
+    from satchel.config.loading import load, own_rules, prepare_libraries, process_environ
+    from satchel.config.masking import mask_address, mask_arguments, mask_text, masked_command
+    from satchel.config.mcp_files import (
+        ImportedServers,
+        add_mcp_servers,
+        new_mcp_server,
+        plain_values,
+        read_mcp_file,
+        remove_mcp_server,
+    )
+    from satchel.config.rule_texts import RuleOptions, host_problem, rule_options, rule_text
+    from satchel.config.settings import (
+        SETTINGS,
+        AgentSettings,
+        BudgetSettings,
+        BuilderSettings,
+        McpServerSettings,
+        McpTransport,
+        MemorySettings,
+        Mode,
+        ProviderKind,
+        ProviderSettings,
+        Rule,
+        RuleAction,
+        SandboxSettings,
+        ServerSettings,
+        Setting,
+        Settings,
+        ToolsSettings,
+        ToolUse,
+    )
+    from satchel.config.show import ShownSetting, show_settings
+    from satchel.config.trusted import (
+        SKILL_FOLDERS,
+        ProjectContent,
+        TrustRecord,
+        project_files,
+        read_project,
+        trust,
+        trust_record,
+        trusted_folders,
+        untrust,
+    )
+    from satchel.config.write import add_permission, set_value, write_initial
 
 __all__ = [
     "SKILL_FOLDERS",
@@ -102,3 +109,56 @@ __all__ = [
     "untrust",
     "write_initial",
 ]
+
+# A hook of another agent reads a few settings, and has no time for the rest.
+__getattr__ = on_demand(
+    __name__,
+    {
+        "grants": ("Grant", "grants_of"),
+        "home": ("ensure_home",),
+        "loading": ("load", "own_rules", "prepare_libraries", "process_environ"),
+        "masking": ("mask_address", "mask_arguments", "mask_text", "masked_command"),
+        "mcp_files": (
+            "ImportedServers",
+            "add_mcp_servers",
+            "new_mcp_server",
+            "plain_values",
+            "read_mcp_file",
+            "remove_mcp_server",
+        ),
+        "rule_texts": ("RuleOptions", "host_problem", "rule_options", "rule_text"),
+        "settings": (
+            "SETTINGS",
+            "AgentSettings",
+            "BudgetSettings",
+            "BuilderSettings",
+            "McpServerSettings",
+            "McpTransport",
+            "MemorySettings",
+            "Mode",
+            "ProviderKind",
+            "ProviderSettings",
+            "Rule",
+            "RuleAction",
+            "SandboxSettings",
+            "ServerSettings",
+            "Setting",
+            "Settings",
+            "ToolsSettings",
+            "ToolUse",
+        ),
+        "show": ("ShownSetting", "show_settings"),
+        "trusted": (
+            "SKILL_FOLDERS",
+            "ProjectContent",
+            "TrustRecord",
+            "project_files",
+            "read_project",
+            "trust",
+            "trust_record",
+            "trusted_folders",
+            "untrust",
+        ),
+        "write": ("add_permission", "set_value", "write_initial"),
+    },
+)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
-from satchel.config.rule_text import RuleOptions, options_problem
+from satchel.config.rule_texts import RuleOptions, options_problem
 from satchel.config.settings import SETTINGS, McpServerSettings, Rule, RuleAction, Setting
 from satchel.errors import ConfigError
 

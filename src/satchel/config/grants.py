@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from satchel.config.check import check_rules, check_tables
-from satchel.config.trust import ProjectContent, TrustRecord
+from satchel.config.trusted import ProjectContent, TrustRecord
 
 __all__ = ["Grant", "GrantKind", "grants_of"]
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from satchel.errors import StorageUnwritable
+from satchel.errors import ConfigError, StorageUnwritable
 
 __all__ = [
+    "default_home",
     "ensure_home",
+    "home_of",
     "locked_folder",
     "replace_file",
 ]
@@ -38,6 +40,29 @@ def ensure_home(home: Path) -> Path:
             "folder that you can write to."
         ) from error
     return home
+
+
+def default_home(environ: Mapping[str, str]) -> Path:
+    """Where SATCHEL_HOME is if nothing says otherwise."""
+    user_home = environ.get("HOME", "")
+    return (Path(user_home) if user_home else Path.home()).resolve() / ".satchel"
+
+
+def home_of(environ: Mapping[str, str], cwd: Path) -> Path:
+    """SATCHEL_HOME, which needn't exist.
+
+    Raises:
+        ConfigError: The variable holds no name of a folder.
+    """
+    text = environ.get("SATCHEL_HOME", "").strip()
+    if "\0" in text:
+        raise ConfigError("SATCHEL_HOME contains a NUL character, which no folder name can.")
+    default = default_home(environ)
+    if not text:
+        return default
+    if text == "~" or text.startswith("~/"):
+        return default.parent / text[2:]
+    return (cwd / text).resolve()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from satchel.config.rule_text import RuleOptions, rule_text
+from satchel.config.rule_texts import RuleOptions, rule_text
 from satchel.errors import ConfigError
 
 __all__ = [

@@ -14,8 +14,17 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from satchel.memory import lexicon, statement_rows
-from satchel.memory.block import AGENDA_EMPTY, AGENDA_HEAD, AGENDA_TAIL, estimate_tokens, quoted, tokens_of
-from satchel.memory.standing import Standing, StandingLine, short_id, standing_to_json
+from satchel.memory.framing import (
+    AGENDA_EMPTY,
+    AGENDA_HEAD,
+    AGENDA_TAIL,
+    agenda_line,
+    day_of_agenda,
+    days_of_agenda,
+    estimate_tokens,
+    tokens_of,
+)
+from satchel.memory.standing import Standing, StandingLine, standing_to_json
 from satchel.memory.statements import without_days
 
 if TYPE_CHECKING:
@@ -26,7 +35,6 @@ __all__ = ["AGENDA_TOKENS", "Agenda", "AgendaLine", "Agendas", "agenda_to_json"]
 
 AGENDA_TOKENS: Final = 100
 """Of the whole block (issue 11)."""
-_WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _SAME_SHARE: Final = 0.7
 """Of the telling words of the shorter one that two statements about one appointment share."""
 _MOST_CHECKED: Final = 40
@@ -141,7 +149,7 @@ def agenda_to_json(agenda: Agenda) -> dict[str, Any]:
 def _composed(
     entries: Sequence[_Entry], today: date, budget_tokens: int, left_out: list[tuple[AgendaLine, str]]
 ) -> Agenda:
-    head = AGENDA_HEAD.format(day=_day(today))
+    head = AGENDA_HEAD.format(day=day_of_agenda(today))
     left = budget_tokens - tokens_of(head + AGENDA_TAIL)
     lines: list[AgendaLine] = []
     for entry in entries:
@@ -282,22 +290,17 @@ def _said_already(entry: _Entry, kept: Sequence[_Entry]) -> str:
     return ""
 
 
-def _day(day: date) -> str:
-    return f"{_WEEKDAYS[day.weekday()]} {day.isoformat()}"
-
-
 def _line(entry: _Entry) -> AgendaLine:
-    days = _day(entry.first) if entry.first == entry.last else f"{_day(entry.first)} to {_day(entry.last)}"
     memory = entry.found.memory
     # The line begins with its days, so they need not be in its words as well.
     words = _COMPUTED.sub(lambda days: "" if str(entry.first) in days[0] else days[0], entry.found.words)
-    text = f"{days} {short_id(memory.id)}{entry.doubt} {quoted(words)}"
+    text = agenda_line(memory.id, words, first=entry.first, last=entry.last, doubt=entry.doubt)
     return AgendaLine(
         memory=memory,
         words=entry.found.words,
         first=entry.first,
         last=entry.last,
-        days=days,
+        days=days_of_agenda(entry.first, entry.last),
         doubt=entry.doubt,
         text=text,
         tokens=estimate_tokens(text + "\n"),

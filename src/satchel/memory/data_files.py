@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from importlib import resources
+from pathlib import Path
 
 __all__ = ["read_lines", "read_text_file"]
+
+_FOLDER = Path(__file__).parent / "data"
 
 
 def read_text_file(name: str) -> str:
     """The text of a file in `data`."""
-    return resources.files(__package__).joinpath("data", name).read_text(encoding="utf-8")
+    return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 def read_lines(name: str) -> list[str]:

@@ -18,7 +18,7 @@ import anyio
 
 from satchel.errors import ModelError
 from satchel.memory import lexicon
-from satchel.memory.block import excerpt, origin_of, quoted
+from satchel.memory.framing import excerpt, origin_of, quoted
 from satchel.memory.graph import Related
 from satchel.memory.records import Hit, MemoryRecord, hit_to_json
 from satchel.memory.spending import Asked, complete

@@ -16,8 +16,9 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from satchel.memory.block import TAGS, origin_of, quoted, strip_injected
+from satchel.memory.block import TAGS, strip_injected
 from satchel.memory.filters import Filter
+from satchel.memory.framing import origin_of, quoted
 from satchel.memory.records import MemoryRecord
 from satchel.memory.repository import list_records, records_by_id
 from satchel.memory.statement_rows import find_beginning

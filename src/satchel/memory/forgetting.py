@@ -13,10 +13,10 @@ from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from satchel.errors import UsageError
 from satchel.memory import cues, history, lexicon, repository, tables
-from satchel.memory.block import estimate_tokens
 from satchel.memory.candidates.stamps import renew_stamp
 from satchel.memory.checking import printable
 from satchel.memory.filters import Filter
+from satchel.memory.framing import estimate_tokens
 from satchel.memory.hashing import UNKEYED_BELOW, WordHasher
 from satchel.memory.records import Forgotten, Receipt, Source
 from satchel.memory.repository import count_up, place_hash, slices, to_micros

@@ -15,7 +15,8 @@ from datetime import datetime
 import anyio
 
 from satchel.errors import ModelError
-from satchel.memory.block import day_of, estimate_tokens, fitting_words, gist, origin_of, quoted
+from satchel.memory.block import gist
+from satchel.memory.framing import day_of, estimate_tokens, fitting_words, origin_of, quoted
 from satchel.memory.records import MemoryRecord
 from satchel.memory.spending import Asked, complete
 from satchel.messages import Message, TextBlock

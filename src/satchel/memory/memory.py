@@ -27,6 +27,7 @@ from satchel.memory.decay import DecayCycle
 from satchel.memory.deep import DeepAnswer, search_deeply
 from satchel.memory.filters import Filters
 from satchel.memory.forgetting import Forgetting, has_unkeyed, rekey
+from satchel.memory.framing import SHORT_ID_CHARS
 from satchel.memory.graph import Edge, Related, Successor
 from satchel.memory.grouping import Grouped, Grouping
 from satchel.memory.hashing import KEY_FILE, WordHasher
@@ -53,7 +54,6 @@ from satchel.memory.reindexing import Reindexed, reindex
 from satchel.memory.search import Search
 from satchel.memory.space import Space
 from satchel.memory.spending import Asked, SpentRow
-from satchel.memory.standing import SHORT_ID_CHARS
 from satchel.memory.surface import Showing, Surface
 from satchel.memory.thread import OneThread
 from satchel.memory.two_arms import arms_of

@@ -15,10 +15,18 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from satchel.memory import decay, lexicon, statement_rows
-from satchel.memory.block import PROFILE_HEAD, PROFILE_TAIL, estimate_tokens, quoted, restates, tokens_of
 from satchel.memory.comparing import judge_pair
+from satchel.memory.framing import (
+    PROFILE_HEAD,
+    PROFILE_TAIL,
+    SHORT_ID_CHARS,
+    estimate_tokens,
+    profile_line,
+    restates,
+    tokens_of,
+)
 from satchel.memory.records import MemoryRecord
-from satchel.memory.standing import SHORT_ID_CHARS, Standing, StandingLine, short_id, standing_to_json
+from satchel.memory.standing import Standing, StandingLine, standing_to_json
 from satchel.memory.statement_rows import AGENDA_DAYS
 from satchel.memory.statements import SECTIONS, says_habit, section_of, shown_words
 from satchel.memory.wording import read_statement
@@ -313,9 +321,8 @@ def _age(memory: MemoryRecord, now: datetime) -> float:
 
 
 def _line(item: _Item) -> str:
-    said = item.memory.said_at
-    day = f" {said.year:04d}-{said.month:02d}-{said.day:02d}" if item.memory.kind == "episode" else ""
-    return f"{short_id(item.memory.id)}{day} {quoted(item.words)}"
+    memory = item.memory
+    return profile_line(memory.id, item.words, said_at=memory.said_at if memory.kind == "episode" else None)
 
 
 def _shown(item: _Item) -> ProfileLine:

@@ -10,7 +10,7 @@ import anyio
 from sqlalchemy import Connection, insert, select, update
 
 from satchel.errors import ModelUnavailable
-from satchel.memory.block import estimate_tokens
+from satchel.memory.framing import estimate_tokens
 from satchel.memory.tables import usage
 from satchel.messages import Usage
 from satchel.models.port import ChatModel, Completion, ModelRequest

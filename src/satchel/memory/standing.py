@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from satchel.memory.records import MemoryRecord, record_to_json
 
-__all__ = ["SHORT_ID_CHARS", "Standing", "StandingLine", "short_id", "standing_to_json"]
-
-SHORT_ID_CHARS: Final = 8
-"""So much of an id names a memory: of ten thousand, two begin alike in one store of eighty."""
+__all__ = ["Standing", "StandingLine", "standing_to_json"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +55,6 @@ class Standing(Generic[LineT]):
     def __bool__(self) -> bool:
         """Whether there is something to show."""
         return bool(self.memories)
-
-
-def short_id(id: str) -> str:
-    """The beginning of an id, which names a memory where an id is asked for."""
-    return id[:SHORT_ID_CHARS]
 
 
 def standing_to_json(found: Standing[LineT], more: Callable[[LineT], dict[str, Any]]) -> dict[str, Any]:

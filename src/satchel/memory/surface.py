@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from satchel.memory import decay, graph, judging
-from satchel.memory.block import Said, block_of, gist, is_mere_question, restates, said_texts
+from satchel.memory.block import Said, block_of, gist, said_texts
 from satchel.memory.candidates.evidence import Asked as AskedFor
 from satchel.memory.choosing import (
     LINE_FEATURES,
@@ -22,6 +22,7 @@ from satchel.memory.choosing import (
     sureness,
 )
 from satchel.memory.filters import Filter
+from satchel.memory.framing import is_mere_question, restates
 from satchel.memory.graph import Successor
 from satchel.memory.passages import passages
 from satchel.memory.past import asks_about_past, is_past_appointment

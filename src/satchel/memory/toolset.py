@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 from satchel.errors import NotFound, Refused, UsageError
 from satchel.memory import lexicon
-from satchel.memory.block import excerpt, origin_of, quoted
 from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES
 from satchel.memory.deep import deep_answer_to_json
+from satchel.memory.framing import excerpt, origin_of, quoted
 from satchel.memory.graph import MAY_REPLACE
 from satchel.memory.lifecycle import AGENT
 from satchel.memory.memory import Memory

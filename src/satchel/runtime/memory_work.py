@@ -5,19 +5,35 @@ The process is `satchel memory work`; see `memory_worker`. There is one for a ho
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from satchel.config import Settings, ensure_home
-from satchel.config.home import replace_file
+from satchel.clock import SystemClock
+from satchel.config.home import ensure_home, replace_file
 from satchel.errors import SandboxError, StorageUnwritable
-from satchel.sandbox.detached import is_working, start_satchel
+from satchel.sandbox.detached import is_working, start_for_home
 
-__all__ = ["LOCK", "WorkState", "can_leave_work", "leave_work", "why_not_left", "work_state"]
+if TYPE_CHECKING:
+    from satchel.config import Settings
+
+__all__ = [
+    "LOCK",
+    "WorkState",
+    "can_leave_work",
+    "no_longer_starting",
+    "leave_work",
+    "leave_work_of",
+    "why_not_left",
+    "work_state",
+]
 
 LOCK: Final = "memory-work"
 """The name of the worker's lock."""
+
+_STARTS_S: Final = 30.0
+"""A start that takes longer has failed."""
 
 WorkState: TypeAlias = Literal["off", "running", "failed", "idle"]
 
@@ -34,12 +50,23 @@ def leave_work(settings: Settings) -> bool:
     Returns:
         Whether it runs.
     """
-    if is_working(settings.home, LOCK):
+    return leave_work_of(settings.home, {**settings.environ, **settings.secrets})
+
+
+def leave_work_of(home: Path, environ: Mapping[str, str]) -> bool:
+    """The same for a program that has not read the settings; `environ` is its whole environment."""
+    if is_working(home, LOCK) or _is_starting(home):
         return True
-    note = _note(settings.home)
+    note = _note(home)
     try:
-        start_satchel(settings, ("memory", "work"), log="memory-work.log", nicely=True)
+        _starting(home).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _starting(home).touch(mode=0o600)
+    except OSError:
+        pass  # Then it may be started twice; the second one leaves at once.
+    try:
+        start_for_home(home, environ, ("memory", "work"), log="memory-work.log", nicely=True)
     except SandboxError as error:
+        no_longer_starting(home)
         with suppress(StorageUnwritable):
             ensure_home(note.parent)
             replace_file(note, f"{error}\n")
@@ -47,6 +74,20 @@ def leave_work(settings: Settings) -> bool:
     with suppress(OSError):
         note.unlink(missing_ok=True)
     return True
+
+
+def no_longer_starting(home: Path) -> None:
+    """The process has the lock, or could not be started."""
+    with suppress(OSError):
+        _starting(home).unlink(missing_ok=True)
+
+
+def _is_starting(home: Path) -> bool:
+    """Whether somebody has just started the process, which takes seconds until it has the lock."""
+    try:
+        return 0 <= SystemClock().now().timestamp() - _starting(home).stat().st_mtime < _STARTS_S
+    except OSError:
+        return False
 
 
 def why_not_left(home: Path) -> str:
@@ -64,6 +105,10 @@ def work_state(settings: Settings) -> WorkState:
     if is_working(settings.home, LOCK):
         return "running"
     return "failed" if why_not_left(settings.home) else "idle"
+
+
+def _starting(home: Path) -> Path:
+    return home / "locks" / f"{LOCK}.starting"
 
 
 def _note(home: Path) -> Path:

@@ -14,7 +14,9 @@ import anyio.to_thread
 from satchel.config import Settings
 from satchel.errors import SatchelError, StorageError
 from satchel.memory import Memory
-from satchel.runtime.memory_work import LOCK
+from satchel.runtime.memory_work import LOCK, no_longer_starting
+from satchel.runtime.other_agents.capturing import renew_standing, take_queue
+from satchel.runtime.other_agents.notebook import has_queue
 from satchel.runtime.satchel import Satchel
 from satchel.sandbox.detached import WorkerLock
 
@@ -40,6 +42,7 @@ async def run_memory_work(settings: Settings, *, tell: Callable[[str], None]) ->
     lock = await anyio.to_thread.run_sync(WorkerLock.acquire, settings.home, LOCK)
     if lock is None:
         return False
+    no_longer_starting(settings.home)
     async with Satchel.open(settings, upkeep="none") as satchel:
         if satchel.memory is None:
             lock.release()
@@ -64,9 +67,13 @@ class _Work:
         self._memory = memory
         self._tell = tell
         self._newest = -1
+        self._kept = -2
+        self._is_stuck = False
 
     async def has_news(self) -> bool:
-        """Whether something was said since it was looked at."""
+        """Whether something was said since it was looked at, here or to another agent."""
+        if has_queue(self._satchel.settings.home) and not self._is_stuck:
+            return True
         return await self._memory.newest_episode() != self._newest
 
     async def until_idle(self) -> None:
@@ -79,6 +86,9 @@ class _Work:
         while True:
             while await self._once():
                 busy_at_s = clock.monotonic_s()
+            if self._kept != self._newest:
+                self._kept = self._newest
+                await renew_standing(self._memory, self._satchel.settings, clock=clock)
             left_s = settings.worker_idle_s - (clock.monotonic_s() - busy_at_s)
             if left_s <= 0:
                 break
@@ -88,6 +98,11 @@ class _Work:
 
     async def _once(self, *, silent_s: float | None = None) -> bool:
         """Do what there is; whether there was anything. `silent_s` is that of `Distilling.read_closed`."""
+        settings = self._satchel.settings
+        if has_queue(settings.home):
+            await take_queue(self._memory, settings, clock=self._satchel.clock, tell=self._tell)
+            # A file that can't be removed must not keep the process running.
+            self._is_stuck = has_queue(settings.home)
         newest = await self._memory.newest_episode()
         if newest != self._newest:
             self._newest = newest

@@ -5,11 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.errors import ConfigError, StorageUnwritable, UsageError
@@ -36,8 +35,7 @@ _MOST_BYTES = 4096
 _LINK_WAIT_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
+class Serving(NamedTuple):
     """A server that runs: its address, such as "http://127.0.0.1:7437", its process, and its version of Satchel ("" if
     it is older than this field).
     """
@@ -87,6 +85,9 @@ def ensure_token(home: Path) -> str:
     with locked_folder(home):
         token = read_token(home)
         if token is None:
+            # A hook of another agent imports this module, and makes no token.
+            import secrets  # noqa: PLC0415
+
             token = secrets.token_urlsafe(_TOKEN_BYTES)
             replace_file(home / TOKEN_FILE, f"{token}\n")
     return token

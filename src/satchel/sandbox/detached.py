@@ -11,13 +11,16 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from satchel.config import Settings, ensure_home
+from satchel.config.home import ensure_home
 from satchel.errors import SandboxError, StorageUnwritable
-from satchel.sandbox.process import MARK, REPORT_FD
+from satchel.sandbox.marks import MARK, REPORT_FD
 
-__all__ = ["WorkerLock", "is_working", "start_detached", "start_satchel"]
+if TYPE_CHECKING:
+    from satchel.config import Settings
+
+__all__ = ["WorkerLock", "is_working", "start_detached", "start_for_home", "start_satchel"]
 
 
 _START: Final = 'trap "" HUP; "$@" &'
@@ -37,12 +40,24 @@ def start_satchel(settings: Settings, arguments: Sequence[str], *, log: str, nic
     Raises:
         SandboxError: It could not be started.
     """
+    environ = {**settings.environ, **settings.secrets}
+    start_for_home(settings.home, environ, arguments, log=log, nicely=nicely)
+
+
+def start_for_home(
+    home: Path, environ: Mapping[str, str], arguments: Sequence[str], *, log: str, nicely: bool = False
+) -> None:
+    """The same without the settings: `environ` is the whole environment of the program that asks.
+
+    Raises:
+        SandboxError: It could not be started.
+    """
     start_detached(
         (sys.executable, "-m", "satchel", *arguments),
         # Not the working folder: a project's settings must not reach the work for other projects.
-        cwd=settings.home,
-        environ={**settings.environ, **settings.secrets, "SATCHEL_HOME": str(settings.home)},
-        log=settings.home / "logs" / log,
+        cwd=home,
+        environ={**environ, "SATCHEL_HOME": str(home)},
+        log=home / "logs" / log,
         nicely=nicely,
     )
 

@@ -33,6 +33,7 @@ import anyio
 import anyio.to_thread
 
 from satchel.errors import SandboxError
+from satchel.sandbox.marks import MARK, REPORT_FD
 from satchel.sandbox.port import Boxed, Status
 from satchel.sandbox.warden import Warden
 from satchel.sandbox.watchdog import Watchdog
@@ -51,12 +52,6 @@ __all__ = [
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
 OnOutput: TypeAlias = Callable[[StreamName, bytes], Awaitable[None]]
-
-MARK = "_SATCHEL_RUN"
-"""The environment variable that marks a started process and its descendants. It doesn't begin with `SATCHEL_`, the
-prefix of settings."""
-REPORT_FD = "_SATCHEL_REPORT_FD"
-"""The environment variable that names the descriptor of the report, if one was requested."""
 
 CHUNK_BYTES = 65_536
 """The default capacity of a pipe on Linux, so that one read empties it."""

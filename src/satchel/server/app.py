@@ -17,6 +17,7 @@ from satchel.config import ServerSettings
 from satchel.errors import SatchelError
 from satchel.runtime import Satchel
 from satchel.runtime.browsers import Browsers
+from satchel.runtime.other_agents.capturing import AgentsQueue
 from satchel.server.binding import Hosts
 from satchel.server.browser_access import BrowserAccess
 from satchel.server.gate import Gate, log_defect
@@ -146,6 +147,7 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
         metrics=metrics,
         stopping=Stopping(),
         proxy=Proxy(satchel, is_token=browsers.is_token, metrics=metrics),
+        queue=AgentsQueue(satchel),
     )
     access = BrowserAccess(browsers)
     # No page with documentation: its scripts would come from elsewhere.

@@ -99,6 +99,8 @@ async def served(satchel: Satchel) -> AsyncIterator[tuple[str, App]]:
         server = _Server(_config(app, settings, home))
         async with anyio.create_task_group() as group:
             group.start_soon(app.service.sessions.sweep)
+            # What hooks of other agents left behind while no server was running.
+            app.service.queue.notify()
             ended = anyio.Event()
 
             async def run() -> None:

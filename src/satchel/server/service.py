@@ -11,6 +11,7 @@ from satchel.errors import StorageError
 from satchel.memory import Memory
 from satchel.runtime import Satchel
 from satchel.runtime.capability_parts import CapabilityParts
+from satchel.runtime.other_agents.capturing import AgentsQueue
 from satchel.server.metrics import Metrics
 from satchel.server.open_sessions import OpenSessions
 from satchel.server.proxy.proxy import Proxy
@@ -28,6 +29,7 @@ class Service:
     metrics: Metrics
     stopping: Stopping
     proxy: Proxy
+    queue: AgentsQueue
 
     @property
     def memory(self) -> Memory:

@@ -452,6 +452,12 @@ class Observed(_Answered):
     )
 
 
+class QueueTaken(_Answered):
+    """The queue will be taken."""
+
+    accepted: bool
+
+
 class _Said(FromOutside):
     role: Literal["system", "user", "assistant", "tool"] = "user"
     content: Text

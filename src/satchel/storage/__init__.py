@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
-from satchel.storage.database import Database, DatabaseReport
-from satchel.storage.prepared import Prepared
-from satchel.storage.schema import HEAD, REVISIONS
+from typing import TYPE_CHECKING
 
-__all__ = ["HEAD", "REVISIONS", "Database", "DatabaseReport", "Prepared"]
+from satchel.lazy import on_demand
+
+if TYPE_CHECKING:
+    from satchel.storage.database import Database, DatabaseReport
+    from satchel.storage.prepared import Prepared
+    from satchel.storage.reading import Rows
+    from satchel.storage.schema import HEAD, REVISIONS
+
+__all__ = ["HEAD", "REVISIONS", "Database", "DatabaseReport", "Prepared", "Rows"]
+
+# A hook of another agent only reads, without SQLAlchemy.
+__getattr__ = on_demand(
+    __name__,
+    {
+        "database": ("Database", "DatabaseReport"),
+        "prepared": ("Prepared",),
+        "reading": ("Rows",),
+        "schema": ("HEAD", "REVISIONS"),
+    },
+)

@@ -14,9 +14,9 @@ from typing import Any, Final, Literal, TypeVar, get_args
 from satchel.errors import SatchelError
 from satchel.memory.cues import fitting_cues
 from satchel.memory.distill.windows import Stretch, Window, shown, shown_to_gate
+from satchel.memory.framing import SHORT_ID_CHARS
 from satchel.memory.records import MemoryRecord, MemoryType, Tier
 from satchel.memory.spending import Asked, complete
-from satchel.memory.standing import SHORT_ID_CHARS
 from satchel.messages import Message, TextBlock
 from satchel.models.port import ChatModel, ModelRequest
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from satchel.memory.block import estimate_tokens
+from satchel.memory.framing import estimate_tokens
 from satchel.memory.records import Trust
 
 __all__ = [

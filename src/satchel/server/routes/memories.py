@@ -224,6 +224,18 @@ async def observe(service: Serves, request: shapes.ObserveRequest) -> Response:
     return JsonAnswer({"turn": turn, "ids": list(ids)})
 
 
+@router.post(
+    "/api/observe/queued",
+    response_model=shapes.QueueTaken,
+    status_code=202,
+    summary="Capture what hooks have queued",
+)
+async def observe_queued(service: Serves) -> Response:
+    """Capture what hooks of other agents have put into this home's queue, in the background."""
+    service.queue.notify()
+    return JsonAnswer({"accepted": True}, status_code=202)
+
+
 @router.post("/api/context", response_model=shapes.Context, summary="Get relevant memory")
 async def context(service: Serves, request: shapes.ContextRequest) -> Response:
     """Get at most `budget_tokens` of memory that bears on the last messages, as a marked block; or an empty text."""

@@ -23,6 +23,7 @@ from satchel.config.check import (
     setting_named,
     value_of_text,
 )
+from satchel.config.home import default_home, home_of
 from satchel.config.providers import BASE_URL_VARIABLES, builtin_providers
 from satchel.config.settings import (
     SETTINGS,
@@ -40,7 +41,7 @@ from satchel.config.settings import (
     WebSettings,
 )
 from satchel.config.toml_file import TomlFile, read_toml
-from satchel.config.trust import SKILL_FOLDERS, TrustRecord, read_project, trust_record
+from satchel.config.trusted import SKILL_FOLDERS, TrustRecord, read_project, trust_record
 from satchel.errors import ConfigError
 
 __all__ = ["load", "own_rules", "prepare_libraries", "process_environ"]
@@ -105,8 +106,8 @@ def load(
             key.
     """
     cwd = cwd.resolve()
-    home = _home(environ, cwd) if home is None else home.expanduser().resolve()
-    project = _find_project(cwd, homes={home, _default_home(environ)})
+    home = home_of(environ, cwd) if home is None else home.expanduser().resolve()
+    project = _find_project(cwd, homes={home, default_home(environ)})
     record = None if project is None else trust_record(home, project)
     # The files of a project that was never trusted are not even read.
     content = None if project is None or record is None else read_project(project)
@@ -158,23 +159,6 @@ def load(
         sources=found.sources,
         secrets=secrets,
     )
-
-
-def _default_home(environ: Mapping[str, str]) -> Path:
-    user_home = environ.get("HOME", "")
-    return (Path(user_home) if user_home else Path.home()).resolve() / ".satchel"
-
-
-def _home(environ: Mapping[str, str], cwd: Path) -> Path:
-    text = environ.get("SATCHEL_HOME", "").strip()
-    if "\0" in text:
-        raise ConfigError("SATCHEL_HOME contains a NUL character, which no folder name can.")
-    default = _default_home(environ)
-    if not text:
-        return default
-    if text == "~" or text.startswith("~/"):
-        return default.parent / text[2:]
-    return (cwd / text).resolve()
 
 
 def _find_project(cwd: Path, *, homes: set[Path]) -> Path | None:

@@ -1,0 +1,105 @@
+"""What judging goes by: the fitted weights, and how much a message is like those that need memory. Needs no numpy."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from satchel.memory.data_files import read_text_file
+from satchel.memory.stems import words_of
+
+__all__ = [
+    "READ_CHARS",
+    "Logistic",
+    "Weights",
+    "need_of",
+    "need_words",
+    "read_weights",
+    "shipped_weights",
+]
+
+_MOST_NEED_WORDS = 60
+READ_CHARS = 2_000
+
+
+class Logistic(NamedTuple):
+    """A logistic regression: of each feature by name its weight, and the bias."""
+
+    weights: Mapping[str, float]
+    bias: float
+
+    def log_odds(self, features: Mapping[str, Any]) -> Any:
+        """The log-odds, for one row or for many."""
+        return self.bias + sum(weight * features[name] for name, weight in self.weights.items())
+
+
+class Weights(NamedTuple):
+    """What judging goes by.
+
+    Attributes:
+        line: Whether a memory is needed; `message`: whether the message concerns the user's life at all.
+        later: Whether the message needs a later turn of the user instead of one that is to be shown.
+        line_from: The log-odds of a line from which it is shown by default; `turn_from` those of a turn from whose
+            session no facts were drawn, which may be out of date; `message_from` those of the message.
+        need: Of the words of a message, how much each speaks for a need of memory, and under "" the bias.
+        beyond_doubt: A line whose log-odds are above its threshold by more than this makes up for a message that is
+            less sure: "Is Mara allergic to shellfish?" could be asked of the world.
+    """
+
+    line: Logistic
+    message: Logistic
+    later: Logistic
+    line_from: float
+    turn_from: float
+    message_from: float
+    need: Mapping[str, float]
+    beyond_doubt: float = 2.0
+
+
+@cache
+def shipped_weights(*, with_vectors: bool) -> Weights:
+    """The fitted weights, with an embedder or by words alone."""
+    return read_weights(json.loads(read_text_file("surface_weights.json")), with_vectors=with_vectors)
+
+
+def read_weights(found: Mapping[str, Any], *, with_vectors: bool) -> Weights:
+    """Weights as the file has them."""
+    part = found["with_vectors" if with_vectors else "by_words"]
+    return Weights(
+        line=Logistic(part["line"]["weights"], part["line"]["bias"]),
+        message=Logistic(part["message"]["weights"], part["message"]["bias"]),
+        later=Logistic(part["later"]["weights"], part["later"]["bias"]),
+        line_from=part["line_from"],
+        turn_from=part["turn_from"],
+        message_from=part["message_from"],
+        beyond_doubt=part["beyond_doubt"],
+        need=found["need"],
+    )
+
+
+def need_words(text: str) -> frozenset[str]:
+    """The words of a message, pairs of them, and its outer form, as far as they tell what kind of message it is."""
+    text = text[:READ_CHARS]
+    words = words_of(text)[:_MOST_NEED_WORDS]
+    found = {*words, *(f"{one} {two}" for one, two in zip(words, words[1:], strict=False))}
+    found.add(f"length {min(int(math.log2(len(words) + 1)), 7)}")
+    if words:
+        found.add(f"begins {words[0]}")
+    if re.search(r"[?？؟]\s*$", text):
+        found.add("ends ?")
+    if ":" in text and len(words) > 30:
+        found.add("long :")
+    if re.search(r"[\"“„«「]", text):
+        found.add("quotes")
+    return frozenset(found)
+
+
+def need_of(text: str, weights: Mapping[str, float]) -> float:
+    """How much a message's words are like those that need memory: about 0 to 1, whatever the embedder."""
+    words = need_words(text)
+    known = [weights[word] for word in words if word in weights]
+    return weights.get("", 0.0) + sum(known) / math.sqrt(len(words) + 1)

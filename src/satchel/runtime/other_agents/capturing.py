@@ -1,0 +1,177 @@
+"""Takes what hooks of other agents have queued into memory: transcripts that have grown, and what was said."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+
+from satchel.clock import Clock
+from satchel.config import Settings, load
+from satchel.errors import NotFound, SatchelError, UsageError
+from satchel.memory import Episode, Memory
+from satchel.memory.transfer import ImportSource
+from satchel.runtime.other_agents.notebook import Queued, has_queue, queued
+from satchel.runtime.other_agents.standing import keep_standing
+
+if TYPE_CHECKING:
+    from satchel.runtime.satchel import Satchel
+
+__all__ = ["AgentsQueue", "renew_standing", "take_queue"]
+
+_SOURCES: Final[dict[str, ImportSource]] = {"claude-code": "claude-code", "codex": "codex"}
+_log = logging.getLogger(__name__)
+
+_MOST_BYTES: Final = 1 << 30
+_KEPT_DAYS: Final = 60
+"""So long after its last event, it is known what a conversation was shown."""
+
+
+class AgentsQueue:
+    """Takes the queue in the background of an open Satchel, once at a time."""
+
+    def __init__(self, satchel: Satchel) -> None:
+        """`satchel` stays open as long as this is used."""
+        self._satchel = satchel
+        self._is_running = False
+        self._again = False
+
+    def notify(self) -> None:
+        """Something may have been queued."""
+        self._again = True
+        if not self._is_running:
+            self._is_running = True
+            self._satchel.parts.background.start(self._run)
+
+    async def _run(self) -> None:
+        try:
+            while self._again:
+                self._again = False
+                await self._take()
+        finally:
+            self._is_running = False
+
+    async def _take(self) -> None:
+        satchel, settings = self._satchel, self._satchel.settings
+        memory = satchel.memory
+        if memory is None or not await anyio.to_thread.run_sync(has_queue, settings.home):
+            return
+        try:
+            if await take_queue(memory, settings, clock=satchel.clock, tell=_log.info):
+                satchel.distilling.notify()
+            await renew_standing(memory, settings, clock=satchel.clock)
+        except SatchelError as error:
+            _log.warning("What other agents queued is not captured yet: %s", error)
+
+
+async def renew_standing(memory: Memory, settings: Settings, *, clock: Clock) -> None:
+    """Keep the profile and the agenda for hooks, where the database is a file.
+
+    Raises:
+        StorageError: The database can't be read, or the file can't be written.
+    """
+    database = settings.database_location
+    if isinstance(database, Path):
+        await keep_standing(memory, home=settings.home, database=database, clock=clock)
+
+
+async def take_queue(memory: Memory, settings: Settings, *, clock: Clock, tell: Callable[[str], None]) -> int:
+    """Capture what waits.
+
+    Args:
+        memory: The user's.
+        settings: Of the home; where an agent worked in a project, that project's count.
+        clock: For the dates of files.
+        tell: Says what happens. No line contains words of a conversation.
+
+    Returns:
+        How many memories are new.
+
+    Raises:
+        StorageError: The database failed; what is left waits.
+    """
+    waiting = await anyio.to_thread.run_sync(queued, settings.home)
+    new = 0
+    keeps: dict[str, bool] = {}
+    for one in waiting:
+        if one.cwd not in keeps:
+            keeps[one.cwd] = await anyio.to_thread.run_sync(_keeps_memory, settings, one.cwd)
+        try:
+            if keeps[one.cwd]:
+                new += await _take(memory, one)
+        except (NotFound, UsageError) as error:
+            tell(f"not captured: {error}")
+        await anyio.to_thread.run_sync(_take_away, one)
+    if waiting:
+        tell(f"captured from other agents: {new} new")
+        await anyio.to_thread.run_sync(_drop_stale, settings.home, clock.now())
+    return new
+
+
+async def _take(memory: Memory, one: Queued) -> int:
+    if not one.transcript:
+        said_at = datetime.fromisoformat(one.said_at) if one.said_at else None
+        ids = await memory.add_episodes(
+            [
+                Episode(
+                    session=one.key,
+                    turn=one.turn,
+                    position=one.position,
+                    speaker=one.role,
+                    text=one.text,
+                    said_at=said_at,
+                    trust="user" if one.role == "user" else "agent",
+                )
+            ]
+        )
+        return len(ids)
+    source = _SOURCES.get(one.dialect)
+    path = Path(one.transcript)
+    if source is None:
+        raise UsageError(f"{one.dialect} has no transcripts that can be read.")
+    stat = await anyio.to_thread.run_sync(_stat_of, path)
+    if stat is None or stat > _MOST_BYTES:
+        raise NotFound(f"There is no transcript {path}, or it is larger than {_MOST_BYTES >> 20} MB.")
+    report = await memory.import_from(path, source=source)
+    return report.new
+
+
+def _stat_of(path: Path) -> int | None:
+    """The size of a regular file, or None."""
+    try:
+        return path.stat().st_size if path.is_file() else None
+    except OSError:
+        return None
+
+
+def _keeps_memory(settings: Settings, cwd: str) -> bool:
+    """Whether conversations held there become memories."""
+    if not cwd or not Path(cwd).is_dir():
+        return settings.keeps_memory
+    try:
+        return load({**settings.environ, **settings.secrets}, cwd=Path(cwd), home=settings.home).keeps_memory
+    except SatchelError:
+        return False  # Its settings can't be read, so nobody knows.
+
+
+def _take_away(one: Queued) -> None:
+    """Remove a file from the queue, unless there is a newer one of its name."""
+    with suppress(OSError):
+        if one.path.stat().st_mtime_ns == one.stamp:
+            one.path.unlink()
+
+
+def _drop_stale(home: Path, now: datetime) -> None:
+    """Remove what is known of conversations that ended long ago."""
+    before = (now - timedelta(days=_KEPT_DAYS)).timestamp()
+    with suppress(OSError):
+        for path in (home / "agents" / "conversations").iterdir():
+            with suppress(OSError):
+                if path.stat().st_mtime < before:
+                    path.unlink()

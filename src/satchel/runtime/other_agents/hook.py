@@ -1,0 +1,407 @@
+"""One event of another agent's hook: what it is told, and what is written down to be captured.
+
+The agent waits for the answer, so nothing here may hold it up or fail it: every wait has a bound, every failure is a
+line in SATCHEL_HOME/logs/hook.log, and the answer is empty then. Modules that take long to load (SQLAlchemy, numpy,
+pydantic, dataclasses) are not imported on this way; `benchmarks/hook.py` measures it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from satchel.clock import Clock
+from satchel.config.brief import BriefSettings, read_brief
+from satchel.config.home import ensure_home, home_of
+from satchel.errors import NotFound, SatchelError, UsageError
+from satchel.runtime.other_agents.notebook import Conversation, queue, read_conversation, write_conversation
+from satchel.runtime.other_agents.payloads import HookEvent, read_event
+from satchel.runtime.serving import Serving, read_token, serving
+
+if TYPE_CHECKING:
+    from satchel.runtime.other_agents.standing import KeptStanding
+
+__all__ = ["answer_hook"]
+
+_SERVER_S: Final = 2.0
+"""How long the server may take; then words alone have to do."""
+_POKE_S: Final = 1.0
+_DATABASE_S: Final = 1.0
+_BUSY_MS: Final = 200
+_MOST_TOKENS: Final = 2_400
+"""Of one answer: Claude Code passes 10,000 characters on whole, and of more a preview (notes of its users)."""
+_LOG_BYTES: Final = 1 << 20
+_COMMAND: Final = re.compile(r"\s*/[\w:-]+(?:\s|\Z)")
+"""A command of the agent's own, which no model reads."""
+
+_WITH_TRANSCRIPT: Final = ("claude-code", "codex")
+_TELLS_NOTHING: Final = ("goose",)
+"""Their hooks can't add to the conversation: goose logs what they print."""
+_WITHOUT_SERVER: Final = (
+    "Satchel: no server is running, so memories are found by their words alone, and what you say is stored in the "
+    "background. `satchel serve` or `satchel service install` starts one."
+)
+
+
+class Told(NamedTuple):
+    """What the model is told, the ids of the memories in it, and whether the profile is part of it."""
+
+    text: str = ""
+    ids: tuple[str, ...] = ()
+
+
+def answer_hook(raw: bytes, *, environ: Mapping[str, str], cwd: Path, clock: Clock) -> str:
+    """Handle one event.
+
+    Args:
+        raw: The payload, as it came on stdin.
+        environ: This process's environment.
+        cwd: The working directory.
+        clock: For deadlines, dates and the log.
+
+    Returns:
+        What the agent reads on stdout; "" where there is nothing to say, or anything failed.
+    """
+    home: Path | None = None
+    what = "a payload"
+    try:
+        home = home_of(environ, cwd)
+        event = read_event(raw)
+        what = f"{event.dialect} {event.raw_name}"
+        hook = _Hook(event, _settings(environ, event, cwd), environ=environ, clock=clock)
+        return hook.answer()
+    # A boundary: whatever fails here must not fail the other agent.
+    except Exception as error:  # noqa: BLE001
+        _log(home, clock, f"{what}: {_reason(error)}")
+        return ""
+
+
+def _settings(environ: Mapping[str, str], event: HookEvent, cwd: Path) -> BriefSettings:
+    place = Path(event.cwd) if event.cwd.startswith("/") and Path(event.cwd).is_dir() else cwd
+    brief = read_brief(environ, cwd=place)
+    if not brief.in_full:
+        return brief
+    # A project with settings: only the whole of them tells whether the user trusts it, and what they are.
+    from satchel.config.loading import load  # noqa: PLC0415
+
+    settings = load(environ, cwd=place)
+    location = settings.database_location
+    memory = settings.memory
+    return brief._replace(
+        database=location if isinstance(location, Path) else None,
+        enabled=memory.enabled,
+        capture=memory.capture,
+        budget_tokens=memory.budget_tokens,
+        limit=memory.limit,
+        threshold=memory.surface_threshold,
+        profile_tokens=memory.profile_tokens,
+        agenda_tokens=memory.agenda_tokens,
+        worker=memory.worker == "auto",
+    )
+
+
+class _Hook:
+    """The handling of one event."""
+
+    def __init__(
+        self, event: HookEvent, settings: BriefSettings, *, environ: Mapping[str, str], clock: Clock
+    ) -> None:
+        self._event = event
+        self._settings = settings
+        self._environ = environ
+        self._clock = clock
+        self._home = settings.home
+        self._server: Serving | None = None
+
+    def answer(self) -> str:
+        event = self._event
+        if not self._settings.enabled or event.is_subagents or not event.name:
+            return ""
+        if not event.session:
+            raise UsageError("the payload has no session_id")
+        self._server = serving(self._home)
+        match event.name:
+            case "start":
+                return self._start()
+            case "prompt":
+                return self._prompt()
+            case "compact":
+                # What was shown is summarised away, so it may be shown again.
+                known = read_conversation(self._home, event.key)
+                self._remember(known._replace(shown=(), has_standing=False))
+            case _:
+                pass
+        self._capture()
+        return ""
+
+    def _start(self) -> str:
+        event = self._event
+        known = read_conversation(self._home, event.key)
+        if event.source == "fork":
+            # The conversation goes on in a copy, with everything that it was shown.
+            self._remember(known._replace(has_standing=True))
+            return ""
+        if event.source == "resume" and known.has_standing:
+            return ""
+        if event.dialect in ("hermes", *_TELLS_NOTHING):
+            return ""  # Nobody reads it: Hermes is told with the first prompt.
+        told = self._standing()
+        self._remember(Conversation(event.key, told.ids, bool(told.text), known.turn))
+        return self._worded(told.text, note="" if self._server is not None else _WITHOUT_SERVER)
+
+    def _prompt(self) -> str:
+        event = self._event
+        known = read_conversation(self._home, event.key)
+        known = known._replace(turn=known.turn + 1)
+        text = ""
+        if event.dialect not in _TELLS_NOTHING and event.is_users and event.prompt.strip():
+            standing = Told() if known.has_standing else self._standing()
+            shown = (*known.shown, *standing.ids)
+            told = Told() if _COMMAND.match(event.prompt) else self._bearing(shown)
+            known = known._replace(
+                shown=(*shown, *told.ids), has_standing=known.has_standing or bool(standing.text)
+            )
+            text = "\n".join(filter(None, (standing.text, told.text)))
+        self._remember(known)
+        if event.is_users and event.dialect not in _WITH_TRANSCRIPT:
+            self._capture_words("user", event.prompt, known.turn, 0)
+        return self._worded(text)
+
+    def _standing(self) -> Told:
+        """The profile and the agenda."""
+        try:
+            if self._server is not None:
+                found = self._ask("GET", "/api/profile")
+                if isinstance(found, dict):
+                    return _standing_of(found)
+        except SatchelError as error:
+            self._note(f"{error}; the kept profile is used")
+            self._server = None
+        from satchel.runtime.other_agents.standing import read_standing  # noqa: PLC0415
+
+        kept = read_standing(self._home)
+        if kept is None or kept.day != self._clock.now().date().isoformat():
+            self._leave_work()
+        return Told() if kept is None else self._kept(kept)
+
+    def _kept(self, kept: KeptStanding) -> Told:
+        from satchel.memory.glance import space_of, standing_text  # noqa: PLC0415
+
+        with self._rows() as rows:
+            space = space_of(rows)
+            if space is None:
+                return Told()
+            found = standing_text(
+                rows,
+                space=space,
+                now=self._clock.now(),
+                profile=kept.profile,
+                agenda=kept.agenda,
+                profile_tokens=min(self._settings.profile_tokens, _MOST_TOKENS // 2),
+                agenda_tokens=min(self._settings.agenda_tokens, _MOST_TOKENS // 4),
+            )
+        return Told(found.text, found.ids)
+
+    def _bearing(self, shown: tuple[str, ...]) -> Told:
+        """The memory that bears on the prompt."""
+        settings, event = self._settings, self._event
+        budget = max(1, min(settings.budget_tokens, _MOST_TOKENS // 2))
+        if self._server is not None:
+            body = {
+                "messages": [{"role": "user", "content": event.prompt}],
+                "budget_tokens": budget,
+                "session": event.key,
+                "exclude": list(shown),
+            }
+            try:
+                found = self._ask("POST", "/api/context", body)
+                ids = tuple(str(one["id"]) for one in found["memories"])
+                return Told(str(found["text"]), ids)
+            except (SatchelError, KeyError, TypeError) as error:
+                self._note(f"{error}; memory was searched by words alone")
+        if settings.database is None:
+            raise UsageError("this database can only be searched by a running server")
+        from satchel.memory.glance import glance, space_of  # noqa: PLC0415
+
+        text = event.prompt
+        if "satchel-" in text or "From memory, as" in text:
+            from satchel.memory.block import strip_injected  # noqa: PLC0415
+
+            text = strip_injected(text)
+        with self._rows() as rows:
+            space = space_of(rows)
+            if space is None:
+                return Told()
+            seen = glance(
+                rows,
+                text,
+                space=space,
+                now=self._clock.now(),
+                budget_tokens=budget,
+                limit=settings.limit,
+                threshold=settings.threshold,
+                exclude=frozenset(shown),
+                exclude_session=event.key,
+            )
+        return Told(seen.text, seen.ids)
+
+    def _rows(self) -> Any:
+        database = self._settings.database
+        if database is None or not database.exists():
+            raise NotFound(f"there is no database {database} that can be read without a server")
+        from satchel.storage.reading import reading  # noqa: PLC0415
+
+        until = self._clock.monotonic_s() + _DATABASE_S
+        return reading(database, busy_timeout_ms=_BUSY_MS, is_late=lambda: self._clock.monotonic_s() > until)
+
+    def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, limit_s: float | None = None
+    ) -> Any:
+        from satchel.runtime.other_agents.asking import ask  # noqa: PLC0415
+
+        server, token = self._server, read_token(self._home)
+        if server is None or token is None:
+            raise NotFound("there is no server, or no token for it")
+        until = self._clock.monotonic_s() + (_SERVER_S if limit_s is None else limit_s)
+        return ask(server.url, token, method, path, body, left_s=lambda: until - self._clock.monotonic_s())
+
+    def _capture(self) -> None:
+        event = self._event
+        if not self._settings.keeps_memory:
+            return
+        if event.dialect not in _WITH_TRANSCRIPT:
+            if event.name == "stop":
+                known = read_conversation(self._home, event.key)
+                self._capture_words("assistant", event.answer, max(known.turn, 1), 1)
+            return
+        path = Path(event.transcript)
+        if not event.transcript or not path.is_absolute():
+            raise UsageError("the payload has no transcript_path, so this turn is not captured")
+        if not path.is_file():
+            raise NotFound(f"there is no transcript {path}, so this turn is not captured")
+        ensure_home(self._home)
+        queue(
+            self._home,
+            event.key,
+            {"key": event.key, "dialect": event.dialect, "transcript": str(path), "cwd": event.cwd},
+        )
+        self._hand_over()
+
+    def _capture_words(self, role: str, text: str, turn: int, position: int) -> None:
+        """Capture what was said to an agent that keeps no transcript."""
+        if not self._settings.keeps_memory or not text.strip():
+            return
+        from satchel.memory.redaction import redact, strip_private  # noqa: PLC0415
+
+        words = redact(strip_private(text)).strip()
+        if not words:
+            return
+        event = self._event
+        ensure_home(self._home)
+        queue(
+            self._home,
+            f"{event.key} {turn} {position}",
+            {
+                "key": event.key,
+                "dialect": event.dialect,
+                "cwd": event.cwd,
+                "turn": turn,
+                "position": position,
+                "role": role,
+                "text": words,
+                "said_at": self._clock.now().isoformat(),
+            },
+        )
+        if self._event.name != "prompt":
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Have the queue taken: by the server, or by a process of its own."""
+        if self._server is not None:
+            try:
+                self._ask("POST", "/api/observe/queued", limit_s=_POKE_S)
+                return
+            except SatchelError as error:
+                self._note(f"{error}; a process of its own captures what was queued")
+        self._leave_work()
+
+    def _leave_work(self) -> None:
+        if not self._settings.worker:
+            self._note(
+                "queued: memory.worker is off, so `satchel memory work` or `satchel serve` captures it"
+            )
+            return
+        from satchel.runtime.memory_work import leave_work_of  # noqa: PLC0415
+
+        if not self._home.is_dir():
+            return
+        if not leave_work_of(self._home, self._environ):
+            self._note("queued: the process that captures it could not be started; the next one takes it")
+
+    def _remember(self, known: Conversation) -> None:
+        if not self._home.is_dir():
+            return
+        try:
+            write_conversation(self._home, known)
+        except SatchelError as error:
+            self._note(f"{error} A memory may be shown twice.")
+
+    def _worded(self, text: str, *, note: str = "") -> str:
+        """The answer in the agent's dialect."""
+        if not text and not note:
+            return ""
+        match self._event.dialect:
+            case "claude-code" | "codex":
+                answer: dict[str, Any] = {}
+                if text:
+                    answer["hookSpecificOutput"] = {
+                        "hookEventName": self._event.raw_name,
+                        "additionalContext": text,
+                    }
+                if note:
+                    answer["systemMessage"] = note
+                return json.dumps(answer, ensure_ascii=False) + "\n"
+            case "hermes":
+                return json.dumps({"context": text}, ensure_ascii=False) + "\n" if text else ""
+            case "letta":
+                return f"{text}\n" if text else ""
+            case "goose":
+                return ""
+
+    def _note(self, words: str) -> None:
+        _log(self._home, self._clock, f"{self._event.dialect} {self._event.raw_name}: {words}")
+
+
+def _standing_of(found: Mapping[str, Any]) -> Told:
+    agenda = found.get("agenda") or {}
+    lines = [*found.get("lines", ()), *agenda.get("lines", ())]
+    ahead = str(agenda.get("text", "")) if agenda.get("lines") else ""
+    text = "\n".join(filter(None, (str(found.get("text", "")), ahead)))
+    return Told(text, tuple(dict.fromkeys(str(line["id"]) for line in lines)))
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without words of the conversation: other errors may quote them."""
+    return str(error) if isinstance(error, SatchelError) else type(error).__name__
+
+
+def _log(home: Path | None, clock: Clock, line: str) -> None:
+    """Append a line to the log, as far as that is possible."""
+    if home is None or not home.is_dir():
+        return
+    path = home / "logs" / "hook.log"
+    with suppress(OSError, SatchelError):
+        ensure_home(path.parent)
+        with suppress(FileNotFoundError):
+            if path.stat().st_size > _LOG_BYTES:
+                path.replace(path.with_suffix(".log.1"))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            plain = "".join(char if char.isprintable() else " " for char in line)[:2_000]
+            file.write(f"{clock.now():%Y-%m-%dT%H:%M:%S%z} {plain}\n".encode("utf-8", "replace"))

@@ -1,0 +1,254 @@
+"""Edits JSON as text, so that everything else in a file stays as it is: order, blanks, comments, trailing commas."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from satchel.errors import ConfigError
+
+__all__ = ["Node", "parse", "with_item", "with_member", "with_value", "without_item", "without_member"]
+
+_SPACE: Final = re.compile(r"(?:[ \t\r\n\ufeff]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+_PLAIN: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
+_MOST_DEPTH: Final = 100
+
+
+class Node(NamedTuple):
+    """A value and where it stands.
+
+    Attributes:
+        start: Its first character; `end` is after its last one.
+        value: Of a string, number, boolean or null; of others None.
+        members: Of an object: the key, where the key begins, and the value.
+        items: Of an array.
+        kind: "object", "array" or "plain".
+    """
+
+    start: int
+    end: int
+    kind: str
+    value: Any = None
+    members: tuple[tuple[str, int, Node], ...] = ()
+    items: tuple[Node, ...] = ()
+
+    def get(self, key: str) -> Node | None:
+        """The member of an object with this key; of several the last, as programs read it."""
+        return next((node for name, _, node in reversed(self.members) if name == key), None)
+
+    def plain(self) -> Any:
+        """The value as Python data."""
+        if self.kind == "object":
+            return {name: node.plain() for name, _, node in self.members}
+        if self.kind == "array":
+            return [node.plain() for node in self.items]
+        return self.value
+
+
+def parse(text: str, where: str) -> Node:
+    """Read JSON with comments and trailing commas; nothing but blanks counts as an empty object.
+
+    Raises:
+        ConfigError: It is something else; the message begins with `where` and names the line.
+    """
+    at = _after_space(text, 0)
+    if at == len(text):
+        return Node(at, at, "object")
+    node = _value(text, at, where, 0)
+    if _after_space(text, node.end) != len(text):
+        raise _wrong(text, node.end, where, "something after its end")
+    return node
+
+
+def with_member(text: str, node: Node, key: str, value: Any) -> str:
+    """The text with a member added to the end of an object."""
+    if node.start == node.end:  # an empty file
+        return json.dumps({key: value}, indent=2, ensure_ascii=False) + "\n"
+    entry = f"{json.dumps(key, ensure_ascii=False)}: "
+    return _added(
+        text, node, entry, value, [at for _, at, _ in node.members], [one for _, _, one in node.members]
+    )
+
+
+def with_item(text: str, node: Node, value: Any) -> str:
+    """The text with an item added to the end of an array."""
+    return _added(text, node, "", value, [one.start for one in node.items], node.items)
+
+
+def with_value(text: str, node: Node, value: Any) -> str:
+    """The text with another value in the place of one."""
+    return text[: node.start] + _written(text, value, _indent_at(text, node.start)) + text[node.end :]
+
+
+def without_member(text: str, node: Node, key: str) -> str:
+    """The text without a member of an object."""
+    spans = [(at, one.end) for _, at, one in node.members]
+    place = max(place for place, (name, _, _) in enumerate(node.members) if name == key)
+    return _removed(text, node, spans, place)
+
+
+def without_item(text: str, node: Node, place: int) -> str:
+    """The text without an item of an array."""
+    return _removed(text, node, [(one.start, one.end) for one in node.items], place)
+
+
+def _added(
+    text: str, node: Node, entry: str, value: Any, starts: Sequence[int], nodes: Sequence[Node]
+) -> str:
+    is_flat = bool(nodes) and "\n" not in text[node.start : starts[0]]
+    outer = _indent_at(text, node.start)
+    step = _step_of(text)
+    inner = _indent_at(text, starts[0]) if nodes and not is_flat else outer + step
+    if is_flat:
+        last = nodes[-1].end
+        return f"{text[:last]}, {entry}{_written(text, value, outer)}{text[last:]}"
+    written = f"{inner}{entry}{_written(text, value, inner)}"
+    newline = "\r\n" if "\r\n" in text else "\n"
+    if not nodes:
+        between = text[node.start + 1 : node.end - 1]
+        kept = between.rstrip() if between.strip() else ""  # comments
+        return f"{text[: node.start + 1]}{kept}{newline}{written}{newline}{outer}{text[node.end - 1 :]}"
+    last = nodes[-1].end
+    rest = text[last : node.end - 1]
+    comma = _comma_in(text, last, node.end - 1)
+    if comma is not None:  # a trailing comma is kept behind the new last one
+        return f"{text[: comma + 1]}{newline}{written},{text[comma + 1 :]}"
+    # Comments after the last value stay beside it.
+    line_end = rest.find("\n")
+    comment = rest[: line_end if line_end >= 0 else len(rest)].rstrip("\r")
+    return f"{text[:last]},{comment}{newline}{written}{rest[len(comment) :]}{text[node.end - 1 :]}"
+
+
+def _removed(text: str, node: Node, spans: Sequence[tuple[int, int]], place: int) -> str:
+    start, end = spans[place]
+    if len(spans) == 1:
+        before, after = text[: node.start + 1], text[node.end - 1 :]
+        left = text[node.start + 1 : start] + text[_past_comma(text, end, node.end - 1) : node.end - 1]
+        return before + (left.rstrip() + "\n" + _indent_at(text, node.start) if left.strip() else "") + after
+    if place + 1 < len(spans):
+        return text[:start] + text[spans[place + 1][0] :]
+    # The last one goes with the comma before it, unless a trailing comma follows.
+    comma = _comma_in(text, end, node.end - 1)
+    previous = spans[place - 1][1]
+    if comma is not None:
+        first = _comma_in(text, previous, start)
+        assert first is not None
+        return text[: first + 1] + text[comma + 1 :]
+    first = _comma_in(text, previous, start)
+    assert first is not None
+    comment = text[first + 1 : start].split("\n", 1)[0].rstrip()
+    return text[:first] + comment + text[end:]
+
+
+def _written(text: str, value: Any, indent: str) -> str:
+    step = _step_of(text)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    lines = json.dumps(value, indent=step, ensure_ascii=False).split("\n")
+    return newline.join([lines[0], *(indent + line for line in lines[1:])])
+
+
+def _step_of(text: str) -> str:
+    found = re.search(r"\n([ \t]+)\S", text)
+    return found[1] if found else "  "
+
+
+def _indent_at(text: str, at: int) -> str:
+    line = text[text.rfind("\n", 0, at) + 1 : at]
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _comma_in(text: str, start: int, end: int) -> int | None:
+    at = _after_space(text, start)
+    return at if at < end and text[at] == "," else None
+
+
+def _past_comma(text: str, start: int, end: int) -> int:
+    comma = _comma_in(text, start, end)
+    return start if comma is None else comma + 1
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _value(text: str, at: int, where: str, depth: int) -> Node:
+    if depth > _MOST_DEPTH:
+        raise _wrong(text, at, where, "nested too deeply")
+    char = text[at : at + 1]
+    if char == '"':
+        found = _STRING.match(text, at)
+        if found is None:
+            raise _wrong(text, at, where, "a string that doesn't end")
+        try:
+            return Node(at, found.end(), "plain", json.loads(found[0]))
+        except ValueError:
+            raise _wrong(text, at, where, "a string that is none") from None
+    if char == "{":
+        members = tuple(_members(text, at, where, depth))
+        return Node(
+            at,
+            _closed(text, at, members[-1][2].end if members else at + 1, "}", where),
+            "object",
+            members=members,
+        )
+    if char == "[":
+        items = tuple(_items(text, at, where, depth))
+        return Node(
+            at, _closed(text, at, items[-1].end if items else at + 1, "]", where), "array", items=items
+        )
+    found = _PLAIN.match(text, at)
+    if found is None:
+        raise _wrong(text, at, where, "no value where one is expected")
+    return Node(at, found.end(), "plain", json.loads(found[0]))
+
+
+def _members(text: str, at: int, where: str, depth: int) -> Iterator[tuple[str, int, Node]]:
+    at = _after_space(text, at + 1)
+    while text[at : at + 1] not in ("}", ""):
+        key = _STRING.match(text, at)
+        if key is None:
+            raise _wrong(text, at, where, "no key where one is expected")
+        colon = _after_space(text, key.end())
+        if text[colon : colon + 1] != ":":
+            raise _wrong(text, colon, where, "no colon after a key")
+        node = _value(text, _after_space(text, colon + 1), where, depth + 1)
+        yield json.loads(key[0]), at, node
+        at = _next(text, node.end, "}", where)
+
+
+def _items(text: str, at: int, where: str, depth: int) -> Iterator[Node]:
+    at = _after_space(text, at + 1)
+    while text[at : at + 1] not in ("]", ""):
+        node = _value(text, at, where, depth + 1)
+        yield node
+        at = _next(text, node.end, "]", where)
+
+
+def _next(text: str, at: int, closing: str, where: str) -> int:
+    at = _after_space(text, at)
+    if text[at : at + 1] == ",":
+        return _after_space(text, at + 1)
+    if text[at : at + 1] != closing:
+        raise _wrong(text, at, where, f"neither a comma nor {closing!r}")
+    return at
+
+
+def _closed(text: str, start: int, at: int, closing: str, where: str) -> int:
+    at = _after_space(text, at)
+    if text[at : at + 1] == ",":
+        at = _after_space(text, at + 1)
+    if text[at : at + 1] != closing:
+        raise _wrong(text, start, where, f"no {closing!r} to what begins here")
+    return at + 1
+
+
+def _wrong(text: str, at: int, where: str, what: str) -> ConfigError:
+    line = text.count("\n", 0, at) + 1
+    column = at - (text.rfind("\n", 0, at) + 1) + 1
+    return ConfigError(
+        f"{where}, line {line}, column {column}: this is not JSON ({what}). Nothing was changed."
+    )
